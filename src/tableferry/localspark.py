@@ -1,0 +1,371 @@
+"""Spark on this machine: Delta, a Hive metastore in Derby, and every file of theirs under one folder.
+
+    <warehouse>/warehouse/        the tables
+    <warehouse>/metastore_db/     the metastore
+    <warehouse>/metastore.lock    held by the process that uses the metastore; holds its id
+    <warehouse>/spark.log         what Spark's Java process had to say since its last start
+    <warehouse>/derby.log
+    <warehouse>/tmp/              shuffles and other passing things
+
+Derby lets one process in. The lock is taken before Java starts, so that a second process is told in one
+sentence and at once; Java inherits it, so that it is free only when Java has let go of the metastore too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tableferry.errors import SessionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_VERSIONS = (17, 21)
+SCALA_VERSION = "2.13"
+MASTER_VARIABLE = "TABLEFERRY_MASTER"
+DEFAULT_MASTER = "local[2]"
+
+INSTALL_JAVA = "Debian/Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17"
+
+# How long the Java process of a killed run may take to end before its warehouse counts as in use.
+_PATIENCE_SECONDS = 20.0
+
+# Derby's for "another process has booted this database".
+_DERBY_IN_USE = "XSDB6"
+
+
+@dataclass
+class _Running:
+    """The local session of this process."""
+
+    folder: Path
+    spark: SparkSession
+    gateway: Any
+    lock: int
+
+
+_running: _Running | None = None
+
+
+def start(
+    warehouse: str | Path | None, *, default: str, app_name: str, say: Callable[[str], None]
+) -> SparkSession:
+    """Start the local session on a folder, or give the one that is already active.
+
+    Args:
+        warehouse: The folder; None takes the active session, whatever its folder, else ``default``.
+        default: The folder where nobody named one.
+        app_name: The name under which Spark shows the application.
+        say: Takes the one line that says what was taken.
+
+    Raises:
+        SessionError: Java or a package is missing, or the folder is in use or can't be used.
+    """
+    global _running
+    spark_version, delta_version = _versions()
+    if _running is not None and _stopped(_running.spark):
+        _end(_running)
+        _running = None
+    if (active := _active(warehouse, say)) is not None:
+        return active
+
+    folder = _folder(warehouse if warehouse is not None else default)
+    check_java()
+    lock = _lock(folder)
+    try:
+        say(f"Spark: local {spark_version} with Delta {delta_version}, warehouse {folder}")
+        conf = settings(folder, spark_version, delta_version) | {"spark.app.name": app_name}
+        _running = _launch(folder, conf, lock)
+    except BaseException:
+        os.close(lock)
+        raise
+    return _running.spark
+
+
+def stop(spark: SparkSession) -> bool:
+    """End the local session of this process together with its Java process; False where it isn't that one."""
+    global _running
+    if _running is None or _running.spark is not spark:
+        return False
+    _end(_running)
+    _running = None
+    return True
+
+
+def settings(folder: Path, spark_version: str, delta_version: str) -> dict[str, str]:
+    """Give the Spark settings of a local session."""
+    short_version = ".".join(spark_version.split(".")[:2])
+    temporary = folder / "tmp"
+    return {
+        "spark.master": os.environ.get(MASTER_VARIABLE) or DEFAULT_MASTER,
+        "spark.jars.packages": f"io.delta:delta-spark_{short_version}_{SCALA_VERSION}:{delta_version}",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.catalogImplementation": "hive",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.hadoop.javax.jdo.option.ConnectionURL": (
+            f"jdbc:derby:;databaseName={folder / 'metastore_db'};create=true"
+        ),
+        "spark.hadoop.hive.exec.scratchdir": str(temporary / "hive"),
+        "spark.local.dir": str(temporary),
+        "spark.driver.extraJavaOptions": _java_options(
+            {"derby.stream.error.file": folder / "derby.log", "java.io.tmpdir": temporary}
+        ),
+        # The machine's own name may lead to an address that a VPN or a firewall keeps to itself.
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+        # The defaults make 50 to 200 tasks of every small query, and adaptive execution three jobs.
+        "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "WARN",
+    }
+
+
+def check_java() -> None:
+    """Make sure of the Java that Spark's launcher would take.
+
+    Raises:
+        SessionError: There is none, or Spark doesn't run on it.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    wanted = " or ".join(str(version) for version in JAVA_VERSIONS)
+    remedy = f"install it ({INSTALL_JAVA}), or point JAVA_HOME at it"
+    if java is None:
+        raise SessionError(f"local Spark needs Java {wanted}, and there is no java on PATH: {remedy}")
+    try:
+        asked = subprocess.run([java, "-version"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise SessionError(f"local Spark needs Java {wanted}, and {java} doesn't run: {remedy}") from error
+    # Up to Java 8 the first number was a 1.
+    found = re.search(r'version "(?:1\.)?(\d+)', asked.stderr + asked.stdout)
+    if found is None or int(found[1]) not in JAVA_VERSIONS:
+        version = found[1] if found else "of an unknown version"
+        raise SessionError(f"local Spark needs Java {wanted}, and {java} is Java {version}: {remedy}")
+
+
+def _versions() -> tuple[str, str]:
+    """Read the versions of pyspark and delta-spark, neither of which has to be imported for it."""
+    try:
+        return metadata.version("pyspark"), metadata.version("delta-spark")
+    except metadata.PackageNotFoundError as error:
+        # Databricks Connect brings the package pyspark, and no distribution of that name.
+        raise SessionError(
+            f'local Spark needs the package {error.name}: pip install "tableferry[local]" in an environment '
+            "without databricks-connect, or configure Databricks (DATABRICKS_HOST) or SPARK_REMOTE"
+        ) from error
+
+
+def _folder(warehouse: str | Path) -> Path:
+    """Make the folder."""
+    if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]+:", str(warehouse)):
+        raise SessionError(f"the warehouse {warehouse} isn't a local folder: give the path of one")
+    folder = Path(warehouse).expanduser().resolve()
+    # Derby ends a database's name at a semicolon; Spark takes a comma in spark.local.dir for two folders.
+    if bad := next((character for character in ";,\n" if character in str(folder)), None):
+        raise SessionError(f"the warehouse {folder} has {bad!r} in its path: give another --warehouse")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SessionError(
+            f"the warehouse {folder} can't be made ({error.strerror}): give another --warehouse"
+        ) from error
+    return folder
+
+
+def _lock(folder: Path) -> int:
+    """Take the folder's metastore for this process, and for the Java process that it will start."""
+    import fcntl  # not on Windows, where the other kinds of session work
+
+    file = folder / "metastore.lock"
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    try:
+        lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise SessionError(
+            f"{file} can't be written ({error.strerror}): mend its permissions, or give another --warehouse"
+        ) from error
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            holder = os.pread(lock, 32, 0).decode(errors="replace").strip()
+            # When the holder was killed, its Java process sees that and ends within a second or two.
+            if _alive(holder) or time.monotonic() > deadline:
+                os.close(lock)
+                raise SessionError(
+                    f"{folder} is in use by process {holder}: stop it, or give another --warehouse"
+                ) from None
+            time.sleep(0.1)
+        except OSError as error:
+            os.close(lock)
+            raise SessionError(
+                f"{file} can't be locked ({error.strerror}): give a --warehouse on a local disk"
+            ) from error
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    return lock
+
+
+def _alive(holder: str) -> bool:
+    try:
+        os.kill(int(holder), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _active(warehouse: str | Path | None, say: Callable[[str], None]) -> SparkSession | None:
+    """Give the session that this process already has, where it is fit for the warehouse."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    # Under spark-submit the Java process and its settings are the user's, even before there is a session.
+    if SparkContext._active_spark_context is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return None
+    spark = _running.spark if _running is not None else SparkSession.builder.getOrCreate()
+    place = (spark.conf.get("spark.sql.warehouse.dir") or "").removeprefix("file:")
+    if warehouse is not None and Path(place).resolve() != _folder(warehouse) / "warehouse":
+        raise SessionError(
+            f"this process already has a Spark session, on the warehouse {place}: stop that session, "
+            "or leave --warehouse out"
+        )
+    say(f"Spark: the session that is already active, {spark.version}, warehouse {place}")
+    return spark
+
+
+def _launch(folder: Path, conf: dict[str, str], lock: int) -> _Running:
+    """Start Java and the session, with everything that Java prints going to the log."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    # Python workers have to be of this very Python, and Spark would take the first python3 on PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    log = folder / "spark.log"
+    # What a killed run left there; the lock says that nobody needs it.
+    shutil.rmtree(folder / "tmp", ignore_errors=True)
+    (folder / "tmp").mkdir(exist_ok=True)
+    spark_conf = SparkConf(loadDefaults=False).setAll(list(conf.items()))
+    launch: Callable[..., Any] = launch_gateway  # it has no annotations
+    with log.open("wb") as sink, _locale_for(folder):
+        try:
+            gateway = launch(spark_conf, popen_kwargs={"stdout": sink, "stderr": sink, "pass_fds": (lock,)})
+        except PySparkRuntimeError as error:
+            raise _why(log, conf["spark.jars.packages"]) from error
+    try:
+        spark = SparkSession(SparkContext(conf=spark_conf, gateway=gateway), options=conf)
+        running = _Running(folder, spark, gateway, lock)
+        # The metastore opens with the first question.
+        spark.sql("SHOW SCHEMAS LIKE 'default'").collect()
+    except Exception as error:
+        # Errors of pyspark, of py4j and of the Java side's making share no base. Their text needs Java.
+        reason = _why_not_open(folder, log, str(error))
+        _end_java(gateway)
+        raise reason from error
+    return running
+
+
+def _why(log: Path, package: str) -> SessionError:
+    """Say why Java ended before Spark was there."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    lowered = text.lower()
+    if "unresolved dependenc" in lowered or "download failed" in lowered:
+        return SessionError(
+            f"the jar {package} couldn't be fetched: it comes from Maven with the first start, so run again "
+            f"with network access, or name your mirror's spark.jars.ivySettings in spark-defaults.conf "
+            f"(the log is {log})"
+        )
+    return SessionError(f"Spark's Java process ended before it was ready ({_cause(text)}): see {log}")
+
+
+def _why_not_open(folder: Path, log: Path, message: str) -> SessionError:
+    """Say why Java runs and there still is no session."""
+    text = message + "\n" + log.read_text(encoding="utf-8", errors="replace")
+    if _DERBY_IN_USE in text:
+        return SessionError(
+            f"{folder / 'metastore_db'} is in use by another program: stop it, or give another --warehouse"
+        )
+    return SessionError(f"Spark couldn't start on {folder} ({_cause(text)}): see {log}")
+
+
+def _cause(text: str) -> str:
+    """Find the line that names the deepest cause in a log."""
+    lines = [line.strip() for line in text.splitlines()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    errors = [line for line in lines if re.match(r"(Exception|Error|.*\b\w+(Exception|Error)\b)", line)]
+    found = causes[-1:] or errors[:1] or [line for line in lines if line][-1:] or ["no reason given"]
+    return found[0][:300].rstrip(".:")
+
+
+def _java_options(properties: dict[str, Path]) -> str:
+    """Write Java's properties as Spark's launcher reads them: quoted, as a path can hold blanks."""
+    quoted = []
+    for name, value in properties.items():
+        escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
+        quoted.append(f'"-D{name}={escaped}"')
+    return " ".join(quoted)
+
+
+@contextmanager
+def _locale_for(folder: Path) -> Iterator[None]:
+    """Start Java in a UTF-8 locale where the folder's name asks for it: in another, Java writes '?'."""
+    names = ("LC_ALL", "LC_CTYPE", "LANG")
+    effective = next((os.environ[name] for name in names if os.environ.get(name)), "")
+    if str(folder).isascii() or "utf" in effective.lower():
+        yield
+        return
+    before = os.environ.get("LC_ALL")
+    os.environ["LC_ALL"] = "C.UTF-8"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["LC_ALL"]
+        else:
+            os.environ["LC_ALL"] = before
+
+
+def _stopped(spark: SparkSession) -> bool:
+    return spark.sparkContext._jsc is None
+
+
+def _end(running: _Running) -> None:
+    if not _stopped(running.spark):
+        running.spark.stop()
+    _end_java(running.gateway)
+    os.close(running.lock)
+
+
+def _end_java(gateway: Any) -> None:
+    """End the Java process and make pyspark forget it, so that the next session starts a new one."""
+    from pyspark import SparkContext
+
+    if (context := SparkContext._active_spark_context) is not None:
+        context.stop()
+    gateway.shutdown()
+    if gateway.proc is not None:
+        # Java ends when its standard input does.
+        gateway.proc.stdin.close()
+        gateway.proc.wait()
+    SparkContext._gateway = None
+    SparkContext._jvm = None

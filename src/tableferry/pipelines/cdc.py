@@ -1,0 +1,257 @@
+"""AUTO CDC, as Databricks documents it, as one idempotent operation on Delta tables.
+
+Every event goes into a log beside the target, and the rows of the keys that a batch touched are worked out
+anew from the log. So the target is a function of the set of events: no order of arrival, no cut into batches,
+no repeated batch and no crash between the two commits makes a difference. One writer at a time may fold into
+a target.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    BooleanType,
+    DateType,
+    LongType,
+    NullType,
+    NumericType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from tableferry.errors import TableError
+from tableferry.pipelines.ddl import COLUMN_MAPPING, create_sql, evolve
+from tableferry.pipelines.flows import CdcSettings, Target
+from tableferry.pipelines.fold import (
+    ALIVE,
+    DELETE,
+    END,
+    EVENT_COLUMNS,
+    EXACT,
+    OPERATION,
+    RANK,
+    SEQUENCE,
+    START,
+    TRUNCATE,
+    UPSERT,
+    Fold,
+    names,
+)
+from tableferry.pipelines.merges import fresh, log_merge, row_merge
+from tableferry.tables import TableName
+
+__all__ = ["END", "SEQUENCE", "START", "apply", "create_tables", "feed_events", "log_name"]
+
+_LOG = "__tableferry_events_"
+_NO_SEQUENCE = (
+    "AUTO CDC needs a sequence in every event, and sequence_by gives none for the event with the keys "
+)
+_REMEDY = ": leave such events out with cdcSettings.where, or give them a value in sequence_by"
+_CLUSTERABLE = (NumericType, StringType, DateType, TimestampType, TimestampNTZType)
+
+
+def feed_events(frame: DataFrame, settings: CdcSettings) -> DataFrame:
+    """Turn a live feed's rows into events: `where`, deletes, truncates, sequence and the target's columns.
+
+    The conditions and `sequence_by` see every column of the feed, also those that the target leaves out. Keys
+    are always kept. An event without a sequence fails the batch, once it's folded, with an error that names
+    its keys.
+
+    Raises:
+        TableError: The settings name a column that the feed lacks, or the feed uses a reserved name.
+    """
+    if settings.scd_type == 2 and settings.apply_as_truncates:
+        raise TableError(
+            "cdcSettings.apply_as_truncates works with scd_type 1 only: leave it out, or use scd_type 1"
+        )
+    _reserved(frame, settings)
+    keys = _known(frame.columns, "keys", settings.keys)
+    kept = _known(frame.columns, "column_list", settings.column_list) or frame.columns
+    left_out = _known(frame.columns, "except_column_list", settings.except_column_list)
+    data = [name for name in frame.columns if name in keys or (name in kept and name not in left_out)]
+    _known(data, "track_history_column_list", settings.track_history_column_list)
+    _known(data, "track_history_except_column_list", settings.track_history_except_column_list)
+    sequence = F.expr(settings.sequence_by)
+    message = F.concat(F.lit(_NO_SEQUENCE), F.to_json(F.struct(*names(keys)), {"ignoreNullFields": "false"}))
+    operation = F.lit(UPSERT)
+    if settings.apply_as_truncates:
+        operation = F.when(F.expr(settings.apply_as_truncates), TRUNCATE).otherwise(operation)
+    if settings.apply_as_deletes:
+        operation = F.when(F.expr(settings.apply_as_deletes), DELETE).otherwise(operation)
+    try:
+        events = frame.where(F.expr(settings.where)) if settings.where else frame
+        return events.select(
+            *names(data),
+            F.when(sequence.isNull(), F.raise_error(F.concat(message, F.lit(_REMEDY))))
+            .otherwise(sequence)
+            .alias(SEQUENCE),
+            operation.alias(OPERATION),
+            F.lit(False).alias(EXACT),
+        )
+    except AnalysisException as error:
+        reason = str(error).splitlines()[0]
+        raise TableError(f"an expression of cdcSettings doesn't fit the feed's columns: {reason}") from error
+
+
+def _reserved(frame: DataFrame, settings: CdcSettings) -> None:
+    taken = {*EVENT_COLUMNS, RANK, ALIVE} | ({START, END} if settings.scd_type == 2 else set())
+    for name in frame.columns:
+        if name.lower() in {each.lower() for each in taken}:
+            raise TableError(
+                f"the feed has a column '{name}', a name that AUTO CDC keeps for itself: rename it"
+            )
+
+
+def _known(columns: Sequence[str], setting: str, wanted: Sequence[str]) -> list[str]:
+    """Return columns as the frame spells them."""
+    spelled = {name.lower(): name for name in columns}
+    plain = [re.sub(r"^`(.*)`$", r"\1", name).replace("``", "`") for name in wanted]
+    missing = [name for name in plain if name.lower() not in spelled]
+    if missing:
+        raise TableError(
+            f"cdcSettings.{setting} names {', '.join(missing)}, but the columns are {', '.join(columns)}: "
+            "correct it"
+        )
+    return [spelled[name.lower()] for name in plain]
+
+
+def log_name(target: TableName) -> TableName:
+    """Name the table beside a target that holds its events; it goes where the target goes."""
+    if target.path is not None:
+        folder, name = posixpath.split(target.path)
+        return TableName.at(posixpath.join(folder, _LOG + name))
+    return TableName((*target.parts[:-1], _LOG + target.table))
+
+
+def create_tables(spark: SparkSession, target: Target, columns: StructType) -> None:
+    """Create what is absent of a target and its log; a plain append target has no log.
+
+    Args:
+        spark: The session.
+        target: The table; its log gets the same name with a prefix, and lies in the same schema.
+        columns: The schema of its events, with or without `__operation` and `__exact`; of its rows for an
+            append target. For SCD type 2 `__sequence` gives `__START_AT` and `__END_AT` their type.
+
+    Raises:
+        TableError: SCD type 2 without the type of its sequence, or a key that isn't among the columns.
+    """
+    if target.cdc is None:
+        spark.sql(create_sql(target, columns))
+        return
+    events = {name.lower() for name in EVENT_COLUMNS}
+    data = [each for each in columns.fields if each.name.lower() not in events]
+    keys = _known([each.name for each in data], "keys", target.cdc.keys)
+    sequence = [
+        each for each in columns.fields if each.name == SEQUENCE and not isinstance(each.dataType, NullType)
+    ]
+    if target.cdc.scd_type == 2 and not sequence:
+        raise TableError(f"{target.name}: SCD type 2 needs the type of sequence_by, but no event has one")
+    first = [each for each in data if each.name in keys]
+    log = Target(
+        name=log_name(target.name),
+        cluster_columns=tuple(each.name for each in first if isinstance(each.dataType, _CLUSTERABLE))[:4],
+        properties={COLUMN_MAPPING: "name"},
+        comment=f"Every event of {target.name}, written and read by tableferry",
+    )
+    marks = [
+        StructField(OPERATION, StringType()),
+        StructField(EXACT, BooleanType()),
+        StructField(RANK, LongType()),
+    ]
+    rest = [each for each in data if each.name not in keys]
+    spark.sql(create_sql(log, StructType([*first, *sequence, *marks, *rest])))
+    if target.cdc.scd_type == 2:
+        data = [*data, *(StructField(name, sequence[0].dataType) for name in (START, END))]
+    spark.sql(create_sql(target, StructType(data)))
+
+
+def _nothing(_: str) -> None:
+    return None
+
+
+def apply(
+    spark: SparkSession,
+    events: DataFrame,
+    target: TableName,
+    settings: CdcSettings,
+    *,
+    before: Callable[[str], None] = _nothing,
+) -> None:
+    """Fold a batch of events into the target's log, then into the target.
+
+    Columns that the tables lack are added; columns that the events lack are NULL in them. Whatever is there
+    already isn't written again, and where nothing differs nothing is committed.
+
+    Args:
+        spark: The session that made the tables. The statements run in the session of `events`, which within
+            foreachBatch is another one.
+        events: `feed_events` or `history_events` made them.
+        target: The table; `create_tables` made it and its log.
+        settings: How AUTO CDC is to fold.
+        before: Called with a description right before each of the two commits.
+
+    Raises:
+        TableError: A column has another type in the table, or an event has no sequence.
+    """
+    session = events.sparkSession
+    log = log_name(target)
+    marks = {OPERATION.lower(), EXACT.lower()}
+    schema = evolve(session, log, [each for each in events.schema.fields if each.name.lower() not in marks])
+    marks.add(SEQUENCE.lower())
+    evolve(session, target, [each for each in events.schema.fields if each.name.lower() not in marks])
+    fold = Fold(settings, schema)
+    with _kept(fold.batch(events)) as batch:
+        with _view(fresh(fold, batch, session.table(log.sql))) as (view, _):
+            before(f"events of {target} into its log")
+            _run(session, log_merge(fold, log, view))
+        logged = fold.sequence(session.table(log.sql))
+        touched = fold.touched(batch, logged)
+        rows = fold.differing(fold.rows(touched, logged), session.table(target.sql), touched)
+        with _view(rows) as (view, columns):
+            before(f"rows of {target}")
+            _run(session, row_merge(fold, target, view, columns))
+
+
+@contextmanager
+def _kept(frame: DataFrame) -> Iterator[DataFrame]:
+    """Work a frame out once only, where the compute can keep it (serverless compute can't)."""
+    try:
+        frame = frame.persist()
+    except PySparkException:
+        yield frame
+        return
+    try:
+        yield frame
+    finally:
+        frame.unpersist()
+
+
+@contextmanager
+def _view(frame: DataFrame) -> Iterator[tuple[str, list[str]]]:
+    name = f"__tableferry_{uuid.uuid4().hex}"
+    frame.createOrReplaceTempView(name)
+    try:
+        yield name, frame.columns
+    finally:
+        frame.sparkSession.catalog.dropTempView(name)
+
+
+def _run(session: SparkSession, statement: str) -> None:
+    try:
+        session.sql(statement)
+    except PySparkException as error:
+        said = re.search(re.escape(_NO_SEQUENCE) + ".*?" + re.escape(_REMEDY), str(error), re.DOTALL)
+        if said is None:
+            raise
+        raise TableError(said[0]) from error

@@ -1,0 +1,52 @@
+"""Reads how far checkpoints are, so that a stream with nothing to do needn't be started."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tableferry import files
+from tableferry.errors import StateError
+from tableferry.pipelines.plans import Checkpoint, Offset
+
+DONE = "done"
+_AT_A_COMMIT_S_START = (-1, -100)
+
+
+def read(folder: Path) -> Checkpoint:
+    """Return what a flow's checkpoint says; a folder that isn't there says that it never ran.
+
+    The offset log holds a version line, a line of settings, and a line for each source; a Delta source's line
+    is JSON with the table's id (``reservoirId``), the commit that is read next (``reservoirVersion``) and how
+    far into it.
+
+    Raises:
+        StateError: It can't be read.
+    """
+    if DONE in files.names(folder):
+        return Checkpoint(done=True)
+    batches = [int(name) for name in files.names(folder / "offsets") if name.isdigit()]
+    if not batches:
+        return Checkpoint()
+    newest = max(batches)
+    path = folder / "offsets" / str(newest)
+    offsets: dict[str, Offset] = {}
+    try:
+        version, settings, *sources = (files.read_text(path) or "").splitlines()
+        json.loads(settings)
+        if not version or not sources:
+            raise ValueError("no source is named")
+        for line in sources:
+            if line.startswith("{") and "reservoirId" in (source := json.loads(line)):
+                whole = source["index"] in _AT_A_COMMIT_S_START and not source["isStartingVersion"]
+                offsets[source["reservoirId"]] = Offset(int(source["reservoirVersion"]), whole)
+    except (ValueError, KeyError) as error:
+        raise StateError(
+            f"{path} isn't a whole offset file: rebuild the target with --full-refresh"
+        ) from error
+    return Checkpoint(offsets, pending=str(newest) not in files.names(folder / "commits"))
+
+
+def mark_done(folder: Path) -> None:
+    """Remember that a run-once flow has run."""
+    files.write_text(folder / DONE, "")

@@ -1,0 +1,187 @@
+"""The tables that flows fill: how they are created, how they gain columns, and how rows take their types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from tableferry.errors import TableError
+from tableferry.pipelines.flows import Target
+from tableferry.tables import TableName
+
+COLUMN_MAPPING = "delta.columnMapping.mode"
+
+_UNMAPPED = frozenset(" ,;{}()\n\t=")
+_WHOLE: Mapping[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
+_EXACT: Mapping[type[DataType], int] = {**_WHOLE, FloatType: 5, DoubleType: 10}
+
+
+def quote(name: str) -> str:
+    """Write an identifier as SQL reads it, whatever characters it has."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def literal(text: str) -> str:
+    """Write a text as a SQL string."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def sql_type(kind: DataType) -> str:
+    """Write a type as SQL reads it, with every nested name quoted."""
+    if isinstance(kind, StructType):
+        inner = ", ".join(f"{quote(each.name)}: {sql_type(each.dataType)}" for each in kind.fields)
+        return f"struct<{inner}>"
+    if isinstance(kind, ArrayType):
+        return f"array<{sql_type(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"map<{sql_type(kind.keyType)}, {sql_type(kind.valueType)}>"
+    return kind.simpleString()
+
+
+def create_sql(target: Target, columns: StructType) -> str:
+    """Write the CREATE TABLE IF NOT EXISTS of a target.
+
+    Columns of no type (a NULL that nobody cast) are left out: they come when they have one. NOT NULL is kept
+    only where the target has a schema file, for what a frame says of it is an accident of its plan. Names
+    that Delta can store only with column mapping turn that on, unless the properties speak of it.
+    `row_filter` and `cluster_auto` aren't written: open-source Delta has neither.
+    """
+    strict = target.schema_file is not None
+    fields = [each for each in columns.fields if not isinstance(each.dataType, NullType)]
+    lines = []
+    for each in fields:
+        comment = (each.metadata or {}).get("comment")
+        lines.append(
+            f"{quote(each.name)} {sql_type(each.dataType)}"
+            + (" NOT NULL" if strict and not each.nullable else "")
+            + (f" COMMENT {literal(str(comment))}" if comment else "")
+        )
+    properties = dict(target.properties)
+    if any(_needs_mapping(each.name, each.dataType) for each in fields):
+        properties.setdefault(COLUMN_MAPPING, "name")
+    parts = [f"CREATE TABLE IF NOT EXISTS {target.name.sql} ({', '.join(lines)}) USING DELTA"]
+    if target.partition_columns:
+        parts.append(f"PARTITIONED BY ({', '.join(quote(name) for name in target.partition_columns)})")
+    if target.cluster_columns:
+        parts.append(f"CLUSTER BY ({', '.join(quote(name) for name in target.cluster_columns)})")
+    if target.path is not None:
+        parts.append(f"LOCATION {literal(target.path)}")
+    if target.comment is not None:
+        parts.append(f"COMMENT {literal(target.comment)}")
+    if properties:
+        pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in sorted(properties.items()))
+        parts.append(f"TBLPROPERTIES ({pairs})")
+    return " ".join(parts)
+
+
+def _needs_mapping(name: str, kind: DataType) -> bool:
+    if _UNMAPPED & set(name):
+        return True
+    if isinstance(kind, StructType):
+        return any(_needs_mapping(each.name, each.dataType) for each in kind.fields)
+    if isinstance(kind, ArrayType):
+        return _needs_mapping("", kind.elementType)
+    return isinstance(kind, MapType) and (
+        _needs_mapping("", kind.keyType) or _needs_mapping("", kind.valueType)
+    )
+
+
+def fits(brings: DataType, has: DataType) -> bool:
+    """Tell whether every value of one type can be stored as the other without a loss."""
+    if isinstance(brings, NullType) or sql_type(brings) == sql_type(has):
+        return True
+    if isinstance(brings, StringType) and isinstance(has, StringType):
+        return True
+    digits = _WHOLE.get(type(brings))
+    if digits is not None:
+        if isinstance(has, DecimalType):
+            return bool(has.precision - has.scale >= digits)
+        return digits <= _EXACT.get(type(has), 0)
+    if isinstance(brings, DecimalType) and isinstance(has, DecimalType):
+        whole = brings.precision - brings.scale
+        return bool(has.scale >= brings.scale and has.precision - has.scale >= whole)
+    if isinstance(brings, FloatType):
+        return isinstance(has, DoubleType)
+    return isinstance(brings, DateType) and isinstance(has, TimestampType | TimestampNTZType)
+
+
+def evolve(session: SparkSession, name: TableName, columns: Iterable[StructField]) -> StructType:
+    """Give a table the columns that it lacks, and return its schema.
+
+    Raises:
+        TableError: A column has a type there that can't hold what comes.
+    """
+    schema = session.table(name.sql).schema
+    known = {each.name.lower(): each for each in schema.fields}
+    added: list[StructField] = []
+    for each in columns:
+        there = known.get(each.name.lower())
+        if there is None:
+            if not isinstance(each.dataType, NullType):
+                added.append(StructField(each.name, each.dataType))
+                known[each.name.lower()] = each
+        elif not fits(each.dataType, there.dataType):
+            raise TableError(
+                f"{name}: column '{each.name}' is {sql_type(there.dataType)} in the table, but "
+                f"{sql_type(each.dataType)} in what comes: cast it with selectExp to "
+                f"{sql_type(there.dataType)}, or rebuild the table with a full refresh"
+            )
+    if not added:
+        return schema
+    lines = ", ".join(f"{quote(each.name)} {sql_type(each.dataType)}" for each in added)
+    session.sql(f"ALTER TABLE {name.sql} ADD COLUMNS ({lines})")
+    return session.table(name.sql).schema
+
+
+def conform(frame: DataFrame, schema: StructType) -> list[Column]:
+    """Return the frame's columns in a table's order, names and types; what the frame lacks is NULL."""
+    present = {each.name.lower(): each for each in frame.schema.fields}
+    columns = []
+    for each in schema.fields:
+        mine = present.get(each.name.lower())
+        column = F.lit(None) if mine is None else F.col(quote(mine.name))
+        if mine is None or mine.dataType != each.dataType:
+            column = column.cast(each.dataType)
+        columns.append(column.alias(each.name))
+    return columns
+
+
+def comparable(column: Column, kind: DataType) -> Column:
+    """Return what `<=>` and a hash can take of a column: itself, or a stand-in for maps, which neither takes.
+
+    The stand-in doesn't hang on the order of a map's entries, but for maps inside other types.
+    """
+    if isinstance(kind, MapType) and _plain(kind.keyType) and _plain(kind.valueType):
+        return F.array_sort(F.map_entries(column))
+    if not _plain(kind):
+        return F.when(column.isNotNull(), F.to_json(F.struct(column.alias("c")), {"timeZone": "UTC"}))
+    return column
+
+
+def _plain(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return all(_plain(each.dataType) for each in kind.fields)
+    if isinstance(kind, ArrayType):
+        return _plain(kind.elementType)
+    return not isinstance(kind, MapType) and kind.typeName() not in ("variant", "geometry", "geography")

@@ -1,0 +1,186 @@
+"""Gathers what a plan is decided from: state files, checkpoints, one catalog query for each table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from tableferry import catalog
+from tableferry.errors import StateError, TableError
+from tableferry.pipelines import checkpoints, reads, views
+from tableferry.pipelines.flows import DataFlow, Project, PythonSource
+from tableferry.pipelines.plans import Checkpoint, Facts
+from tableferry.pipelines.reads import Read
+from tableferry.pipelines.state import StateStore, Stored
+from tableferry.tables import TableFacts, TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FlowKey = tuple[str, str]
+
+
+def gather(
+    project: Project,
+    spark: SparkSession,
+    store: StateStore,
+    *,
+    refreshed: Collection[str] = (),
+    count_rows: bool = False,
+) -> Facts:
+    """Gather the facts of a project.
+
+    Args:
+        project: What is planned.
+        spark: Where its tables are.
+        store: Where its state is.
+        refreshed: Keys of targets that are to be rebuilt, whose copy is needed again.
+        count_rows: Count the rows of sources that are read from their start; costs a metadata query each.
+    """
+    followed = all_reads(project, spark)
+    stored = {one.target.name.key: store.read(one.target.name) for one in project.dataflows}
+    adoptable = {
+        one.target.name.key: StateStore(store.volume, stored[one.target.name.key].elsewhere[0]).read(
+            one.target.name
+        )
+        for one in project.dataflows
+        if one.migration
+        and not stored[one.target.name.key].beginning
+        and len(stored[one.target.name.key].elsewhere) == 1
+    }
+    progress = _progress(project, store, stored, refreshed)
+    names = {read.table.key: read.table for found in followed.values() for read in found if not read.unseen}
+    unbegun: list[TableName] = []
+    for one in project.dataflows:
+        key = one.target.name.key
+        known = adoptable.get(key, stored[key])
+        if one.migration and (_uncopied(known) or known.resetting or key in refreshed):
+            names[one.migration.table.key] = one.migration.table
+        if one.migration and known.beginning is None:
+            names[key] = one.target.name
+            unbegun.append(one.target.name)
+    places = {read.table.key: read.place for found in followed.values() for read in found}
+    places |= {one.migration.table.key: one.migration.place for one in project.dataflows if one.migration}
+    tables = _tables(spark, names, places)
+    filled = catalog.side_by_side(
+        lambda name: name.key if spark.table(name.sql).take(1) else "",
+        [name for name in unbegun if tables[name.key] is not None],
+    )
+    return Facts(
+        tables=tables,
+        stored=stored,
+        reads=followed,
+        checkpoints=progress,
+        orphans={
+            one.target.name.key: _orphans(one, store, stored)
+            for one in project.dataflows
+            if one.target.name.key not in refreshed
+        },
+        adoptable=adoptable,
+        filled=frozenset(filled) - {""},
+        earliest=_earliest(spark, followed, {**stored, **adoptable}, progress, tables, refreshed),
+        rows=_row_counts(project, spark, followed, tables) if count_rows else {},
+    )
+
+
+def all_reads(project: Project, spark: SparkSession) -> Mapping[FlowKey, tuple[Read, ...]]:
+    """Return what every live flow follows; Python views are asked by running their function."""
+    found = {}
+    for one in project.dataflows:
+        python = {
+            view.name: views.seen_by_python(spark, view, view.source.code)
+            for view in one.views.values()
+            if isinstance(view.source, PythonSource) and view.mode == "stream"
+        }
+        for flow in one.flows:
+            if not flow.once:
+                found[one.target.name.key, flow.name] = reads.followed(one.views, flow.view, python)
+    return found
+
+
+def _progress(
+    project: Project, store: StateStore, stored: Mapping[str, Stored], refreshed: Collection[str]
+) -> Mapping[FlowKey, Checkpoint]:
+    found = {}
+    for one in project.dataflows:
+        name = one.target.name
+        for flow in one.flows:
+            folder = store.checkpoint(name, stored[name.key].generation, flow.name)
+            try:
+                found[name.key, flow.name] = checkpoints.read(folder)
+            except StateError:
+                # A full refresh drops it, and is the remedy for one that can't be read.
+                if name.key not in refreshed:
+                    raise
+                found[name.key, flow.name] = Checkpoint(pending=True)
+    return found
+
+
+def _orphans(one: DataFlow, store: StateStore, stored: Mapping[str, Stored]) -> Mapping[str, Checkpoint]:
+    name, generation = one.target.name, stored[one.target.name.key].generation
+    gone = set(store.flows(name, generation)) - {flow.name for flow in one.flows}
+    return {flow: checkpoints.read(store.checkpoint(name, generation, flow)) for flow in sorted(gone)}
+
+
+def _tables(
+    spark: SparkSession, names: Mapping[str, TableName], places: Mapping[str, str]
+) -> Mapping[str, TableFacts | None]:
+    def facts(name: TableName) -> TableFacts | None:
+        try:
+            return catalog.facts(spark, name)
+        except TableError as error:
+            place = places.get(name.key)
+            raise TableError(f"{place}: {error}" if place else str(error)) from error
+
+    return dict(zip(names, catalog.side_by_side(facts, names.values()), strict=True))
+
+
+def _uncopied(stored: Stored) -> bool:
+    return stored.tracking is None or stored.tracking.copied != stored.generation
+
+
+def _earliest(
+    spark: SparkSession,
+    followed: Mapping[FlowKey, tuple[Read, ...]],
+    stored: Mapping[str, Stored],
+    progress: Mapping[FlowKey, Checkpoint],
+    tables: Mapping[str, TableFacts | None],
+    refreshed: Collection[str],
+) -> Mapping[str, int]:
+    """Ask for the oldest readable commit of every source that a fresh checkpoint is to start on."""
+    wanted: dict[str, TableName] = {}
+    for (target, flow), found in followed.items():
+        beginning = stored[target].beginning
+        if progress[target, flow].offsets and target not in refreshed and not stored[target].resetting:
+            continue
+        for read in found:
+            facts = tables.get(read.table.key)
+            baseline = beginning.baselines.get(read.table.key) if beginning else None
+            start = read.explicit if read.explicit is not None else baseline.version + 1 if baseline else None
+            if facts and isinstance(start, int) and facts.version >= start > 0:
+                wanted[read.table.key] = read.table
+    found_versions = catalog.side_by_side(lambda name: catalog.earliest_version(spark, name), wanted.values())
+    return dict(zip(wanted, found_versions, strict=True))
+
+
+def _row_counts(
+    project: Project,
+    spark: SparkSession,
+    followed: Mapping[FlowKey, tuple[Read, ...]],
+    tables: Mapping[str, TableFacts | None],
+) -> Mapping[str, int]:
+    wanted = {
+        read.table.key: read.table
+        for one in project.dataflows
+        if one.migration and not one.migration.auto_starting_versions
+        for read in _reads_of(one, followed)
+        if read.explicit is None and tables.get(read.table.key)
+    }
+    counts = catalog.side_by_side(lambda name: spark.table(name.sql).count(), wanted.values())
+    return dict(zip(wanted, counts, strict=True))
+
+
+def _reads_of(dataflow: DataFlow, followed: Mapping[FlowKey, tuple[Read, ...]]) -> list[Read]:
+    return [
+        read for flow in dataflow.flows for read in followed.get((dataflow.target.name.key, flow.name), ())
+    ]

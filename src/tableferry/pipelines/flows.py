@@ -1,0 +1,330 @@
+"""The one shape that every data flow spec becomes: what reads what, and what it fills.
+
+Nothing here knows files, pydantic or Spark. `spec` makes these, `plan` decides over them, `views` reads them
+with Spark and the engines run them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tableferry.tables import TableName
+
+Mode = Literal["stream", "batch"]
+ScdType = Literal[1, 2]
+
+
+@dataclass(frozen=True)
+class PythonCode:
+    """A Python function from the project: a file or a module, and the tokens it's called with.
+
+    Attributes:
+        file: The absolute path of a ``.py`` file, or None where ``module`` is given.
+        module: ``package.module.function`` (the function included), or None where ``file`` is given.
+        tokens: Passed to the function as they stand.
+    """
+
+    file: str | None
+    module: str | None
+    tokens: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DeltaSource:
+    """Rows or changes of a Delta table.
+
+    Read order: load, ``transform``, ``where``, ``select``, then the change-feed columns are dropped.
+
+    Attributes:
+        table: The table, by name or by path.
+        change_feed: Read the change data feed, not the rows.
+        change_types: Which ``_change_type`` values pass, where ``change_feed``.
+        options: The user's reader options, values as text.
+        where: SQL conditions, all of which must hold.
+        select: SQL expressions; empty means every column.
+        schema_file: Absolute path of a .json or .ddl schema, or None.
+        transform: A function ``apply_transform(df, tokens) -> DataFrame``, or None.
+    """
+
+    table: TableName
+    change_feed: bool = False
+    change_types: tuple[str, ...] = ("insert", "update_postimage")
+    options: Mapping[str, str] = field(default_factory=dict)
+    where: tuple[str, ...] = ()
+    select: tuple[str, ...] = ()
+    schema_file: str | None = None
+    transform: PythonCode | None = None
+
+
+@dataclass(frozen=True)
+class JoinSide:
+    """One input of a join: its alias in the conditions, and whether it's followed or looked up."""
+
+    alias: str
+    mode: Literal["stream", "static"]
+    source: DeltaSource
+
+
+@dataclass(frozen=True)
+class Join:
+    """How the n-th side (from the second on) joins what stands left of it."""
+
+    kind: Literal["left", "inner"]
+    condition: str
+
+
+@dataclass(frozen=True)
+class JoinSource:
+    """A join of Delta tables: ``sides[0] joins[0] sides[1] joins[1] sides[2] …``, then where, then select."""
+
+    sides: tuple[JoinSide, ...]
+    joins: tuple[Join, ...]
+    where: tuple[str, ...] = ()
+    select: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SqlSource:
+    """A SELECT; what it reads as ``STREAM(name)`` is followed, everything else is looked up."""
+
+    statement: str
+
+
+@dataclass(frozen=True)
+class PythonSource:
+    """A function ``get_df(spark, tokens) -> DataFrame``."""
+
+    code: PythonCode
+
+
+@dataclass(frozen=True)
+class OtherSource:
+    """Files or a broker (cloudFiles, kafka, batchFiles): read by Spark's own reader, never tracked.
+
+    Attributes:
+        format: Spark's name of the reader.
+        options: Its options.
+        path: What ``load`` is given, or None.
+        where: SQL conditions, all of which must hold.
+        select: SQL expressions; empty means every column.
+        schema_file: Absolute path of a .json or .ddl schema of the files, or None.
+    """
+
+    format: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    path: str | None = None
+    where: tuple[str, ...] = ()
+    select: tuple[str, ...] = ()
+    schema_file: str | None = None
+
+
+@dataclass(frozen=True)
+class HistorySource:
+    """The legacy table as it stood when the migration began, mapped by the migration's own expressions.
+
+    Attributes:
+        migration: What is copied, and how it's mapped.
+        version: The version that the copy is pinned to.
+        cdc: The target's settings, or None if it's plain appends.
+    """
+
+    migration: Migration
+    version: int
+    cdc: CdcSettings | None
+
+
+Source = DeltaSource | JoinSource | SqlSource | PythonSource | OtherSource | HistorySource
+
+
+@dataclass(frozen=True)
+class View:
+    """A named input of a flow.
+
+    Attributes:
+        name: The view's name, ``v_…``.
+        mode: ``stream``: followed commit by commit; ``batch``: read whole.
+        source: What it reads.
+        place: Where the spec defines it, for messages: ``orders_main.json: sourceDetails``.
+    """
+
+    name: str
+    mode: Mode
+    source: Source
+    place: str
+
+
+@dataclass(frozen=True)
+class CdcSettings:
+    """AUTO CDC's settings, in its own words.
+
+    Attributes:
+        keys: Columns that identify a row.
+        sequence_by: SQL expression that orders the events of a key.
+        scd_type: 1 keeps the newest row; 2 keeps every validity interval.
+        where: SQL condition on the events, or None.
+        apply_as_deletes: SQL condition that makes an event a delete, or None.
+        apply_as_truncates: SQL condition that makes an event a truncate (SCD type 1 only), or None.
+        ignore_null_updates: A NULL in an update keeps the older value.
+        column_list: The columns that the target keeps; empty means all.
+        except_column_list: The columns that the target leaves out.
+        track_history_column_list: Only these columns' changes open a new interval; empty means all.
+        track_history_except_column_list: All but these columns' changes open a new interval.
+    """
+
+    keys: tuple[str, ...]
+    sequence_by: str
+    scd_type: ScdType
+    where: str | None = None
+    apply_as_deletes: str | None = None
+    apply_as_truncates: str | None = None
+    ignore_null_updates: bool = False
+    column_list: tuple[str, ...] = ()
+    except_column_list: tuple[str, ...] = ()
+    track_history_column_list: tuple[str, ...] = ()
+    track_history_except_column_list: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """A data quality rule: what happens to a row whose ``constraint`` doesn't hold."""
+
+    name: str
+    constraint: str
+    action: Literal["warn", "drop", "fail"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A streaming table that flows fill.
+
+    Attributes:
+        name: The table.
+        cdc: How events become rows, or None for plain appends.
+        schema_file: Absolute path of a .json or .ddl schema, or None.
+        partition_columns: Columns of its partitioning.
+        cluster_columns: Columns of its liquid clustering.
+        cluster_auto: Databricks chooses the clustering; elsewhere it says nothing.
+        properties: Table properties, the mandatory ones of global.json included.
+        path: Where its data lies, for an external table, or None.
+        comment: The table's comment.
+        spark_conf: Settings that its flows want.
+        row_filter: A Unity Catalog row filter, or None.
+        expectations: Data quality rules on what flows in; the copied history isn't judged by them.
+        staging: It's a staging table of a flow group, which belongs to the spec's own target.
+        place: Where the spec defines it, for messages.
+    """
+
+    name: TableName
+    cdc: CdcSettings | None = None
+    schema_file: str | None = None
+    partition_columns: tuple[str, ...] = ()
+    cluster_columns: tuple[str, ...] = ()
+    cluster_auto: bool = False
+    properties: Mapping[str, str] = field(default_factory=dict)
+    path: str | None = None
+    comment: str | None = None
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+    row_filter: str | None = None
+    expectations: tuple[Expectation, ...] = ()
+    staging: bool = False
+    place: str = ""
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One flow: a view's rows or events into a target.
+
+    Attributes:
+        name: ``f_…``, unique for its target.
+        kind: ``append`` or ``cdc`` (the spec's ``merge``; it uses the target's `CdcSettings`).
+        target: The table it fills.
+        view: The name of the view it reads, in the same `DataFlow`.
+        once: It runs a single time.
+        column_prefix: Put before every column's name, but for those in ``column_prefix_exceptions``.
+        place: Where the spec defines it, for messages.
+    """
+
+    name: str
+    kind: Literal["append", "cdc"]
+    target: TableName
+    view: str
+    once: bool = False
+    column_prefix: str | None = None
+    column_prefix_exceptions: tuple[str, ...] = ()
+    place: str = ""
+
+
+@dataclass(frozen=True)
+class Migration:
+    """The table whose history is copied into the target before its live flows go on.
+
+    Attributes:
+        table: The legacy table.
+        catalog_type: ``hms`` or ``uc``: where the legacy table is registered.
+        auto_starting_versions: Record the sources' versions and start the live flows right behind them.
+        select: SQL expressions over the legacy table; empty means every column.
+        where: SQL conditions on it, all of which must hold.
+        except_columns: Columns that are left out after ``select``.
+        leave_out_inexpressible: Leave out validity rows that AUTO CDC can't express, and say how many.
+        place: Where the spec defines it, for messages.
+    """
+
+    table: TableName
+    catalog_type: Literal["hms", "uc"]
+    auto_starting_versions: bool = True
+    select: tuple[str, ...] = ()
+    where: tuple[str, ...] = ()
+    except_columns: tuple[str, ...] = ()
+    leave_out_inexpressible: bool = False
+    place: str = ""
+
+
+@dataclass(frozen=True)
+class DataFlow:
+    """Everything that one data flow spec says: its target (and staging tables), views, flows and migration.
+
+    Attributes:
+        id: The spec's dataFlowId.
+        group: The spec's dataFlowGroup.
+        file: The spec's main file, as messages name it.
+        target: The table that the spec is about.
+        staging: Staging tables of its flow groups.
+        views: By name.
+        flows: Enabled flows in the spec's order, those into staging tables included.
+        migration: The enabled migration, or None.
+        features: The spec's features, by name.
+        tags: The spec's tags.
+    """
+
+    id: str
+    group: str
+    file: str
+    target: Target
+    staging: tuple[Target, ...]
+    views: Mapping[str, View]
+    flows: tuple[Flow, ...]
+    migration: Migration | None = None
+    features: Mapping[str, bool] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Project:
+    """All data flows of a project, and the settings that they share.
+
+    Attributes:
+        root: The project's folder (or the one spec file's folder), absolute.
+        name: The folder's name.
+        dataflows: Ordered by target.
+        state_volume: ``table_migration_state_volume_path``; relative paths are taken from ``root``. None if
+            unset.
+        spark_config: Spark settings of global.json.
+    """
+
+    root: str
+    name: str
+    dataflows: tuple[DataFlow, ...]
+    state_volume: str | None = None
+    spark_config: Mapping[str, str] = field(default_factory=dict)

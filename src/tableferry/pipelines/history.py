@@ -1,0 +1,133 @@
+"""A legacy table's rows as AUTO CDC events, and those of its rows that AUTO CDC can't express.
+
+The rows come as the migration's own select made them; nothing of the feed's where, deletes, column lists or
+ignore_null_updates is applied to them. Where `__START_AT` and `__END_AT` are both there (SCD type 2 needs
+them), each row is a validity interval; else each row is the present state of its key.
+"""
+
+from __future__ import annotations
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from tableferry.errors import TableError
+from tableferry.pipelines.ddl import quote
+from tableferry.pipelines.flows import CdcSettings
+from tableferry.pipelines.fold import DELETE, END, EXACT, OPERATION, SEQUENCE, START, UPSERT, names
+
+REASON = "__reason"
+
+_ROW = "__row"
+
+
+def history_events(frame: DataFrame, settings: CdcSettings) -> DataFrame:
+    """Turn the legacy table's rows into events whose NULLs are real and whose intervals stay as they are.
+
+    An interval gives an upsert at its start and, where it's closed and no other row of its key starts at that
+    very instant, a delete at its end. The present state of a key gives an upsert at `__START_AT` where that
+    is mapped, else at the feed's `sequence_by` where the frame has the columns for it, else before every live
+    event.
+
+    Raises:
+        TableError: A key, or for SCD type 2 `__START_AT` or `__END_AT`, isn't among the columns.
+    """
+    keys = _keys(frame, settings)
+    data = [name for name in frame.columns if name.upper() not in (START, END)]
+    if _has_intervals(frame, settings):
+        instants = F.array(
+            F.struct(F.col(START).alias("at"), F.lit(UPSERT).alias("operation")),
+            F.struct(F.col(END).alias("at"), F.lit(DELETE).alias("operation")),
+        )
+        frame = frame.withColumn(_ROW, F.explode(instants)).where(
+            F.col(f"{_ROW}.at").isNotNull() | (F.col(f"{_ROW}.operation") == UPSERT)
+        )
+        together = Window.partitionBy(*names(keys), F.col(f"{_ROW}.at"))
+        upsert = F.col(f"{_ROW}.operation") == UPSERT
+        frame = frame.withColumn("__starts", F.max(upsert).over(together)).where(upsert | ~F.col("__starts"))
+        sequence, operation = F.col(f"{_ROW}.at"), F.col(f"{_ROW}.operation")
+    else:
+        sequence, operation = _sequence(frame, settings), F.lit(UPSERT)
+    return frame.select(
+        *names(data), sequence.alias(SEQUENCE), operation.alias(OPERATION), F.lit(True).alias(EXACT)
+    )
+
+
+def inexpressible(frame: DataFrame, settings: CdcSettings) -> DataFrame:
+    """Return the rows that AUTO CDC can't express, with the `__reason` of each.
+
+    Among intervals: no start; an end that isn't after the start; the start of another row of the key; an
+    overlap with another row of the key (both are returned). A row without extent gets no other row into this
+    list. Among present states: another row of the key. NULL is a key like any other.
+    """
+    return _judged(frame, settings).where(F.col(REASON).isNotNull())
+
+
+def expressible(frame: DataFrame, settings: CdcSettings) -> DataFrame:
+    """Return the rows without those that AUTO CDC can't express."""
+    return _judged(frame, settings).where(F.col(REASON).isNull()).drop(REASON)
+
+
+def _judged(frame: DataFrame, settings: CdcSettings) -> DataFrame:
+    keys = names(_keys(frame, settings))
+    if not _has_intervals(frame, settings):
+        several = F.count(F.lit(1)).over(Window.partitionBy(*keys)) > 1
+        return frame.withColumn(REASON, F.when(several, F.lit("another row has the same key")))
+    start, end = F.col(START), F.col(END)
+    sound = start.isNotNull() & (end.isNull() | (end > start))
+    twins = F.sum(F.when(sound, 1)).over(Window.partitionBy(*keys, start))
+    ordered = Window.partitionBy(*keys).orderBy(start)
+    earlier = ordered.rowsBetween(Window.unboundedPreceding, -1)
+    later = ordered.rowsBetween(1, Window.unboundedFollowing)
+    open_before = F.coalesce(F.max(sound & end.isNull()).over(earlier), F.lit(False))
+    ends_before = F.max(F.when(sound, end)).over(earlier)
+    starts_after = F.min(F.when(sound, start)).over(later)
+    overlaps = (
+        open_before | (ends_before > start) | (starts_after < end) | (end.isNull() & starts_after.isNotNull())
+    )
+    return frame.withColumn(REASON, _reason(start, end, twins > 1, overlaps))
+
+
+def _reason(start: Column, end: Column, twin: Column, overlaps: Column) -> Column:
+    return (
+        F.when(start.isNull(), "the interval has no start")
+        .when(end == start, "interval is empty (start = end)")
+        .when(end < start, "ends before it starts")
+        .when(twin, "another row of the key has the same start")
+        .when(overlaps, "overlaps another interval of its key")
+    )
+
+
+def _has_intervals(frame: DataFrame, settings: CdcSettings) -> bool:
+    missing = [name for name in (START, END) if not _has(frame, name)]
+    if missing and settings.scd_type == 2:
+        raise TableError(
+            f"the legacy table's rows have no {' and no '.join(missing)}, which SCD type 2 needs: "
+            "map its validity columns in tableMigrationDetails.sourceDetails.selectExp"
+        )
+    return not missing
+
+
+def _keys(frame: DataFrame, settings: CdcSettings) -> list[str]:
+    spelled = {name.lower(): name for name in frame.columns}
+    missing = [key for key in settings.keys if key.lower() not in spelled]
+    if missing:
+        raise TableError(
+            f"the legacy table's rows lack the key {', '.join(missing)}: "
+            "map it in tableMigrationDetails.sourceDetails.selectExp"
+        )
+    return [spelled[key.lower()] for key in settings.keys]
+
+
+def _sequence(frame: DataFrame, settings: CdcSettings) -> Column:
+    if _has(frame, START):
+        return F.col(quote(START))
+    try:
+        _ = frame.selectExpr(settings.sequence_by).schema
+    except AnalysisException:
+        return F.lit(None)
+    return F.expr(settings.sequence_by)
+
+
+def _has(frame: DataFrame, column: str) -> bool:
+    return column.lower() in (name.lower() for name in frame.columns)

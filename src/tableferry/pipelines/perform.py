@@ -1,0 +1,176 @@
+"""Performs a plan: what is remembered first, then the flows, and after each copy its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, assert_never
+
+from tableferry import verify
+from tableferry.catalog import exists
+from tableferry.errors import Busy
+from tableferry.pipelines import history, views
+from tableferry.pipelines.engine import draw
+from tableferry.pipelines.flows import Migration
+from tableferry.pipelines.plans import HISTORY_FLOW, Facts, Plan, TargetPlan
+from tableferry.pipelines.state import StateStore, Tracking
+from tableferry.pipelines.steps import Adopt, Begin, Forget, RenameFlow, Reset, StateStep, describe
+from tableferry.pipelines.streaming import FlowResult, StreamingEngine
+from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Before = Callable[[str], None]
+
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Inexpressible:
+    """Legacy rows that AUTO CDC can't express, by target.
+
+    Attributes:
+        target: The target that they would be copied into.
+        count: How many there are.
+        rows: The first of them, each with its ``__reason``.
+        left_out: The spec says to leave them out.
+    """
+
+    target: TableName
+    count: int
+    rows: tuple[dict[str, object], ...]
+    left_out: bool
+
+
+class Runner:
+    """Performs a plan: what is remembered first, then the flows, and after each copy its verdict."""
+
+    def __init__(self, store: StateStore, spark: SparkSession, before: Before) -> None:
+        self._store, self._spark, self._before = store, spark, before
+        self.results: dict[str, list[FlowResult]] = {}
+        self.verdicts: dict[str, verify.Verdict] = {}
+
+    def run(self, planned: Plan) -> None:
+        """Perform a plan; what each flow did is in ``results``, how each copy compares in ``verdicts``."""
+        for target in planned.targets:
+            for step in target.state_steps:
+                self._before(describe(step))
+                self._remember(step)
+        engine = StreamingEngine(self._spark, self._store, before=self._before)
+        for target in planned.targets:
+            draw(target.definitions, engine)
+        by_target = {one.target.key: one for one in planned.targets}
+        engine.update(lambda result: self._done(by_target[result.owner.key], result))
+
+    def track(self, planned: Plan, found: Facts) -> None:
+        """Write how far each target is, where that changed."""
+        for one in planned.targets:
+            if not one.beginning or not one.stored.beginning or not one.dataflow.migration:
+                continue
+            current = {
+                key: source.version
+                for key in one.beginning.baselines
+                if (source := found.tables.get(key)) is not None
+            }
+            old = one.stored.tracking or Tracking({})
+            if {**old.current, **current} != old.current or one.stored.tracking is None:
+                self._before(f"recording the progress of {one.target}")
+                self._store.track(one.beginning, replace(old, current={**old.current, **current}))
+
+    def _remember(self, step: StateStep) -> None:
+        match step:
+            case Adopt(target, pipeline_id):
+                self._store.adopt(target, pipeline_id)
+            case Begin(beginning):
+                if not self._store.begin(beginning):
+                    raise Busy(
+                        f"another process has just begun the migration of {beginning.target}: run again to "
+                        "go on"
+                    )
+            case Reset(target, tables, generation):
+                self._reset(target, tables, generation)
+            case RenameFlow(target, generation, old, new):
+                self._store.rename_flow(target, generation, old, new)
+            case Forget(target):
+                self._store.remove(target)
+            case _:
+                assert_never(step)
+
+    def _reset(self, target: TableName, tables: Sequence[TableName], generation: int) -> None:
+        # From here on the next run knows that it must go on dropping, wherever this one dies.
+        self._store.start_generation(target, generation)
+        for table in tables:
+            if exists(self._spark, table):
+                self._before(f"dropping the rows of {table}")
+                self._spark.sql(f"DELETE FROM {table.sql}")
+        self._before(f"dropping the checkpoints of {target}")
+        self._store.end_reset(target, generation)
+
+    def _done(self, target: TargetPlan, result: FlowResult) -> None:
+        self.results.setdefault(target.target.key, []).append(result)
+        migration, beginning = target.dataflow.migration, target.beginning
+        if result.flow.name != HISTORY_FLOW or migration is None or beginning is None:
+            return
+        self._before(f"verifying the copy of {target.target}")
+        verdict = self._verdict(target, migration, beginning.copy.version)
+        self.verdicts[target.target.key] = verdict
+        tracking = Tracking(
+            {key: one.version for key, one in beginning.baselines.items()},
+            target.generation,
+            verdict.source.rows,
+            "match" if verdict.matches else "differ",
+        )
+        self._before(f"recording that {target.target} is copied")
+        self._store.track(beginning, tracking)
+
+    def _verdict(self, target: TargetPlan, migration: Migration, version: int) -> verify.Verdict:
+        """Compare the legacy table, as it was mapped, with the target that holds nothing but its copy yet."""
+        settings = target.dataflow.target.cdc
+        source = views.history(self._spark, migration, version)
+        if settings and migration.leave_out_inexpressible:
+            source = history.expressible(source, settings)
+        if settings and settings.scd_type == 1:
+            source = source.drop("__START_AT", "__END_AT")
+        copied = self._spark.table(target.target.sql).select(*[views.quoted(name) for name in source.columns])
+        return verify.verify(
+            source,
+            copied,
+            keys=(*settings.keys, *(["__START_AT"] if settings.scd_type == 2 else [])) if settings else (),
+            source_label=f"{migration.table}@{version}",
+            target_label=str(target.target),
+        )
+
+
+def inexpressible(target: TargetPlan, spark: SparkSession) -> Inexpressible | None:
+    """Look for rows of a target's legacy table that AUTO CDC can't express; None if there are none."""
+    settings, migration, beginning = target.dataflow.target.cdc, target.dataflow.migration, target.beginning
+    if migration is None or beginning is None:
+        return None
+    # Expressions that don't fit the legacy table are told here too, before anything is written.
+    legacy = views.history(spark, migration, beginning.copy.version)
+    if settings is None:
+        return None
+    frame = history.inexpressible(legacy, settings)
+    rows = frame.take(_SHOWN)
+    if not rows:
+        return None
+    count = len(rows) if len(rows) < _SHOWN else frame.count()
+    return Inexpressible(
+        target.target,
+        count,
+        tuple(row.asDict(recursive=True) for row in rows),
+        migration.leave_out_inexpressible,
+    )
+
+
+def refusal(found: Inexpressible) -> str:
+    """Say why such rows stop a run, and how to go on."""
+    first = ", ".join(f"{key}={value}" for key, value in found.rows[0].items() if key != "__reason")
+    return (
+        f"{found.target}: {found.count} rows of its legacy table can't be expressed by AUTO CDC, the first "
+        f"is ({first}): "
+        f"{found.rows[0]['__reason']}; `tableferry pipelines plan --check` lists them; filter them with the "
+        "migration's "
+        "whereClause, or leave them out with tableMigrationDetails.leaveOutInexpressible: true"
+    )

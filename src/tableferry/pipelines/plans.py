@@ -1,0 +1,202 @@
+"""What a plan is made from and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from tableferry.pipelines.flows import DataFlow, Flow, Project
+from tableferry.pipelines.reads import Read
+from tableferry.pipelines.state import Beginning, Stored
+from tableferry.pipelines.steps import Definition, Start, StateStep, Step
+from tableferry.tables import TableFacts, TableName
+
+Phase = Literal[
+    "plain", "finished", "later", "new", "copying", "waiting", "ready", "differs", "complete", "refused"
+]
+"""Where a target stands before the run; `PHASES` says it in words."""
+
+PHASES: Mapping[Phase, str] = {
+    "plain": "no migration",
+    "finished": "finished",
+    "later": "waits for other copies",
+    "new": "not begun",
+    "copying": "copying",
+    "waiting": "waiting for sources",
+    "ready": "copied, ready to flow",
+    "differs": "copied, but the copy differs",
+    "complete": "complete: safe to remove",
+    "refused": "can't go on",
+}
+
+HISTORY_VIEW = "v_tableferry_history"
+HISTORY_FLOW = "f_tableferry_history"
+
+
+@dataclass(frozen=True)
+class Offset:
+    """How far a checkpoint has read a table: all before ``version``, and, if ``whole``, nothing of it."""
+
+    version: int
+    whole: bool
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a flow's checkpoint says.
+
+    Attributes:
+        offsets: By table id; empty if the flow never read anything.
+        pending: A batch was begun and not finished.
+        done: A run-once flow has run.
+    """
+
+    offsets: Mapping[str, Offset] = field(default_factory=dict)
+    pending: bool = False
+    done: bool = False
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything a decision is made from.
+
+    Attributes:
+        tables: Facts by `TableName.key`; None for a table that isn't there.
+        stored: State by the target's key.
+        orphans: Checkpoints of flows that the spec no longer has, by the target's key and the flow's name.
+        adoptable: The one other pipeline's state by the target's key, where there is one.
+        checkpoints: By the target's key and the flow's name.
+        reads: What each flow follows, by the target's key and the flow's name.
+        filled: Keys of targets that hold rows, asked only where no state is recorded.
+        earliest: The oldest streamable version by table key, asked only where a stream is to start.
+        rows: Row counts by table key, asked only where a source is read from its start.
+    """
+
+    tables: Mapping[str, TableFacts | None]
+    stored: Mapping[str, Stored]
+    reads: Mapping[tuple[str, str], tuple[Read, ...]]
+    checkpoints: Mapping[tuple[str, str], Checkpoint] = field(default_factory=dict)
+    orphans: Mapping[str, Mapping[str, Checkpoint]] = field(default_factory=dict)
+    adoptable: Mapping[str, Stored] = field(default_factory=dict)
+    filled: frozenset[str] = frozenset()
+    earliest: Mapping[str, int] = field(default_factory=dict)
+    rows: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A source that keeps a flow out: it stands at ``current`` and must move past ``baseline``."""
+
+    table: TableName
+    baseline: int | None
+    current: int | None
+    why: str
+
+
+@dataclass(frozen=True)
+class FlowPlan:
+    """What happens to one live flow.
+
+    Attributes:
+        flow: The flow.
+        action: ``start`` on a fresh checkpoint, ``continue``, ``idle`` (nothing new), ``wait`` or ``done``.
+        starts: Where its streams start, by view and table key.
+        waits: What it waits for.
+    """
+
+    flow: Flow
+    action: Literal["start", "continue", "idle", "wait", "done"]
+    starts: Mapping[str, Mapping[str, Start]] = field(default_factory=dict)
+    waits: tuple[Wait, ...] = ()
+
+
+@dataclass(frozen=True)
+class TargetPlan:
+    """What happens to one target, and why.
+
+    Attributes:
+        dataflow: Its spec.
+        phase: Where it stands.
+        steps: What the run does, in order; empty if nothing is to do.
+        flows: Its live flows.
+        notes: What a careful reader should know.
+        refusals: Why it can't go on; each says how to go on.
+        beginning: Its baselines, recorded or about to be.
+        stored: Its state as found.
+        copy: The history is copied in this run.
+        generation: The generation that its flows fill.
+    """
+
+    dataflow: DataFlow
+    phase: Phase
+    steps: tuple[Step, ...] = ()
+    flows: tuple[FlowPlan, ...] = ()
+    notes: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
+    beginning: Beginning | None = None
+    stored: Stored = field(default_factory=Stored)
+    copy: bool = False
+    generation: int = 0
+
+    @property
+    def target(self) -> TableName:
+        """The table that it fills."""
+        return self.dataflow.target.name
+
+    @property
+    def state_steps(self) -> tuple[StateStep, ...]:
+        """The steps that change only what Tableferry remembers, or drop data for a full refresh."""
+        return tuple(step for step in self.steps if isinstance(step, StateStep))
+
+    @property
+    def definitions(self) -> tuple[Definition, ...]:
+        """The steps that are drawn on an engine."""
+        return tuple(step for step in self.steps if isinstance(step, Definition))
+
+    @property
+    def waits(self) -> tuple[Wait, ...]:
+        """Everything that its flows wait for, each once."""
+        return tuple(dict.fromkeys(wait for flow in self.flows for wait in flow.waits))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one run of a project does: its targets in the order in which they are filled."""
+
+    project: Project
+    pipeline_id: str
+    targets: tuple[TargetPlan, ...]
+
+    @property
+    def refusals(self) -> tuple[str, ...]:
+        """Why the run is refused as a whole; empty if it may go on."""
+        return tuple(refusal for target in self.targets for refusal in target.refusals)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All steps in the order in which they are performed: what is remembered first."""
+        begun = [step for target in self.targets for step in target.state_steps]
+        return (*begun, *(step for target in self.targets for step in target.definitions))
+
+
+@dataclass(frozen=True)
+class Request:
+    """How a plan is asked for.
+
+    Attributes:
+        pipeline_id: The pipeline under whose id state is recorded.
+        now: The time to record.
+        full_refresh: Keys of the targets to rebuild.
+        adopt: Take over state that another pipeline recorded.
+        only: Keys of the targets to plan; empty means all.
+        log_table: Names the companion table of a CDC target.
+    """
+
+    pipeline_id: str
+    now: datetime
+    log_table: Callable[[TableName], TableName]
+    full_refresh: frozenset[str] = frozenset()
+    adopt: bool = False
+    only: frozenset[str] = frozenset()

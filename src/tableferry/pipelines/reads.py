@@ -1,0 +1,130 @@
+"""Which tables each view follows: what needs a baseline, and what is only looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
+from tableferry.errors import TableError
+from tableferry.pipelines import sql
+from tableferry.pipelines.flows import (
+    DeltaSource,
+    HistorySource,
+    JoinSource,
+    OtherSource,
+    PythonSource,
+    SqlSource,
+    View,
+)
+from tableferry.pipelines.steps import Start
+from tableferry.tables import TableName
+
+
+@dataclass(frozen=True)
+class Read:
+    """A table that a view follows.
+
+    Attributes:
+        view: The view.
+        table: The table.
+        place: Where the spec says so.
+        explicit: The start that the user's own reader options give, or None.
+        unseen: Why the start can't be managed, or empty.
+    """
+
+    view: str
+    table: TableName
+    place: str
+    explicit: Start | None = None
+    unseen: str = ""
+
+
+def explicit_start(options: Mapping[str, str]) -> Start | None:
+    """Return the start that reader options give; their names are read in any case, as Spark does."""
+    lowered = {name.lower(): value for name, value in options.items()}
+    if version := lowered.get("startingversion"):
+        return int(version) if version.isdigit() else version
+    if timestamp := lowered.get("startingtimestamp"):
+        return f"timestamp:{timestamp}"
+    return None
+
+
+def views_behind(views: Mapping[str, View], name: str) -> tuple[str, ...]:
+    """Return a view and the views that its SQL names, those that are read first."""
+    found: dict[str, None] = {}
+
+    def visit(one: str, above: tuple[str, ...]) -> None:
+        view = views[one]
+        if isinstance(view.source, SqlSource):
+            for reference in sql.references(view.source.statement):
+                inner = reference.parts[-1]
+                if len(reference.parts) == 1 and inner in views and inner not in above:
+                    visit(inner, (*above, inner))
+        found[one] = None
+
+    visit(name, (name,))
+    return tuple(found)
+
+
+def followed(
+    views: Mapping[str, View], name: str, python: Mapping[str, tuple[Read, ...]]
+) -> tuple[Read, ...]:
+    """Return what a view follows, through the views that its SQL streams.
+
+    Args:
+        views: The data flow's views.
+        name: The view.
+        python: What the Python views were seen to follow, by view.
+    """
+    view = views[name]
+    match view.source:
+        case _ if view.mode == "batch":
+            return ()
+        case DeltaSource() as source:
+            return (_delta(name, source, view.place),)
+        case JoinSource(sides):
+            return tuple(_delta(name, side.source, view.place) for side in sides if side.mode == "stream")
+        case SqlSource(statement):
+            return _sql(views, name, statement, python)
+        case PythonSource():
+            return python.get(name, ())
+        case OtherSource(format=format_):
+            # The spec lets such a source through only with a start of its own, or where nothing manages
+            # starts.
+            given = "its own options"
+            return (
+                Read(name, TableName.at(f"{format_}:{name}"), view.place, given, f"{format_} isn't a table"),
+            )
+        case HistorySource():
+            return ()
+        case _:
+            assert_never(view.source)
+
+
+def _delta(name: str, source: DeltaSource, place: str) -> Read:
+    return Read(name, source.table, place, explicit_start(source.options))
+
+
+def _sql(
+    views: Mapping[str, View], name: str, statement: str, python: Mapping[str, tuple[Read, ...]]
+) -> tuple[Read, ...]:
+    found: list[Read] = []
+    for reference in sql.references(statement):
+        if not reference.streamed:
+            continue
+        inner = reference.parts[-1]
+        if len(reference.parts) == 1 and inner in views:
+            if inner != name:
+                found += followed(views, inner, python)
+        elif len(reference.parts) > 3:
+            raise TableError(f"{views[name].place}: '{'.'.join(reference.parts)}' isn't a table name")
+        else:
+            found.append(Read(name, TableName(reference.parts), views[name].place))
+    if not found:
+        nothing = (
+            "nothing in its SQL stands in STREAM(…), so there is nothing to follow: "
+            "name the source as STREAM(table)"
+        )
+        return (Read(name, TableName.at(f"sql:{name}"), views[name].place, None, nothing),)
+    return tuple(found)

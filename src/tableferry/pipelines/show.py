@@ -1,0 +1,224 @@
+"""Shows plans, runs and statuses of pipeline migrations, as text or as plain data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tableferry import report
+from tableferry.pipelines.plans import PHASES, Plan, TargetPlan, Wait
+from tableferry.pipelines.steps import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from tableferry.pipelines.migrate import FinishReport, RunReport, StatusReport
+    from tableferry.pipelines.perform import Inexpressible
+
+_VERIFIED = {"match": "matches", "differ": "DIFFERS", "": "-"}
+
+
+def plan_data(plan: Plan, found: Sequence[Inexpressible] | None = None) -> dict[str, Any]:
+    """Return a plan as plain data; ``found`` is what `check` said, if it was asked."""
+    data: dict[str, Any] = {
+        "pipelineId": plan.pipeline_id,
+        "refused": bool(plan.refusals),
+        "targets": [
+            {
+                **_target_data(one),
+                "steps": [describe(step) for step in one.steps],
+                "notes": list(one.notes),
+                "refusals": list(one.refusals),
+            }
+            for one in plan.targets
+        ],
+    }
+    if found is not None:
+        data["inexpressible"] = [
+            {"target": str(one.target), "count": one.count, "rows": list(one.rows), "leftOut": one.left_out}
+            for one in found
+        ]
+    return data
+
+
+def run_data(run: RunReport) -> dict[str, Any]:
+    """Return what a run did as plain data."""
+    return {
+        "pipelineId": run.pipeline_id,
+        "ok": run.ok,
+        "targets": [
+            {
+                **_target_data(one.plan),
+                "flows": [
+                    {"flow": result.flow.name, "rows": result.rows, "once": result.once}
+                    for result in one.results
+                ],
+                "verdict": one.verdict.to_dict() if one.verdict else None,
+            }
+            for one in run.targets
+        ],
+    }
+
+
+def status_data(status: StatusReport) -> dict[str, Any]:
+    """Return a status as plain data."""
+    return {
+        "pipelineId": status.plan.pipeline_id,
+        "complete": status.complete,
+        "targets": [{**_target_data(one), "refusals": list(one.refusals)} for one in status.plan.targets],
+    }
+
+
+def finish_data(finish: FinishReport) -> dict[str, Any]:
+    """Return what `finish` did as plain data."""
+    return {
+        "finished": [str(name) for name in finish.finished],
+        "already": [str(name) for name in finish.already],
+    }
+
+
+def print_plan(console: Console, plan: Plan, found: Sequence[Inexpressible] | None = None) -> None:
+    """Print what a run would do, target by target."""
+    for one in plan.targets:
+        console.print(f"{one.target}: {PHASES[one.phase]}")
+        for number, step in enumerate(one.steps, 1):
+            console.print(f"  {number}. {describe(step)}")
+        for flow in one.flows:
+            if flow.action == "idle":
+                console.print(f"  - {flow.flow.name}: nothing new")
+            for wait in flow.waits:
+                console.print(f"  - {flow.flow.name} stays out: {_waits(wait)}")
+        for note in one.notes:
+            console.print(f"  - {note}")
+        for refusal in one.refusals:
+            console.print(f"  ! {refusal}")
+        console.print()
+    for bad in found or ():
+        _print_inexpressible(console, bad)
+    if found is not None and not found:
+        console.print("Check: AUTO CDC can express every row that would be copied.")
+    if plan.refusals:
+        console.print("Nothing can run until the lines marked ! are mended.")
+    elif plan.steps:
+        console.print("Nothing was written. `tableferry pipelines run` performs these steps.")
+    else:
+        console.print("Nothing to do.")
+
+
+def print_run(console: Console, run: RunReport) -> None:
+    """Print what a run did and where each target stands now."""
+    for one in run.targets:
+        for result in one.results:
+            if result.once and one.verdict and result is one.results[0]:
+                rows = f"{one.verdict.source.rows:,} rows of history copied"
+                console.print(f"{one.plan.target}: {rows}; the copy {_verdict_words(one.verdict.matches)}")
+            elif not result.once:
+                what = "new events" if result.rows is None else f"{result.rows:,} new rows"
+                console.print(f"{one.plan.target}: {result.flow.name} took {what}")
+        if not one.results:
+            console.print(f"{one.plan.target}: nothing new")
+    _print_targets(console, [one.plan for one in run.targets])
+    _print_next(console, [one.plan for one in run.targets])
+
+
+def print_status(console: Console, status: StatusReport) -> None:
+    """Print where each target stands."""
+    _print_targets(console, status.plan.targets)
+    for one in status.plan.targets:
+        for refusal in one.refusals:
+            console.print(f"! {refusal}")
+    _print_next(console, status.plan.targets)
+
+
+def print_finish(console: Console, finish: FinishReport) -> None:
+    """Print what `finish` took out."""
+    for name in finish.finished:
+        console.print(f"{name}: finished; its data and its live flows stay, its state files are gone")
+    for name in finish.already:
+        console.print(f"{name}: was finished already")
+    console.print(
+        "Now remove tableMigrationDetails from the spec."
+        if finish.finished or finish.already
+        else "Nothing to do."
+    )
+
+
+def _target_data(one: TargetPlan) -> dict[str, Any]:
+    tracking, beginning = one.stored.tracking, one.beginning
+    return {
+        "target": str(one.target),
+        "phase": one.phase,
+        "copy": {
+            "table": str(beginning.copy.table),
+            "version": beginning.copy.version,
+            "copied": bool(tracking and tracking.copied == one.stored.generation),
+            "rows": tracking.copied_rows if tracking else None,
+            "verified": (tracking.verified or None) if tracking else None,
+        }
+        if beginning
+        else None,
+        "baselines": {str(base.table): base.version for base in beginning.baselines.values()}
+        if beginning
+        else {},
+        "flows": [{"flow": flow.flow.name, "action": flow.action} for flow in one.flows],
+        "waitingFor": [
+            {"table": str(wait.table), "baseline": wait.baseline, "current": wait.current, "why": wait.why}
+            for wait in one.waits
+        ],
+    }
+
+
+def _print_targets(console: Console, targets: Sequence[TargetPlan]) -> None:
+    rows = []
+    for one in targets:
+        tracking = one.stored.tracking
+        copied = tracking.copied_rows if tracking and tracking.copied == one.stored.generation else None
+        rows.append(
+            (
+                one.target,
+                PHASES[one.phase],
+                "-" if copied is None else f"{copied:,}",
+                _VERIFIED[tracking.verified] if tracking and one.dataflow.migration else "-",
+            )
+        )
+    report.table(console, ("target", "state", "rows copied", "copy verified"), rows)
+    for one in targets:
+        for wait in one.waits:
+            console.print(f"{one.target} waits: {_waits(wait)}")
+
+
+def _print_next(console: Console, targets: Sequence[TargetPlan]) -> None:
+    phases = {one.phase for one in targets}
+    if "complete" in phases:
+        done = ", ".join(str(one.target) for one in targets if one.phase == "complete")
+        console.print(f"Next: `tableferry pipelines finish` takes the migration of {done} out.")
+    if phases & {"new", "copying", "ready", "later"}:
+        console.print("Next: `tableferry pipelines run`.")
+    elif "waiting" in phases:
+        console.print("Next: run again when the sources have new commits.")
+
+
+def _print_inexpressible(console: Console, bad: Inexpressible) -> None:
+    verb = "are left out, as the spec says" if bad.left_out else "stop the run"
+    console.print(f"Check: {bad.count:,} rows of {bad.target} that AUTO CDC can't express {verb}:")
+    columns = [name for name in bad.rows[0] if name != "__reason"]
+    report.table(
+        console,
+        ("why", *columns),
+        [(row["__reason"], *(str(row[name]) for name in columns)) for row in bad.rows],
+    )
+
+
+def _waits(wait: Wait) -> str:
+    if wait.baseline is None:
+        return f"{wait.table} {wait.why}"
+    return f"{wait.table} is at version {wait.current}, its baseline"
+
+
+def _verdict_words(matches: bool) -> str:
+    return (
+        "matches the legacy table row for row"
+        if matches
+        else "DIFFERS from the legacy table: see `tableferry verify`"
+    )

@@ -1,0 +1,154 @@
+"""Views as users write them, made into `flows.View`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tableferry.errors import Problem
+from tableferry.pipelines import flows
+from tableferry.pipelines.spec import read, sources
+from tableferry.pipelines.spec.folder import Beside
+from tableferry.pipelines.spec.names import Names, table_name
+from tableferry.pipelines.spec.place import Place
+from tableferry.pipelines.spec.substitute import Substitutions
+from tableferry.tables import TableName
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Makes the sources of one spec file.
+
+    Attributes:
+        file: The spec file, beside which other files are found.
+        root: The project's folder.
+        values: What is put in for tokens.
+        names: The tables of the pipeline.
+        views: Names of the spec's views.
+        problems: Gets what is wrong.
+    """
+
+    file: Path
+    root: Path
+    values: Substitutions
+    names: Names
+    views: set[str]
+    problems: list[Problem]
+
+    def view(self, name: str, written: sources.View, place: Place) -> flows.View | None:
+        """Make a view, or say what is wrong with it."""
+        source = self._source(written, place.at("sourceDetails"))
+        return (
+            None if source is None else flows.View(name, written.mode, source, str(place.at("sourceDetails")))
+        )
+
+    def sql(self, statement: str | None, path: str | None, place: Place) -> flows.SqlSource | None:
+        """Make a source from a statement or from the file that holds it."""
+        if path is not None:
+            there = place.at("sqlPath")
+            file = Beside(self.file).find(path, "dml", there, self.problems)
+            if file is None:
+                return None
+            content = read.text(file, Place(read.name(file, self.root)), self.problems)
+            if content is None:
+                return None
+            statement = self.values.leniently(content)
+        return flows.SqlSource(self.names.in_sql((statement or "").strip().rstrip(";"), self.views))
+
+    def find(self, written: str | None, kind: str, place: Place) -> str | None:
+        """Resolve a path of the spec, if there is one."""
+        if written is None:
+            return None
+        file = Beside(self.file).find(written, kind, place, self.problems)
+        return None if file is None else str(file)
+
+    def schema(self, written: str | None, place: Place) -> str | None:
+        """Resolve a ``schemaPath``."""
+        if written is not None and not written.endswith((".json", ".ddl")):
+            self.problems.append(place.problem(f"'{written}' must be a .json or .ddl file"))
+            return None
+        return self.find(written, "schemas", place)
+
+    def _source(self, view: sources.View, place: Place) -> flows.Source | None:
+        match view:
+            case sources.DeltaView():
+                return self._delta(view.source_details, place)
+            case sources.DeltaJoinView():
+                return self._join(view, place)
+            case sources.SqlView():
+                return self.sql(view.source_details.sql_statement, view.source_details.sql_path, place)
+            case sources.PythonView():
+                written = view.source_details
+                return flows.PythonSource(
+                    self._code(written.function_path, written.python_module, written.tokens, place)
+                )
+            case _:
+                return self._other(view, place)
+
+    def _delta(self, written: sources.DeltaDetails, place: Place) -> flows.DeltaSource | None:
+        table = self._table(written, place)
+        if table is None:
+            return None
+        code = written.python_transform
+        there = place.at("pythonTransform")
+        return flows.DeltaSource(
+            table,
+            written.cdf_enabled,
+            tuple(written.cdf_change_type_override),
+            written.reader_options,
+            tuple(written.where_clause),
+            tuple(written.select_exp),
+            self.schema(written.schema_path, place.at("schemaPath")),
+            self._code(code.function_path, code.module, code.tokens, there) if code is not None else None,
+        )
+
+    def _table(self, written: sources.DeltaDetails, place: Place) -> TableName | None:
+        if written.table_path is not None:
+            return TableName.at(written.table_path)
+        table = written.table or ""
+        if (written.database or "").lower() != "live":
+            return table_name(written.database, table, place.at("table"), self.problems)
+        found = self.names.live(table)
+        if found is None:
+            message = f"no spec of this project fills live.{table}: write its database and table"
+            self.problems.append(place.at("table").problem(message))
+        return found
+
+    def _join(self, view: sources.DeltaJoinView, place: Place) -> flows.JoinSource | None:
+        written = view.source_details
+        sides = []
+        for position, (side, mode) in enumerate(zip(written.sources, view.join_modes, strict=True)):
+            source = self._delta(side, place.at("sources", position))
+            if source is not None:
+                sides.append(flows.JoinSide(side.alias, mode, source))
+        if len(sides) < len(written.sources):
+            return None
+        return flows.JoinSource(
+            tuple(sides),
+            tuple(flows.Join(join.join_type, join.condition) for join in written.joins),
+            tuple(written.where_clause),
+            tuple(written.select_exp),
+        )
+
+    def _other(
+        self, view: sources.CloudFilesView | sources.BatchFilesView | sources.KafkaView, place: Place
+    ) -> flows.OtherSource:
+        written = view.source_details
+        files = written if isinstance(written, sources.FilesDetails) else None
+        return flows.OtherSource(
+            written.format if isinstance(written, sources.BatchFilesDetails) else view.source_type,
+            written.reader_options,
+            files.path if files else None,
+            tuple(written.where_clause),
+            tuple(written.select_exp),
+            self.schema(files.schema_path, place.at("schemaPath")) if files else None,
+        )
+
+    def _code(
+        self, path: str | None, module: str | None, tokens: dict[str, object], place: Place
+    ) -> flows.PythonCode:
+        there = place.at("functionPath")
+        if path is not None and not path.endswith(".py"):
+            self.problems.append(there.problem(f"'{path}' must be a .py file"))
+            path = None
+        return flows.PythonCode(self.find(path, "python_functions", there), module, tokens)

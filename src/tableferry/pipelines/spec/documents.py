@@ -1,0 +1,215 @@
+"""Spec files as checked models: each main file with the flow groups that belong to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import RootModel
+
+from tableferry.errors import Problem
+from tableferry.pipelines.spec import refuse
+from tableferry.pipelines.spec.folder import Folder
+from tableferry.pipelines.spec.models import FlowGroup, FlowGroupFile, FlowGroupsFile, FlowSpec, StandardSpec
+from tableferry.pipelines.spec.place import Place
+from tableferry.pipelines.spec.read import kind, mapping
+from tableferry.pipelines.spec.settings import GlobalSettings
+from tableferry.pipelines.spec.sources import View
+from tableferry.pipelines.spec.substitute import Substitutions
+from tableferry.pipelines.spec.validate import validated
+
+
+class _View(RootModel[View]):
+    """A view on its own."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """A flow group and where it stands."""
+
+    path: Path
+    place: Place
+    written: FlowGroup
+
+
+@dataclass(frozen=True)
+class Document:
+    """A spec that fits its model.
+
+    Attributes:
+        path: The main file.
+        place: It, as messages name it.
+        spec: What it says.
+        view: A standard spec's one view.
+        groups: A flow spec's groups, those of other files included.
+    """
+
+    path: Path
+    place: Place
+    spec: StandardSpec | FlowSpec
+    view: View | None
+    groups: tuple[Group, ...]
+
+
+class Reader:
+    """Reads spec files, with substitutions, and collects what is wrong in them."""
+
+    def __init__(
+        self, folder: Folder, settings: GlobalSettings, values: Substitutions, problems: list[Problem]
+    ) -> None:
+        """Take what specs are read with; ``problems`` gets what is wrong."""
+        self._folder = folder
+        self._format = settings.pipeline_bundle_spec_format
+        self._values = values
+        self._problems = problems
+        # Ids of specs with a broken part; None for a part whose id couldn't be read.
+        self._broken: set[str | None] = set()
+
+    def documents(self) -> list[Document]:
+        """Read all specs of the project."""
+        mains = [(file, self._read(file)) for file in self._folder.mains]
+        groups: dict[str, list[Group]] = {}
+        for file in self._folder.parts:
+            self._part(file, mains, groups)
+        seen: dict[str, Path] = {}
+        documents = []
+        for file, data in mains:
+            if data is None:
+                continue
+            key = str(data.get("dataFlowId"))
+            if key in seen and key in groups:
+                other = self._folder.place(seen[key]).file
+                message = f"'{key}' is the id of {other} too, and a *_flow file joins by it: change one"
+                self._problems.append(self._folder.place(file).at("dataFlowId").problem(message))
+            seen.setdefault(key, file)
+            document = self._document(file, data, groups.get(key, []))
+            # With a broken part, what the other parts say about its views and tables would look wrong.
+            if document is not None and key not in self._broken:
+                documents.append(document)
+        return documents
+
+    def _read(self, file: Path) -> dict[str, Any] | None:
+        place = self._folder.place(file)
+        actual = "json" if file.suffix == ".json" else "yaml"
+        if self._format and self._format.format != actual and not self._format.allow_override:
+            message = (
+                f"is {actual.upper()}, but pipeline_bundle_spec_format says {self._format.format}: "
+                "convert the file, or set allow_override to true"
+            )
+            self._problems.append(place.problem(message))
+        return mapping(file, place, self._problems)
+
+    def _part(
+        self,
+        file: Path,
+        mains: list[tuple[Path, dict[str, Any] | None]],
+        groups: dict[str, list[Group]],
+    ) -> None:
+        """Read a file of flow groups into its spec's groups."""
+        data = self._read(file)
+        if data is None:
+            self._broken.add(None)
+            return
+        place = self._folder.place(file)
+        key = data.get("dataFlowId")
+        owners = [main for _, main in mains if main is not None and main.get("dataFlowId") == key]
+        if isinstance(key, str) and not owners:
+            # An unreadable main file might be its owner.
+            if not self._folder.alone and all(main is not None for _, main in mains):
+                message = f"no *_main file has the dataFlowId '{key}': add one, or mend the id"
+                self._problems.append(place.at("dataFlowId").problem(message))
+            return
+        if any(main.get("dataFlowType") == "standard" for main in owners):
+            message = f"'{key}' is a standard spec, which has no flow groups: set its dataFlowType to flow"
+            self._problems.append(place.at("dataFlowId").problem(message))
+            return
+        several = "flowGroups" in data
+        refusals = refuse.unsupported_groups if several else refuse.unsupported_group
+        refused = self._refuse(refusals(data, place))
+        data = self._substitute(data, place, refused)
+        model: type[FlowGroupsFile | FlowGroupFile] = FlowGroupsFile if several else FlowGroupFile
+        written = validated(model, data, place, self._problems, refused)
+        if written is None or refused:
+            self._broken.add(key if isinstance(key, str) else None)
+            return
+        if isinstance(written, FlowGroupsFile):
+            found = [
+                Group(file, place.at("flowGroups", position), group)
+                for position, group in enumerate(written.flow_groups)
+            ]
+        else:
+            found = [Group(file, place, written)]
+        groups.setdefault(str(key), []).extend(found)
+
+    def _document(self, file: Path, data: dict[str, Any], parts: list[Group]) -> Document | None:
+        place = self._folder.place(file)
+        refused = self._refuse(refuse.unsupported(data, place))
+        if place.at("template") in refused or place.at("dataFlowType") in refused:
+            return None
+        data = self._substitute(data, place, refused)
+        flow_type = data.get("dataFlowType")
+        spec: StandardSpec | FlowSpec | None
+        view: View | None = None
+        if "dataFlowType" not in data:
+            # The model that is likely meant says what is wrong, such as another spelling of this key.
+            likely = FlowSpec if "flowGroups" in data else StandardSpec
+            validated(likely, data, place, self._problems, refused)
+            return None
+        if flow_type == "standard":
+            spec = validated(StandardSpec, data, place, self._problems, refused)
+            keys = ("mode", "sourceType", "sourceDetails")
+            given = {key: data[key] for key in keys if key in data}
+            if not given and refused:
+                return None
+            root = validated(_View, given, place, self._problems, refused)
+            view = root.root if root is not None else None
+            if view is None:
+                return None
+        elif flow_type == "flow":
+            spec = validated(FlowSpec, data, place, self._problems, refused)
+        else:
+            message = f"must be 'standard' or 'flow', not {kind(flow_type)}"
+            self._problems.append(place.at("dataFlowType").problem(message))
+            return None
+        if spec is None or refused:
+            return None
+        groups: list[Group] = []
+        if isinstance(spec, FlowSpec):
+            own = [
+                Group(file, place.at("flowGroups", position), group)
+                for position, group in enumerate(spec.flow_groups)
+            ]
+            groups = [*own, *parts]
+            self._check_groups(groups, place, sure=not self._broken & {spec.data_flow_id, None})
+        return Document(file, place, spec, view, tuple(groups))
+
+    def _check_groups(self, groups: list[Group], place: Place, *, sure: bool) -> None:
+        """Refuse groups that share an id, and no groups at all where it's sure that there are none."""
+        if not groups and sure:
+            message = "holds no flows: write them here, or a *_flow file with its dataFlowId"
+            self._problems.append(place.at("flowGroups").problem(message))
+        seen: dict[str, Group] = {}
+        for group in groups:
+            other = seen.setdefault(group.written.flow_group_id, group)
+            if other is not group:
+                message = f"'{group.written.flow_group_id}' is taken by {other.place}: give it another id"
+                self._problems.append(group.place.at("flowGroupId").problem(message))
+
+    def _substitute(self, data: dict[str, Any], place: Place, refused: list[Place]) -> dict[str, Any]:
+        """Put the tokens in; what stands in a refused place may have tokens of its own kind."""
+        found: list[Problem] = []
+        done: dict[str, Any] = self._values.apply(data, place, found)
+        self._problems.extend(
+            problem for problem in found if not any(each.covers(problem.path) for each in refused)
+        )
+        return done
+
+    def _refuse(self, refusals: Iterable[refuse.Refusal]) -> list[Place]:
+        places = []
+        for place, problem in refusals:
+            places.append(place)
+            if problem is not None:
+                self._problems.append(problem)
+        return places

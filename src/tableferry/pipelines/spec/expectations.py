@@ -1,0 +1,78 @@
+"""Data quality rules from their files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from tableferry.errors import Problem
+from tableferry.pipelines import flows
+from tableferry.pipelines.spec.place import Place
+from tableferry.pipelines.spec.read import SUFFIXES, mapping
+from tableferry.pipelines.spec.substitute import Substitutions
+from tableferry.pipelines.spec.validate import validated
+from tableferry.pipelines.spec.written import Name, SnakeModel, Tag
+
+
+class Rule(SnakeModel):
+    """One rule."""
+
+    name: Name
+    constraint: Name
+    enabled: bool = True
+    tag: Tag | None = None
+
+
+class ExpectationsFile(SnakeModel):
+    """Rules, by what happens to a row that breaks them."""
+
+    expect: list[Rule] = Field(default_factory=list)
+    expect_or_drop: list[Rule] = Field(default_factory=list)
+    expect_or_fail: list[Rule] = Field(default_factory=list)
+
+
+_ACTIONS: tuple[tuple[str, Literal["warn", "drop", "fail"]], ...] = (
+    ("expect", "warn"),
+    ("expect_or_drop", "drop"),
+    ("expect_or_fail", "fail"),
+)
+
+
+def read(
+    path: Path, place: Place, values: Substitutions, problems: list[Problem]
+) -> tuple[flows.Expectation, ...]:
+    """Read the rules of a file, or of all files of a folder.
+
+    Args:
+        path: The file or folder.
+        place: It, as messages name it.
+        values: What is put in for tokens.
+        problems: Gets what is wrong.
+    """
+    if path.is_dir():
+        files = [
+            (file, Place(f"{place.file}/{file.name}"))
+            for file in sorted(path.iterdir())
+            if file.suffix in SUFFIXES
+        ]
+    else:
+        files = [(path, place)]
+    rules: dict[str, flows.Expectation] = {}
+    for file, there in files:
+        data = mapping(file, there, problems)
+        if data is None:
+            continue
+        written = validated(ExpectationsFile, values.apply(data, there, problems), there, problems)
+        if written is None:
+            continue
+        for key, action in _ACTIONS:
+            for position, rule in enumerate(getattr(written, key)):
+                if not rule.enabled:
+                    continue
+                if rule.name in rules:
+                    message = f"expectation '{rule.name}' exists already: give it another name"
+                    problems.append(there.at(key, position, "name").problem(message))
+                rules[rule.name] = flows.Expectation(rule.name, rule.constraint, action)
+    return tuple(rules.values())

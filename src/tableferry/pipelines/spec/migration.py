@@ -1,0 +1,97 @@
+"""The migration that a spec asks for, and whether it can be had."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tableferry.errors import Problem
+from tableferry.pipelines import flows
+from tableferry.pipelines.spec.documents import Document
+from tableferry.pipelines.spec.names import table_name
+from tableferry.pipelines.spec.settings import GlobalSettings
+
+_VALIDITY = ("__START_AT", "__END_AT")
+_KAFKA_STARTS = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
+
+
+def migration(
+    document: Document,
+    views: Mapping[str, flows.View],
+    target: flows.Target,
+    settings: GlobalSettings,
+    problems: list[Problem],
+) -> flows.Migration | None:
+    """Make the enabled migration of a spec, or say why it can't be had."""
+    details = document.spec.table_migration_details
+    if details is None:
+        return None
+    place = document.place.at("tableMigrationDetails")
+    written = details.source_details
+    table = table_name(written.database, written.table, place.at("sourceDetails", "table"), problems)
+    if table is None or not details.enabled:
+        return None
+    if settings.table_migration_state_volume_path is None:
+        message = (
+            "an enabled migration needs a folder for its state: "
+            "set table_migration_state_volume_path in pipeline_configs/global.json"
+        )
+        problems.append(place.problem(message))
+    if details.auto_starting_versions_enabled:
+        for view in views.values():
+            if remedy := _missing_start(view):
+                file, _, path = view.place.partition(": ")
+                message = (
+                    f"a migration with automatic starting versions can't know where this source goes on: "
+                    f"set {remedy} in readerOptions, or autoStartingVersionsEnabled to false"
+                )
+                problems.append(Problem(file, path, message))
+    missing = _missing_validity(written.select_exp) if target.cdc and target.cdc.scd_type == 2 else []
+    if missing:
+        message = (
+            f"has no {' and no '.join(missing)}, which a target of scd_type 2 needs: map the legacy table's "
+            f'validity columns, such as "EFFECTIVE_FROM AS {missing[0]}"'
+        ).replace("EFFECTIVE_FROM AS __END_AT", "EFFECTIVE_TO AS __END_AT")
+        problems.append(place.at("sourceDetails", "selectExp").problem(message))
+    return flows.Migration(
+        table,
+        details.catalog_type,
+        details.auto_starting_versions_enabled,
+        tuple(written.select_exp),
+        tuple(written.where_clause),
+        tuple(written.except_columns),
+        details.leave_out_inexpressible,
+        str(place),
+    )
+
+
+def _missing_start(view: flows.View) -> str | None:
+    """Say which options would give a followed source its start, if it has none."""
+    if view.mode != "stream" or not isinstance(view.source, flows.OtherSource):
+        return None
+    options = {key.lower(): value for key, value in view.source.options.items()}
+    if view.source.format == "kafka":
+        known = any(key in options for key in _KAFKA_STARTS)
+        return None if known else "startingOffsets or startingTimestamp"
+    if "modifiedafter" in options or options.get("cloudfiles.includeexistingfiles", "").lower() == "false":
+        return None
+    if view.source.format == "cloudFiles":
+        return "modifiedAfter, or cloudFiles.includeExistingFiles to false,"
+    return "modifiedAfter"
+
+
+def _missing_validity(select: list[str]) -> list[str]:
+    """List the validity columns that select expressions don't yield; none where that can't be judged."""
+    if not select or any("*" in expression for expression in select):
+        return []
+    # Only here is SQL parsed, and loading the parser takes longer than reading a small project.
+    import sqlglot
+    from sqlglot.errors import SqlglotError
+
+    try:
+        parsed = sqlglot.parse_one("SELECT " + ", ".join(select), dialect="databricks")
+    except (SqlglotError, RecursionError):
+        return []
+    if not isinstance(parsed, sqlglot.exp.Query):
+        return []
+    outputs = {name.upper() for name in parsed.named_selects}
+    return [column for column in _VALIDITY if column not in outputs]

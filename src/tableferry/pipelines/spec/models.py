@@ -1,0 +1,288 @@
+"""What users write in a data flow spec: targets, CDC, flows, and the two kinds of spec."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from tableferry.pipelines.spec.sources import View
+from tableferry.pipelines.spec.written import CamelModel, Name, SnakeModel, Tag, Text, refuse_when
+
+ScdType = Annotated[
+    Literal["1", "2"],
+    BeforeValidator(lambda value: str(value) if type(value) is int else value),
+    WithJsonSchema({"enum": ["1", "2", 1, 2]}),
+]
+
+
+class CdcSettings(SnakeModel):
+    """How change events become rows: AUTO CDC's settings."""
+
+    keys: list[Name] = Field(min_length=1, description="Columns that identify a row.")
+    sequence_by: Name = Field(description="SQL expression that orders the events of a key.")
+    scd_type: ScdType = Field(description="1 keeps the newest row of a key, 2 keeps its history.")
+    where: str | None = Field(None, description="SQL condition on the events.")
+    apply_as_deletes: str | None = Field(None, description="SQL condition that makes an event a delete.")
+    apply_as_truncates: str | None = Field(None, description="SQL condition that makes it a truncate.")
+    ignore_null_updates: bool = Field(False, description="A NULL in an update keeps the older value.")
+    column_list: list[Name] = Field([], description="The columns that the target keeps.")
+    except_column_list: list[Name] = Field([], description="The columns that the target leaves out.")
+    track_history_column_list: list[Name] = Field([], description="Only their changes open a new interval.")
+    track_history_except_column_list: list[Name] = Field(
+        [], description="All but their changes open a new interval."
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> CdcSettings:
+        history = [
+            key
+            for key in ("track_history_column_list", "track_history_except_column_list")
+            if getattr(self, key)
+        ]
+        refuse_when(
+            (
+                bool(self.column_list and self.except_column_list),
+                "except_column_list",
+                "can't stand beside column_list: keep one of the two",
+            ),
+            (
+                len(history) == 2,
+                "track_history_except_column_list",
+                "can't stand beside track_history_column_list: keep one of the two",
+            ),
+            (
+                self.scd_type == "2" and bool((self.apply_as_truncates or "").strip()),
+                "apply_as_truncates",
+                "works with scd_type 1 only: leave it out or set scd_type to 1",
+            ),
+            *(
+                (self.scd_type == "1", key, "works with scd_type 2 only: leave it out or set scd_type to 2")
+                for key in history
+            ),
+        )
+        return self
+
+
+class Layout(CamelModel):
+    """How a table is laid out; shared by targets and staging tables."""
+
+    database: Name | None = Field(None, description="Schema of the table, or catalog.schema.")
+    table_properties: dict[str, Text] = Field({}, description="Delta table properties.")
+    path: Name | None = Field(None, description="Folder of an external table's data.")
+    schema_path: Name | None = Field(None, description="A .json or .ddl file, relative to schemas/.")
+    partition_columns: list[Name] = Field([], description="Columns of the partitioning.")
+    cluster_by_columns: list[Name] = Field([], description="Columns of the liquid clustering.")
+    cluster_by_auto: bool = Field(False, description="Let Databricks choose the clustering.")
+    config_flags: list[Literal["disableOperationalMetadata"]] = Field(
+        [], description="Switches of the table."
+    )
+
+    @model_validator(mode="after")
+    def _clusters_or_partitions(self) -> Layout:
+        refuse_when(
+            (
+                bool(self.partition_columns and self.cluster_by_columns),
+                "clusterByColumns",
+                "can't stand beside partitionColumns: keep one of the two",
+            )
+        )
+        return self
+
+
+class TargetDetails(Layout):
+    """The streaming table that the spec fills."""
+
+    table: Name = Field(description="Name of the table.")
+    type: Literal["ST"] = Field("ST", description="A streaming table.")
+    table_path: Name | None = Field(None, description="Another spelling of path.")
+    comment: str | None = Field(None, description="Comment of the table.")
+    spark_conf: dict[str, Text] = Field({}, description="Spark settings of the flows into the table.")
+    row_filter: Name | None = Field(None, description="A Unity Catalog row filter.")
+
+    @model_validator(mode="after")
+    def _one_path(self) -> TargetDetails:
+        refuse_when(
+            (
+                self.path is not None and self.table_path is not None,
+                "tablePath",
+                "is another spelling of path: keep one",
+            )
+        )
+        return self
+
+
+class StagingTable(Layout):
+    """A streaming table between the flows of a group."""
+
+    type: Literal["ST"] = Field(description="A streaming table.")
+    cdc_settings: CdcSettings | None = Field(None, description="How change events become rows.")
+
+
+class AppendViewDetails(CamelModel):
+    """Rows of a view, appended."""
+
+    target_table: Name = Field(description="The spec's target or a staging table.")
+    source_view: Name = Field(description="A view or a staging table of this spec.")
+    column_prefix: str | None = Field(None, alias="column_prefix", description="Put before column names.")
+    column_prefix_exceptions: list[Name] = Field(
+        [], alias="column_prefix_exceptions", description="Columns whose names stay."
+    )
+    once: bool = Field(False, description="Run a single time.")
+
+
+class AppendSqlDetails(CamelModel):
+    """Rows of a SELECT, appended."""
+
+    target_table: Name = Field(description="The spec's target or a staging table.")
+    sql_path: Name | None = Field(None, description="A .sql file, relative to dml/.")
+    sql_statement: Name | None = Field(None, description="The SELECT itself.")
+    once: bool = Field(False, description="Run a single time.")
+
+    @model_validator(mode="after")
+    def _one_statement(self) -> AppendSqlDetails:
+        refuse_when(
+            (
+                (self.sql_path is None) == (self.sql_statement is None),
+                "",
+                "needs either sqlPath or sqlStatement: write one of the two",
+            )
+        )
+        return self
+
+
+class MergeDetails(CamelModel):
+    """Change events of a view, merged by the target's cdcSettings."""
+
+    target_table: Name = Field(description="The spec's target or a staging table, with cdcSettings.")
+    source_view: Name = Field(description="A view or a staging table of this spec.")
+
+
+class _FlowParts(CamelModel):
+    enabled: bool = Field(True, description="false leaves the flow out.")
+    views: dict[str, View] = Field({}, description="Views by name (v_…); the spec's flows share them.")
+
+
+class AppendViewFlow(_FlowParts):
+    """A flow that appends a view."""
+
+    flow_type: Literal["append_view"]
+    flow_details: AppendViewDetails
+
+
+class AppendSqlFlow(_FlowParts):
+    """A flow that appends a SELECT."""
+
+    flow_type: Literal["append_sql"]
+    flow_details: AppendSqlDetails
+
+
+class MergeFlow(_FlowParts):
+    """A flow that merges a view."""
+
+    flow_type: Literal["merge"]
+    flow_details: MergeDetails
+
+
+FlowEntry = Annotated[AppendViewFlow | AppendSqlFlow | MergeFlow, Field(discriminator="flow_type")]
+
+
+class FlowGroup(CamelModel):
+    """Flows that belong together, and their staging tables."""
+
+    flow_group_id: Name = Field(description="Unique in the spec.")
+    staging_tables: dict[Name, StagingTable] = Field({}, description="Staging tables by name.")
+    flows: dict[Name, FlowEntry] = Field(description="Flows by name (f_…).")
+
+
+class FlowGroupFile(FlowGroup):
+    """A flow group in a file of its own."""
+
+    data_flow_id: Name = Field(description="The dataFlowId of the main file that it belongs to.")
+
+
+class FlowGroupsFile(CamelModel):
+    """Several flow groups in a file of their own."""
+
+    data_flow_id: Name = Field(description="The dataFlowId of the main file that they belong to.")
+    flow_groups: list[FlowGroup] = Field(description="Groups of flows.")
+
+
+class MigrationSource(CamelModel):
+    """The legacy table whose history is copied."""
+
+    database: Name = Field(description="Schema of the table, or catalog.schema.")
+    table: Name = Field(description="Name of the table.")
+    select_exp: list[Name] = Field([], description="SQL expressions; none means every column.")
+    where_clause: list[Name] = Field([], description="SQL conditions that must all hold.")
+    except_columns: list[Name] = Field([], description="Columns that are left out.")
+
+
+class TableMigrationDetails(CamelModel):
+    """The one-time copy of an existing table into the target."""
+
+    enabled: bool = Field(description="false takes the migration out.")
+    catalog_type: Literal["hms", "uc"] = Field(description="Where the legacy table is registered.")
+    auto_starting_versions_enabled: bool = Field(
+        True, description="Record the sources' versions and let the live flows start right behind them."
+    )
+    source_details: MigrationSource
+    leave_out_inexpressible: bool = Field(
+        False, description="Leave out validity rows that AUTO CDC can't express, and say how many."
+    )
+
+
+class Features(CamelModel):
+    """Switches of a spec."""
+
+    operational_metadata_enabled: bool = Field(True, description="Add operational metadata columns.")
+
+
+class SpecCommon(CamelModel):
+    """What both kinds of spec share."""
+
+    data_flow_id: Name = Field(description="Unique in the project.")
+    data_flow_group: Name = Field(description="The group that a pipeline selects by.")
+    data_flow_version: Text | None = Field(None, description="Version of the spec format.")
+    tags: dict[str, Tag] = Field({}, description="Free tags.")
+    features: Features = Features.model_validate({})
+    target_format: Literal["delta"] = Field(description="A streaming table.")
+    target_details: TargetDetails
+    cdc_settings: CdcSettings | None = Field(None, description="How change events become rows.")
+    data_quality_expectations_enabled: bool = Field(False, description="Apply the expectations.")
+    data_quality_expectations_path: Name | None = Field(
+        None, description="A file or folder, relative to expectations/."
+    )
+    quarantine_mode: Literal["off"] = Field("off", description="Quarantine isn't supported.")
+    table_migration_details: TableMigrationDetails | None = None
+
+    @model_validator(mode="after")
+    def _expectations_have_a_path(self) -> SpecCommon:
+        refuse_when(
+            (
+                self.data_quality_expectations_enabled and self.data_quality_expectations_path is None,
+                "dataQualityExpectationsEnabled",
+                "needs dataQualityExpectationsPath: name the file, or set it to false",
+            )
+        )
+        return self
+
+
+class StandardSpec(SpecCommon):
+    """One source, one view, one flow, one target."""
+
+    data_flow_type: Literal["standard"]
+    source_system: Name = Field(description="Where the data comes from, in words.")
+    source_view_name: Name = Field(description="Name of the view (v_…).")
+    # These three are a View; it's validated on its own, so that its problems show beside the spec's.
+    source_type: Any = None
+    source_details: Any = None
+    mode: Any = None
+
+
+class FlowSpec(SpecCommon):
+    """Groups of flows into one target."""
+
+    data_flow_type: Literal["flow"]
+    # Absent where all groups have files of their own.
+    flow_groups: list[FlowGroup] = Field([], description="Groups of flows.")

@@ -1,0 +1,108 @@
+"""The names that a project's specs fill, and what a flow or a source means by them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tableferry.errors import Problem, TableError
+from tableferry.pipelines.spec.documents import Document
+from tableferry.pipelines.spec.place import Place
+from tableferry.tables import TableName
+
+# `live.x` is a table or view of the pipeline itself.
+_LIVE = re.compile(r"\blive\s*\.\s*(?:`([^`]+)`|(\w+))", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Names:
+    """The tables that one spec fills.
+
+    Attributes:
+        target: The spec's own table.
+        staging: Its staging tables by the place that defines them.
+        siblings: Tables of the project's other specs by their bare names, where that is unambiguous.
+    """
+
+    target: TableName
+    staging: Mapping[Place, TableName]
+    siblings: Mapping[str, TableName] = field(default_factory=dict)
+
+    def own(self, written: str) -> TableName | None:
+        """Return the target or staging table that a flow names by as much of its name as is needed."""
+        try:
+            parts = TableName.parse(written).parts
+        except TableError:
+            return None
+        if len(parts) == 2 and parts[0].lower() == "live":
+            parts = parts[1:]
+        wanted = [part.lower() for part in parts]
+        for table in (self.target, *self.staging.values()):
+            full = [part.lower() for part in table.parts]
+            if wanted == full[-len(wanted) :]:
+                return table
+        return None
+
+    def live(self, name: str) -> TableName | None:
+        """Return the pipeline's table of a bare name."""
+        return self.own(name) or self.siblings.get(name.lower())
+
+    def in_sql(self, statement: str, views: set[str]) -> str:
+        """Write the pipeline's own tables and views in SQL by the names that Spark knows."""
+
+        def replace(match: re.Match[str]) -> str:
+            name = match[1] or match[2]
+            if name in views:
+                return f"`{name}`"
+            table = self.live(name)
+            return table.sql if table is not None else match[0]
+
+        return _LIVE.sub(replace, statement)
+
+
+def table_name(database: str | None, table: str, place: Place, problems: list[Problem]) -> TableName | None:
+    """Put a table's name together, or say what is wrong with it."""
+    try:
+        return TableName.parse(f"{database}.{table}" if database else table)
+    except TableError as error:
+        problems.append(place.problem(str(error)))
+        return None
+
+
+def collect(documents: list[Document], problems: list[Problem]) -> list[tuple[Document, Names]]:
+    """Name every table that the specs fill, and refuse what two of them would fill."""
+    named: list[tuple[Document, Names]] = []
+    owners: dict[str, tuple[Place, TableName]] = {}
+    siblings: dict[str, TableName | None] = {}
+    for document in documents:
+        names = _names(document, problems)
+        if names is None:
+            continue
+        named.append((document, names))
+        target_place = document.place.at("targetDetails", "table")
+        for place, table in ((target_place, names.target), *names.staging.items()):
+            owner, _ = owners.setdefault(table.key, (place, table))
+            if owner != place:
+                message = f"table '{table}' is filled by {owner} too: keep one, or rename it"
+                problems.append(place.problem(message))
+            bare = table.table.lower()
+            siblings[bare] = table if siblings.get(bare, table) == table else None
+    known = {bare: table for bare, table in siblings.items() if table is not None}
+    return [(document, Names(names.target, names.staging, known)) for document, names in named]
+
+
+def _names(document: Document, problems: list[Problem]) -> Names | None:
+    details = document.spec.target_details
+    place = document.place.at("targetDetails", "table")
+    target = table_name(details.database, details.table, place, problems)
+    if target is None:
+        return None
+    staging = {}
+    for group in document.groups:
+        for name, written in group.written.staging_tables.items():
+            there = group.place.at("stagingTables", name)
+            table = table_name(written.database or details.database, name, there, problems)
+            if table is not None:
+                staging[there] = table
+    return Names(target, staging)

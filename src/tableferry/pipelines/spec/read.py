@@ -1,0 +1,176 @@
+"""JSON and YAML files as mappings, with the place of whatever is wrong in them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tableferry.errors import Problem
+from tableferry.pipelines.spec.place import Place
+
+SUFFIXES = (".json", ".yaml", ".yml")
+
+_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Repeated = dict[int, list[str]]
+
+
+class _Loader(_SafeLoader):  # type: ignore[misc]
+    """YAML's safe loader, which remembers repeated keys and leaves dates as they are written."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self.repeated: _Repeated = {}
+
+    def mapping(self, node: yaml.MappingNode) -> Iterator[dict[Any, Any]]:
+        """Construct a mapping in two steps, as YAML's anchors need it."""
+        data: dict[Any, Any] = {}
+        yield data
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if twice := _twice(names):
+            self.repeated[id(data)] = twice
+        data.update(self.construct_mapping(node))
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _Loader.mapping)
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda loader, node: loader.construct_scalar(node))
+
+
+def text(file: Path, place: Place, problems: list[Problem]) -> str | None:
+    """Read a file's text, or say why it can't be had."""
+    try:
+        content = file.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        problems.append(place.problem(f"isn't UTF-8 text (byte {error.start}): save it as UTF-8"))
+    except OSError as error:
+        reason = (error.strerror or "unknown reason").lower()
+        problems.append(place.problem(f"can't be read ({reason}): check the file and its permissions"))
+    else:
+        if content.strip():
+            return content
+        problems.append(place.problem("is empty: fill it or remove it"))
+    return None
+
+
+def mapping(file: Path, place: Place, problems: list[Problem]) -> dict[str, Any] | None:
+    """Read a JSON or YAML file whose root is a mapping, or say what is wrong with it."""
+    content = text(file, place, problems)
+    if content is None:
+        return None
+    repeated: _Repeated = {}
+    try:
+        data = _json(content, repeated) if file.suffix == ".json" else _yaml(content, repeated)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        problems.append(place.problem(f"isn't valid JSON: {error.msg} at {where}: mend it there"))
+        return None
+    except yaml.YAMLError as error:
+        problems.append(place.problem(f"isn't valid YAML: {_explain(error)}: mend it there"))
+        return None
+    except RecursionError:
+        problems.append(place.problem("is nested too deeply: flatten it"))
+        return None
+    except ValueError as error:
+        problems.append(place.problem(f"can't be read: {error}"))
+        return None
+    if data is None:
+        problems.append(place.problem("is empty: fill it or remove it"))
+        return None
+    if not isinstance(data, dict):
+        problems.append(place.problem(f"must hold a mapping of keys to values, not {kind(data)}"))
+        return None
+    found = list(_oddities(data, place, repeated, ()))
+    problems.extend(found)
+    return None if found else data
+
+
+def name(file: Path, root: Path) -> str:
+    """Name a file as messages do: relative to the project where it lies inside."""
+    try:
+        return file.relative_to(root).as_posix()
+    except ValueError:
+        return os.fspath(file)
+
+
+def kind(value: object) -> str:
+    """Say in a user's words what a value is."""
+    match value:
+        case None:
+            return "nothing"
+        case dict():
+            return "a mapping"
+        case list():
+            return "a list"
+        case bool() | int() | float() | str():
+            shown = json.dumps(value, ensure_ascii=False)
+            return shown if len(shown) <= 40 else shown[:36] + " …" + shown[-1]
+        case _:
+            return f"a {type(value).__name__}"
+
+
+def _json(content: str, repeated: _Repeated) -> Any:
+    def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        data = dict(pairs)
+        if len(data) < len(pairs):
+            repeated[id(data)] = _twice([key for key, _ in pairs])
+        return data
+
+    return json.loads(content, object_pairs_hook=build)
+
+
+def _yaml(content: str, repeated: _Repeated) -> Any:
+    loader = _Loader(content)
+    try:
+        data = loader.get_single_data()
+        repeated.update(loader.repeated)
+        return data
+    finally:
+        loader.dispose()
+
+
+def _twice(names: list[str]) -> list[str]:
+    return sorted({each for each in names if names.count(each) > 1}) if len(set(names)) < len(names) else []
+
+
+def _explain(error: yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and (mark := error.problem_mark or error.context_mark):
+        return f"{error.problem or error.context} at line {mark.line + 1}, column {mark.column + 1}"
+    return " ".join(str(error).split())
+
+
+def _oddities(value: Any, place: Place, repeated: _Repeated, above: tuple[int, ...]) -> Iterator[Problem]:
+    """Find what JSON and YAML allow and a spec doesn't: repeated keys, other keys than text, loops."""
+    if isinstance(value, str) and not _is_unicode(value):
+        yield place.problem("holds half a character (a lone \\ud… escape): write the whole one")
+    if not isinstance(value, dict | list):
+        return
+    if id(value) in above:
+        yield place.problem("contains itself through a YAML anchor: write it out")
+        return
+    above = (*above, id(value))
+    if isinstance(value, list):
+        for position, item in enumerate(value):
+            yield from _oddities(item, place.at(position), repeated, above)
+        return
+    for key in repeated.get(id(value), ()):
+        yield place.at(key).problem(f"key '{key}' is written more than once: keep one")
+    for key, item in value.items():
+        if not isinstance(key, str):
+            yield place.at(str(key)).problem(f"key {kind(key)} must be text: put it in quotes")
+        elif not _is_unicode(key):
+            shown = key.encode("ascii", "backslashreplace").decode("ascii")
+            yield place.at(shown).problem("holds half a character: write the whole one")
+        else:
+            yield from _oddities(item, place.at(key), repeated, above)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,116 @@
+"""What other tools support and Tableferry doesn't: refused by name, before anything else is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tableferry.errors import Problem
+from tableferry.pipelines.spec.place import Place
+
+# A place that is told, or (without a problem) that makes no sense beside one that is.
+Refusal = tuple[Place, Problem | None]
+
+_SINKS = ("delta_sink", "kafka_sink", "foreach_batch_sink", "custom_python_sink")
+_SNAPSHOT = (
+    "cdcSnapshotSettings isn't supported, as AUTO CDC FROM SNAPSHOT can't share a target with AUTO CDC: "
+    "feed the target from a change feed with cdcSettings"
+)
+
+
+def unsupported(spec: dict[str, Any], place: Place) -> Iterator[Refusal]:
+    """Find what a main file asks for and can't have, each with the place that is thereby told."""
+    if "template" in spec:
+        yield _told(place.at("template"), "templates aren't supported: write each spec out")
+    kind = spec.get("dataFlowType")
+    if kind in ("materialized_view", "materialized_views"):
+        yield _told(
+            place.at("dataFlowType"),
+            f"dataFlowType {kind} isn't supported: use flow with a streaming table as its target, "
+            "or leave the view in its own pipeline",
+        )
+    target = spec.get("targetFormat")
+    if isinstance(target, str) and target in _SINKS:
+        yield _told(
+            place.at("targetFormat"),
+            f"targetFormat {target} isn't supported: use delta, or leave the sink in its own pipeline",
+        )
+        yield place.at("targetDetails"), None
+        migration = spec.get("tableMigrationDetails")
+        if isinstance(migration, dict) and migration.get("enabled") is True:
+            yield _told(
+                place.at("tableMigrationDetails"),
+                f"a migration needs a target in the delta format, not {target}: set targetFormat to delta "
+                "or enabled to false",
+            )
+    if spec.get("cdcSnapshotSettings") is not None:
+        yield _told(place.at("cdcSnapshotSettings"), _SNAPSHOT)
+        if "sourceType" not in spec:
+            # The settings bring a source of their own then.
+            for key in ("sourceSystem", "sourceViewName", "mode", "sourceType", "sourceDetails"):
+                yield place.at(key), None
+    quarantine = spec.get("quarantineMode")
+    if quarantine in ("flag", "table"):
+        yield _told(
+            place.at("quarantineMode"),
+            f"quarantineMode {quarantine} isn't supported: set it to off and use expect_or_drop",
+        )
+    if spec.get("quarantineTargetDetails") is not None:
+        yield _told(
+            place.at("quarantineTargetDetails"),
+            "quarantineTargetDetails isn't supported: take it out and use expect_or_drop",
+        )
+    yield from unsupported_source(spec, place)
+    yield from unsupported_groups(spec, place)
+
+
+def unsupported_groups(data: dict[str, Any], place: Place) -> Iterator[Refusal]:
+    """Find what the flow groups of a file ask for and can't have."""
+    groups = data.get("flowGroups")
+    for position, group in enumerate(groups if isinstance(groups, list) else []):
+        if isinstance(group, dict):
+            yield from unsupported_group(group, place.at("flowGroups", position))
+
+
+def unsupported_group(group: dict[str, Any], place: Place) -> Iterator[Refusal]:
+    """Find what a flow group asks for and can't have."""
+    for name, table in _mappings(group.get("stagingTables")):
+        there = place.at("stagingTables", name)
+        if table.get("type") == "MV":
+            told = there.at("type").problem(
+                "staging tables of type MV aren't supported: use ST and fill it with an append_sql flow"
+            )
+            yield there, told
+        elif table.get("cdcSnapshotSettings") is not None:
+            yield _told(there.at("cdcSnapshotSettings"), _SNAPSHOT)
+    for flow_name, flow in _mappings(group.get("flows")):
+        for name, view in _mappings(flow.get("views")):
+            yield from unsupported_source(view, place.at("flows", flow_name, "views", name))
+
+
+def unsupported_source(view: dict[str, Any], place: Place) -> Iterator[Refusal]:
+    """Find what a view's source asks for and can't have."""
+    kind, details = view.get("sourceType"), view.get("sourceDetails")
+    if not isinstance(details, dict):
+        return
+    there = place.at("sourceDetails")
+    if kind == "delta" and "startingVersionFromDLTSetup" in details:
+        yield _told(
+            there.at("startingVersionFromDLTSetup"),
+            "startingVersionFromDLTSetup isn't supported: set startingVersion in readerOptions",
+        )
+    if kind in ("cloudFiles", "batchFiles", "kafka") and "pythonTransform" in details:
+        yield _told(
+            there.at("pythonTransform"),
+            f"pythonTransform isn't supported for {kind}: use a source of type python",
+        )
+
+
+def _told(place: Place, message: str) -> Refusal:
+    return place, place.problem(message)
+
+
+def _mappings(value: Any) -> list[tuple[str, dict[str, Any]]]:
+    if not isinstance(value, dict):
+        return []
+    return [(key, item) for key, item in value.items() if isinstance(item, dict)]

@@ -1,0 +1,122 @@
+"""What a project's specs share: global settings, and one environment's substitutions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from tableferry.errors import Problem
+from tableferry.pipelines.spec.folder import Folder
+from tableferry.pipelines.spec.read import SUFFIXES, mapping
+from tableferry.pipelines.spec.substitute import Affix, Substitutions
+from tableferry.pipelines.spec.validate import validated
+from tableferry.pipelines.spec.written import Name, SnakeModel, Text
+
+
+class SpecFormat(SnakeModel):
+    """Which format the spec files have."""
+
+    format: Literal["json", "yaml"] = "json"
+    allow_override: bool = False
+
+
+class GlobalSettings(SnakeModel):
+    """A global.json or global.yaml."""
+
+    table_migration_state_volume_path: Name | None = None
+    pipeline_bundle_spec_format: SpecFormat | None = None
+    mandatory_table_properties: dict[str, Text] = Field(default_factory=dict)
+    spark_config: dict[str, Text] = Field(default_factory=dict)
+    dataflow_spec_version: Text | None = None
+
+
+class AffixEntry(SnakeModel):
+    """What is put around the values of one key."""
+
+    prefix: str = ""
+    suffix: str = ""
+
+
+class SubstitutionsFile(SnakeModel):
+    """An environment's substitutions."""
+
+    tokens: dict[Name, Text] = Field(default_factory=dict)
+    prefix_suffix: dict[Name, AffixEntry] = Field(default_factory=dict)
+
+
+def substitutions(
+    folder: Folder, environment: str | None, reserved: Mapping[str, str], problems: list[Problem]
+) -> Substitutions:
+    """Read the substitutions of one environment."""
+    found = _environments(folder, problems)
+    if environment is None and len(found) == 1:
+        environment = next(iter(found))
+    if found and environment not in found:
+        what = f"no substitutions for '{environment}', but for" if environment else "substitutions for"
+        message = f"holds {what} {', '.join(found)}: choose one with --environment NAME"
+        problems.append(folder.place(next(iter(found.values())).parent).problem(message))
+        return Substitutions(complete=False)
+    given = {"workspace_env": environment} if environment else {}
+    file = found.get(environment or "")
+    if file is None:
+        return Substitutions({**given, **reserved})
+    place = folder.place(file)
+    data = mapping(file, place, problems)
+    written = validated(SubstitutionsFile, data, place, problems) if data is not None else None
+    if written is None:
+        return Substitutions(complete=False)
+    affixes = {key: Affix(each.prefix, each.suffix) for key, each in written.prefix_suffix.items()}
+    tokens = {**given, **written.tokens, **reserved}
+    return Substitutions(tokens, affixes, place.file).resolved(place, problems)
+
+
+def global_settings(folder: Folder, values: Substitutions, problems: list[Problem]) -> GlobalSettings:
+    """Read the framework's global file and lay the bundle's over it, key by key."""
+    merged: dict[str, Any] = {}
+    homes = [folder.root / "config", folder.root / "src" / "config"]
+    if folder.base is not None:
+        homes.append(folder.base / "pipeline_configs")
+    for home in homes:
+        files = [home / f"global{suffix}" for suffix in SUFFIXES if (home / f"global{suffix}").is_file()]
+        if len(files) > 1:
+            others = " and ".join(file.name for file in files[1:])
+            problems.append(folder.place(files[0]).problem(f"stands beside {others}: keep one"))
+        for file in files[:1]:
+            place = folder.place(file)
+            data = mapping(file, place, problems)
+            if data is None:
+                continue
+            data = values.apply(data, place, problems)
+            if validated(GlobalSettings, data, place, problems) is not None:
+                known = {key: item for key, item in data.items() if key in GlobalSettings.model_fields}
+                merged = _laid_over(merged, known)
+    # Both layers fit, so their union fits.
+    return GlobalSettings.model_validate(merged)
+
+
+def _environments(folder: Folder, problems: list[Problem]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    home = folder.base / "pipeline_configs" if folder.base else None
+    for file in sorted(home.iterdir()) if home and home.is_dir() else []:
+        if file.suffix in SUFFIXES and file.stem.endswith("_substitutions"):
+            environment = file.stem.removesuffix("_substitutions")
+            if environment in found:
+                message = f"stands beside {found[environment].name}: keep one"
+                problems.append(folder.place(file).problem(message))
+            else:
+                found[environment] = file
+    return found
+
+
+def _laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            merged[key] = _laid_over(old, value)
+        else:
+            merged[key] = value
+    return merged

@@ -1,0 +1,124 @@
+"""Tokens, prefixes and suffixes put into a document; references to secrets stay as they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tableferry.errors import Problem
+from tableferry.pipelines.spec.place import Place
+
+# Values of these keys are SQL, where braces have meanings of their own.
+SQL_KEYS = frozenset(
+    [
+        "selectExp",
+        "whereClause",
+        "sqlStatement",
+        "apply_as_deletes",
+        "apply_as_truncates",
+        "sequence_by",
+        "where",
+        "condition",
+        "constraint",
+        "rowFilter",
+    ]
+)
+RESERVED = frozenset(
+    ["pipeline_id", "pipeline_catalog", "pipeline_schema", "pipeline_layer", "workspace_env", "logical_env"]
+)
+
+# The first alternative takes ${secret.name} out of the second one's reach.
+_TOKEN = re.compile(r"\$\{[^}]*\}|\{(\w+)\}")
+
+
+@dataclass(frozen=True)
+class Affix:
+    """What is put around every text value of one key."""
+
+    prefix: str = ""
+    suffix: str = ""
+
+
+@dataclass(frozen=True)
+class Substitutions:
+    """What one environment puts into a project's documents.
+
+    Attributes:
+        tokens: Values by token; they may hold tokens themselves.
+        affixes: Prefix and suffix by spec key.
+        source: The file that the tokens come from, or None.
+        complete: False where the tokens couldn't be read: then none of them is called unknown.
+    """
+
+    tokens: Mapping[str, str] = field(default_factory=dict)
+    affixes: Mapping[str, Affix] = field(default_factory=dict)
+    source: str | None = None
+    complete: bool = True
+
+    def resolved(self, place: Place, problems: list[Problem]) -> Substitutions:
+        """Put the tokens into each other, and into the prefixes and suffixes."""
+        tokens = {
+            token: self._expand(token, (), place.at("tokens", token), problems) for token in self.tokens
+        }
+        plain = Substitutions(tokens, {}, self.source)
+        affixes = {
+            key: Affix(
+                plain.strictly(affix.prefix, place.at("prefix_suffix", key, "prefix"), problems),
+                plain.strictly(affix.suffix, place.at("prefix_suffix", key, "suffix"), problems),
+            )
+            for key, affix in self.affixes.items()
+        }
+        return Substitutions(tokens, affixes, self.source)
+
+    def apply(self, value: Any, place: Place, problems: list[Problem], key: str = "") -> Any:
+        """Return a document with everything put in, and say which tokens nobody knows."""
+        if isinstance(value, dict):
+            return {name: self.apply(item, place.at(name), problems, name) for name, item in value.items()}
+        if isinstance(value, list):
+            return [
+                self.apply(item, place.at(position), problems, key if key in SQL_KEYS else "")
+                for position, item in enumerate(value)
+            ]
+        if not isinstance(value, str):
+            return value
+        done = self.leniently(value) if key in SQL_KEYS else self.strictly(value, place, problems)
+        affix = self.affixes.get(key)
+        # `live` is the pipeline's own namespace: it has the same name in every environment.
+        if affix is None or (key == "database" and done == "live"):
+            return done
+        return affix.prefix + done + affix.suffix
+
+    def leniently(self, text: str) -> str:
+        """Put tokens into SQL, where an unknown one may mean something else."""
+        return _TOKEN.sub(lambda match: self.tokens.get(match[1], match[0]), text)
+
+    def strictly(self, text: str, place: Place, problems: list[Problem]) -> str:
+        """Put tokens into text where an unknown one is a mistake."""
+        for match in _TOKEN.finditer(text) if self.complete else ():
+            if match[1] is not None and match[1] not in self.tokens:
+                problems.append(place.problem(self._unknown(match[1])))
+        return self.leniently(text)
+
+    def _expand(self, token: str, above: tuple[str, ...], place: Place, problems: list[Problem]) -> str:
+        above = (*above, token)
+
+        def replace(match: re.Match[str]) -> str:
+            inner = match[1]
+            if inner is None:
+                return match[0]
+            if inner in above:
+                problems.append(place.problem(f"token '{{{inner}}}' stands for itself: give it a value"))
+            elif inner not in self.tokens:
+                problems.append(place.problem(self._unknown(inner)))
+            else:
+                return self._expand(inner, above, place, problems)
+            return match[0]
+
+        return _TOKEN.sub(replace, self.tokens[token])
+
+    def _unknown(self, token: str) -> str:
+        where = f"the tokens of {self.source}" if self.source else "pipeline_configs/<env>_substitutions.json"
+        what = "reserved token" if token in RESERVED else "token"
+        return f"{what} '{{{token}}}' has no value: add it to {where}"

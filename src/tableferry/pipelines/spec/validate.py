@@ -1,0 +1,182 @@
+"""Data checked against a model; what pydantic finds becomes plain sentences with key paths."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from collections.abc import Collection, Iterator
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, RootModel, ValidationError
+
+from tableferry.errors import Problem
+from tableferry.pipelines.spec.place import Place
+from tableferry.pipelines.spec.read import kind
+from tableferry.pipelines.spec.written import CUSTOM, REQUIRED
+
+Model = TypeVar("Model", bound=BaseModel)
+_Steps = list[str | int]
+
+# The keys that say which model a mapping must fit.
+_DISCRIMINATORS = ("sourceType", "flowType")
+
+# What the format's earlier versions called some keys.
+_FORMER = {"cdcApplyChanges": "cdcSettings"}
+
+
+def validated(
+    model: type[Model],
+    data: dict[str, Any],
+    place: Place,
+    problems: list[Problem],
+    refused: Collection[Place] = (),
+) -> Model | None:
+    """Return the data as a model, or None after its problems are told.
+
+    An unknown key that resembles no known one is told and passed over, so that what else is wrong shows too.
+
+    Args:
+        model: What the data must fit.
+        data: A mapping as it was read.
+        place: Where it stands.
+        problems: Gets what is wrong.
+        refused: Places that were told already, and aren't told again.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        failure = error
+    pruned = copy.deepcopy(data)
+    for each in failure.errors(include_url=False):
+        steps, _ = _walk(model, each["loc"])
+        there = place.at(*steps)
+        known = any(there.file == other.file and other.covers(there.path) for other in refused)
+        close = None
+        if each["type"] == "extra_forbidden":
+            close = _closest(str(steps[-1]), _keys(_walk(model, each["loc"][:-1])[1]))
+        if not known:
+            problems.extend(_problems(each, place, steps, close))
+        if each["type"] == "extra_forbidden" and (known or close is None):
+            _remove(pruned, steps)
+    try:
+        return model.model_validate(pruned)
+    except ValidationError:
+        return None
+
+
+def _problems(error: Any, place: Place, steps: _Steps, close: str | None) -> Iterator[Problem]:
+    given, context = kind(error["input"]), error.get("ctx", {})
+    there = place.at(*steps)
+    match error["type"]:
+        case "missing":
+            yield there.problem(REQUIRED)
+        case "union_tag_not_found":
+            yield there.at(_discriminator(context)).problem(REQUIRED)
+        case "union_tag_invalid":
+            key = _discriminator(context)
+            tags = [tag.strip("'") for tag in context["expected_tags"].split(", ")]
+            yield there.at(key).problem(_choice(error["input"].get(key), tags))
+        case "extra_forbidden":
+            hint = f"did you mean '{close}'?" if close else "take it out"
+            yield there.problem(f"unknown key '{steps[-1]}': {hint}")
+        case "literal_error":
+            tags = context["expected"].replace(" or ", ", ").replace("'", "").split(", ")
+            yield there.problem(_choice(error["input"], tags))
+        case "string_type":
+            hint = ": put it in quotes" if isinstance(error["input"], bool | int | float) else ""
+            yield there.problem(f"must be text, not {given}{hint}")
+        case "bool_type":
+            yield there.problem(f"must be true or false, not {given}")
+        case "list_type":
+            yield there.problem(f"must be a list, not {given}")
+        case "dict_type" | "model_type" | "model_attributes_type":
+            yield there.problem(f"must be a mapping of keys to values, not {given}")
+        case "string_too_short":
+            yield there.problem("must not be empty")
+        case "too_short":
+            least = context["min_length"]
+            yield there.problem(f"must have at least {least} entr{'y' if least == 1 else 'ies'}")
+        case "misfits":  # written.CUSTOM
+            for key, message in context[CUSTOM]:
+                yield Place(there.file, ".".join(filter(None, (there.path, key)))).problem(message)
+        case _:
+            yield there.problem(f"{given} isn't allowed here")
+
+
+def _choice(given: object, allowed: list[str]) -> str:
+    quoted = [f"'{each}'" for each in allowed]
+    listed = quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+    shown = f"'{given}'" if isinstance(given, str) and len(given) <= 40 else kind(given)
+    return f"must be {listed}, not {shown}"
+
+
+def _discriminator(context: Any) -> str:
+    # Pydantic writes 'source_type' | 'sourceType', or 'source_type' alone.
+    written = context["discriminator"].replace("_", "").lower()
+    return next(key for key in _DISCRIMINATORS if key.lower() in written)
+
+
+def _walk(model: Any, location: tuple[int | str, ...]) -> tuple[_Steps, Any]:
+    """Follow pydantic's path through a model; return the path without union tags, and what is there."""
+    steps: _Steps = []
+    there = _plain(model)
+    for step in location:
+        if get_origin(there) in (Union, UnionType):
+            there = _plain(_tagged(get_args(there), step))
+            continue
+        # A wrong key of a mapping is given as the key and this mark; the key alone says where.
+        if step != "[key]":
+            steps.append(step)
+        there = _plain(_inner(there, step))
+    return steps, there
+
+
+def _plain(annotation: Any) -> Any:
+    """Unwrap what stands around a model: a root model, metadata, None as the only other choice."""
+    if get_origin(annotation) is Annotated:
+        return _plain(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        members = [each for each in get_args(annotation) if each is not type(None)]
+        return _plain(members[0]) if len(members) == 1 else annotation
+    if isinstance(annotation, type) and issubclass(annotation, RootModel):
+        return _plain(annotation.model_fields["root"].annotation)
+    return annotation
+
+
+def _inner(annotation: Any, step: int | str) -> Any:
+    if get_origin(annotation) in (list, dict):
+        return get_args(annotation)[-1]
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        for name, field in annotation.model_fields.items():
+            if step == (field.alias or name):
+                return field.annotation
+    return None
+
+
+def _tagged(members: tuple[Any, ...], tag: int | str) -> Any:
+    for member in members:
+        for field in member.model_fields.values():
+            if get_origin(field.annotation) is Literal and get_args(field.annotation) == (tag,):
+                return member
+    return None
+
+
+def _keys(model: Any) -> list[str]:
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        return []
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _closest(key: str, known: list[str]) -> str | None:
+    if _FORMER.get(key) in known:
+        return _FORMER[key]
+    plain = {each.lower().replace("_", ""): each for each in known}
+    close = difflib.get_close_matches(key.lower().replace("_", ""), plain, n=1, cutoff=0.7)
+    return plain[close[0]] if close else None
+
+
+def _remove(data: Any, steps: _Steps) -> None:
+    for step in steps[:-1]:
+        data = data[step]
+    data.pop(steps[-1], None)

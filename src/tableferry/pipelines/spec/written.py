@@ -1,0 +1,51 @@
+"""The ground that all models of written documents stand on: strict, frozen, and without unknown keys."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+CUSTOM = "misfits"
+REQUIRED = "is required: add it"
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _as_tag(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, dict | list) else _as_text(value)
+
+
+Name = Annotated[str, Field(min_length=1)]
+Text = Annotated[str, BeforeValidator(_as_text), WithJsonSchema({"type": ["string", "number", "boolean"]})]
+Tag = Annotated[str, BeforeValidator(_as_tag), WithJsonSchema({})]
+
+
+class SnakeModel(BaseModel):
+    """A mapping whose keys are written as its fields are named."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class CamelModel(SnakeModel):
+    """A mapping whose keys are written in camelCase."""
+
+    model_config = ConfigDict(alias_generator=to_camel)
+
+
+def refuse_when(*checks: tuple[bool, str, str]) -> None:
+    """Raise one error for all checks that are true, each with its key and message.
+
+    Raises:
+        PydanticCustomError: At least one check is true.
+    """
+    misfits = [(key, message) for wrong, key, message in checks if wrong]
+    if misfits:
+        raise PydanticCustomError(CUSTOM, "the keys don't fit together", {"misfits": misfits})

@@ -1,0 +1,346 @@
+"""What a migration remembers, as small CSV files in the state volume.
+
+    <volume>/initial_versions/pipelineId=…/targetTable=…/part-00000.csv   the `Beginning`: written once, never
+    changed <volume>/tracking/pipelineId=…/targetTable=…/part-00000.csv           the `Tracking`: how far it
+    is <volume>/checkpoints/targetTable=…/generation=…/<flow>/               Structured Streaming's
+    checkpoints
+
+Both files have a header and one row for each source and view, so that ``spark.read.csv`` on ``tracking``
+shows the whole picture, with pipelineId and targetTable taken from the folders. Every row repeats what holds
+for the whole target, and the number of rows, by which a file that was cut short is known.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote, unquote
+
+from tableferry import files
+from tableferry.errors import StateError
+from tableferry.tables import TableName
+
+PART = "part-00000.csv"
+_SAFE = " ()-_.,~!@$&+;<>[]|"
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, order=True)
+class Baseline:
+    """Where a source stood when the migration began: live flows start at the next version.
+
+    Attributes:
+        table: The source's name, as the spec gives it; `TableName.key` of it is its identity.
+        table_id: The id of its Delta log.
+        version: Its newest version then.
+        views: The views that read it.
+    """
+
+    table: TableName
+    table_id: str
+    version: int
+    views: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PinnedCopy:
+    """The legacy table at the version that the copy reads, however often it's made."""
+
+    table: TableName
+    table_id: str
+    version: int
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """A target's baselines and its pinned copy, recorded together before the first row is copied.
+
+    Attributes:
+        pipeline_id: The pipeline that recorded it.
+        target: The table that is filled.
+        copy: What is copied.
+        baselines: By `TableName.key` of the source.
+        recorded_at: When, in UTC.
+    """
+
+    pipeline_id: str
+    target: TableName
+    copy: PinnedCopy
+    baselines: Mapping[str, Baseline]
+    recorded_at: datetime
+
+
+@dataclass(frozen=True)
+class Tracking:
+    """How far a target's migration is.
+
+    Attributes:
+        current: The newest version seen of each source, by `TableName.key`.
+        copied: The generation of the target that holds the whole copy, or None before that.
+        copied_rows: How many rows the copy brought.
+        verified: ``match`` or ``differ`` once the copy was compared with the legacy table, else empty.
+        updated_at: When this was written, in UTC.
+    """
+
+    current: Mapping[str, int]
+    copied: int | None = None
+    copied_rows: int | None = None
+    verified: str = ""
+    updated_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Everything found of one target.
+
+    Attributes:
+        beginning: Absent before the migration began.
+        tracking: Absent until the first run wrote it.
+        elsewhere: Other pipelines' ids under which a beginning of this target is recorded.
+        generation: How often the target was refreshed in full.
+        resetting: A full refresh was begun and hasn't dropped everything yet.
+    """
+
+    beginning: Beginning | None = None
+    tracking: Tracking | None = None
+    elsewhere: tuple[str, ...] = ()
+    generation: int = 0
+    resetting: bool = False
+
+
+@dataclass(frozen=True)
+class StateStore:
+    """The state files of one pipeline in one volume."""
+
+    volume: Path
+    pipeline_id: str
+
+    def read(self, target: TableName) -> Stored:
+        """Return what is recorded of a target; absent files mean that nothing was.
+
+        Raises:
+            StateError: A file is there, but it can't be read or isn't whole.
+        """
+        beginning = self._read(self.beginning_file(target), _read_beginning(self.pipeline_id, target))
+        tracking = self._read(self.tracking_file(target), _read_tracking)
+        if tracking and not beginning:
+            raise StateError(
+                f"{self.beginning_file(target)} is missing, but {self.tracking_file(target)} is there: "
+                "restore it, "
+                "for nobody can know again where the live flows of this target must start"
+            )
+        generation, resetting = self._generation(target)
+        if beginning and not tracking and generation:
+            raise StateError(
+                f"{self.tracking_file(target)} is missing, but {target} was refreshed {generation} times: "
+                "restore it"
+            )
+        return Stored(beginning, tracking, self._elsewhere(target), generation, resetting)
+
+    def begin(self, beginning: Beginning) -> bool:
+        """Record a beginning unless there is one; of two processes at once exactly one gets True."""
+        return files.create_text(self.beginning_file(beginning.target), _beginning_text(beginning))
+
+    def track(self, beginning: Beginning, tracking: Tracking) -> None:
+        """Write how far a target is, in place of what was written before."""
+        text = _tracking_text(beginning, replace(tracking, updated_at=datetime.now(UTC)))
+        files.write_text(self.tracking_file(beginning.target), text)
+
+    def adopt(self, target: TableName, other_id: str) -> None:
+        """Take over what another pipeline recorded of this target; can be repeated after a crash."""
+        other = StateStore(self.volume, other_id)
+        stored = other.read(target)
+        if stored.beginning is not None:
+            mine = replace(stored.beginning, pipeline_id=self.pipeline_id)
+            self.begin(mine)
+            if stored.tracking is not None:
+                self.track(mine, stored.tracking)
+        other.remove(target)
+
+    def remove(self, target: TableName) -> None:
+        """Remove a target's state files; its checkpoints stay, for its flows go on."""
+        files.remove(self.tracking_file(target).parent)
+        files.remove(self.beginning_file(target).parent)
+
+    def beginning_file(self, target: TableName) -> Path:
+        """Where a target's baselines are."""
+        return self._folder("initial_versions", target) / PART
+
+    def tracking_file(self, target: TableName) -> Path:
+        """Where a target's progress is."""
+        return self._folder("tracking", target) / PART
+
+    def lock_file(self, target: TableName) -> Path:
+        """What a run of this target locks."""
+        return self.volume / "checkpoints" / f"_{_escaped(target.key)}.lock"
+
+    def checkpoint(self, target: TableName, generation: int, flow: str) -> Path:
+        """Where the checkpoint of a flow is."""
+        return self.checkpoints(target) / f"generation={generation}" / _escaped(flow)
+
+    def checkpoints(self, target: TableName) -> Path:
+        """Where a target's checkpoints are; they belong to the table, whichever pipeline fills it."""
+        return self.volume / "checkpoints" / f"targetTable={_escaped(target.key)}"
+
+    def flows(self, target: TableName, generation: int) -> tuple[str, ...]:
+        """Name the flows that have a checkpoint, those that the spec no longer has included."""
+        return tuple(
+            unquote(name) for name in files.names(self.checkpoints(target) / f"generation={generation}")
+        )
+
+    def rename_flow(self, target: TableName, generation: int, old: str, new: str) -> None:
+        """Give a flow's checkpoint another name; can be repeated after a crash."""
+        files.move(self.checkpoint(target, generation, old), self.checkpoint(target, generation, new))
+
+    def start_generation(self, target: TableName, generation: int) -> None:
+        """Say that a full refresh begins; until `end_reset` the next run goes on dropping."""
+        files.write_text(self.checkpoints(target) / f"generation={generation}" / "_resetting", "")
+
+    def end_reset(self, target: TableName, generation: int) -> None:
+        """Say that everything of the older generations is dropped."""
+        for name in files.names(self.checkpoints(target)):
+            if name != f"generation={generation}":
+                files.remove(self.checkpoints(target) / name)
+        files.remove(self.checkpoints(target) / f"generation={generation}" / "_resetting")
+
+    def _generation(self, target: TableName) -> tuple[int, bool]:
+        found = [
+            int(name.removeprefix("generation="))
+            for name in files.names(self.checkpoints(target))
+            if name.removeprefix("generation=").isdigit()
+        ]
+        newest = max(found, default=0)
+        marker = self.checkpoints(target) / f"generation={newest}" / "_resetting"
+        return newest, files.read_text(marker) is not None
+
+    def _elsewhere(self, target: TableName) -> tuple[str, ...]:
+        root = self.volume / "initial_versions"
+        folder = f"targetTable={_escaped(target.key)}"
+        others = (name for name in files.names(root) if name != f"pipelineId={_escaped(self.pipeline_id)}")
+        return tuple(
+            unquote(name.removeprefix("pipelineId="))
+            for name in others
+            if name.startswith("pipelineId=") and (root / name / folder / PART).exists()
+        )
+
+    def _folder(self, kind: str, target: TableName) -> Path:
+        return (
+            self.volume
+            / kind
+            / f"pipelineId={_escaped(self.pipeline_id)}"
+            / f"targetTable={_escaped(target.key)}"
+        )
+
+    def _read(self, path: Path, parse: Callable[[list[dict[str, str]]], _T]) -> _T | None:
+        text = files.read_text(path)
+        if text is None:
+            return None
+        try:
+            return parse(_rows(text))
+        except (ValueError, KeyError, csv.Error) as error:
+            raise StateError(
+                f"{path} isn't a whole state file ({error}): restore it from the volume's backup; "
+                "Tableferry never takes new baselines in its place"
+            ) from error
+
+
+_BEGINNING = (
+    "tableName", "viewName", "version",
+    "sourceTableId", "copyTable", "copyTableId", "copyVersion", "recordedAt", "rows",
+)  # fmt: skip
+_TRACKING = (
+    "tableName", "viewName", "version", "currentVersion", "ready",
+    "copied", "copiedRows", "verified", "updatedAt", "rows",
+)  # fmt: skip
+
+
+def _beginning_text(beginning: Beginning) -> str:
+    copy = beginning.copy
+    pinned = (copy.table, copy.table_id, copy.version, beginning.recorded_at.isoformat())
+    rows = [
+        (baseline.table, view, baseline.version, baseline.table_id, *pinned)
+        for baseline in sorted(beginning.baselines.values())
+        for view in baseline.views or ("",)
+    ]
+    return _text(_BEGINNING, rows or [("", "", "", "", *pinned)])
+
+
+def _read_beginning(pipeline_id: str, target: TableName) -> Callable[[list[dict[str, str]]], Beginning]:
+    def parse(rows: list[dict[str, str]]) -> Beginning:
+        first = rows[0]
+        baselines: dict[str, Baseline] = {}
+        for row in rows:
+            if row["tableName"]:
+                table = _name(row["tableName"])
+                known = baselines.get(table.key, Baseline(table, row["sourceTableId"], int(row["version"])))
+                baselines[table.key] = replace(known, views=(*known.views, *filter(None, [row["viewName"]])))
+        copy = PinnedCopy(_name(first["copyTable"]), first["copyTableId"], int(first["copyVersion"]))
+        return Beginning(pipeline_id, target, copy, baselines, datetime.fromisoformat(first["recordedAt"]))
+
+    return parse
+
+
+def _tracking_text(beginning: Beginning, tracking: Tracking) -> str:
+    whole = (
+        "" if tracking.copied is None else tracking.copied,
+        "" if tracking.copied_rows is None else tracking.copied_rows,
+        tracking.verified,
+        "" if tracking.updated_at is None else tracking.updated_at.isoformat(),
+    )
+    rows = []
+    for key, baseline in sorted(beginning.baselines.items()):
+        current = tracking.current.get(key, baseline.version)
+        ready = "true" if current > baseline.version else "false"
+        rows += [
+            (baseline.table, view, baseline.version, current, ready, *whole)
+            for view in baseline.views or ("",)
+        ]
+    return _text(_TRACKING, rows or [("", "", "", "", "", *whole)])
+
+
+def _read_tracking(rows: list[dict[str, str]]) -> Tracking:
+    first = rows[0]
+    return Tracking(
+        {_name(row["tableName"]).key: int(row["currentVersion"]) for row in rows if row["tableName"]},
+        int(first["copied"]) if first["copied"] else None,
+        int(first["copiedRows"]) if first["copiedRows"] else None,
+        first["verified"],
+        datetime.fromisoformat(first["updatedAt"]) if first["updatedAt"] else None,
+    )
+
+
+def _text(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows([*row, len(rows)] for row in rows)
+    return out.getvalue()
+
+
+def _rows(text: str) -> list[dict[str, str]]:
+    """Read the rows of a state file, and make sure that none is missing."""
+    lines = list(csv.reader(io.StringIO(text), strict=True))
+    if not text.endswith("\n") or len(lines) < 2:
+        raise ValueError("it was cut short")
+    header, *rows = lines
+    if any(len(row) != len(header) for row in rows):
+        raise ValueError("a row has too few or too many fields")
+    found = [dict(zip(header, row, strict=True)) for row in rows]
+    if any(int(row["rows"]) != len(rows) for row in found):
+        raise ValueError(f"it was cut short: {len(rows)} of {found[0]['rows']} rows are left")
+    return found
+
+
+def _name(text: str) -> TableName:
+    return TableName.at(text) if "/" in text else TableName.parse(text)
+
+
+def _escaped(value: str) -> str:
+    """Write a value as Spark writes it into a partition folder's name."""
+    return quote(value, safe=_SAFE)

@@ -1,0 +1,154 @@
+"""The effects of a pipeline migration as data: what is planned, described and performed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from tableferry.pipelines.flows import CdcSettings, Flow, HistorySource, Target, View
+from tableferry.pipelines.state import Beginning
+from tableferry.tables import TableName
+
+Start = int | str
+"""A starting version, ``latest``, or ``timestamp:…`` for a starting timestamp."""
+
+
+@dataclass(frozen=True)
+class Adopt:
+    """Take over the state that another pipeline recorded of this target."""
+
+    target: TableName
+    pipeline_id: str
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Record the baselines and the pinned copy, before the first row is copied."""
+
+    beginning: Beginning
+
+
+@dataclass(frozen=True)
+class Reset:
+    """Drop the target's data and checkpoints, so that the same history is rebuilt."""
+
+    target: TableName
+    tables: tuple[TableName, ...]
+    generation: int
+
+
+@dataclass(frozen=True)
+class RenameFlow:
+    """Let a flow go on from the checkpoint that it had under another name."""
+
+    target: TableName
+    generation: int
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Forget:
+    """Remove the state files of a migration that is complete and switched off."""
+
+    target: TableName
+
+
+@dataclass(frozen=True)
+class DrawTable:
+    """Make sure that a streaming table is there.
+
+    Attributes:
+        target: The table.
+        create: It may be made; else it must be there, for flows have filled it already.
+    """
+
+    target: Target
+    create: bool = True
+
+
+@dataclass(frozen=True)
+class DrawView:
+    """Name an input.
+
+    Attributes:
+        view: What it reads.
+        starts: Where its streams start, by `TableName.key`; a table that isn't named is read from its start.
+        once: Only a run-once flow reads it.
+    """
+
+    view: View
+    starts: Mapping[str, Start] = field(default_factory=dict)
+    once: bool = False
+
+
+@dataclass(frozen=True)
+class DrawAppend:
+    """Append a view's rows to the target.
+
+    Attributes:
+        flow: What goes where.
+        owner: The spec's own target, to which the checkpoint belongs.
+        generation: The owner's generation.
+        once: It runs a single time.
+    """
+
+    flow: Flow
+    owner: TableName
+    generation: int
+    once: bool = False
+
+
+@dataclass(frozen=True)
+class DrawCdc:
+    """Apply a view's events to the target as AUTO CDC does; the fields are those of `DrawAppend`."""
+
+    flow: Flow
+    owner: TableName
+    generation: int
+    settings: CdcSettings
+    once: bool = False
+
+
+StateStep = Adopt | Begin | Reset | RenameFlow | Forget
+Definition = DrawTable | DrawView | DrawAppend | DrawCdc
+Step = StateStep | Definition
+
+
+def describe(step: Step) -> str:
+    """Say in one line what a step does."""
+    match step:
+        case Adopt(target, pipeline_id):
+            return f"adopt the state of {target} from pipeline {pipeline_id}"
+        case Begin(beginning):
+            sources = ", ".join(f"{one.table}@{one.version}" for one in sorted(beginning.baselines.values()))
+            copy = f"copy pinned to {beginning.copy.table}@{beginning.copy.version}"
+            return f"record where {beginning.target} begins: {copy}, " + (
+                f"baselines {sources}" if sources else "no baselines"
+            )
+        case Reset(target, tables):
+            return f"drop the data and checkpoints of {target}: " + ", ".join(str(table) for table in tables)
+        case RenameFlow(target, _, old, new):
+            return f"let {new} of {target} go on from the checkpoint of {old}"
+        case Forget(target):
+            return f"remove the state files of {target}: its migration is over"
+        case DrawTable(target, create):
+            return f"create {target.name} unless it's there" if create else f"fill {target.name}"
+        case DrawView(view, starts, once):
+            return f"read {view.name}" + _reading(view, starts, once)
+        case DrawAppend(flow, _, _, once):
+            return f"append {flow.view} to {flow.target}" + (", once" if once else "")
+        case DrawCdc(flow, _, _, settings, once):
+            kind = f"SCD type {settings.scd_type}"
+            return f"apply {flow.view} to {flow.target} as {kind}" + (", once" if once else "")
+        case _:
+            assert_never(step)
+
+
+def _reading(view: View, starts: Mapping[str, Start], once: bool) -> str:
+    if isinstance(view.source, HistorySource):
+        return f": {view.source.migration.table} as of version {view.source.version}"
+    if once or view.mode == "batch":
+        return " whole"
+    return "".join(f" from {key}@{start}" for key, start in sorted(starts.items())) or " from the start"

@@ -1,0 +1,298 @@
+"""The streaming engine: plain Structured Streaming into Delta, one update at a time, on any Spark cluster.
+
+Each flow has a checkpoint of its own and runs with ``availableNow``. Appends are exactly once by Delta's
+transaction
+identifiers: the streaming sink writes its query id and batch id, a run-once flow its own name and generation.
+    CDC flows
+apply idempotent merges (see `cdc`), so that a batch may come again after a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+from pyspark.sql.types import NullType, StructField, StructType
+
+from tableferry.catalog import exists, first_line, in_process
+from tableferry.errors import TableError, TableferryError
+from tableferry.pipelines import cdc, checkpoints, views
+from tableferry.pipelines.flows import Flow, HistorySource, Target, View
+from tableferry.pipelines.history import expressible, history_events
+from tableferry.pipelines.state import StateStore
+from tableferry.pipelines.steps import DrawAppend, DrawCdc, DrawTable, DrawView, Start
+from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_TRIES_AFTER_SCHEMA_CHANGE = 5
+
+_REMEDIES = {
+    "DELTA_SOURCE_TABLE_IGNORE_CHANGES": "a commit changed rows, which an append-only stream can't follow: "
+    "set cdfEnabled, "
+    "or skipChangeCommits in readerOptions to pass over such commits",
+    "DELTA_SOURCE_IGNORE_DELETE": "a commit deleted rows, which an append-only stream can't follow: set "
+    "cdfEnabled, or "
+    "skipChangeCommits in readerOptions to pass over such commits",
+    "DELTA_VERSION_NOT_FOUND": "the version to start from isn't in the source's log: give "
+    "readerOptions.startingVersion",
+    "DELTA_FILE_NOT_FOUND": "files that a commit names are gone (VACUUM): restore them, or start behind "
+    "that commit with "
+    "readerOptions.startingVersion",
+    "FAILED_READ_FILE": "files that a commit names are gone (VACUUM): restore them, or start behind that "
+    "commit with "
+    "readerOptions.startingVersion",
+    "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE": "the source was dropped and made anew: restore the "
+    "old table, or "
+    "rebuild the target with --full-refresh",
+    "DELTA_MISSING_CHANGE_DATA": "the source has no change data for a commit: set "
+    "delta.enableChangeDataFeed on it, and "
+    "start behind that commit with readerOptions.startingVersion",
+}
+
+
+@dataclass(frozen=True)
+class FlowResult:
+    """What a flow did in an update.
+
+    Attributes:
+        flow: The flow.
+        owner: The spec's own target.
+        rows: How many rows it read; None for a run-once flow, and for a CDC flow, which reads a batch more
+            than once.
+        once: It runs a single time.
+    """
+
+    flow: Flow
+    owner: TableName
+    rows: int | None
+    once: bool
+
+
+class StreamingEngine:
+    """Runs what is drawn on it, in the order in which it was drawn."""
+
+    def __init__(
+        self, spark: SparkSession, store: StateStore, *, before: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._spark, self._store, self._before = spark, store, before
+        self._tables: dict[str, DrawTable] = {}
+        self._views: dict[str, dict[str, DrawView]] = {}
+        self._unnamed: list[DrawView] = []
+        self._flows: list[DrawAppend | DrawCdc] = []
+
+    def table(self, definition: DrawTable) -> None:
+        """Name a streaming table; it's created when its first flow runs."""
+        self._tables[definition.target.name.key] = definition
+
+    def view(self, definition: DrawView) -> None:
+        """Name an input of the flows that are drawn next."""
+        self._unnamed.append(definition)
+
+    def append(self, definition: DrawAppend) -> None:
+        """Append a view's rows to a table."""
+        self._add(definition)
+
+    def cdc(self, definition: DrawCdc) -> None:
+        """Apply a view's events to a table."""
+        self._add(definition)
+
+    def _add(self, definition: DrawAppend | DrawCdc) -> None:
+        # View names are a spec's own, so they belong to the spec whose flow is drawn behind them.
+        named = self._views.setdefault(definition.owner.key, {})
+        named.update({one.view.name: one for one in self._unnamed})
+        self._unnamed.clear()
+        self._flows.append(definition)
+
+    def update(self, done: Callable[[FlowResult], None]) -> None:
+        """Run every flow once: all commits that are there now are taken, then it stops.
+
+        Args:
+            done: Called after each flow, before the next one.
+
+        Raises:
+            TableferryError: A flow failed; those before it are done.
+        """
+        if self._flows:
+            _activate(self._spark)
+        for key in self._in_order():
+            self._create(self._tables[key])
+        for one in self._flows:
+            done(self._run(one))
+
+    def _in_order(self) -> Iterable[str]:
+        """Order tables so that each can take its columns from those it reads: staging tables first."""
+        by_owner: dict[str, list[DrawAppend | DrawCdc]] = {}
+        for one in self._flows:
+            by_owner.setdefault(one.owner.key, []).append(one)
+        return dict.fromkeys(
+            one.flow.target.key for flows in by_owner.values() for one in sorted(flows, key=self._is_history)
+        )
+
+    def _run(self, one: DrawAppend | DrawCdc) -> FlowResult:
+        try:
+            if one.once:
+                self._run_once(one)
+                return FlowResult(one.flow, one.owner, None, True)
+            return FlowResult(one.flow, one.owner, self._run_stream(one), False)
+        except PySparkException as error:
+            condition = str(error.getCondition() or "")
+            text = f"{condition} {error}"
+            remedy = next(
+                (remedy for code, remedy in _REMEDIES.items() if code in text), "mend it and run again"
+            )
+            raise TableferryError(
+                f"{one.flow.place or one.flow.name}: flow {one.flow.name} into {one.flow.target} failed "
+                f"({first_line(error)}): {remedy}"
+            ) from error
+
+    def _run_once(self, one: DrawAppend | DrawCdc) -> None:
+        frame = self._rows(one)
+        if isinstance(one, DrawCdc):
+            cdc.apply(self._spark, frame, one.flow.target, one.settings, before=self._before)
+        else:
+            self._before(f"rows of {one.flow.name} into {one.flow.target}")
+            (
+                frame.write.format("delta")
+                .mode("append")
+                .option("mergeSchema", "true")
+                .option("txnAppId", f"tableferry:{one.owner.key}:{one.flow.name}:{one.generation}")
+                .option("txnVersion", "1")
+                .saveAsTable(one.flow.target.sql)
+            )
+        if not self._is_history(one):
+            self._before(f"marking {one.flow.name} done")
+            checkpoints.mark_done(self._store.checkpoint(one.owner, one.generation, one.flow.name))
+
+    def _run_stream(self, one: DrawAppend | DrawCdc) -> int | None:
+        self._before(f"stream {one.flow.name} into {one.flow.target}")
+        for attempt in range(_TRIES_AFTER_SCHEMA_CHANGE):
+            try:
+                return self._stream(one)
+            except PySparkException as error:
+                # A source that gained a column stops the stream once; from its checkpoint it goes on with the
+                # new schema.
+                if "DELTA_SCHEMA_CHANGED" not in str(error) or attempt + 1 == _TRIES_AFTER_SCHEMA_CHANGE:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _stream(self, one: DrawAppend | DrawCdc) -> int | None:
+        writer = (
+            self._frame(one)
+            .writeStream.trigger(availableNow=True)
+            .option(
+                "checkpointLocation", str(self._store.checkpoint(one.owner, one.generation, one.flow.name))
+            )
+        )
+        raised: list[BaseException] = []
+        if isinstance(one, DrawCdc):
+            settings = one.settings
+
+            def merge(batch: DataFrame, _: int) -> None:
+                try:
+                    events = cdc.feed_events(batch, settings)
+                    cdc.apply(batch.sparkSession, events, one.flow.target, settings, before=self._before)
+                except BaseException as error:
+                    raised.append(error)
+                    raise
+
+            query = writer.foreachBatch(merge).start()
+        else:
+            query = (
+                writer.format("delta")
+                .outputMode("append")
+                .option("mergeSchema", "true")
+                .toTable(one.flow.target.sql)
+            )
+        try:
+            query.awaitTermination()
+        except PySparkException:
+            # What the batch's own code raised is the reason; Spark's wrapping of it says less.
+            if raised:
+                raise raised[0] from None
+            raise
+        finally:
+            query.stop()
+        if isinstance(one, DrawCdc):
+            return None
+        return sum(int(progress["numInputRows"]) for progress in query.recentProgress)
+
+    def _frame(self, one: DrawAppend | DrawCdc) -> DataFrame:
+        drawn = self._views[one.owner.key]
+        if self._is_history(one):
+            source = drawn[one.flow.view].view.source
+            assert isinstance(source, HistorySource)
+            frame = views.history(self._spark, source.migration, source.version)
+            if source.cdc and source.migration.leave_out_inexpressible:
+                frame = expressible(frame, source.cdc)
+            return frame
+        named: Mapping[str, View] = {name: definition.view for name, definition in drawn.items()}
+        starts: Mapping[str, Mapping[str, Start]] = {
+            name: definition.starts for name, definition in drawn.items()
+        }
+        frame = views.read(self._spark, named, one.flow.view, starts, once=one.once)
+        frame = views.prefixed(frame, one.flow.column_prefix, one.flow.column_prefix_exceptions)
+        return views.judged(frame, self._tables[one.flow.target.key].target.expectations)
+
+    def _is_history(self, one: DrawAppend | DrawCdc) -> bool:
+        return isinstance(self._views[one.owner.key][one.flow.view].view.source, HistorySource)
+
+    def _create(self, definition: DrawTable) -> None:
+        target = definition.target
+        if exists(self._spark, target.name):
+            return
+        if not definition.create:
+            raise TableError(
+                f"{target.place}: {target.name} is gone, though its flows have filled it before: restore "
+                "it, or rebuild it "
+                f"with --full-refresh"
+            )
+        columns = self._columns(target)
+        self._before(f"creating {target.name}")
+        cdc.create_tables(self._spark, target, columns)
+
+    def _columns(self, target: Target) -> StructType:
+        """Take a table's columns from its schema file, or from all that flows into it, history first."""
+        flows = [one for one in self._flows if one.flow.target.key == target.name.key]
+        if target.schema_file is not None:
+            return _declared(views.schema_of(self._spark, target.schema_file))
+        fields: dict[str, StructField] = {}
+        for one in flows:
+            for field in self._rows(one).schema.fields:
+                known = fields.get(field.name.lower())
+                if known is None or isinstance(known.dataType, NullType):
+                    fields[field.name.lower()] = field
+        return StructType(list(fields.values()))
+
+    def _rows(self, one: DrawAppend | DrawCdc) -> DataFrame:
+        """Return what a flow brings: rows, or the events of a CDC flow."""
+        frame = self._frame(one)
+        if not isinstance(one, DrawCdc):
+            return frame
+        return (
+            history_events(frame, one.settings)
+            if self._is_history(one)
+            else cdc.feed_events(frame, one.settings)
+        )
+
+
+def _activate(spark: SparkSession) -> None:
+    """Make this thread's session the active one of its Java thread.
+
+    Delta's catalog takes a table for a bare path (DELTA_INVALID_V1_TABLE_CALL in ``toTable``) where its
+    thread has no active session; every Python thread but the one that made the session has none until it
+    creates a DataFrame.
+    """
+    if in_process(spark):
+        spark.createDataFrame([], "nothing INT")
+
+
+def _declared(schema: StructType) -> StructType:
+    """Read a schema file of a CDC target: its ``__START_AT`` gives the type of the sequence."""
+    fields = {field.name: field for field in schema.fields}
+    start = fields.pop(cdc.START, None)
+    fields.pop(cdc.END, None)
+    return StructType([*fields.values(), *([StructField(cdc.SEQUENCE, start.dataType)] if start else [])])

@@ -1,0 +1,227 @@
+"""The one way to a Spark session: Databricks' own, Databricks Connect's, SPARK_REMOTE's, or a local one.
+
+Nothing here needs pyspark before a session is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from configparser import ConfigParser
+from configparser import Error as ConfigError
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from tableferry import localspark
+from tableferry.errors import SessionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULT_WAREHOUSE = ".tableferry"
+WAREHOUSE_VARIABLE = "TABLEFERRY_WAREHOUSE"
+
+# Any one of these says that the user means a workspace; without one, the client being installed says nothing.
+DATABRICKS_VARIABLES = (
+    "DATABRICKS_HOST",
+    "DATABRICKS_CONFIG_PROFILE",
+    "DATABRICKS_CLUSTER_ID",
+    "DATABRICKS_SERVERLESS_COMPUTE_ID",
+)
+
+Kind = Literal["runtime", "databricks-connect", "remote", "local"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Where the session will come from.
+
+    Attributes:
+        kind: The kind of session.
+        place: The runtime's version, the compute in the workspace, or the remote's address.
+        serverless: Whether serverless compute has to be asked for, as no cluster is named.
+    """
+
+    kind: Kind
+    place: str = ""
+    serverless: bool = False
+
+
+def to_stderr(line: str) -> None:
+    """Print a line where it can't mix with a command's output."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def resolve(
+    warehouse: str | Path | None = None,
+    *,
+    app_name: str = "tableferry",
+    say: Callable[[str], None] = to_stderr,
+) -> SparkSession:
+    """Give the Spark session that this environment calls for, and say in one line which it is.
+
+    In this order: the session of a Databricks runtime, Databricks Connect where it is configured, the Spark
+    Connect server in ``SPARK_REMOTE``, Spark on this machine with Delta and a Hive metastore.
+
+    Args:
+        warehouse: The folder that holds everything a local session writes: tables, metastore, logs and
+            temporary files. Default: ``TABLEFERRY_WAREHOUSE``, else ``.tableferry``. Only for local sessions.
+        app_name: The name under which Spark shows the application.
+        say: Takes the line; it goes to stderr by default.
+
+    Raises:
+        SessionError: No session can be had; the message says what is missing.
+    """
+    choice = choose(os.environ, databricks_connect=has_databricks_connect())
+    spark = _take(choice, warehouse, app_name, say)
+    _quiet()
+    return spark
+
+
+def stop(spark: SparkSession) -> None:
+    """End a session, and a local one's Java process too, so that its warehouse is free again."""
+    if not localspark.stop(spark):
+        spark.stop()
+
+
+def choose(environ: Mapping[str, str], *, databricks_connect: bool) -> Choice:
+    """Decide from the environment where the session comes from.
+
+    Args:
+        environ: The environment variables.
+        databricks_connect: Whether Databricks Connect is installed.
+    """
+    if version := environ.get("DATABRICKS_RUNTIME_VERSION"):
+        return Choice("runtime", version)
+    if databricks_connect:
+        profile = _profile(environ)
+        if profile or any(environ.get(name) for name in DATABRICKS_VARIABLES):
+            return _workspace(environ, profile)
+    if remote := environ.get("SPARK_REMOTE"):
+        # What follows the first semicolon are parameters, and one of them can be a token.
+        return Choice("remote", remote.split(";")[0].rstrip("/"))
+    return Choice("local")
+
+
+def has_databricks_connect() -> bool:
+    """Tell whether Databricks Connect is installed, without importing it."""
+    try:
+        return find_spec("databricks.connect") is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _profile(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Read the profile that the Databricks client would take; empty where there is none."""
+    file = Path(environ.get("DATABRICKS_CONFIG_FILE") or "~/.databrickscfg").expanduser()
+    parser = ConfigParser(interpolation=None)
+    try:
+        parser.read_string(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ConfigError, UnicodeDecodeError) as error:
+        first = str(error).splitlines()[0]
+        raise SessionError(f"{file} can't be read ({first}): mend it, or remove it") from error
+    name = environ.get("DATABRICKS_CONFIG_PROFILE", "DEFAULT")
+    if name in parser:
+        return dict(parser[name])
+    return {}
+
+
+def _workspace(environ: Mapping[str, str], profile: Mapping[str, str]) -> Choice:
+    """Name the compute: a cluster where one is given, else serverless."""
+    cluster = environ.get("DATABRICKS_CLUSTER_ID") or profile.get("cluster_id")
+    serverless = environ.get("DATABRICKS_SERVERLESS_COMPUTE_ID") or profile.get("serverless_compute_id")
+    host = environ.get("DATABRICKS_HOST") or profile.get("host") or "the default workspace"
+    if cluster and not environ.get("DATABRICKS_SERVERLESS_COMPUTE_ID"):
+        return Choice("databricks-connect", f"cluster {cluster} of {host}")
+    return Choice("databricks-connect", f"serverless compute of {host}", serverless=not serverless)
+
+
+def _take(
+    choice: Choice, warehouse: str | Path | None, app_name: str, say: Callable[[str], None]
+) -> SparkSession:
+    if choice.kind == "runtime":
+        say(f"Spark: the session of Databricks runtime {choice.place}")
+        return _runtime()
+    if choice.kind == "databricks-connect":
+        say(f"Spark: Databricks Connect, {choice.place}")
+        return _databricks_connect(choice)
+    if choice.kind == "remote":
+        say(f"Spark: Spark Connect at {choice.place}")
+        return _remote(os.environ["SPARK_REMOTE"], choice.place, app_name)
+    wished = warehouse if warehouse is not None else os.environ.get(WAREHOUSE_VARIABLE) or None
+    return localspark.start(wished, default=DEFAULT_WAREHOUSE, app_name=app_name, say=say)
+
+
+def _quiet() -> None:
+    """Keep pyspark from printing every failed query's stack trace as JSON: the error is raised as well."""
+    try:
+        from pyspark.logger import PySparkLogger
+    except ImportError:  # before Spark 4
+        return
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
+
+
+def _runtime() -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+
+
+def _databricks_connect(choice: Choice) -> SparkSession:
+    try:
+        from databricks.connect import DatabricksSession
+
+        builder = DatabricksSession.builder
+        if profile := os.environ.get("DATABRICKS_CONFIG_PROFILE"):
+            builder = builder.profile(profile)
+        if choice.serverless:
+            builder = builder.serverless(True)
+        session: SparkSession = builder.getOrCreate()
+    except Exception as error:
+        # The client raises bare Exception, ValueError and errors of its transport for the same causes.
+        raise SessionError(
+            f"Databricks Connect gives no session on {choice.place} ({_first_line(error)}): check "
+            "DATABRICKS_HOST, the profile and its login, or unset them to work locally"
+        ) from error
+    return session
+
+
+def _remote(url: str, place: str, app_name: str) -> SparkSession:
+    try:
+        from pyspark.sql import SparkSession
+
+        # The client's warnings about its retries say less than the error that follows them.
+        with warnings.catch_warnings(action="ignore"):
+            session = SparkSession.builder.remote(url).appName(app_name).getOrCreate()
+            # It connects with its first request, and an address where nobody listens is to be told here.
+            _ = session.version
+    except ImportError as error:
+        raise SessionError(
+            f"SPARK_REMOTE is {place}, and Spark Connect's client isn't complete here "
+            f"({_first_line(error)}): "
+            'pip install "pyspark[connect]==4.1.4", or unset SPARK_REMOTE to work locally'
+        ) from error
+    except Exception as error:
+        # Errors of grpc, of the client and of the server's own start share no base.
+        raise SessionError(
+            f"no Spark Connect server answers at {place}, which is what SPARK_REMOTE says "
+            f"({_first_line(error)}): start it, or unset SPARK_REMOTE to work locally"
+        ) from error
+    return session
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    # An error of grpc is a block of fields, and this one is for people.
+    if details := re.search(r'details = "(.*?)[";]', text):
+        return details[1]
+    lines = text.splitlines()
+    return lines[0].rstrip(".:") if lines else type(error).__name__

@@ -1,0 +1,103 @@
+"""Names and facts of tables: frozen, and without Spark."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+
+from tableferry.errors import TableError
+
+DEFAULT_CATALOG = "spark_catalog"
+
+_PLAIN = re.compile(r"[^`.\s]+")
+_PART = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`.\s]+))\s*(\.|$)")
+
+
+@dataclass(frozen=True, order=True)
+class TableName:
+    """The name of a table, or the path of one that has no name.
+
+    Attributes:
+        parts: One to three identifiers (catalog, schema, table), as the user wrote them.
+        path: The folder of a table that is read by its path; then ``parts`` is empty.
+    """
+
+    parts: tuple[str, ...] = ()
+    path: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> TableName:
+        """Read ``catalog.schema.table`` with optional backticks.
+
+        Raises:
+            TableError: The text isn't a table name.
+        """
+        parts: list[str] = []
+        position = 0
+        while position < len(text) or not parts:
+            match = _PART.match(text, position)
+            if match is None or (match[3] == "." and match.end() == len(text)):
+                raise TableError(f"'{text}' isn't a table name: write it as catalog.schema.table")
+            parts.append(match[1].replace("``", "`") if match[1] else match[2])
+            position = match.end()
+        if len(parts) > 3:
+            raise TableError(f"'{text}' has {len(parts)} parts: a table name has one to three")
+        return cls(tuple(parts))
+
+    @classmethod
+    def at(cls, path: str) -> TableName:
+        """Name the Delta table in a folder by the folder's path."""
+        return cls((), path.rstrip("/"))
+
+    @property
+    def sql(self) -> str:
+        """The quoted name, as SQL reads it."""
+        if self.path is not None:
+            return f"delta.`{self.path}`"
+        return ".".join("`" + part.replace("`", "``") + "`" for part in self.parts)
+
+    @property
+    def key(self) -> str:
+        """What two spellings of one table share: lower case, without the default catalog."""
+        if self.path is not None:
+            return self.path.removeprefix("file:").rstrip("/")
+        parts = [part.lower() for part in self.parts]
+        if len(parts) == 3 and parts[0] == DEFAULT_CATALOG:
+            parts = parts[1:]
+        if len(parts) == 1:
+            parts = ["default", *parts]
+        return ".".join(parts)
+
+    @property
+    def table(self) -> str:
+        """The last part alone."""
+        return self.parts[-1] if self.parts else str(self.path)
+
+    def __str__(self) -> str:
+        if self.path is not None:
+            return self.path
+        return ".".join(
+            part if _PLAIN.fullmatch(part) else "`" + part.replace("`", "``") + "`" for part in self.parts
+        )
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """What is known of a Delta table at one moment.
+
+    Attributes:
+        name: The table.
+        table_id: The id of its Delta log, which a table made anew under the same name doesn't share.
+        version: Its newest commit's version.
+        earliest: The oldest version whose commit can still be streamed; None where nobody asked.
+        columns: Names of its columns, in order.
+        modified: When the newest commit was made, where known.
+    """
+
+    name: TableName
+    table_id: str
+    version: int
+    earliest: int | None = None
+    columns: tuple[str, ...] = ()
+    modified: datetime | None = None

@@ -1,0 +1,316 @@
+"""Measure two tables with Spark: one query with one pass over each, and two more for the rows that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField
+
+from tableferry.errors import TableError
+from tableferry.verify.values import aligned, common_type, hashable, orderable, spelling, text
+from tableferry.verify.verdict import (
+    ROWS_SHOWN,
+    ColumnDifference,
+    KeyFindings,
+    Measures,
+    Partition,
+    SchemaDifferences,
+    Surplus,
+    Tally,
+    pair_rows,
+)
+
+# Wide enough for the sum of 64-bit hashes of any number of rows.
+_SUM = "decimal(38,0)"
+_LONGEST_TEXT = 1000
+_DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
+
+
+@dataclass(frozen=True)
+class Side:
+    """What is measured: a table, a version of one or any query, and what to call it."""
+
+    label: str
+    frame: DataFrame
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A column that both sides have.
+
+    Attributes:
+        name: Its name, as the target spells it.
+        places: Where it stands in the source and in the target.
+        types: Its types there.
+        common: The type that it's compared as; None if it can't be.
+    """
+
+    name: str
+    places: tuple[int, int]
+    types: tuple[DataType, DataType]
+    common: DataType | None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two sides that are ready to be compared.
+
+    Attributes:
+        sides: The source and the target.
+        columns: The columns that are compared, each with its common type.
+        keys: Those that rows are matched by.
+        partitions: Those that the tallies are grouped by.
+        schema: How the columns differ.
+        excluded: Columns left out because the user said so.
+    """
+
+    sides: tuple[Side, Side]
+    columns: Mapping[Shared, DataType]
+    keys: tuple[Shared, ...]
+    partitions: tuple[Shared, ...]
+    schema: SchemaDifferences
+    excluded: tuple[str, ...]
+
+    def both(self, select: Callable[[Callable[[Shared], Column]], Sequence[Column]]) -> DataFrame:
+        """Stack one selection of both sides, with 1 for the source and -1 for the target as ``side``.
+
+        Columns are renamed by their place first, so that no name needs quoting and two that differ by case
+        don't clash.
+        """
+        frames = []
+        for number, side in enumerate(self.sides):
+
+            def value(column: Shared, number: int = number) -> Column:
+                own = F.col(f"c{column.places[number]}")
+                return aligned(own, column.types[number], self.columns[column])
+
+            frame = side.frame.toDF(*(f"c{place}" for place in range(len(side.frame.columns))))
+            frames.append(frame.select(F.lit(1 - 2 * number).alias("side"), *select(value)))
+        return reduce(DataFrame.union, frames)
+
+    def hash(self, value: Callable[[Shared], Column], seed: int, only: Sequence[Shared] = ()) -> Column:
+        """Hash a row's compared columns, or only some of them."""
+        parts = [hashable(value(each), self.columns[each]) for each in only or self.columns]
+        return F.xxhash64(F.lit(seed), *(column for part in parts for column in part))
+
+
+def pair(
+    source: Side,
+    target: Side,
+    keys: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    partition_columns: Sequence[str] = (),
+) -> Pair:
+    """Match the columns of both sides by name, whatever the case and the order.
+
+    Raises:
+        TableError: A key or an excluded column doesn't exist or can't be used, or a side has two columns of
+            one name.
+    """
+    fields = (_fields(source), _fields(target))
+    unwanted = {name.lower() for name in exclude}
+    for name in exclude:
+        if name.lower() not in fields[0] and name.lower() not in fields[1]:
+            raise TableError(
+                f"'{name}' can't be excluded: neither {source.label} nor {target.label} has a column of that "
+                "name; check its spelling"
+            )
+    shared = {
+        name: Shared(
+            field.name,
+            (fields[0][name][0], place),
+            (fields[0][name][1].dataType, field.dataType),
+            common_type(fields[0][name][1].dataType, field.dataType),
+        )
+        for name, (place, field) in fields[1].items()
+        if name in fields[0] and name not in unwanted
+    }
+    differences = SchemaDifferences(
+        tuple(each.name for name, (_, each) in fields[0].items() if name not in {*fields[1], *unwanted}),
+        tuple(each.name for name, (_, each) in fields[1].items() if name not in {*fields[0], *unwanted}),
+        tuple(
+            ColumnDifference(
+                column.name, declared[0], declared[1], column.common.simpleString() if column.common else None
+            )
+            for name, column in shared.items()
+            for declared in [tuple(_declared(side[name][1]) for side in fields)]
+            if column.common is None or _normal(fields[0][name][1]) != _normal(fields[1][name][1])
+        ),
+    )
+    named = {
+        each.name for _, each in (*fields[0].values(), *fields[1].values()) if each.name.lower() in unwanted
+    }
+    comparable = {name: each for name, each in shared.items() if each.common is not None}
+    return Pair(
+        (source, target),
+        {each: each.common for each in comparable.values() if each.common is not None},
+        tuple(_key(name, comparable, source, target) for name in keys),
+        # An excluded partition column would only split equal rows into partitions that differ.
+        tuple(comparable[name.lower()] for name in partition_columns)
+        if all(name.lower() in comparable for name in partition_columns)
+        else (),
+        differences,
+        tuple(sorted({name.lower(): name for name in sorted(named)}.values())),
+    )
+
+
+def _fields(side: Side) -> dict[str, tuple[int, StructField]]:
+    found: dict[str, tuple[int, StructField]] = {}
+    for place, field in enumerate(side.frame.schema.fields):
+        if field.name.lower() in found:
+            raise TableError(
+                f"{side.label} has two columns called '{field.name}' but for their case: rename one of them "
+                "in a view and verify the view"
+            )
+        found[field.name.lower()] = (place, field)
+    return found
+
+
+def _declared(field: StructField) -> str:
+    # Spark reads char and varchar as string and keeps the declared type beside it.
+    return str(field.metadata.get(_DECLARED, field.dataType.simpleString()))
+
+
+def _normal(field: StructField) -> tuple[str, str]:
+    return spelling(field.dataType), str(field.metadata.get(_DECLARED, ""))
+
+
+def _key(name: str, comparable: Mapping[str, Shared], source: Side, target: Side) -> Shared:
+    column = comparable.get(name.lower())
+    if column is None:
+        raise TableError(
+            f"'{name}' can't be a key: it isn't a compared column of both {source.label} and {target.label}; "
+            "name columns that both have with comparable types and that aren't excluded"
+        )
+    if column.common is None or not orderable(column.common):
+        raise TableError(
+            f"'{name}' can't be a key: rows can't be matched by a {column.types[1].typeName()}; name "
+            "columns of plain types"
+        )
+    return column
+
+
+def measure(both: Pair) -> Measures:
+    """Count and hash the rows of both sides, in one query that reads each of them once."""
+    groups = [f"p{at}" for at in range(len(both.partitions))]
+    rows = both.both(
+        lambda value: [
+            *(
+                text(value(each), both.columns[each]).alias(f"p{at}")
+                for at, each in enumerate(both.partitions)
+            ),
+            both.hash(value, 1).cast(_SUM).alias("h1"),
+            both.hash(value, 2).cast(_SUM).alias("h2"),
+        ]
+    )
+    tallies: dict[Partition, tuple[Tally, Tally]] = {}
+    totals = rows.groupBy("side", *groups).agg(F.count(F.lit(1)), F.sum("h1"), F.sum("h2"))
+    for side, *values, count, first, second in totals.collect():
+        tally = Tally(int(count), (int(first), int(second)))
+        source, target = tallies.get(tuple(values), (Tally(), Tally()))
+        tallies[tuple(values)] = (tally, target) if side == 1 else (source, tally)
+    return Measures(
+        both.sides[0].label,
+        both.sides[1].label,
+        both.schema,
+        both.excluded,
+        tuple(each.name for each in both.partitions),
+        tallies,
+    )
+
+
+def find_rows(both: Pair) -> KeyFindings:
+    """Match the rows of both sides by their keys and fetch up to 20 that differ.
+
+    The first query reads keys and hashes alone and finds the first 20 keys that differ; the second fetches
+    the rows of those. Grouping treats nulls as equal, and a key that isn't unique can't multiply rows as a
+    join would.
+    """
+    findings, groups = _differing_keys(both)
+    rows = sorted(_surplus(both, groups), key=lambda row: groups.index(row.group))
+    return replace(findings, rows=pair_rows([each.name for each in both.columns], rows))
+
+
+def _differing_keys(both: Pair) -> tuple[KeyFindings, list[int]]:
+    keys = [f"k{at}" for at in range(len(both.keys))]
+    rows = both.both(
+        lambda value: [
+            *(value(each).alias(f"k{at}") for at, each in enumerate(both.keys)),
+            both.hash(value, 0, both.keys).alias("key"),
+            both.hash(value, 1).alias("h1"),
+            both.hash(value, 2).alias("h2"),
+        ]
+    )
+    # For millions of keys, a sum of decimals takes several times as long as sums of each hash's three pieces,
+    # which can't overflow below 2^41 rows of one key.
+    balance = [
+        F.sum(F.col("side") * piece)
+        for hashed in (F.col("h1"), F.col("h2"))
+        for piece in (
+            F.shiftright(hashed, 42),
+            F.shiftright(hashed, 21).bitwiseAND(F.lit(0x1FFFFF)),
+            hashed.bitwiseAND(F.lit(0x1FFFFF)),
+        )
+    ]
+    grouped = rows.groupBy(*keys).agg(
+        F.first("key").alias("key"),
+        F.count_if(F.col("side") == 1).alias("sources"),
+        F.count_if(F.col("side") == -1).alias("targets"),
+        *(each.alias(f"b{at}") for at, each in enumerate(balance)),
+    )
+    sources, targets = F.col("sources"), F.col("targets")
+    unbalanced = [F.col(f"b{at}") != 0 for at in range(len(balance))]
+    differs = reduce(Column.__or__, unbalanced, sources != targets)
+    totals = grouped.agg(
+        F.count_if(targets == 0).alias("source_only"),
+        F.count_if(sources == 0).alias("target_only"),
+        F.count_if(differs & (sources > 0) & (targets > 0)).alias("different"),
+        F.count_if(sources > 1).alias("duplicated_source"),
+        F.count_if(targets > 1).alias("duplicated_target"),
+    )
+    first = grouped.filter(differs).orderBy(*keys).limit(ROWS_SHOWN).select(*keys, "key")
+    found = [row.asDict() for row in first.crossJoin(totals).orderBy(*keys).collect()]
+    findings = KeyFindings(
+        columns=tuple(each.name for each in both.keys),
+        rows=(),
+        **{name: int(found[0][name]) for name in totals.columns},
+    )
+    return findings, [int(row["key"]) for row in found]
+
+
+def _surplus(both: Pair, groups: Sequence[int]) -> list[Surplus]:
+    def shown(value: Callable[[Shared], Column], columns: Sequence[Shared]) -> Column:
+        texts = [F.substring(text(value(each), both.columns[each]), 1, _LONGEST_TEXT) for each in columns]
+        return F.array(*texts).cast(ArrayType(StringType()))
+
+    rows = both.both(
+        lambda value: [
+            both.hash(value, 0, both.keys).alias("key"),
+            both.hash(value, 1).alias("h1"),
+            both.hash(value, 2).alias("h2"),
+            shown(value, both.keys).alias("keys"),
+            F.array(*(both.hash(value, 0, [each]) for each in both.columns)).alias("hashes"),
+            shown(value, list(both.columns)).alias("texts"),
+        ]
+    ).filter(F.col("key").isin(list(groups)))
+    versions = (
+        rows.groupBy("key", "h1", "h2")
+        .agg(
+            F.sum("side").alias("copies"),
+            F.first("keys").alias("keys"),
+            F.first("hashes").alias("hashes"),
+            F.first("texts").alias("texts"),
+        )
+        .filter(F.col("copies") != 0)
+    )
+    # A key that stands in a million rows must not bring them all here.
+    rank = F.row_number().over(Window.partitionBy("key", F.signum("copies")).orderBy("h1", "h2"))
+    kept = versions.withColumn("rank", rank).filter(F.col("rank") <= ROWS_SHOWN)
+    return [
+        Surplus(row["key"], tuple(row["keys"]), row["copies"], tuple(row["hashes"]), tuple(row["texts"]))
+        for row in kept.orderBy("key", "rank").collect()
+    ]

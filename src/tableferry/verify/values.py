@@ -1,0 +1,247 @@
+"""Values of every Spark type, brought to a form in which equal means equal.
+
+What counts as equal:
+
+- null equals null and nothing else: not '', not an empty array, not a struct of nulls;
+- NaN equals NaN, and -0.0 equals 0.0, as Spark SQL's ``=`` has it;
+- numbers of different types by their value, if one type holds both exactly: int and bigint, decimals of any
+  scale (1.0 equals 1.00), float and double (the float's exact value), a decimal of up to 15 digits and double
+  (its nearest double);
+- text byte by byte, whatever its collation, and char with its padding;
+- timestamps by their instant, so the session's time zone plays no part. A TIMESTAMP_NTZ has no instant: it
+  compares with its own kind and with dates, never with TIMESTAMP;
+- struct fields by their name without case, whatever their order; arrays in order; maps whatever the order of
+  their entries, at any depth;
+- a VARIANT by its JSON text and its schema: a date and a string of the same letters differ, unless they sit
+  in one array with values of other types.
+"""
+
+from __future__ import annotations
+
+import json
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    CalendarIntervalType,
+    CharType,
+    DataType,
+    DateType,
+    DayTimeIntervalType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VarcharType,
+    VariantType,
+    YearMonthIntervalType,
+)
+
+_TEXT = (StringType, CharType, VarcharType)
+_DIGITS: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
+# The digits that a double holds exactly: of an integer its bits count, of a decimal its round trip.
+_DOUBLE_DIGITS = 15
+_MOST_DIGITS = 38
+_SIMPLE = (
+    BinaryType,
+    BooleanType,
+    CalendarIntervalType,
+    DateType,
+    DoubleType,
+    FloatType,
+    TimestampNTZType,
+    TimestampType,
+    VariantType,
+)
+_NESTED = (ArrayType, MapType, StructType)
+_JSON = {
+    "ignoreNullFields": "false",
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+}
+
+
+def orderable(kind: DataType) -> bool:
+    """Tell whether values of the type can be grouped and sorted, as keys are."""
+    return not isinstance(kind, (*_NESTED, VariantType, CalendarIntervalType))
+
+
+def spelling(kind: DataType, *, ordered: bool = False) -> str:
+    """Spell a type without nullability, so that equal spellings mean equal types.
+
+    Args:
+        kind: The type.
+        ordered: Whether the order and the case of struct fields count.
+    """
+    match kind:
+        case StructType():
+            fields = [
+                (each.name if ordered else each.name.lower(), spelling(each.dataType, ordered=ordered))
+                for each in kind.fields
+            ]
+            return f"struct{json.dumps(fields if ordered else sorted(fields))}"
+        case ArrayType():
+            return f"array<{spelling(kind.elementType, ordered=ordered)}>"
+        case MapType():
+            key, value = (spelling(each, ordered=ordered) for each in (kind.keyType, kind.valueType))
+            return f"map<{key},{value}>"
+    return kind.simpleString()
+
+
+def common_type(left: DataType, right: DataType) -> DataType | None:
+    """Find the type that holds the values of both exactly, or None if there is none."""
+    match left, right:
+        case NullType(), NullType():
+            return StringType()
+        case NullType(), _:
+            return common_type(right, right)
+        case _, NullType():
+            return common_type(left, left)
+        case ArrayType(), ArrayType():
+            element = common_type(left.elementType, right.elementType)
+            return ArrayType(element) if element else None
+        case MapType(), MapType():
+            key = common_type(left.keyType, right.keyType)
+            value = common_type(left.valueType, right.valueType)
+            return MapType(key, value) if key and value else None
+        case StructType(), StructType():
+            return _common_struct(left, right)
+        case DayTimeIntervalType(), DayTimeIntervalType():
+            return DayTimeIntervalType(DayTimeIntervalType.DAY, DayTimeIntervalType.SECOND)
+        case YearMonthIntervalType(), YearMonthIntervalType():
+            return YearMonthIntervalType(YearMonthIntervalType.YEAR, YearMonthIntervalType.MONTH)
+        case (DateType(), TimestampNTZType()) | (TimestampNTZType(), DateType()):
+            return TimestampNTZType()
+    if isinstance(left, _TEXT) and isinstance(right, _TEXT):
+        return StringType()
+    if isinstance(left, _SIMPLE) and type(left) is type(right):
+        return left
+    return _common_number(left, right)
+
+
+def _common_struct(left: StructType, right: StructType) -> StructType | None:
+    others = {each.name.lower(): each.dataType for each in right.fields}
+    names = {each.name.lower() for each in left.fields}
+    # Fields whose names differ by case alone can't be told apart in SQL, so they aren't compared.
+    if names != others.keys() or len(names) < len(left.fields) or len(others) < len(right.fields):
+        return None
+    fields = []
+    for each in left.fields:
+        common = common_type(each.dataType, others[each.name.lower()])
+        if common is None:
+            return None
+        fields.append(StructField(each.name, common))
+    return StructType(fields)
+
+
+def _common_number(left: DataType, right: DataType) -> DataType | None:
+    digits = [_digits(left), _digits(right)]
+    if isinstance(left, (FloatType, DoubleType)) or isinstance(right, (FloatType, DoubleType)):
+        fits = [
+            isinstance(kind, (FloatType, DoubleType)) or (size is not None and sum(size) <= _DOUBLE_DIGITS)
+            for kind, size in zip((left, right), digits, strict=True)
+        ]
+        # A decimal's nearest double and its nearest float aren't the same number.
+        mixed = {type(left), type(right)} == {FloatType, DecimalType}
+        return DoubleType() if all(fits) and not mixed else None
+    if digits[0] is None or digits[1] is None:
+        return None
+    if not isinstance(left, DecimalType) and not isinstance(right, DecimalType):
+        return left if digits[0] >= digits[1] else right
+    whole, scale = (max(pair) for pair in zip(*digits, strict=True))
+    return DecimalType(whole + scale, scale) if whole + scale <= _MOST_DIGITS else None
+
+
+def _digits(kind: DataType) -> tuple[int, int] | None:
+    """Count the digits before and after the decimal point that a type holds."""
+    if isinstance(kind, DecimalType):
+        return kind.precision - kind.scale, kind.scale
+    size = _DIGITS.get(type(kind))
+    return None if size is None else (size, 0)
+
+
+def aligned(column: Column, kind: DataType, common: DataType) -> Column:
+    """Cast a column to the common type, and its struct fields by their names rather than their places."""
+    if spelling(kind, ordered=True) == spelling(common, ordered=True):
+        return column
+    match kind, common:
+        case ArrayType(), ArrayType():
+            inner, wanted = kind.elementType, common.elementType
+            return F.transform(column, lambda element: aligned(element, inner, wanted))
+        case MapType(), MapType():
+            keys = F.transform(F.map_keys(column), lambda key: aligned(key, kind.keyType, common.keyType))
+            values = F.transform(
+                F.map_values(column), lambda value: aligned(value, kind.valueType, common.valueType)
+            )
+            return F.map_from_arrays(keys, values)
+        case StructType(), StructType():
+            own = {each.name.lower(): each for each in kind.fields}
+            fields = [(own[each.name.lower()], each) for each in common.fields]
+            struct = F.struct(
+                *(
+                    aligned(column.getField(have.name), have.dataType, want.dataType).alias(want.name)
+                    for have, want in fields
+                )
+            )
+            return F.when(column.isNotNull(), struct)
+    return column.cast(common)
+
+
+def hashable(column: Column, kind: DataType) -> list[Column]:
+    """Give the arguments that stand for a value in ``xxhash64``: equal for equal values, and for no others.
+
+    ``xxhash64`` skips nulls, so that (null, 'a') and ('a', null) would collide; it doesn't count an array's
+    elements, and it refuses maps. So each value at each depth comes after a flag that says whether it's null,
+    each array after its size, and a map as the sorted array of its entries.
+    """
+    null = column.isNull()
+    match kind:
+        case StructType():
+            parts = [hashable(column.getField(each.name), each.dataType) for each in kind.fields]
+            return [null, *(part for field in parts for part in field)]
+        case ArrayType():
+            inner = kind.elementType
+            return [null, F.size(column), F.transform(column, lambda each: F.struct(*hashable(each, inner)))]
+        case MapType():
+            entries = F.transform(
+                F.map_entries(column),
+                lambda entry: F.struct(
+                    *hashable(entry.getField("key"), kind.keyType),
+                    *hashable(entry.getField("value"), kind.valueType),
+                ),
+            )
+            return [null, F.size(column), F.array_sort(entries)]
+        case VariantType():
+            return [null, F.schema_of_variant(column), F.to_json(column)]
+        case CalendarIntervalType():
+            # It has no order, which a map's entries need.
+            return [null, column.cast(StringType())]
+    return [null, column]
+
+
+def text(column: Column, kind: DataType) -> Column:
+    """Show a value to a person, with timestamps in UTC; null stays null."""
+    match kind:
+        case StructType() | ArrayType() | MapType():
+            return F.to_json(column, _JSON)
+        case VariantType():
+            return F.to_json(column)
+        case TimestampType():
+            # Casting it would show it in the session's time zone, where two instants can share a text.
+            return F.when(column.isNotNull(), F.btrim(F.to_json(F.array(column), _JSON), F.lit('[]"')))
+        case BinaryType():
+            return F.concat(F.lit("0x"), F.hex(column))
+    return column.cast(StringType())

@@ -1,0 +1,36 @@
+"""One Spark session for the whole run, and a schema of its own for each test."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tableferry import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session that `resolve` gives on a machine where nothing is configured."""
+    # Tests run many small queries: the optimising compiler and a concurrent collector cost them a third.
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    spark = session.resolve(tmp_path_factory.mktemp("warehouse"))
+    yield spark
+    session.stop(spark)
+
+
+@pytest.fixture
+def schema(spark: SparkSession) -> Iterator[str]:
+    """The name of an empty schema that goes, with all its tables, when the test ends."""
+    name = f"test_{next(_numbers)}"
+    spark.sql(f"CREATE SCHEMA {name}")
+    yield name
+    spark.sql(f"DROP SCHEMA {name} CASCADE")

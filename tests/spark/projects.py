@@ -1,0 +1,177 @@
+"""Small migration projects on disk, with their tables in one schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tableferry import pipelines
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tableferry.pipelines import FinishReport, RunReport, StatusReport
+    from tableferry.pipelines.plans import Plan
+
+Json = dict[str, Any]
+
+
+class Project:
+    """A project's folder, the schema of its tables (named without it), and the verbs on them."""
+
+    def __init__(self, root: Path, schema: str, spark: SparkSession) -> None:
+        self.root, self.schema, self.spark = root, schema, spark
+        self.state = root / "state"
+        self.write("pipeline_configs/global.json", {"table_migration_state_volume_path": "state"})
+
+    def write(self, name: str, content: str | Json) -> Path:
+        """Write a file of the project; a mapping becomes JSON."""
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
+        return path
+
+    def spec(self, name: str, content: str | Json, ending: str = "json") -> Path:
+        """Write a data flow spec."""
+        return self.write(f"dataflows/d/dataflowspec/{name}_main.{ending}", content)
+
+    def standard(
+        self,
+        name: str,
+        source: str | Json,
+        *,
+        cdc: Json | None = None,
+        migration: Json | None = None,
+        **extra: Any,
+    ) -> Path:
+        """Write a spec of one flow into the table ``name``.
+
+        Args:
+            name: The target.
+            source: The source table, or the whole of sourceDetails.
+            cdc: Its cdcSettings.
+            migration: The migration's own sourceDetails; the legacy table is ``<name>_legacy`` unless named.
+            extra: Other keys of the spec.
+        """
+        spec: Json = {
+            **self._common(name, "standard", cdc, migration),
+            "sourceSystem": "erp",
+            "sourceType": "delta",
+            "sourceViewName": f"v_{name}",
+            "sourceDetails": self.delta(source) if isinstance(source, str) else source,
+            "mode": "stream",
+        }
+        return self.spec(name, {**spec, **extra})
+
+    def flow(
+        self,
+        name: str,
+        flows: Mapping[str, Json],
+        *,
+        staging: Mapping[str, Json] | None = None,
+        cdc: Json | None = None,
+        migration: Json | None = None,
+        **extra: Any,
+    ) -> Path:
+        """Write a spec of one flow group."""
+        group = {"flowGroupId": "main", "stagingTables": staging or {}, "flows": flows}
+        return self.spec(name, {**self._common(name, "flow", cdc, migration), "flowGroups": [group], **extra})
+
+    def delta(self, table: str, **more: Any) -> Json:
+        """Return the sourceDetails of a Delta table."""
+        return {"database": self.schema, "table": table, "cdfEnabled": False, **more}
+
+    def migration(self, name: str, source: Json | None = None, **more: Any) -> Json:
+        """Return the tableMigrationDetails of a target."""
+        details = {"database": self.schema, "table": f"{name}_legacy", **(source or {})}
+        return {"enabled": True, "catalogType": "hms", "sourceDetails": details, **more}
+
+    def create(self, table: str, columns: str, *rows: tuple[object, ...], properties: str = "") -> None:
+        """Create a table (version 0) and insert its rows (version 1)."""
+        tail = f" TBLPROPERTIES ({properties})" if properties else ""
+        self.spark.sql(f"CREATE TABLE {self._full(table)} ({columns}) USING delta{tail}")
+        if rows:
+            self.insert(table, *rows)
+
+    def insert(self, table: str, *rows: tuple[object, ...]) -> None:
+        """Commit rows to a table."""
+        values = ", ".join(f"({', '.join(_literal(value) for value in row)})" for row in rows)
+        self.spark.sql(f"INSERT INTO {self._full(table)} VALUES {values}")
+
+    def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
+        """Return a table's rows in an order of their own."""
+        frame = self.spark.table(self._full(table)).select(*columns or ["*"])
+        return sorted((tuple(row) for row in frame.collect()), key=repr)
+
+    def plan(self, **options: Any) -> Plan:
+        return pipelines.plan(self.root, self.spark, **options)
+
+    def run(self, **options: Any) -> RunReport:
+        return pipelines.run(self.root, self.spark, **options)
+
+    def status(self, **options: Any) -> StatusReport:
+        return pipelines.status(self.root, self.spark, **options)
+
+    def finish(self, **options: Any) -> FinishReport:
+        return pipelines.finish(self.root, self.spark, **options)
+
+    def phases(self) -> dict[str, str]:
+        """Return each target's phase by its short name."""
+        return {one.target.table: one.phase for one in self.status().plan.targets}
+
+    def folder(self, table: str) -> Path:
+        """Return where a table lies."""
+        place = self.spark.sql(f"DESCRIBE DETAIL {self._full(table)}").collect()[0]["location"]
+        return Path(str(place).removeprefix("file:"))
+
+    def contents(self) -> tuple[dict[str, bytes], dict[str, int]]:
+        """Return everything that a command could change: the project's files, and the commits of every table.
+
+        A lock file stays empty and says nothing, so it doesn't count.
+        """
+        files = {
+            str(path.relative_to(self.root)): path.read_bytes()
+            for path in self.root.rglob("*")
+            if path.is_file() and path.suffix != ".lock" and "__pycache__" not in path.parts
+        }
+        facts = {row[0]: row[1] for row in self.spark.sql(f"DESCRIBE SCHEMA {self.schema}").collect()}
+        logs = Path(facts["Location"].removeprefix("file:")).glob("*/_delta_log")
+        return files, {log.parent.name: len(list(log.glob("*.json"))) for log in logs}
+
+    @contextmanager
+    def nothing_written(self) -> Iterator[None]:
+        """Make sure that a block changes no file of the project and commits to no table."""
+        before = self.contents()
+        yield
+        assert self.contents() == before
+
+    def _common(self, name: str, kind: str, cdc: Json | None, migration: Json | None) -> Json:
+        found: Json = {
+            "dataFlowId": name,
+            "dataFlowGroup": "g",
+            "dataFlowType": kind,
+            "targetFormat": "delta",
+            "targetDetails": {"database": self.schema, "table": name},
+        }
+        if cdc is not None:
+            found["cdcSettings"] = cdc
+        if migration is not None:
+            found["tableMigrationDetails"] = self.migration(name, migration)
+        return found
+
+    def _full(self, table: str) -> str:
+        return table if "." in table else f"{self.schema}.{table}"
+
+
+def delta_view(details: Json) -> Json:
+    """Return a view of a flow that follows a Delta table."""
+    return {"mode": "stream", "sourceType": "delta", "sourceDetails": details}
+
+
+def _literal(value: object) -> str:
+    if value is None:
+        return "NULL"
+    return "'" + value.replace("'", "\\'") + "'" if isinstance(value, str) else str(value)

@@ -1,0 +1,220 @@
+"""What users get wrong is told in one sentence with its place and its remedy, and nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.spark.projects import Project
+from typer.testing import CliRunner, Result
+
+from tableferry import cli
+from tableferry.errors import TableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FEED = "id int, v string, at int"
+
+
+@pytest.fixture
+def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
+    return Project(tmp_path / "shop", schema, spark)
+
+
+def call(project: Project, verb: str, *arguments: str) -> Result:
+    return CliRunner().invoke(cli.app, ["pipelines", verb, str(project.root), *arguments])
+
+
+def told(project: Project, verb: str = "run") -> list[str]:
+    """Run a command that must fail as a user's mistake does; return what it says."""
+    with project.nothing_written():
+        result = call(project, verb)
+    assert result.exit_code == 1, result.output
+    assert "Traceback" not in result.output
+    lines = [line for line in result.stderr.splitlines() if not line.startswith("Spark: ")]
+    assert lines, result.output
+    assert lines[0].startswith("Error: ")
+    return [lines[0].removeprefix("Error: "), *lines[1:]]
+
+
+def only(project: Project, verb: str = "run") -> str:
+    (sentence,) = told(project, verb)
+    return sentence
+
+
+def test_everything_that_is_wrong_in_a_project_s_files_is_told_at_once(project: Project) -> None:
+    project.spec("cut", '{"dataFlowId": "cut", ')
+    project.spec("crooked", "dataFlowId: [crooked\n", "yaml")
+    details = project.migration("typed", {"table": 5}, enabled="yes")
+    project.standard("typed", "src", tableMigrationDetails=details, mode="streaming")
+    folder = "dataflows/d/dataflowspec"
+    sentences = told(project, "plan")
+    assert [line.split(": ")[0] for line in sentences] == [
+        f"{folder}/crooked_main.yaml",
+        f"{folder}/cut_main.json",
+        *[f"{folder}/typed_main.json"] * 3,
+    ]
+    assert "isn't valid YAML" in sentences[0]
+    assert "isn't valid JSON" in sentences[1]
+    assert "mode: must be 'stream' or 'batch', not 'streaming'" in sentences[2]
+    assert "tableMigrationDetails.enabled: must be true or false" in sentences[3]
+    assert "tableMigrationDetails.sourceDetails.table: must be text, not 5: put it in quotes" in sentences[4]
+
+
+def test_tables_that_will_not_do_are_told_with_their_place_in_the_spec(
+    project: Project, spark: SparkSession
+) -> None:
+    schema, spec = project.schema, "dataflows/d/dataflowspec/orders_main.json"
+    project.create("src", FEED, (1, "a", 1))
+    project.create("orders_legacy", FEED, (1, "a", 1))
+    spark.sql(f"CREATE TABLE {schema}.files (id int) USING parquet")
+    spark.sql(f"CREATE VIEW {schema}.seen AS SELECT * FROM {schema}.src")
+
+    project.standard("orders", "nowhere", migration={})
+    missing = f"table {schema}.nowhere doesn't exist: restore it, or correct the spec"
+    assert only(project) == f"{spec}: sourceDetails: {missing}"
+    planned = call(project, "plan")
+    assert planned.exit_code == 1
+    assert missing in planned.stdout
+    project.standard("orders", "src", migration={"table": "gone_legacy"})
+    assert only(project) == (
+        f"{spec}: tableMigrationDetails: table {schema}.gone_legacy doesn't exist: correct database and table"
+    )
+    project.standard("orders", "files", migration={})
+    assert only(project) == (
+        f"{spec}: sourceDetails: {schema}.files is a parquet table, not a Delta table: "
+        "convert it to Delta first"
+    )
+    debugged = call(project, "run", "--debug")
+    assert isinstance(debugged.exception, TableError)
+    project.standard("orders", "src", migration={"table": "seen"})
+    assert (
+        only(project)
+        == f"{spec}: tableMigrationDetails: {schema}.seen is a view: name the Delta table behind it"
+    )
+    project.create("orders", FEED, (7, "somebody else's", 1))
+    project.standard("orders", "src", migration={})
+    assert only(project).startswith(
+        f"{spec}: targetDetails: {schema}.orders already has data that this migration didn't bring: empty or"
+    )
+    spark.sql(f"TRUNCATE TABLE {schema}.orders")
+    project.standard("orders", "src", migration={"selectExp": ["id", "nothing"]})
+    assert only(project).startswith(
+        f"{spec}: tableMigrationDetails: {schema}.orders_legacy can't be read as of version 1"
+    )
+
+
+def test_a_state_folder_that_cannot_be_written_stops_the_run_before_anything_else(project: Project) -> None:
+    project.create("src", FEED, (1, "a", 1))
+    project.create("orders_legacy", FEED, (1, "a", 1))
+    project.standard("orders", "src", migration={})
+    # Nobody, not even root, may make a folder in these two places.
+    project.state.write_text("a file in the folder's place")
+    assert only(project).endswith("(Not a directory): give this user the right to write there")
+    assert "can't be read (Not a directory): restore it" in only(project, "status")
+    project.write("pipeline_configs/global.json", {"table_migration_state_volume_path": "/proc/tableferry"})
+    assert only(project).startswith("/proc/tableferry")
+    project.write(
+        "pipeline_configs/global.json", {"table_migration_state_volume_path": "/Volumes/main/ops/state"}
+    )
+    assert "no such Unity Catalog volume here: create the volume" in only(project)
+
+
+def test_state_that_is_not_whole_and_sources_that_are_not_what_they_were_stop_everything(
+    project: Project, spark: SparkSession
+) -> None:
+    schema = project.schema
+    project.create("src", FEED, (1, "a", 1), properties="delta.checkpointInterval = 1")
+    project.create("other", FEED, (1, "a", 1))
+    project.create("legacy", FEED, (1, "a", 1))
+    joined = {
+        "sources": [{**project.delta("src"), "alias": "s"}, {**project.delta("other"), "alias": "o"}],
+        "joins": [{"joinType": "inner", "condition": "s.id = o.id"}],
+        "selectExp": ["s.*"],
+    }
+    project.standard("orders", joined, migration={"table": "legacy"}, sourceType="deltaJoin")
+    project.standard("more", "other", migration={"table": "legacy"})
+    project.run()
+    project.insert("other", (2, "b", 2))
+    project.run()
+
+    def damaged(path: Path, damage: Callable[[str], str]) -> str:
+        whole = path.read_text()
+        path.write_text(damage(whole))
+        sentence = only(project)
+        assert only(project, "status") == sentence
+        path.write_text(whole)
+        assert sentence.startswith(str(path))
+        return sentence
+
+    beginning = (
+        project.state / "initial_versions/pipelineId=shop" / f"targetTable={schema}.orders" / "part-00000.csv"
+    )
+    tracking = project.state / "tracking/pipelineId=shop" / f"targetTable={schema}.orders" / "part-00000.csv"
+    for path in (beginning, tracking):
+        assert "it was cut short: 1 of 2 rows are left): restore it" in damaged(
+            path, lambda text: "".join(text.splitlines(True)[:-1])
+        )
+        assert "isn't a whole state file" in damaged(path, lambda text: text[: len(text) // 2])
+        assert "isn't a whole state file" in damaged(path, lambda _: "")
+    beginning.rename(hidden := beginning.with_name("hidden"))
+    assert only(project).startswith(f"{beginning} is missing, but {tracking} is there: restore it")
+    hidden.rename(beginning)
+    offsets = project.state / f"checkpoints/targetTable={schema}.more/generation=0/f_v_more/offsets/0"
+    for damage in (lambda text: text[:-20], lambda text: text.splitlines(True)[0], lambda _: ""):
+        assert "isn't a whole offset file: rebuild the target with --full-refresh" in damaged(offsets, damage)
+    offsets.write_text("")
+    name = f"{schema}.more"
+    assert call(project, "run", "--target", name, "--full-refresh", name).exit_code == 0
+    assert project.rows("more", "id") == [(1,), (2,)]
+
+    project.insert("src", (2, "b", 2))
+    project.insert("src", (3, "c", 3))
+    for path in (project.folder("src") / "_delta_log").iterdir():
+        if path.name.lstrip(".")[:20].isdigit() and int(path.name.lstrip(".")[:20]) < 3:
+            path.unlink()
+    sentence = only(project)
+    assert (
+        f"sourceDetails: {schema}.src can't be read from version 2 any more (the oldest is 3): give reader"
+        in sentence
+    )
+    spark.sql(f"DROP TABLE {schema}.src")
+    project.create("src", FEED, (1, "a", 1))
+    sentence = only(project)
+    assert (
+        f"sourceDetails: {schema}.src was dropped and made anew since {schema}.orders last knew it"
+        in sentence
+    )
+    assert "restore the old table" in sentence
+    spark.sql(f"DROP TABLE {schema}.src")
+    assert f"sourceDetails: table {schema}.src doesn't exist: restore it, or correct the spec" in only(
+        project
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run"],
+        ["run", "{root}", "--no-such-option"],
+        ["plan", "{root}", "--output", "xml"],
+        ["migrate", "{root}"],
+        ["finish", "{root}", "{root}"],
+    ],
+    ids=[
+        "no project",
+        "an unknown option",
+        "an unknown output",
+        "an unknown command",
+        "one argument too many",
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arguments: list[str], tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli.app, ["pipelines", *(one.format(root=tmp_path) for one in arguments)])
+    assert result.exit_code == 2
+    assert "Usage: " in result.stderr
+    assert "Traceback" not in result.output
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tableferry.errors import TableError
+from tableferry.pipelines.cdc import apply, create_tables, feed_events, log_name
+from tableferry.pipelines.flows import CdcSettings, ScdType, Target
+from tableferry.tables import TableName
+
+FEED = "userId int, name string, city string, operation string, sequenceNum bigint"
+USERS = [
+    (124, "Raul", "Oaxaca", "INSERT", 1),
+    (123, "Isabel", "Monterrey", "INSERT", 1),
+    (125, "Mercedes", "Tijuana", "INSERT", 2),
+    (126, "Lily", "Cancun", "INSERT", 2),
+    (123, None, None, "DELETE", 6),
+    (125, "Mercedes", "Guadalajara", "UPDATE", 6),
+    (125, "Mercedes", "Mexicali", "UPDATE", 5),
+    (123, "Isabel", "Chihuahua", "UPDATE", 5),
+]
+DOCUMENTED = CdcSettings(
+    keys=("userId",),
+    sequence_by="sequenceNum",
+    scd_type=1,
+    apply_as_deletes="operation = 'DELETE'",
+    except_column_list=("operation", "sequenceNum"),
+)
+
+
+def fill(spark: SparkSession, target: Target, *batches: DataFrame) -> None:
+    assert target.cdc is not None
+    for batch in batches:
+        events = feed_events(batch, target.cdc)
+        create_tables(spark, target, events.schema)
+        apply(spark, events, target.name, target.cdc)
+
+
+def users(schema: str, **changes: Any) -> Target:
+    return Target(TableName((schema, "users")), replace(DOCUMENTED, **changes))
+
+
+def rows(spark: SparkSession, target: Target) -> set[tuple[Any, ...]]:
+    found = [tuple(row) for row in spark.table(target.name.sql).collect()]
+    assert len(set(found)) == len(found)
+    return set(found)
+
+
+def versions(spark: SparkSession, target: Target) -> list[int]:
+    return [
+        spark.sql(f"DESCRIBE HISTORY {name.sql} LIMIT 1").head()["version"]  # type: ignore[index]
+        for name in (target.name, log_name(target.name))
+    ]
+
+
+def test_the_documented_scd_type_1(spark: SparkSession, schema: str) -> None:
+    target = users(schema)
+    fill(spark, target, spark.createDataFrame(USERS, FEED))
+    assert rows(spark, target) == {
+        (124, "Raul", "Oaxaca"),
+        (125, "Mercedes", "Guadalajara"),
+        (126, "Lily", "Cancun"),
+    }
+    before = versions(spark, target)
+    fill(spark, target, spark.createDataFrame(USERS, FEED))
+    assert versions(spark, target) == before
+
+
+def test_the_documented_truncate(spark: SparkSession, schema: str) -> None:
+    target = users(schema, apply_as_truncates="operation = 'TRUNCATE'")
+    fill(spark, target, spark.createDataFrame([*USERS, (None, None, None, "TRUNCATE", 3)], FEED))
+    assert rows(spark, target) == {(125, "Mercedes", "Guadalajara")}
+
+
+def test_the_documented_scd_type_2(spark: SparkSession, schema: str) -> None:
+    target = users(schema, scd_type=2)
+    fill(spark, target, spark.createDataFrame(USERS, FEED))
+    assert rows(spark, target) == {
+        (123, "Isabel", "Monterrey", 1, 5),
+        (123, "Isabel", "Chihuahua", 5, 6),
+        (124, "Raul", "Oaxaca", 1, None),
+        (125, "Mercedes", "Tijuana", 2, 5),
+        (125, "Mercedes", "Mexicali", 5, 6),
+        (125, "Mercedes", "Guadalajara", 6, None),
+        (126, "Lily", "Cancun", 2, None),
+    }
+    before = versions(spark, target)
+    fill(spark, target, spark.createDataFrame(USERS[3:6], FEED))
+    assert versions(spark, target) == before
+
+
+def test_the_documented_scd_type_2_with_a_column_that_is_not_tracked(
+    spark: SparkSession, schema: str
+) -> None:
+    target = users(schema, scd_type=2, track_history_except_column_list=("city",))
+    fill(spark, target, spark.createDataFrame(USERS, FEED))
+    assert rows(spark, target) == {
+        (123, "Isabel", "Chihuahua", 1, 6),
+        (124, "Raul", "Oaxaca", 1, None),
+        (125, "Mercedes", "Guadalajara", 2, None),
+        (126, "Lily", "Cancun", 2, None),
+    }
+
+
+@pytest.mark.parametrize("scd", [1, 2])
+def test_two_events_of_one_instant_end_alike_in_either_order(
+    spark: SparkSession, schema: str, scd: ScdType
+) -> None:
+    frame = spark.sql(
+        """SELECT id, v, named_struct('d', date'2020-01-01', 'n', 1) AS s, extra
+        FROM VALUES (1, map('a', 1, 'b', 2), null), (1, map('a', 3), 'e') AS t(id, v, extra)"""
+    )
+    ends = []
+    cdc = CdcSettings(keys=("id",), sequence_by="struct(s.d, s.n)", scd_type=scd, except_column_list=("s",))
+    for turn in (["e", None], [None, "e"]):
+        target = Target(TableName((schema, f"ties_{turn[0]}")), cdc)
+        for extra in turn:
+            part = frame.where("extra = 'e'") if extra else frame.where("extra IS NULL").drop("extra")
+            fill(spark, target, part)
+        columns = ["id", "v", "extra"]
+        ends.append([tuple(row) for row in spark.table(target.name.sql).select(*columns).collect()])
+    assert ends[0] == ends[1]
+    assert len(ends[0]) == 1
+
+
+def test_tables_gain_columns_and_refuse_other_types(spark: SparkSession, schema: str) -> None:
+    cdc = CdcSettings(("ID",), "s", scd_type=1, ignore_null_updates=True, except_column_list=("s",))
+    target = Target(TableName((schema, "grows")), cdc)
+    fill(spark, target, spark.sql("SELECT 1 AS id, 10L AS a, 1 AS s"))
+    fill(spark, target, spark.sql("SELECT 'n' AS N, 2 AS S, 1 AS Id"))
+    fill(spark, target, spark.sql("SELECT 2 AS id, 20 AS A, null AS n, 1 AS s"))
+    assert rows(spark, target) == {(1, 10, "n"), (2, 20, None)}
+    with pytest.raises(TableError, match=r"grows.*'a' is bigint in the table, but string"):
+        fill(spark, target, spark.sql("SELECT 1 AS id, 'ten' AS a, 3 AS s"))
+
+
+def test_an_event_without_a_sequence_is_named(spark: SparkSession, schema: str) -> None:
+    target = users(schema)
+    with pytest.raises(TableError, match=r"sequence_by gives none .*\"userId\":7.*: leave such events out"):
+        fill(spark, target, spark.createDataFrame([(7, "n", "c", "INSERT", None)], FEED))
+    assert rows(spark, target) == set()
+
+
+def test_the_feeds_settings_see_columns_that_the_target_leaves_out(spark: SparkSession) -> None:
+    cdc = replace(DOCUMENTED, where="sequenceNum < 6", column_list=("`CITY`",), except_column_list=())
+    events = feed_events(spark.createDataFrame(USERS, FEED), cdc)
+    assert events.columns == ["userId", "city", "__sequence", "__operation", "__exact"]
+    assert events.count() == 6
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"keys": ("id",)}, "cdcSettings.keys names id"),
+        ({"column_list": ("x", "name")}, "cdcSettings.column_list names x"),
+        ({"track_history_column_list": ("operation",)}, "track_history_column_list names operation"),
+        ({"scd_type": 2, "apply_as_truncates": "true"}, "apply_as_truncates works with scd_type 1 only"),
+        ({"sequence_by": "nothing"}, "doesn't fit the feed's columns"),
+        ({"sequence_by": "name", "column_list": ("__rank",)}, "names __rank"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(
+    spark: SparkSession, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TableError, match=message):
+        feed_events(spark.createDataFrame(USERS, FEED), replace(DOCUMENTED, **changes))
+
+
+def test_reserved_names_are_refused(spark: SparkSession) -> None:
+    frame = spark.createDataFrame(USERS, FEED).withColumnRenamed("city", "__end_at")
+    assert "__end_at" in feed_events(frame, DOCUMENTED).columns
+    with pytest.raises(TableError, match="'__end_at', a name that AUTO CDC keeps"):
+        feed_events(frame, replace(DOCUMENTED, scd_type=2))
+
+
+def test_a_target_is_created_as_it_is_described(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    target = replace(
+        users(schema, scd_type=2),
+        partition_columns=("city",),
+        properties={"delta.enableChangeDataFeed": "true"},
+        comment="it's the users'",
+        path=str(tmp_path / "users"),
+    )
+    fill(spark, target, spark.createDataFrame(USERS[:1], FEED))
+    detail = spark.sql(f"DESCRIBE DETAIL {target.name.sql}").head()
+    assert detail is not None
+    assert detail["location"].endswith(str(tmp_path / "users"))
+    assert detail["partitionColumns"] == ["city"]
+    assert detail["description"] == "it's the users'"
+    assert detail["properties"]["delta.enableChangeDataFeed"] == "true"
+
+
+def test_it_runs_within_foreach_batch(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    target = users(schema, scd_type=2)
+    source = f"{schema}.feed"
+    spark.createDataFrame(USERS[:5], FEED).write.saveAsTable(source, format="delta")
+    spark.createDataFrame(USERS[5:], FEED).write.insertInto(source)
+    cdc = replace(DOCUMENTED, scd_type=2)
+
+    def fold(batch: DataFrame, _: int) -> None:
+        apply(batch.sparkSession, batch, target.name, cdc)
+
+    stream = feed_events(spark.readStream.table(source), cdc)
+    create_tables(spark, target, stream.schema)
+    query = (
+        stream.writeStream.foreachBatch(fold)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert len(rows(spark, target)) == 7

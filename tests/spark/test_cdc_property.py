@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+from tests.oracle import Event, scd1, scd2
+
+from tableferry.pipelines.cdc import apply, create_tables, log_name
+from tableferry.pipelines.flows import CdcSettings, ScdType, Target
+from tableferry.tables import TableName
+
+
+class Crash(Exception):
+    """Stands for a process that dies."""
+
+
+COLUMNS = (
+    "`sub key` string, `a.b` int, k int, `C``d` string, __sequence int, __operation string, __exact boolean"
+)
+DATA = ("a.b", "C`d")
+VARIANTS: list[tuple[ScdType, dict[str, Any]]] = [
+    (1, {}),
+    (1, {"ignore_null_updates": True}),
+    (1, {"apply_as_truncates": "false"}),
+    (1, {"ignore_null_updates": True, "apply_as_truncates": "false"}),
+    (2, {}),
+    (2, {"ignore_null_updates": True}),
+    (2, {"track_history_column_list": ("A.B",)}),
+    (2, {"ignore_null_updates": True, "track_history_except_column_list": ("a.b",)}),
+]
+VALUES = st.tuples(st.sampled_from([None, 1, 2]), st.sampled_from([None, "x"]))
+LIVE = st.dictionaries(
+    st.integers(1, 6), st.tuples(st.sampled_from(["upsert", "upsert", "delete", "both"]), VALUES), max_size=5
+)
+HISTORY = st.dictionaries(st.integers(1, 6), st.tuples(st.integers(1, 3), VALUES), max_size=3)
+
+
+def events_of(
+    key: tuple[Any, ...], live: dict[int, Any], history: dict[int, Any], scd: int
+) -> Iterable[Event]:
+    for at, (operation, values) in live.items():
+        if operation != "delete":
+            yield Event(key, at, "upsert", dict(zip(DATA, values, strict=True)))
+        if operation != "upsert":
+            yield Event(key, at, "delete")
+    starts = sorted(history)
+    for at, following in pairwise([*starts, 99]):
+        length, values = history[at]
+        lowest = None if scd == 1 and at == starts[0] else at
+        yield Event(key, lowest, "upsert", dict(zip(DATA, values, strict=True)), exact=True)
+        if at + length < following:
+            yield Event(key, at + length, "delete", exact=True)
+
+
+def in_spark(spark: SparkSession, events: Sequence[Event]) -> DataFrame:
+    return spark.createDataFrame(
+        [
+            (
+                *(event.key or (None, None))[1:],
+                event.values.get("a.b"),
+                (event.key or (None, None))[0],
+                event.values.get("C`d"),
+                event.sequence,
+                event.operation,
+                event.exact,
+            )
+            for event in events
+        ],
+        COLUMNS,
+    )
+
+
+@pytest.mark.parametrize(("scd", "options"), VARIANTS)
+@settings(
+    max_examples=3 * int(os.environ.get("TABLEFERRY_EXAMPLES", "1")),
+    derandomize=True,
+    deadline=None,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(
+    stories=st.lists(st.tuples(LIVE, HISTORY), min_size=20, max_size=40),
+    truncates=st.sets(st.integers(1, 4), min_size=1, max_size=2),
+    seed=st.integers(0, 10_000),
+)
+def test_the_target_is_what_the_oracle_says_however_the_events_come(
+    spark: SparkSession,
+    schema: str,
+    scd: ScdType,
+    options: dict[str, Any],
+    stories: list[tuple[dict[int, Any], dict[int, Any]]],
+    truncates: set[int],
+    seed: int,
+) -> None:
+    keys = [(at // 2 if at > 1 else None, "é" if at % 2 else None) for at in range(len(stories))]
+    events = [
+        event
+        for key, (live, history) in zip(keys, stories, strict=True)
+        for event in events_of(key, live, history, scd)
+    ]
+    if "apply_as_truncates" in options:
+        events += [Event((), at, "truncate") for at in truncates]
+    chance = random.Random(seed)
+    chance.shuffle(events)
+    cut = chance.randrange(len(events) + 1)
+    batches = [events[:cut], events[cut:]]
+    cdc = CdcSettings(keys=("K", "SUB KEY"), sequence_by="s", scd_type=scd, **options)
+    spark.sql(f"DROP TABLE IF EXISTS {schema}.t")
+    target = Target(TableName((schema, "t")), cdc)
+    spark.sql(f"DROP TABLE IF EXISTS {log_name(target.name).sql}")
+    create_tables(spark, target, in_spark(spark, events).schema)
+
+    crashing, point = chance.randrange(2), chance.choice(["events of", "rows of"])
+
+    def crash(what: str) -> None:
+        if what.startswith(point):
+            raise Crash(what)
+
+    for at, batch in enumerate(batches):
+        if at == crashing:
+            with pytest.raises(Crash):
+                apply(spark, in_spark(spark, batch), target.name, cdc, before=crash)
+            if chance.random() < 0.5:
+                continue
+        apply(spark, in_spark(spark, batch), target.name, cdc)
+    apply(spark, in_spark(spark, batches[crashing]), target.name, cdc)
+
+    ignore = cdc.ignore_null_updates
+    if scd == 1:
+        wanted: set[tuple[Any, ...]] = {
+            (*key, *row.values()) for key, row in scd1(events, DATA, ignore_nulls=ignore).items()
+        }
+        columns = ["k", "`sub key`", "`a.b`", "`C``d`"]
+    else:
+        tracked: Sequence[str] = DATA
+        if cdc.track_history_column_list or cdc.track_history_except_column_list:
+            tracked = DATA[:1] if cdc.track_history_column_list else DATA[1:]
+        wanted = {
+            (*each.key, *each.values.values(), each.start, each.end)
+            for each in scd2(events, DATA, ignore_nulls=ignore, tracked=tracked)
+        }
+        columns = ["k", "`sub key`", "`a.b`", "`C``d`", "__START_AT", "__END_AT"]
+    found = [tuple(row) for row in spark.table(target.name.sql).select(*columns).collect()]
+    assert sorted(map(repr, found)) == sorted(map(repr, wanted))

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from examples import demo
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from tableferry import pipelines
+from tableferry.errors import TableferryError
+from tableferry.pipelines import spec
+
+# Some 7,000 flights, with those of aircraft that changed carrier, after an absence or without one.
+SAMPLE = "tailnum RLIKE '^N9..AT$|^N(197|200|232)PQ$' OR crc32(tailnum) % 80 = 0"
+COPIED = "rows of history copied; the copy matches the legacy table row for row"
+
+
+@pytest.fixture
+def schemas(spark: SparkSession, schema: str) -> Iterator[tuple[str, str]]:
+    """Two names for schemas that the demo makes; they go with all their tables."""
+    names = f"{schema}_bronze", f"{schema}_silver"
+    yield names
+    for name in names:
+        spark.sql(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+
+
+@pytest.mark.slow
+def test_the_demo_tells_the_truth(spark: SparkSession, schemas: tuple[str, str], tmp_path: Path) -> None:
+    bronze, silver = schemas
+    printed = io.StringIO()
+    console = Console(file=printed, width=200, markup=False, highlight=False)
+    told = demo.Demo(spark, tmp_path, console, bronze, silver, SAMPLE)
+
+    assert demo.tell(told, keep=True)
+
+    text = printed.getvalue()
+    flights = spark.table(f"{bronze}.flights")
+    history, year = flights.where("month <= 9").count(), flights.count()
+    assert 3_000 < history < year < 9_000
+    assert spark.table(f"{silver}.flights").count() == year
+    copied = spark.table(f"{silver}.aircraft_legacy").count()
+    dimension = spark.table(f"{silver}.aircraft").count()
+    assert copied < dimension == spark.table(f"{silver}.aircraft_check").count()
+
+    for fact in (
+        f"{silver}.flights: {history:,} {COPIED}",
+        f"{silver}.aircraft: {copied:,} {COPIED}",
+        f"{silver}.flights waits: {bronze}.flights is at version 8, its baseline",
+        f"{silver}.aircraft waits: {bronze}.aircraft_changes is at version 8, its baseline",
+        f"The sources got {flights.where('month = 10').count():,} flights",
+        f"{silver}.flights: nothing new",
+        f"{bronze}.flights and {silver}.flights match: {year:,} rows",
+        f"{silver}.aircraft_check and {silver}.aircraft match: {dimension:,} rows",
+        f"Everything is in {tmp_path}",
+    ):
+        assert fact in text
+    assert "DIFFERS" not in text
+
+    assert pipelines.status(told.project, spark).complete
+    finished = pipelines.finish(told.project, spark)
+    assert sorted(map(str, finished.finished)) == [f"{silver}.aircraft", f"{silver}.flights"]
+
+
+def test_the_data_are_all_there_and_hold_every_kind_of_change(spark: SparkSession, tmp_path: Path) -> None:
+    arrivals = demo.read_arrivals(demo.Demo(spark, tmp_path, Console(file=io.StringIO())))
+    assert arrivals["flights"].count() == 336_776
+    found = spark.sql(
+        """
+        WITH changes AS (
+            SELECT *, lag(event) OVER w AS event_before, lag(carrier) OVER w AS carrier_before,
+                   lag(changed_at) OVER w AS before
+            FROM {changes} WINDOW w AS (PARTITION BY tailnum ORDER BY changed_at)
+        )
+        SELECT count_if(changed_at = before), count_if(event = event_before AND carrier = carrier_before),
+               count_if(event = 'gone' AND arrived <= 9), count_if(event = 'gone' AND arrived > 9),
+               count_if(event_before = 'gone' AND arrived <= 9),
+               count_if(event_before = 'gone' AND arrived > 9),
+               count_if(event_before = 'flies' AND carrier <> carrier_before),
+               count_if(carrier <> carrier_before AND arrived > 9)
+        FROM changes
+        """,
+        changes=arrivals["aircraft_changes"],
+    ).first()
+    assert found is not None
+    assert tuple(found[:2]) == (0, 0)  # no two events at one instant, and none that says nothing new
+    assert all(found[2:])
+
+
+def test_the_project_is_right_as_it_stands() -> None:
+    project = spec.load(demo.PROJECT)
+    assert [str(one.target.name) for one in project.dataflows] == ["silver.aircraft", "silver.flights"]
+    assert all(one.migration for one in project.dataflows)
+
+
+def test_starting_anew_removes_only_what_a_demo_made(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("years of work")
+    with pytest.raises(TableferryError, match="mine holds something that no demo made"):
+        demo.fresh(mine)
+    assert (mine / "thesis.txt").exists()
+
+    folder = tmp_path / "new" / "demo"
+    demo.fresh(folder)
+    (folder / "warehouse").mkdir()
+    (folder / "spark.log").write_text("")
+    demo.fresh(folder)
+    assert [path.name for path in folder.iterdir()] == [demo.MARKER]

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from tests.oracle import Event, scd1, scd2
+
+from tableferry.errors import TableError
+from tableferry.pipelines.cdc import apply, create_tables, feed_events
+from tableferry.pipelines.flows import CdcSettings, Target
+from tableferry.pipelines.history import expressible, history_events, inexpressible
+from tableferry.tables import TableName
+
+LEGACY = "id int, v string, note string, __START_AT int, __END_AT int"
+SCD2 = CdcSettings(
+    keys=("id",),
+    sequence_by="at",
+    scd_type=2,
+    where="at > 0",
+    apply_as_deletes="gone",
+    except_column_list=("at", "gone", "note"),
+    ignore_null_updates=True,
+)
+
+
+def filled(spark: SparkSession, schema: str, cdc: CdcSettings, *batches: DataFrame) -> list[tuple[Any, ...]]:
+    target = Target(TableName((schema, "t")), cdc)
+    for batch in batches:
+        create_tables(spark, target, batch.schema)
+        apply(spark, batch, target.name, cdc)
+    return sorted((tuple(row) for row in spark.table(target.name.sql).collect()), key=repr)
+
+
+def test_history_comes_through_exactly_and_live_events_go_on(spark: SparkSession, schema: str) -> None:
+    legacy = [
+        (1, "a", "n1", 1, 3),
+        (1, "a", "n2", 5, 7),
+        (1, "b", "n3", 7, None),
+        (2, "same", "n", 1, 2),
+        (2, "same", "n", 2, 4),
+        (2, None, None, 4, 6),
+        (2, "c", "m", 6, 8),
+        (None, "null key", "n", 2, None),
+        (3, "open", "n", 1, None),
+    ]
+    events = history_events(spark.createDataFrame(legacy, LEGACY), SCD2)
+    closed = events.where("__operation = 'delete'").selectExpr("id", "__sequence").sort("id", "__sequence")
+    assert closed.collect() == [(1, 3), (2, 8)]
+    assert filled(spark, schema, SCD2, events) == sorted(legacy, key=repr)
+
+    feed = spark.createDataFrame(
+        [(1, None, 9, False), (2, "back", 10, False), (3, None, 11, True), (3, "again", 12, False)],
+        "id int, v string, at int, gone boolean",
+    ).selectExpr("*", "'fed' AS note")
+    found = filled(spark, schema, SCD2, feed_events(feed, SCD2))
+    assert found == sorted(
+        [
+            *legacy[:7],
+            (None, "null key", "n", 2, None),
+            (3, "open", "n", 1, 11),
+            (2, "back", None, 10, None),
+            (3, "again", None, 12, None),
+        ],
+        key=repr,
+    )
+
+
+def test_live_events_may_come_before_the_history(spark: SparkSession, schema: str) -> None:
+    columns = "id int, v string, __START_AT int, __END_AT int"
+    legacy = spark.createDataFrame([(1, "a", 1, 3), (1, "a", 3, 5)], columns)
+    cdc = CdcSettings(keys=("id",), sequence_by="at", scd_type=2, except_column_list=("at",))
+    live = spark.createDataFrame([(1, "a", 5), (1, "z", 4), (1, "a", 0)], "id int, v string, at int")
+    found = filled(spark, schema, cdc, feed_events(live, cdc), history_events(legacy, cdc))
+    wanted = scd2(
+        [
+            Event((1,), 1, values={"v": "a"}, exact=True),
+            Event((1,), 3, values={"v": "a"}, exact=True),
+            Event((1,), 5, "delete", exact=True),
+            Event((1,), 5, values={"v": "a"}),
+            Event((1,), 4, values={"v": "z"}),
+            Event((1,), 0, values={"v": "a"}),
+        ],
+        ["v"],
+    )
+    intervals = [(each.values["v"], each.start, each.end) for each in wanted]
+    assert intervals == [("a", 0, 1), ("a", 1, 3), ("a", 3, 4), ("z", 4, 5), ("a", 5, None)]
+    assert found == sorted(((1, *each) for each in intervals), key=repr)
+
+
+def test_rows_that_auto_cdc_cannot_express_are_listed_with_their_reason(spark: SparkSession) -> None:
+    legacy = spark.createDataFrame(
+        [
+            (1, "kept", "2020-01-01", "2020-02-01"),
+            (1, "no start", None, "2020-01-01"),
+            (1, "empty", "2020-01-01", "2020-01-01"),
+            (1, "backwards", "2020-03-01", "2020-01-01"),
+            (1, "kept", "2020-02-01", None),
+            (None, "twin", "2020-01-01", "2020-02-01"),
+            (None, "twin", "2020-01-01", None),
+            (2, "overlaps", "2020-01-01", "2020-06-01"),
+            (2, "overlaps", "2020-02-01", "2020-03-01"),
+            (2, "overlaps", "2020-05-01", "2020-08-01"),
+            (2, "kept", "2020-08-01", None),
+            (3, "overlaps", "2020-01-01", None),
+            (3, "overlaps", "2020-02-01", "2020-03-01"),
+            (4, "kept", "2020-02-01", "2020-03-01"),
+        ],
+        "id int, v string, __START_AT string, __END_AT string",
+    ).selectExpr("id", "v", "date(__START_AT) AS __START_AT", "timestamp(__END_AT) AS __END_AT")
+    reasons = {
+        "no start": "the interval has no start",
+        "empty": "interval is empty (start = end)",
+        "backwards": "ends before it starts",
+        "twin": "another row of the key has the same start",
+        "overlaps": "overlaps another interval of its key",
+    }
+    found = [(row["v"], row["__reason"]) for row in inexpressible(legacy, SCD2).collect()]
+    assert sorted(found) == sorted((v, reasons[v]) for v in [*reasons, "twin", *["overlaps"] * 4])
+    rest = expressible(legacy, SCD2)
+    assert rest.columns == legacy.columns
+    assert {row["v"] for row in rest.collect()} == {"kept"}
+    assert rest.count() == 4
+
+
+def test_scd_type_1_lists_repeated_keys(spark: SparkSession) -> None:
+    legacy = spark.createDataFrame([(1, "a"), (None, "b"), (None, "c"), (2, "d")], "id int, v string")
+    cdc = CdcSettings(keys=("ID",), sequence_by="at", scd_type=1)
+    found = inexpressible(legacy, cdc).collect()
+    assert sorted(row["v"] for row in found) == ["b", "c"]
+    assert {row["__reason"] for row in found} == {"another row has the same key"}
+    assert expressible(legacy, cdc).count() == 2
+
+
+@pytest.mark.parametrize("ignore", [False, True])
+def test_scd_type_1_without_the_sequence_gives_way_to_every_live_event(
+    spark: SparkSession, schema: str, ignore: bool
+) -> None:
+    legacy = spark.createDataFrame(
+        [(1, "a", "n"), (2, None, "n"), (3, "c", None)], "id int, v string, note string"
+    )
+    cdc = CdcSettings(
+        keys=("id",),
+        sequence_by="at",
+        scd_type=1,
+        apply_as_deletes="v = 'gone'",
+        except_column_list=("at",),
+        ignore_null_updates=ignore,
+    )
+    live = spark.createDataFrame([(1, None, -5), (3, "gone", -4)], "id int, v string, at int")
+    wanted = scd1(
+        [
+            Event((1,), None, values={"v": "a", "note": "n"}, exact=True),
+            Event((2,), None, values={"note": "n"}, exact=True),
+            Event((3,), None, values={"v": "c"}, exact=True),
+            Event((1,), -5),
+            Event((3,), -4, "delete"),
+        ],
+        ["v", "note"],
+        ignore_nulls=ignore,
+    )
+    found = filled(spark, schema, cdc, history_events(legacy, cdc), feed_events(live, cdc))
+    assert found == [(*key, *row.values()) for key, row in sorted(wanted.items())]
+
+
+def test_scd_type_1_takes_the_sequence_that_the_legacy_table_has(spark: SparkSession) -> None:
+    cdc = CdcSettings(keys=("id",), sequence_by="at + 1", scd_type=1, except_column_list=("at",))
+    legacy = spark.createDataFrame(
+        [(1, 6, 3, None), (2, 7, 3, 4)], "id int, at int, __START_AT int, __END_AT int"
+    )
+    by_column = history_events(legacy.select("id", "at"), cdc)
+    assert by_column.columns == ["id", "at", "__sequence", "__operation", "__exact"]
+    assert sorted(row["__sequence"] for row in by_column.collect()) == [7, 8]
+    mapped = history_events(legacy.drop("__END_AT"), cdc)
+    assert mapped.columns == by_column.columns
+    assert [row["__sequence"] for row in mapped.collect()] == [3, 3]
+    assert [row["__sequence"] for row in history_events(legacy.select("id"), cdc).collect()] == [None, None]
+    closed = history_events(legacy, cdc).where("__operation = 'delete'").collect()
+    assert [(row["id"], row["__sequence"]) for row in closed] == [(2, 4)]
+
+
+def test_scd_type_2_needs_both_validity_columns_and_the_keys(spark: SparkSession) -> None:
+    legacy = spark.createDataFrame([(1, 1)], "id int, __START_AT int")
+    with pytest.raises(TableError, match="no __END_AT, which SCD type 2 needs: map"):
+        history_events(legacy, SCD2)
+    with pytest.raises(TableError, match="lack the key id"):
+        inexpressible(legacy.drop("id"), SCD2)

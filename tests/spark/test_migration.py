@@ -1,0 +1,625 @@
+"""Whole migrations on real tables: what is copied, what flows on behind it, and what stays exactly once.
+
+Two targets in one pipeline, a dry run, a renamed view, a commit at a bad moment: each must go right here.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.spark.projects import Project, delta_view
+
+from tableferry import pipelines
+from tableferry.errors import Busy, Refused, TableferryError
+from tableferry.pipelines.state import StateStore
+from tableferry.pipelines.steps import Begin
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCD1 = {"keys": ["id"], "sequence_by": "at", "scd_type": "1"}
+SCD2 = {"keys": ["id"], "sequence_by": "at", "scd_type": "2"}
+FEED = "id int, v string, at int"
+
+
+@pytest.fixture
+def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
+    return Project(tmp_path / "shop", schema, spark)
+
+
+def jobs(spark: SparkSession) -> int:
+    """Return how many Spark jobs were ever started."""
+    return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
+
+
+def test_append_scd1_and_scd2_go_from_the_first_plan_to_the_finish(
+    project: Project, spark: SparkSession
+) -> None:
+    project.create("src", FEED, (1, "a", 1), (2, "b", 2))
+    project.create("rows_legacy", FEED, (1, "a", 1), (1, "a", 1), (2, None, 2))
+    # The legacy table has neither the feed's sequence nor the column of its deletes.
+    project.create("latest_legacy", "id int, v string", (1, "a"), (2, None), (3, "gone"))
+    intervals = [
+        (1, "x", 1, 3),
+        (1, "x", 5, 7),
+        (1, "y", 7, 9),
+        (2, "b", 2, None),
+        (3, None, 1, 4),
+        (3, "x", 4, 8),
+    ]
+    project.create("validity_legacy", "id int, v string, eff_from int, eff_to int", *intervals)
+    project.standard("rows", "src", migration={})
+    deleting = {**SCD1, "apply_as_deletes": "at < 0", "except_column_list": ["at"]}
+    project.standard("latest", "src", cdc=deleting, migration={})
+    mapped = {"selectExp": ["id", "v", "eff_from AS __START_AT", "eff_to AS __END_AT"]}
+    project.standard("validity", "src", cdc={**SCD2, "except_column_list": ["at"]}, migration=mapped)
+
+    with project.nothing_written():
+        assert pipelines.check(project.plan(), spark) == ()
+        assert set(project.phases().values()) == {"new"}
+    assert project.run().ok
+    assert project.rows("rows") == sorted([(1, "a", 1), (1, "a", 1), (2, None, 2)], key=repr)
+    assert project.rows("latest") == sorted([(1, "a"), (2, None), (3, "gone")], key=repr)
+    assert project.rows("validity") == sorted(intervals, key=repr)
+    assert set(project.phases().values()) == {"waiting"}
+    with (
+        project.nothing_written(),
+        pytest.raises(Refused, match=r"isn't complete \(waiting for sources; .*src"),
+    ):
+        project.finish()
+
+    # The copy is pinned, so what the legacy tables become doesn't matter any more.
+    spark.sql(f"DELETE FROM {project.schema}.validity_legacy WHERE id = 1")
+    spark.sql(f"UPDATE {project.schema}.rows_legacy SET v = 'changed'")
+    project.insert("src", (2, "c", 20), (3, "z", -1), (4, "d", 21), (4, "d", 21))
+    with project.nothing_written():
+        assert {one.phase for one in project.plan().targets} == {"ready"}
+    project.run()
+    wanted: dict[str, list[tuple[Any, ...]]] = {
+        "rows": [
+            (1, "a", 1),
+            (1, "a", 1),
+            (2, None, 2),
+            (2, "c", 20),
+            (3, "z", -1),
+            (4, "d", 21),
+            (4, "d", 21),
+        ],
+        "latest": [(1, "a"), (2, "c"), (4, "d")],
+        "validity": [*intervals[:3], (2, "b", 2, 20), (2, "c", 20, None), *intervals[4:], (4, "d", 21, None)],
+    }
+    wanted["validity"].append((3, "z", -1, 1))
+    for table, rows in wanted.items():
+        assert project.rows(table) == sorted(rows, key=repr), table
+    assert project.status().complete
+    picture = spark.read.option("header", True).csv(str(project.state / "tracking"))
+    seen = [
+        tuple(row)
+        for row in picture.select("targetTable", "version", "currentVersion", "ready", "pipelineId").collect()
+    ]
+    assert sorted(seen) == [(f"{project.schema}.{name}", "1", "2", "true", "shop") for name in sorted(wanted)]
+
+    before = jobs(spark)
+    with project.nothing_written():
+        again = project.run()
+    assert jobs(spark) == before
+    assert not any(one.results or one.plan.steps for one in again.targets)
+
+    project.run(full_refresh=[f"{project.schema}.{name}" for name in wanted])
+    for table, rows in wanted.items():
+        assert project.rows(table) == sorted(rows, key=repr), table
+
+    assert len(project.finish().finished) == 3
+    assert not list(project.state.rglob("*.csv"))
+    with project.nothing_written():
+        assert {one.plan.phase for one in project.run().targets} == {"finished"}
+        assert len(project.finish().already) == 3
+    project.insert("src", (5, "e", 30))
+    project.run(targets=[f"{project.schema}.rows"])
+    assert project.rows("rows") == sorted([*wanted["rows"], (5, "e", 30)], key=repr)
+
+
+def test_every_kind_of_source_goes_on_right_behind_its_baseline(
+    project: Project, spark: SparkSession
+) -> None:
+    schema = project.schema
+    project.create("legacy", "id int, v string", (0, "old"))
+    project.create("src", FEED, (1, "a", 1))
+    project.create("dim", "id int, name string", (1, "one"), (2, "two"))
+    project.create(
+        "feed", "id int, v string", (1, "a"), (2, "b"), properties="delta.enableChangeDataFeed = true"
+    )
+    taken: Any = {"selectExp": ["id", "v"]}
+    copied: Any = {"table": "legacy"}
+
+    looked_up = {
+        "sources": [
+            {**project.delta("src"), "alias": "s", "joinMode": "stream"},
+            {**project.delta("dim"), "alias": "d", "joinMode": "static"},
+        ],
+        "joins": [{"joinType": "left", "condition": "s.id = d.id"}],
+        "selectExp": ["s.id AS id", "d.name AS v"],
+    }
+    project.standard("by_join", looked_up, migration=copied, sourceType="deltaJoin")
+    statement = f"SELECT s.id, d.name AS v FROM STREAM({schema}.src) s JOIN {schema}.dim d ON s.id = d.id"
+    project.standard("by_sql", {"sqlStatement": statement}, migration=copied, sourceType="sql")
+    project.write(
+        "dataflows/d/python_functions/follow.py",
+        """
+def get_df(spark, tokens):
+    return spark.readStream.table(tokens["table"]).selectExpr("id", "upper(v) AS v")
+""",
+    )
+    function = {"functionPath": "follow.py", "tokens": {"table": f"{schema}.src"}}
+    project.standard("by_python", function, migration=copied, sourceType="python")
+    changes = project.delta(
+        "feed", cdfEnabled=True, whereClause=["id <> 9"], readerOptions={"maxFilesPerTrigger": "1"}
+    )
+    project.standard("by_changes", changes | taken, migration=copied)
+    passing = project.delta("feed", whereClause=["id <> 9"], readerOptions={"skipChangeCommits": "true"})
+    project.standard("by_options", passing | taken, migration=copied)
+    project.standard(
+        "by_version", project.delta("src", readerOptions={"startingVersion": "1"}) | taken, migration=copied
+    )
+    project.standard("by_path", {"tablePath": str(project.folder("src")), **taken}, migration=copied)
+    project.spec(
+        "by_time",
+        f"""
+        dataFlowId: by_time
+        dataFlowGroup: g
+        dataFlowType: standard
+        tags: {{owner: "${{secret.owner}}", since: 2026-01-01}}
+        sourceSystem: "${{secret.system}}"
+        sourceType: delta
+        sourceViewName: v_by_time
+        mode: stream
+        sourceDetails:
+          database: {schema}
+          table: src
+          cdfEnabled: false
+          selectExp: [id, v]
+          readerOptions: {{startingTimestamp: 2020-01-01}}
+        targetFormat: delta
+        targetDetails: {{database: {schema}, table: by_time}}
+        tableMigrationDetails:
+          enabled: true
+          catalogType: hms
+          sourceDetails: {{database: {schema}, table: legacy}}
+        """,
+        "yaml",
+    )
+    first = project.plan()
+    assert all(one.beginning and f"{schema}.dim" not in one.beginning.baselines for one in first.targets)
+    notes = {one.target.table: one.notes for one in first.targets}
+    assert notes["by_version"] == (f"v_by_version starts at 1 of {schema}.src, as the spec says",)
+    assert notes["by_time"] == (
+        f"v_by_time starts at timestamp:2020-01-01 of {schema}.src, as the spec says",
+    )
+
+    assert project.run().ok
+    waiting = {name for name, phase in project.phases().items() if phase == "waiting"}
+    assert waiting == {"by_join", "by_sql", "by_python", "by_changes", "by_options", "by_path"}
+    project.insert("src", (2, "b", 2))
+    project.insert("feed", (3, "c"), (9, "no"))
+    spark.sql(f"UPDATE {schema}.feed SET v = 'B' WHERE id = 2")
+    spark.sql(f"DELETE FROM {schema}.feed WHERE id = 1")
+    project.run()
+    assert project.status().complete
+    found = {name: [row for row in project.rows(name) if row != (0, "old")] for name in project.phases()}
+    assert found == {
+        "by_join": [(2, "two")],
+        "by_sql": [(2, "two")],
+        "by_python": [(2, "B")],
+        "by_changes": [(2, "B"), (3, "c")],
+        "by_options": [(3, "c")],
+        "by_version": [(1, "a"), (2, "b")],
+        "by_path": [(2, "b")],
+        "by_time": [(1, "a"), (2, "b")],
+    }
+    assert all((0, "old") in project.rows(name, "id", "v") for name in found)
+
+
+def test_a_flow_spec_with_a_staging_table_fills_both_once(project: Project) -> None:
+    schema = project.schema
+    project.create("src", FEED, (1, "b", 2))
+    project.create("other", FEED)
+    project.create("orders_legacy", "id int, v string, at int", (1, "a", 1), (2, "kept", 1))
+
+    def spec(options: dict[str, str]) -> None:
+        statement = f"SELECT id, 'other' AS v, at FROM STREAM({schema}.other)"
+        flows: dict[str, Any] = {
+            "f_src": {
+                "flowType": "append_view",
+                "flowDetails": {"targetTable": "orders_rows", "sourceView": "v_src"},
+                "views": {"v_src": delta_view(project.delta("src", readerOptions=options))},
+            },
+            "f_other": {
+                "flowType": "append_sql",
+                "flowDetails": {"targetTable": "orders_rows", "sqlStatement": statement},
+            },
+            "f_orders": {
+                "flowType": "merge",
+                "flowDetails": {"targetTable": f"{schema}.orders", "sourceView": "orders_rows"},
+            },
+        }
+        project.flow("orders", flows, staging={"orders_rows": {"type": "ST"}}, cdc=SCD1, migration={})
+
+    spec({})
+    (target,) = project.plan().targets
+    assert [(flow.flow.name, flow.action) for flow in target.flows] == [
+        ("f_src", "wait"),
+        ("f_other", "wait"),
+        ("f_orders", "wait"),
+    ]
+    assert [(wait.table.table, wait.why) for wait in target.waits][2:] == [("orders_rows", "isn't made yet")]
+
+    # One of the two sources is to be read from where it stands: its flow doesn't wait for the other one's.
+    spec({"startingVersion": "1"})
+    assert project.run().ok
+    assert project.rows("orders_rows") == [(1, "b", 2)]
+    assert project.rows("orders") == [(1, "b", 2), (2, "kept", 1)]
+    assert project.phases() == {"orders": "waiting"}
+    project.insert("other", (3, "x", 3))
+    project.run(full_refresh=[f"{schema}.orders"])
+    assert project.rows("orders_rows") == [(1, "b", 2), (3, "other", 3)]
+    assert project.rows("orders") == [(1, "b", 2), (2, "kept", 1), (3, "other", 3)]
+    assert project.status().complete
+
+
+class Crash(Exception):
+    """The process dies."""
+
+
+def test_a_crash_and_a_commit_at_any_moment_lose_and_repeat_nothing(project: Project) -> None:
+    project.create("src", FEED, (0, "before", 0))
+    project.create("orders_legacy", FEED, (0, "before", 0))
+    project.standard("orders", "src", migration={})
+    moments: list[str] = []
+
+    def commit_and_crash(moment: str) -> None:
+        # Versions and names stand behind the second word.
+        if (kind := " ".join(moment.split(" ")[:2])) in moments:
+            return
+        moments.append(kind)
+        if kind != "record where":
+            project.insert("src", (len(moments), "new", 0))
+            project.insert("orders_legacy", (-1, "too late for the pinned copy", 0))
+        raise Crash
+
+    ended = False
+    while not ended:
+        with suppress(Crash):
+            project.run(before=commit_and_crash)
+            ended = True
+    assert [kind.split(" ")[0] for kind in moments] == [
+        *("record", "creating", "rows", "verifying", "recording", "stream", "recording")
+    ]
+    project.run()
+    assert [row[0] for row in project.rows("orders")] == [0, *range(2, len(moments) + 1)]
+    assert project.status().complete
+
+
+def test_without_automatic_versions_the_given_start_is_used_and_a_missing_one_is_warned_of(
+    project: Project,
+) -> None:
+    project.create("src", FEED, (1, "a", 1), (2, "b", 2))
+    project.insert("src", (3, "c", 3))
+    project.create("legacy", FEED, (1, "a", 1), (2, "b", 2))
+    off = project.migration("", {"table": "legacy"}, autoStartingVersionsEnabled=False)
+    project.standard(
+        "given", project.delta("src", readerOptions={"startingVersion": "2"}), tableMigrationDetails=off
+    )
+    project.standard("missing", "src", tableMigrationDetails=off)
+    given, missing = project.plan().targets
+    assert given.notes == (f"v_given starts at 2 of {project.schema}.src, as the spec says",)
+    (warning,) = missing.notes
+    assert warning.startswith(
+        f"warning: v_missing reads {project.schema}.src from its start (3 commits, 3 rows)"
+    )
+    assert project.run().ok
+    assert project.rows("given", "id") == [(1,), (2,), (3,)]
+    assert project.rows("missing", "id") == [(1,), (1,), (2,), (2,), (3,)]
+    assert project.status().complete
+
+
+def test_a_renamed_view_another_pipeline_and_an_added_source_lose_and_repeat_nothing(
+    project: Project,
+) -> None:
+    project.create("src", FEED, (1, "a", 1))
+    project.create("added", FEED, (10, "x", 1))
+    project.create("orders_legacy", FEED, (1, "a", 1))
+
+    def spec(view: str, extra: dict[str, Any] | None = None, *, enabled: bool = True) -> None:
+        flows: dict[str, Any] = {
+            "f_src": {
+                "flowType": "append_view",
+                "flowDetails": {"targetTable": "orders", "sourceView": view},
+                "views": {view: delta_view(project.delta("src"))},
+            }
+        }
+        if extra is not None:
+            flows["f_added"] = {
+                "flowType": "append_view",
+                "flowDetails": {"targetTable": "orders", "sourceView": "v_added"},
+                "views": {"v_added": delta_view(project.delta("added", **extra))},
+            }
+        details = project.migration("orders", enabled=enabled)
+        project.flow("orders", flows, tableMigrationDetails=details)
+
+    spec("v_src")
+    project.run(pipeline_id="one")
+    spec("v_src", enabled=False)
+    with (
+        project.nothing_written(),
+        pytest.raises(Refused, match="switched off before the migration is complete"),
+    ):
+        project.run(pipeline_id="one")
+
+    spec("v_renamed")
+    project.insert("src", (2, "b", 2))
+    with (
+        project.nothing_written(),
+        pytest.raises(Refused, match="began under pipelineId=one, not two: run with --adopt"),
+    ):
+        project.run(pipeline_id="two")
+    with project.nothing_written():
+        assert project.plan(pipeline_id="two", adopt=True).refusals == ()
+    project.run(pipeline_id="two", adopt=True)
+    assert project.rows("orders", "id") == [(1,), (2,)]
+    spec("v_renamed_again")
+    project.insert("src", (3, "c", 3))
+    project.run(pipeline_id="two")
+    assert project.rows("orders", "id") == [(1,), (2,), (3,)]
+
+    spec("v_renamed_again", {})
+    with (
+        project.nothing_written(),
+        pytest.raises(Refused, match=r"added joined after .* give readerOptions.startingVersion"),
+    ):
+        project.run(pipeline_id="two")
+    spec("v_renamed_again", {"readerOptions": {"startingVersion": "0"}})
+    project.run(pipeline_id="two")
+    assert project.rows("orders", "id") == sorted([(1,), (2,), (3,), (10,)], key=repr)
+
+    spec("v_renamed_again", {}, enabled=False)
+    assert list(project.state.rglob("*.csv"))
+    project.insert("src", (4, "d", 4))
+    project.insert("added", (11, "y", 4))
+    project.run(pipeline_id="two")
+    assert not list(project.state.rglob("*.csv"))
+    assert project.rows("orders", "id") == sorted([(1,), (2,), (3,), (4,), (10,), (11,)], key=repr)
+
+
+def test_a_standard_spec_s_view_can_be_renamed_after_its_flow_has_started(project: Project) -> None:
+    project.create("src", FEED, (1, "a", 1))
+    project.create("orders_legacy", FEED, (1, "a", 1))
+    project.standard("orders", "src", migration={})
+    project.run()
+    project.insert("src", (2, "b", 2))
+    project.run()
+    project.standard("orders", "src", migration={}, sourceViewName="v_renamed")
+    project.insert("src", (3, "c", 3))
+    project.run()
+    assert project.rows("orders", "id") == [(1,), (2,), (3,)]
+
+
+@pytest.fixture
+def elsewhere(spark: SparkSession, schema: str) -> Iterator[str]:
+    name = f"{schema}_elsewhere"
+    spark.sql(f"CREATE SCHEMA {name}")
+    yield name
+    spark.sql(f"DROP SCHEMA {name} CASCADE")
+
+
+def test_same_short_names_one_target_at_a_time_and_one_process_at_a_time(
+    project: Project, elsewhere: str
+) -> None:
+    schema = project.schema
+    project.create(f"{elsewhere}.customer", FEED, (1, "a", 1))
+    project.create("src", FEED, (1, "a", 1))
+    project.create(f"{elsewhere}.legacy", FEED, (1, "customer", 1))
+    project.create("legacy", FEED, (1, "account", 1))
+    other = {"database": elsewhere, "table": "customer", "cdfEnabled": False}
+    project.standard("customer", other, migration={"database": elsewhere, "table": "legacy"})
+    project.standard("account", "src", migration={"table": "legacy"})
+    moments: list[str] = []
+
+    def meanwhile(moment: str) -> None:
+        if not moments:
+            # A lock belongs to an open file: a second run in this thread is as good as one elsewhere.
+            for options in ({}, {"targets": [f"{schema}.customer"]}):
+                with pytest.raises(Busy, match="is being run by another process"):
+                    project.run(**options)
+            project.run(targets=[f"{schema}.account"])
+        moments.append(moment)
+
+    done = project.run(targets=[f"{schema}.customer"], before=meanwhile)
+    assert [one.plan.target.table for one in done.targets] == ["customer"]
+    assert project.rows("customer") == [(1, "customer", 1)]
+    assert project.rows("account") == [(1, "account", 1)]
+    project.insert(f"{elsewhere}.customer", (2, "b", 2))
+    project.insert("src", (3, "c", 3))
+    project.run(targets=[f"{schema}.account"])
+    assert project.rows("customer") == [(1, "customer", 1)]
+    project.run()
+    assert project.rows("customer") == [(1, "customer", 1), (2, "b", 2)]
+    assert project.rows("account") == [(1, "account", 1), (3, "c", 3)]
+
+
+def test_where_nothing_can_be_locked_the_first_beginning_still_wins(project: Project) -> None:
+    project.create("src", FEED, (1, "a", 1))
+    project.create("orders_legacy", FEED, (1, "a", 1))
+    project.standard("orders", "src", migration={})
+    (first,) = (step.beginning for step in project.plan().steps if isinstance(step, Begin))
+
+    def overtaken(moment: str) -> None:
+        if moment.startswith("record where"):
+            project.insert("src", (2, "b", 2))
+            assert StateStore(project.state, first.pipeline_id).begin(first)
+
+    with pytest.raises(Busy, match="another process has just begun the migration"):
+        project.run(before=overtaken)
+    project.run()
+    assert project.rows("orders", "id") == [(1,), (2,)]
+
+
+def test_scd2_history_keeps_its_nulls_its_columns_and_its_closes(
+    project: Project, spark: SparkSession
+) -> None:
+    project.create("src", "id int, v string, note string, at int", (1, "a", "n", 1))
+    columns = "id int, v string, note string, junk int, eff_from int, eff_to int"
+    project.create("orders_legacy", columns + ", meta struct<loaded:timestamp, file:string>")
+    meta = "named_struct('loaded', TIMESTAMP'2020-02-02 02:02:02', 'file', 'f.csv')"
+    intervals = [
+        (1, "'a'", "'n'", 1, 3),
+        (1, "NULL", "'n'", 3, 5),
+        (2, "'b'", "'kept'", 1, "NULL"),
+        (9, "'e'", "'n'", 4, 4),
+    ]
+    values = ", ".join(
+        f"({id_}, {v}, {note}, 7, {start}, {end}, {meta})" for id_, v, note, start, end in intervals
+    )
+    spark.sql(f"INSERT INTO {project.schema}.orders_legacy VALUES {values}")
+    settings = {
+        **SCD2,
+        "ignore_null_updates": True,
+        "except_column_list": ["at", "note"],
+        "apply_as_deletes": "",
+    }
+    mapped = {
+        "selectExp": ["*", "eff_from AS __START_AT", "eff_to AS __END_AT"],
+        "exceptColumns": ["junk", "eff_from", "eff_to"],
+    }
+    project.standard("orders", "src", cdc=settings, migration=mapped)
+    with project.nothing_written():
+        (found,) = pipelines.check(project.plan(), spark)
+        assert (found.count, found.rows[0]["id"], found.rows[0]["__reason"]) == (
+            1,
+            9,
+            "interval is empty (start = end)",
+        )
+        with pytest.raises(
+            Refused, match=r"1 rows of its legacy table can't be expressed .*leaveOutInexpressible"
+        ):
+            project.run()
+
+    details = project.migration("orders", mapped, leaveOutInexpressible=True)
+    project.standard("orders", "src", cdc=settings, tableMigrationDetails=details)
+    (left_out,) = pipelines.check(project.plan(), spark)
+    assert left_out.left_out
+    assert project.run().ok
+    project.insert("src", (2, None, "n", 10), (1, None, "n", 11))
+    project.run()
+    table = spark.table(f"{project.schema}.orders")
+    assert table.columns == ["id", "v", "note", "meta", "__START_AT", "__END_AT"]
+    assert project.rows("orders", "id", "v", "note", "__START_AT", "__END_AT") == sorted(
+        [
+            (1, "a", "n", 1, 3),
+            (1, None, "n", 3, 5),
+            (1, None, None, 11, None),
+            (2, "b", "kept", 1, None),
+        ],
+        key=repr,
+    )
+    loaded = (
+        table.where("__START_AT < 10").selectExpr("string(meta.loaded)", "meta.file").distinct().collect()
+    )
+    assert [tuple(row) for row in loaded] == [("2020-02-02 02:02:02", "f.csv")]
+
+
+def test_a_target_that_reads_another_target_begins_behind_its_copy(project: Project) -> None:
+    project.create("src", FEED, (1, "a", 1))
+    project.create("silver_legacy", FEED, (1, "a", 1))
+    project.create("gold_legacy", FEED, (1, "a", 1))
+    project.standard("silver", "src", migration={})
+    project.standard("gold", "silver", migration={})
+    project.run()
+    assert project.phases()["gold"] == "new"
+    project.insert("src", (2, "b", 2))
+    project.run()
+    project.run()
+    assert project.rows("silver", "id") == [(1,), (2,)]
+    assert project.rows("gold", "id") == [(1,), (2,)]
+    assert project.status().complete
+
+
+def test_a_source_that_the_project_has_yet_to_make_is_asked_about(project: Project) -> None:
+    project.create("src", FEED, (1, "a", 1))
+    project.create("gold_legacy", FEED, (0, "old", 0))
+    project.standard("bronze", "src")
+    project.standard("gold", "bronze", migration={})
+    with (
+        project.nothing_written(),
+        pytest.raises(Refused, match="is made by this project and doesn't exist yet"),
+    ):
+        project.run()
+    project.standard("gold", project.delta("bronze", readerOptions={"startingVersion": "0"}), migration={})
+    project.run()
+    assert project.rows("gold", "id") == [(0,), (1,)]
+
+
+@pytest.fixture
+def unity(spark: SparkSession, schema: str) -> Iterator[None]:
+    """A current catalog that isn't the metastore's, as Unity Catalog's isn't."""
+    kind = "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
+    spark.conf.set("spark.sql.catalog.unity", kind)
+    spark.conf.set("spark.sql.catalog.unity.url", "jdbc:derby:memory:unity;create=true")
+    spark.catalog.setCurrentCatalog("unity")
+    yield
+    spark.catalog.setCurrentCatalog("spark_catalog")
+
+
+@pytest.mark.usefixtures("unity")
+def test_catalog_type_says_in_which_catalog_the_legacy_table_is(project: Project) -> None:
+    schema = f"spark_catalog.{project.schema}"
+    project.create(f"{schema}.src", FEED)
+    source = {"database": schema, "table": "src", "cdfEnabled": False}
+    target = {"database": schema, "table": "orders"}
+    for kind, name in (("hms", f"hive_metastore.{project.schema}.old"), ("uc", f"{project.schema}.old")):
+        details = project.migration("orders", {"table": "old"}, catalogType=kind)
+        project.standard("orders", source, targetDetails=target, tableMigrationDetails=details)
+        try:
+            said = "".join(project.plan().refusals)
+        except TableferryError as error:
+            said = str(error)
+        assert f"tableMigrationDetails: table {name} " in said
+
+
+def test_versions_beyond_32_bits_are_kept_whole(project: Project, spark: SparkSession) -> None:
+    project.create("src", FEED, (1, "a", 1), properties="delta.checkpointInterval = 1")
+    project.create("orders_legacy", FEED, (1, "a", 1))
+    log = project.folder("src") / "_delta_log"
+    big = 2**31 + 5
+    _renumber(log, 1, big)
+    spark.sql(f"REFRESH TABLE {project.schema}.src")
+    project.standard("orders", "src", migration={})
+    project.run()
+    (target,) = project.status().plan.targets
+    assert target.beginning is not None
+    assert target.beginning.baselines[f"{project.schema}.src"].version == big
+    project.insert("src", (2, "b", 2))
+    assert (log / f"{big + 1:020}.json").exists()
+    project.run()
+    project.insert("src", (3, "c", 3))
+    project.run()
+    assert project.rows("orders", "id") == [(1,), (2,), (3,)]
+    assert project.status().complete
+
+
+def _renumber(log: Path, version: int, wanted: int) -> None:
+    """Make a commit and its checkpoint the oldest ones of a log, under another number."""
+    for path in log.iterdir():
+        name = path.name.lstrip(".")
+        if name.startswith(f"{version:020}") and not path.name.startswith(".") and path.suffix != ".crc":
+            path.rename(log / name.replace(f"{version:020}", f"{wanted:020}"))
+        elif path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != "_last_checkpoint":
+            path.unlink()
+    last = log / "_last_checkpoint"
+    last.write_text(last.read_text().replace(f'"version":{version}', f'"version":{wanted}'))

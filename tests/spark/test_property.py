@@ -1,0 +1,349 @@
+"""Every row exactly once and every interval exact, whatever happens in whatever order.
+
+A world is one migration: a source table, a legacy table that an old job keeps until the migration begins, and
+a target. Hypothesis draws what happens to it: commits to the source (late ones too), commits to the legacy
+table after it was pinned, plans, runs, runs that die right before any of their effects, commits that land in
+the middle of a run, renamed views, added sources, full refreshes. After every run that comes to its end the
+target must equal a plain-Python oracle.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from oracle import Event, scd1, scd2
+from tableferry import pipelines
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Kind = Literal["append", "scd1", "scd2"]
+
+AT_ONCE = 4
+EXAMPLES = 2 * int(os.environ.get("TABLEFERRY_EXAMPLES", "1"))
+COLUMNS = ("val", "seq")
+_numbers = count()
+
+
+class Crash(BaseException):
+    """The process dies here; nothing in the library may catch it."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One row of a feed; its sequence is made unique by the world."""
+
+    key: int
+    value: int | None
+    late: int
+    delete: bool
+
+
+@dataclass(frozen=True)
+class Happening:
+    """Something that happens to a world: a name and what it needs."""
+
+    what: Literal[
+        "commit", "legacy", "plan", "run", "crash", "during", "rename", "join", "refresh", "refresh crash"
+    ]
+    changes: tuple[Change, ...] = ()
+    at: int = 0
+
+
+changes = st.lists(
+    st.builds(Change, st.integers(0, 3), st.none() | st.integers(0, 2), st.integers(0, 6), st.booleans()),
+    min_size=1,
+    max_size=3,
+).map(tuple)
+happenings = st.one_of(
+    st.builds(Happening, st.just("commit"), changes),
+    st.builds(Happening, st.just("commit"), changes),
+    st.builds(Happening, st.sampled_from(["run", "run", "plan", "rename", "join", "refresh"])),
+    st.builds(Happening, st.sampled_from(["legacy", "during"]), changes, st.integers(0, 9)),
+    st.builds(Happening, st.sampled_from(["crash", "crash", "refresh crash"]), at=st.integers(0, 12)),
+)
+worlds = st.tuples(changes, st.lists(happenings, min_size=2, max_size=6))
+
+
+@dataclass
+class World:
+    """One migration and what must come of it."""
+
+    spark: SparkSession
+    schema: str
+    root: Path
+    kind: Kind
+    history: tuple[Change, ...]
+    clock: int = 10
+    view: str = "v_feed"
+    old: list[Event] = field(default_factory=list)
+    live: list[Event] = field(default_factory=list)
+    joined: list[Event] | None = None
+
+    def __post_init__(self) -> None:
+        number = next(_numbers)
+        self.source, self.other = f"{self.schema}.source_{number}", f"{self.schema}.other_{number}"
+        self.legacy, self.target = f"legacy_{number}", f"target_{number}"
+        self._write_spec()
+        feed = "(id INT, val INT, seq INT, op STRING) USING delta"
+        self.spark.sql(f"CREATE TABLE {self.source} {feed}")
+        intervals = ", start_at INT, end_at INT" if self.kind == "scd2" else ""
+        op = ", op STRING" if self.kind == "append" else ""
+        self.spark.sql(
+            f"CREATE TABLE {self.schema}.{self.legacy} (id INT, val INT, seq INT{op}{intervals}) USING delta"
+        )
+        self.commit(self.history)
+
+    @property
+    def begun(self) -> bool:
+        return any((self.root / "state" / "initial_versions").glob("*/*/part-*.csv"))
+
+    def happen(self, one: Happening) -> None:
+        match one.what:
+            case "commit":
+                self.commit(one.changes)
+            case "legacy":
+                if self.begun:
+                    self._insert(f"{self.schema}.{self.legacy}", [Event((9,), 999, values={"val": 9})])
+            case "plan":
+                before = self._files()
+                pipelines.plan(self.root, self.spark)
+                assert self._files() == before
+            case "run":
+                self.run()
+            case "crash":
+                self._die(one.at)
+            case "during":
+                self.run(one)
+            case "rename":
+                self.view += "x"
+                self._write_spec()
+            case "join":
+                if self.begun and self.joined is None:
+                    self.joined = []
+                    self.spark.sql(
+                        f"CREATE TABLE {self.other} (id INT, val INT, seq INT, op STRING) USING delta"
+                    )
+                    self._write_spec()
+            case "refresh":
+                self.run(refresh=True)
+            case "refresh crash":
+                self._die(one.at, refresh=True)
+
+    def commit(self, rows: tuple[Change, ...], *, running: bool = False) -> None:
+        """Commit to the source, or to both sources by turns once there are two.
+
+        The old job follows until the migration begins; while a run is under way it's paused already.
+        """
+        events = [self._event(row) for row in rows]
+        if self.joined is not None and self.clock % 2:
+            self.joined += events
+            self._insert(self.other, events)
+            return
+        self._insert(self.source, events)
+        if self.begun or running:
+            self.live += events
+            return
+        self.old += events
+        self._rebuild_legacy()
+
+    def run(self, during: Happening | None = None, *, refresh: bool = False) -> None:
+        steps = count()
+
+        def before(_: str) -> None:
+            if during and next(steps) == during.at:
+                self.commit(during.changes, running=True)
+
+        full_refresh = [f"{self.schema}.{self.target}"] if refresh else []
+        pipelines.run(self.root, self.spark, full_refresh=full_refresh, before=before)
+        if during:
+            pipelines.run(self.root, self.spark)
+        self.check()
+
+    def _die(self, at: int, *, refresh: bool = False) -> None:
+        steps = count()
+
+        def before(_: str) -> None:
+            if next(steps) == at:
+                raise Crash
+
+        full_refresh = [f"{self.schema}.{self.target}"] if refresh else []
+        try:
+            pipelines.run(self.root, self.spark, full_refresh=full_refresh, before=before)
+        except Crash:
+            return
+        self.check()
+
+    def check(self) -> None:
+        rows = self.spark.table(f"{self.schema}.{self.target}").collect()
+        live = [*self.live, *(self.joined or ())]
+        if self.kind == "append":
+            found = Counter((row.id, row.val, row.seq, row.op) for row in rows)
+            assert found == Counter(_row(event) for event in (*self.old, *live))
+        elif self.kind == "scd1":
+            kept = [
+                Event(key, row["seq"], values=row, exact=True) for key, row in scd1(self.old, COLUMNS).items()
+            ]
+            want = scd1([*kept, *live], COLUMNS)
+            assert {(row.id,): {"val": row.val, "seq": row.seq} for row in rows} == want
+            assert len(rows) == len(want)
+        else:
+            history = scd2(self.old, COLUMNS)
+            exact = [Event(one.key, one.start, values=one.values, exact=True) for one in history]
+            exact += [Event(one.key, one.end, "delete", exact=True) for one in history if one.end is not None]
+            want2 = [
+                (*one.key, one.values["val"], one.values["seq"], one.start, one.end)
+                for one in scd2([*exact, *live], COLUMNS)
+            ]
+            # Rows are tuples, so that None sorts and duplicates count.
+            found2 = [(row.id, row.val, row.seq, row["__START_AT"], row["__END_AT"]) for row in rows]
+            assert Counter(found2) == Counter(want2)
+
+    def _event(self, row: Change) -> Event:
+        self.clock += 1
+        # A late row's sequence lies below those before it and is still nobody else's.
+        sequence = self.clock * 100 - row.late * 137
+        if self.kind != "append" and row.delete:
+            return Event((row.key,), sequence, "delete")
+        return Event((row.key,), sequence, values={"val": row.value, "seq": sequence})
+
+    def _insert(self, table: str, events: list[Event]) -> None:
+        rows = []
+        for event in events:
+            key, value, sequence, op = _row(event)
+            cells = [str(key), "CAST(NULL AS INT)" if value is None else str(value), str(sequence), f"'{op}'"]
+            if table.endswith(self.legacy):
+                cells = cells if self.kind == "append" else cells[:3]
+                cells += [str(sequence), "CAST(NULL AS INT)"] if self.kind == "scd2" else []
+            rows.append(f"({', '.join(cells)})")
+        self.spark.sql(f"INSERT INTO {table} VALUES {', '.join(rows)}")
+
+    def _rebuild_legacy(self) -> None:
+        """Do what the old job does: keep the legacy table equal to what the source says."""
+        name = f"{self.schema}.{self.legacy}"
+        rows: list[tuple[Any, ...]]
+        if self.kind == "append":
+            rows = [_row(event) for event in self.old]
+        elif self.kind == "scd1":
+            rows = [(*key, row["val"], row["seq"]) for key, row in scd1(self.old, COLUMNS).items()]
+        else:
+            rows = [
+                (*one.key, one.values["val"], one.values["seq"], one.start, one.end)
+                for one in scd2(self.old, COLUMNS)
+            ]
+        cells = ["(" + ", ".join("NULL" if c is None else repr(c) for c in row) + ")" for row in rows]
+        if cells:
+            self.spark.sql(f"INSERT OVERWRITE {name} VALUES {', '.join(cells)}")
+        else:
+            self.spark.sql(f"DELETE FROM {name}")
+
+    def _files(self) -> list[tuple[str, int]]:
+        state = self.root / "state"
+        return sorted((str(path), path.stat().st_mtime_ns) for path in state.rglob("*"))
+
+    def _write_spec(self) -> None:
+        """Write a standard spec, or, with a second source, a flow spec whose first flow keeps its name."""
+        spec: dict[str, Any] = {
+            "dataFlowId": self.target,
+            "dataFlowGroup": "worlds",
+            "targetFormat": "delta",
+            "targetDetails": {"database": self.schema, "table": self.target},
+            "tableMigrationDetails": {
+                "enabled": True,
+                "catalogType": "hms",
+                "sourceDetails": {"database": self.schema, "table": self.legacy},
+            },
+        }
+        if self.kind != "append":
+            spec["cdcSettings"] = {
+                "keys": ["id"],
+                "sequence_by": "seq",
+                "scd_type": self.kind[-1],
+                "apply_as_deletes": "op = 'D'",
+                "except_column_list": ["op"],
+            }
+        if self.kind == "scd2":
+            mapped = ["id", "val", "seq", "start_at AS __START_AT", "end_at AS __END_AT"]
+            spec["tableMigrationDetails"]["sourceDetails"]["selectExp"] = mapped
+        feed = {"database": self.schema, "table": self.source.split(".")[1]}
+        if self.joined is None:
+            spec |= {
+                "dataFlowType": "standard",
+                "sourceSystem": "x",
+                "sourceType": "delta",
+                "sourceViewName": self.view,
+            }
+            spec |= {"mode": "stream", "sourceDetails": feed}
+        else:
+            other = {
+                "database": self.schema,
+                "table": self.other.split(".")[1],
+                "readerOptions": {"startingVersion": "0"},
+            }
+            spec["dataFlowType"] = "flow"
+            spec["flowGroups"] = [
+                {
+                    "flowGroupId": "main",
+                    "flows": {
+                        f"f_{self.view}": self._flow(self.view, feed),
+                        "f_other": self._flow("v_other", other),
+                    },
+                }
+            ]
+        folder = self.root / "dataflows" / "world" / "dataflowspec"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "world_main.json").write_text(json.dumps(spec))
+        configs = self.root / "pipeline_configs"
+        configs.mkdir(exist_ok=True)
+        (configs / "global.json").write_text(json.dumps({"table_migration_state_volume_path": "state"}))
+
+    def _flow(self, view: str, details: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "flowType": "append_view" if self.kind == "append" else "merge",
+            "flowDetails": {"targetTable": f"{self.schema}.{self.target}", "sourceView": view},
+            "views": {view: {"mode": "stream", "sourceType": "delta", "sourceDetails": details}},
+        }
+
+
+def _row(event: Event) -> tuple[Any, ...]:
+    op = "D" if event.operation == "delete" else "U"
+    return (event.key[0], event.values.get("val"), event.sequence, op)
+
+
+@pytest.mark.parametrize("kind", ["append", "scd1", "scd2"])
+def test_every_row_exactly_once(kind: Kind, spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    """EXAMPLES times AT_ONCE interleavings for each kind; several at once, for two cores are idle in
+    between."""
+
+    def live(drawn: tuple[tuple[Change, ...], list[Happening]]) -> None:
+        history, story = drawn
+        world = World(spark, schema, tmp_path / f"world_{next(_numbers)}", kind, history)
+        for one in story:
+            world.happen(one)
+        world.run()
+
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        derandomize=True,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.lists(worlds, min_size=AT_ONCE, max_size=AT_ONCE))
+    def interleavings(drawn: list[tuple[tuple[Change, ...], list[Happening]]]) -> None:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            for done in [pool.submit(live, one) for one in drawn]:
+                done.result()
+
+    interleavings()

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tableferry import session
+from tableferry.errors import SessionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SECOND = """
+import sys
+from tableferry import session
+from tableferry.errors import SessionError
+try:
+    session.resolve(sys.argv[1])
+except SessionError as error:
+    print(error)
+"""
+
+# Blanks, letters beyond ASCII and quotes are what Java options and Derby's address can trip over.
+FOLDER = "ein Ort/schön ✓ 100% \"q\" 'p'"
+
+WORK = """
+from tableferry import session
+spark = session.resolve()
+spark.sql("CREATE SCHEMA s")
+spark.sql("CREATE TABLE s.t USING delta AS SELECT 1 AS id, 'é' AS name")
+spark.sql("INSERT INTO s.t VALUES (2, '✓')")
+print(sorted(tuple(row) for row in spark.table("s.t").collect()))
+try:
+    spark.sql("SELECT nope FROM s.t")
+except Exception as error:
+    print(type(error).__name__)
+"""
+
+
+def folder_of(spark: SparkSession) -> Path:
+    place = spark.conf.get("spark.sql.warehouse.dir")
+    assert place is not None
+    return Path(place.removeprefix("file:")).parent
+
+
+def run(code: str, *arguments: str, cwd: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=cwd,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_second_process_on_the_same_metastore_is_told_in_one_sentence(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = folder_of(spark)
+    second = run(SECOND, str(folder), cwd=tmp_path)
+    sentence = f"{folder} is in use by process {os.getpid()}: stop it, or give another --warehouse\n"
+    assert (second.stdout, second.stderr, second.returncode) == (sentence, "", 0)
+
+
+def test_everything_is_under_one_folder_and_one_line_is_said(tmp_path: Path) -> None:
+    where, home = tmp_path / "where", tmp_path / FOLDER
+    where.mkdir()
+    worker = run(WORK, cwd=where, TABLEFERRY_WAREHOUSE=str(home))
+    assert worker.stdout == "[(1, 'é'), (2, '✓')]\nAnalysisException\n"
+    assert worker.stderr == f"Spark: local 4.1.4 with Delta 4.4.0, warehouse {home}\n"
+    assert list(where.iterdir()) == []
+    assert {"warehouse", "metastore_db", "spark.log", "derby.log"} <= {file.name for file in home.iterdir()}
+    assert (home / "warehouse" / "s.db" / "t" / "_delta_log").is_dir()
+
+
+def test_the_active_session_is_given_again(spark: SparkSession, tmp_path: Path) -> None:
+    said: list[str] = []
+    folder = folder_of(spark)
+    assert session.resolve(folder, say=said.append) is spark
+    assert session.resolve(say=said.append) is spark
+    assert said == [f"Spark: the session that is already active, 4.1.4, warehouse {folder}/warehouse"] * 2
+
+
+def test_another_warehouse_in_the_same_process_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(SessionError, match="this process already has a Spark session, on the warehouse"):
+        session.resolve(tmp_path, say=lambda line: None)
+
+
+def test_delta_and_the_session_time_zone(spark: SparkSession, schema: str) -> None:
+    spark.sql(f"CREATE TABLE {schema}.t USING delta AS SELECT 1 AS id")
+    detail = spark.sql(f"DESCRIBE DETAIL {schema}.t").first()
+    assert detail is not None
+    assert detail["format"] == "delta"
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"

@@ -1,0 +1,122 @@
+"""Projects on disk, for the tests of specs."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tableferry.errors import SpecError
+from tableferry.pipelines import flows, spec
+
+APPEND: dict[str, Any] = {
+    "dataFlowId": "orders_append",
+    "dataFlowGroup": "sales",
+    "dataFlowType": "standard",
+    "sourceSystem": "erp",
+    "sourceType": "delta",
+    "sourceViewName": "v_orders",
+    "sourceDetails": {
+        "database": "{bronze_schema}",
+        "table": "orders",
+        "cdfEnabled": True,
+        "selectExp": ["ORDER_ID", "AMOUNT", "LOAD_TIMESTAMP"],
+    },
+    "mode": "stream",
+    "targetFormat": "delta",
+    "targetDetails": {
+        "database": "{silver_schema}",
+        "table": "orders",
+        "tableProperties": {"delta.enableChangeDataFeed": "true"},
+    },
+    "tableMigrationDetails": {
+        "enabled": True,
+        "catalogType": "uc",
+        "autoStartingVersionsEnabled": True,
+        "sourceDetails": {"database": "{silver_schema}", "table": "orders_legacy"},
+    },
+}
+FLOW: dict[str, Any] = {
+    "dataFlowId": "customer",
+    "dataFlowGroup": "crm",
+    "dataFlowType": "flow",
+    "targetFormat": "delta",
+    "targetDetails": {"database": "silver", "table": "customer"},
+    "cdcSettings": {"keys": ["ID"], "scd_type": 1, "sequence_by": "TS"},
+    "flowGroups": [
+        {
+            "flowGroupId": "main",
+            "stagingTables": {"customer_rows": {"type": "ST"}},
+            "flows": {
+                "f_rows": {
+                    "flowType": "append_view",
+                    "flowDetails": {"targetTable": "customer_rows", "sourceView": "v_rows"},
+                    "views": {
+                        "v_rows": {
+                            "mode": "stream",
+                            "sourceType": "delta",
+                            "sourceDetails": {"database": "bronze", "table": "customer", "cdfEnabled": False},
+                        }
+                    },
+                },
+                "f_customer": {
+                    "flowType": "merge",
+                    "flowDetails": {"targetTable": "silver.customer", "sourceView": "customer_rows"},
+                },
+            },
+        }
+    ],
+}
+
+
+class ProjectFiles:
+    """A project's folder that a test writes into."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.write("pipeline_configs/global.json", {"table_migration_state_volume_path": "state"})
+        self.write(
+            "pipeline_configs/dev_substitutions.json",
+            {"tokens": {"bronze_schema": "bronze", "silver_schema": "silver"}},
+        )
+
+    def write(self, name: str, content: Any) -> Path:
+        """Write a file; what isn't text or bytes becomes JSON."""
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            path.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
+        return path
+
+    def append(self, **changes: Any) -> dict[str, Any]:
+        """The append-only example, with other values for some of its keys; None takes a key out."""
+        return changed(APPEND, changes)
+
+    def flow(self, **changes: Any) -> dict[str, Any]:
+        """A flow spec with staging, with other values for some of its keys."""
+        return changed(FLOW, changes)
+
+    def load(self, **options: Any) -> flows.Project:
+        """Load the folder."""
+        return spec.load(self.root, **options)
+
+    def problems(self, **options: Any) -> list[str]:
+        """Load the folder and return what is wrong with it."""
+        with pytest.raises(SpecError) as caught:
+            spec.load(self.root, **options)
+        return [str(problem) for problem in caught.value.problems]
+
+
+def changed(written: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    merged = {**copy.deepcopy(written), **changes}
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> ProjectFiles:
+    return ProjectFiles(tmp_path)

@@ -1,0 +1,80 @@
+"""How far a Structured Streaming checkpoint says it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tableferry.errors import StateError
+from tableferry.pipelines import checkpoints
+from tableferry.pipelines.plans import Checkpoint, Offset
+
+
+def source(version: int, index: int = -1, *, snapshot: bool = False, table: str = "t1") -> str:
+    return json.dumps(
+        {"reservoirId": table, "reservoirVersion": version, "index": index, "isStartingVersion": snapshot}
+    )
+
+
+def written(folder: Path, batch: int, *sources: str, committed: bool = True) -> None:
+    for name in ("offsets", "commits"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / "offsets" / str(batch)).write_text("\n".join(["v1", '{"batchWatermarkMs":0}', *sources]))
+    if committed:
+        (folder / "commits" / str(batch)).write_text("v1\n{}")
+
+
+def test_a_folder_that_is_not_there_says_that_the_flow_never_ran(tmp_path: Path) -> None:
+    assert checkpoints.read(tmp_path / "none") == Checkpoint()
+
+
+def test_the_newest_batch_counts_and_a_commit_that_is_missing_leaves_it_pending(tmp_path: Path) -> None:
+    written(tmp_path, 9, source(3))
+    written(tmp_path, 10, source(2**31 + 5), source(7, table="t2"))
+    (tmp_path / "offsets" / ".10.crc").write_text("")
+    whole = {"t1": Offset(2**31 + 5, True), "t2": Offset(7, True)}
+    assert checkpoints.read(tmp_path) == Checkpoint(whole)
+    written(tmp_path, 11, source(2**31 + 6), committed=False)
+    assert checkpoints.read(tmp_path) == Checkpoint({"t1": Offset(2**31 + 6, True)}, pending=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "whole"),
+    [
+        (source(4), True),
+        (source(4, -100), True),
+        (source(4, 2), False),
+        (source(4, -1, snapshot=True), False),
+    ],
+    ids=[
+        "at a commit's start",
+        "at a commit's start, as newer logs say it",
+        "inside a commit",
+        "inside the snapshot",
+    ],
+)
+def test_only_a_position_between_two_commits_is_whole(tmp_path: Path, line: str, whole: bool) -> None:
+    written(tmp_path, 0, line)
+    assert checkpoints.read(tmp_path).offsets == {"t1": Offset(4, whole)}
+
+
+def test_a_source_that_is_no_delta_table_has_no_offset_here(tmp_path: Path) -> None:
+    written(tmp_path, 0, '{"logOffset":3}', "-", source(1))
+    assert checkpoints.read(tmp_path).offsets == {"t1": Offset(1, True)}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "v1\n", 'v1\n{"batch', 'v1\n{}\n{"reservoirId":"t1","reser', 'v1\n{}\n{"reservoirId":"t1"}']
+)
+def test_an_offset_file_that_was_cut_short_is_refused_with_its_path(tmp_path: Path, text: str) -> None:
+    written(tmp_path, 0)
+    (tmp_path / "offsets" / "0").write_text(text)
+    with pytest.raises(StateError, match=r"offsets/0 isn't a whole offset file: rebuild the target"):
+        checkpoints.read(tmp_path)
+
+
+def test_a_run_once_flow_is_done_when_it_was_marked(tmp_path: Path) -> None:
+    checkpoints.mark_done(tmp_path / "f_once")
+    assert checkpoints.read(tmp_path / "f_once") == Checkpoint(done=True)

@@ -1,0 +1,365 @@
+"""Decisions from facts alone: what starts, what stays out, what is refused, and that a plan is a function of
+its facts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from tableferry.pipelines.decide import decide
+from tableferry.pipelines.flows import DataFlow, DeltaSource, Flow, Migration, Project, Target, View
+from tableferry.pipelines.plans import Checkpoint, Facts, Offset, Plan, Request, TargetPlan
+from tableferry.pipelines.reads import Read
+from tableferry.pipelines.state import Baseline, Beginning, PinnedCopy, Stored, Tracking
+from tableferry.pipelines.steps import (
+    Adopt,
+    Begin,
+    DrawAppend,
+    DrawTable,
+    DrawView,
+    Forget,
+    RenameFlow,
+    Reset,
+)
+from tableferry.tables import TableFacts, TableName
+
+
+def log_name(target: TableName) -> TableName:
+    return TableName((*target.parts[:-1], "log_" + target.table))
+
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ORDERS, LEGACY = TableName.parse("silver.orders"), TableName.parse("silver.orders_legacy")
+SOURCE, OTHER = TableName.parse("bronze.orders"), TableName.parse("bronze.extra")
+FLOW = Flow("f_orders", "append", ORDERS, "v_orders", place="orders_main.json: flow")
+
+
+def view(name: str, table: TableName) -> View:
+    return View(name, "stream", DeltaSource(table), f"orders_main.json: {name}")
+
+
+def dataflow(**changes: object) -> DataFlow:
+    flow = DataFlow(
+        "orders",
+        "sales",
+        "orders_main.json",
+        Target(ORDERS, place="orders_main.json: targetDetails"),
+        (),
+        {"v_orders": view("v_orders", SOURCE)},
+        (FLOW,),
+        Migration(LEGACY, "hms", place="orders_main.json: tableMigrationDetails"),
+    )
+    return replace(flow, **changes)  # type: ignore[arg-type]
+
+
+def facts(
+    *,
+    source: TableFacts | None = TableFacts(SOURCE, "source-id", 5),
+    legacy: TableFacts | None = TableFacts(LEGACY, "legacy-id", 9),
+    stored: Stored = Stored(),
+    checkpoint: Checkpoint = Checkpoint(),
+    explicit: int | None = None,
+    **more: object,
+) -> Facts:
+    found = Facts(
+        {SOURCE.key: source, LEGACY.key: legacy},
+        {ORDERS.key: stored},
+        {(ORDERS.key, "f_orders"): (Read("v_orders", SOURCE, "orders_main.json: v_orders", explicit),)},
+        {(ORDERS.key, "f_orders"): checkpoint},
+    )
+    return replace(found, **more)  # type: ignore[arg-type]
+
+
+BEGUN = Beginning(
+    "p",
+    ORDERS,
+    PinnedCopy(LEGACY, "legacy-id", 9),
+    {SOURCE.key: Baseline(SOURCE, "source-id", 5, ("v_orders",))},
+    NOW,
+)
+COPIED = Stored(BEGUN, Tracking({SOURCE.key: 5}, 0, 10, "match"))
+READ_TO_6 = Checkpoint({"source-id": Offset(7, True)})
+
+
+def plan(found: Facts, *flows: DataFlow, **request: object) -> Plan:
+    project = Project("/p", "p", flows or (dataflow(),), "/state")
+    return decide(project, found, replace(Request("p", NOW, log_name), **request))  # type: ignore[arg-type]
+
+
+def only(found: Facts, *flows: DataFlow, **request: object) -> TargetPlan:
+    (target,) = plan(found, *flows, **request).targets
+    return target
+
+
+def test_the_first_plan_records_copies_and_leaves_the_live_flow_out() -> None:
+    target = only(facts())
+    assert target.phase == "new"
+    assert target.steps[0] == Begin(BEGUN)
+    assert [step.flow.name for step in target.steps if isinstance(step, DrawAppend)] == [
+        "f_tableferry_history"
+    ]
+    assert [(wait.table, wait.baseline, wait.current) for wait in target.waits] == [(SOURCE, 5, 5)]
+
+
+def test_the_same_facts_give_the_same_plan() -> None:
+    assert plan(facts(stored=COPIED)) == plan(facts(stored=COPIED))
+
+
+def test_a_source_that_moved_on_starts_right_behind_its_baseline() -> None:
+    target = only(facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 7)))
+    assert target.phase == "ready"
+    (read,) = (step for step in target.steps if isinstance(step, DrawView))
+    assert read.starts == {SOURCE.key: 6}
+
+
+def test_nothing_new_is_nothing_to_do() -> None:
+    target = only(facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 6), checkpoint=READ_TO_6))
+    assert (target.phase, target.steps) == ("complete", ())
+
+
+@pytest.mark.parametrize(
+    "checkpoint",
+    [
+        Checkpoint({"source-id": Offset(6, True)}),
+        Checkpoint({"source-id": Offset(7, False)}),
+        replace(READ_TO_6, pending=True),
+    ],
+    ids=["behind", "in the middle of a commit", "a batch is pending"],
+)
+def test_a_stream_that_may_have_work_goes_on(checkpoint: Checkpoint) -> None:
+    target = only(facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 6), checkpoint=checkpoint))
+    assert target.flows[0].action == "continue"
+
+
+def test_a_copy_that_died_is_made_again_from_the_same_version() -> None:
+    moved = facts(
+        stored=Stored(BEGUN),
+        legacy=TableFacts(LEGACY, "legacy-id", 30),
+        source=TableFacts(SOURCE, "source-id", 8),
+    )
+    target = only(moved)
+    assert target.phase == "copying"
+    assert target.beginning == BEGUN
+    assert not [step for step in target.steps if isinstance(step, Begin)]
+
+
+def test_a_full_refresh_rebuilds_the_same_history() -> None:
+    found = facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 8), checkpoint=READ_TO_6)
+    target = only(found, full_refresh=frozenset({ORDERS.key}))
+    assert target.steps[0] == Reset(ORDERS, (ORDERS,), 1)
+    assert target.copy
+    assert target.flows[0].starts == {"v_orders": {SOURCE.key: 6}}
+    assert target.beginning == BEGUN
+
+
+def test_a_full_refresh_that_died_goes_on() -> None:
+    target = only(facts(stored=replace(COPIED, generation=1, resetting=True), checkpoint=READ_TO_6))
+    assert target.steps[0] == Reset(ORDERS, (ORDERS,), 1)
+    assert target.copy
+
+
+def test_an_explicit_start_wins_and_is_said() -> None:
+    target = only(facts(stored=COPIED, explicit=2))
+    assert target.flows[0].starts == {"v_orders": {SOURCE.key: 2}}
+    assert "v_orders starts at 2 of bronze.orders, as the spec says" in target.notes
+
+
+def test_an_explicit_start_that_is_not_there_yet_waits() -> None:
+    assert only(facts(stored=COPIED, explicit=6)).flows[0].action == "wait"
+
+
+def test_without_automatic_versions_a_missing_start_is_a_warning_with_figures() -> None:
+    flow = dataflow(migration=Migration(LEGACY, "hms", auto_starting_versions=False))
+    target = only(facts(rows={SOURCE.key: 1234}), flow)
+    assert any("from its start (6 commits, 1,234 rows)" in note for note in target.notes)
+    assert target.flows[0].action == "start"
+    assert target.beginning is not None
+    assert target.beginning.baselines == {}
+
+
+def test_a_view_that_was_renamed_keeps_its_source_s_baseline() -> None:
+    renamed = dataflow(
+        views={"v_new": view("v_new", SOURCE)}, flows=(replace(FLOW, view="v_new", name="f_new"),)
+    )
+    read = Read("v_new", SOURCE, "orders_main.json: v_new")
+    found = facts(
+        stored=COPIED, source=TableFacts(SOURCE, "source-id", 7), reads={(ORDERS.key, "f_new"): (read,)}
+    )
+    assert only(found, renamed).flows[0].starts == {"v_new": {SOURCE.key: 6}}
+
+
+def test_a_standard_flow_whose_view_was_renamed_goes_on_from_its_checkpoint() -> None:
+    renamed = dataflow(
+        views={"v_new": view("v_new", SOURCE)}, flows=(replace(FLOW, view="v_new", name="f_v_new"),)
+    )
+    read = Read("v_new", SOURCE, "orders_main.json: v_new")
+    found = facts(
+        stored=COPIED,
+        source=TableFacts(SOURCE, "source-id", 6),
+        reads={(ORDERS.key, "f_v_new"): (read,)},
+        checkpoints={},
+        orphans={ORDERS.key: {"f_orders": READ_TO_6}},
+    )
+    target = only(found, renamed)
+    assert target.steps == (RenameFlow(ORDERS, 0, "f_orders", "f_v_new"),)
+    assert target.flows[0].action == "idle"
+
+
+REFUSALS = {
+    "the legacy table is missing": (facts(legacy=None), "table silver.orders_legacy doesn't exist"),
+    "the source is missing": (facts(source=None), "table bronze.orders doesn't exist"),
+    "the target has other data": (
+        facts(filled=frozenset({ORDERS.key})),
+        "already has data that this migration didn't bring",
+    ),
+    "the source was made anew": (
+        facts(stored=COPIED, source=TableFacts(SOURCE, "new-id", 2)),
+        "bronze.orders was dropped and made anew",
+    ),
+    "the legacy table was made anew before the copy": (
+        facts(stored=Stored(BEGUN), legacy=TableFacts(LEGACY, "new-id", 0)),
+        "silver.orders_legacy was dropped and made anew",
+    ),
+    "the next version is gone": (
+        facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 9), earliest={SOURCE.key: 8}),
+        "can't be read from version 6 any more (the oldest is 8)",
+    ),
+    "the state is another pipeline's": (
+        facts(stored=Stored(elsewhere=("old",))),
+        "run with --adopt to go on from there",
+    ),
+    "another legacy table is named now": (
+        facts(stored=replace(COPIED, beginning=replace(BEGUN, copy=PinnedCopy(OTHER, "x", 1)))),
+        "began with bronze.extra, and the spec now names silver.orders_legacy",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS, ids=list(REFUSALS))
+def test_what_cannot_be_done_safely_is_refused_with_a_remedy_and_without_steps(case: str) -> None:
+    found, text = REFUSALS[case]
+    target = only(found)
+    assert any(text in refusal for refusal in target.refusals), target.refusals
+    assert (target.phase, target.steps) == ("refused", ())
+
+
+def test_a_source_that_joins_later_is_asked_about() -> None:
+    extra = replace(FLOW, name="f_extra", view="v_extra")
+    flow = dataflow(
+        views={"v_orders": view("v_orders", SOURCE), "v_extra": view("v_extra", OTHER)}, flows=(FLOW, extra)
+    )
+    reads = {
+        (ORDERS.key, "f_orders"): (Read("v_orders", SOURCE, "a"),),
+        (ORDERS.key, "f_extra"): (Read("v_extra", OTHER, "orders_main.json: v_extra"),),
+    }
+    tables = {SOURCE.key: TableFacts(SOURCE, "source-id", 5), OTHER.key: TableFacts(OTHER, "other-id", 3)}
+    target = only(facts(stored=COPIED, reads=reads, tables=tables), flow)
+    assert target.refusals == (
+        "orders_main.json: v_extra: bronze.extra joined after the migration of silver.orders began, so "
+        "nobody knows where it "
+        "must start: give readerOptions.startingVersion (0 = all of it)",
+    )
+
+
+def test_adopted_state_goes_on_where_it_was() -> None:
+    found = facts(
+        stored=Stored(elsewhere=("old",)),
+        source=TableFacts(SOURCE, "source-id", 7),
+        adoptable={ORDERS.key: COPIED},
+    )
+    target = only(found, adopt=True)
+    assert target.steps[0] == Adopt(ORDERS, "old")
+    assert target.flows[0].starts == {"v_orders": {SOURCE.key: 6}}
+    assert not target.copy
+
+
+def test_state_that_outlived_a_complete_migration_goes() -> None:
+    found = facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 6), checkpoint=READ_TO_6)
+    assert only(found, dataflow(migration=None)).steps == (Forget(ORDERS),)
+
+
+def test_switching_an_incomplete_migration_off_is_refused() -> None:
+    target = only(facts(stored=COPIED), dataflow(migration=None))
+    assert "switched off before the migration is complete" in target.refusals[0]
+
+
+def test_a_finished_migration_that_the_spec_still_has_goes_on_quietly() -> None:
+    found = facts(
+        filled=frozenset({ORDERS.key}), checkpoint=READ_TO_6, source=TableFacts(SOURCE, "source-id", 8)
+    )
+    target = only(found)
+    assert target.phase == "finished"
+    assert target.flows[0].action == "continue"
+    assert not target.copy
+    assert [step.create for step in target.steps if isinstance(step, DrawTable)] == [False]
+
+
+class TestTwoTargets:
+    """Silver reads bronze, which the same project fills."""
+
+    GOLD, GOLD_LEGACY = TableName.parse("gold.orders"), TableName.parse("gold.orders_legacy")
+    READER = Flow("f_gold", "append", GOLD, "v_gold", place="gold_main.json: flow")
+
+    def gold(self, migration: bool = True) -> DataFlow:
+        return DataFlow(
+            "gold",
+            "sales",
+            "gold_main.json",
+            Target(self.GOLD),
+            (),
+            {"v_gold": view("v_gold", ORDERS)},
+            (self.READER,),
+            Migration(self.GOLD_LEGACY, "hms") if migration else None,
+        )
+
+    def facts(
+        self, orders: TableFacts | None, orders_state: Stored, gold_state: Stored = Stored(), **more: object
+    ) -> Facts:
+        one = facts(stored=orders_state, source=TableFacts(SOURCE, "source-id", 8))
+        found = replace(
+            one,
+            tables={
+                **one.tables,
+                ORDERS.key: orders,
+                self.GOLD_LEGACY.key: TableFacts(self.GOLD_LEGACY, "gold-id", 0),
+            },
+            stored={**one.stored, self.GOLD.key: gold_state},
+            reads={
+                **one.reads,
+                (self.GOLD.key, "f_gold"): (Read("v_gold", ORDERS, "gold_main.json: v_gold"),),
+            },
+        )
+        return replace(found, **more)  # type: ignore[arg-type]
+
+    def test_the_reader_begins_only_when_its_source_holds_its_copy_and_holds_the_source_s_flows_until_then(
+        self,
+    ) -> None:
+        first, second = plan(self.facts(None, Stored(BEGUN)), self.gold(), dataflow()).targets
+        assert (first.target, first.phase, second.phase) == (ORDERS, "copying", "later")
+        assert first.flows[0].action == "wait"
+        assert second.steps == ()
+
+    def test_then_it_records_its_baseline_before_anything_new_flows(self) -> None:
+        planned = plan(self.facts(TableFacts(ORDERS, "orders-id", 1), COPIED), self.gold(), dataflow())
+        first, second = planned.targets
+        assert first.flows[0].action == "start"
+        assert isinstance(planned.steps[0], Begin)
+        assert second.beginning is not None
+        assert second.beginning.baselines[ORDERS.key].version == 1
+        assert second.flows[0].action == "wait"
+
+    def test_a_source_that_this_project_will_make_is_asked_about(self) -> None:
+        plain = dataflow(migration=None)
+        _, second = plan(self.facts(None, Stored()), self.gold(), plain).targets
+        assert "silver.orders is made by this project and doesn't exist yet" in second.refusals[0]
+
+    def test_a_source_whose_own_starts_are_given_is_read_from_its_start(self) -> None:
+        plain = dataflow(migration=None)
+        found = self.facts(None, Stored())
+        reads = {**found.reads, (ORDERS.key, "f_orders"): (Read("v_orders", SOURCE, "x", 3),)}
+        _, second = plan(replace(found, reads=reads), self.gold(), plain).targets
+        assert second.refusals == ()
+        assert second.phase == "new"
+        assert second.flows[0].starts == {}

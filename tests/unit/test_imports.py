@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+# What only decides: a plan or a check of a spec needs no Spark, and no terminal.
+PURE = [
+    "tableferry.errors",
+    "tableferry.tables",
+    "tableferry.session",
+    "tableferry.localspark",
+    "tableferry.pipelines.decide",
+    "tableferry.pipelines.flows",
+    "tableferry.pipelines.plans",
+    "tableferry.pipelines.spec",
+    "tableferry.pipelines.state",
+    "tableferry.pipelines.steps",
+]
+
+SPARK = ["pyspark", "delta", "databricks", "py4j"]
+
+
+def loaded_by(module: str, names: list[str]) -> list[str]:
+    code = f"import json, sys, {module}; print(json.dumps([name for name in {names} if name in sys.modules]))"
+    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert asked.returncode == 0, asked.stderr
+    loaded: list[str] = json.loads(asked.stdout)
+    return loaded
+
+
+@pytest.mark.parametrize("module", PURE)
+def test_a_module_that_only_decides_loads_neither_spark_nor_rich(module: str) -> None:
+    assert loaded_by(module, [*SPARK, "rich"]) == []
+
+
+def test_the_command_line_loads_no_spark_for_its_help() -> None:
+    assert loaded_by("tableferry.cli", SPARK) == []

@@ -1,0 +1,91 @@
+"""Which tables a view follows, and which it only looks up."""
+
+from __future__ import annotations
+
+import pytest
+
+from tableferry.errors import TableError
+from tableferry.pipelines.flows import (
+    DeltaSource,
+    Join,
+    JoinSide,
+    JoinSource,
+    OtherSource,
+    PythonCode,
+    PythonSource,
+    Source,
+    SqlSource,
+    View,
+)
+from tableferry.pipelines.reads import Read, explicit_start, followed, views_behind
+from tableferry.tables import TableName
+
+SRC, DIM = TableName.parse("bronze.src"), TableName.parse("bronze.dim")
+
+
+def views(**sources: Source) -> dict[str, View]:
+    return {name: View(name, "stream", source, f"x_main.json: {name}") for name, source in sources.items()}
+
+
+def tables(found: tuple[Read, ...]) -> list[str]:
+    return [str(read.table) for read in found]
+
+
+@pytest.mark.parametrize(
+    ("options", "start"),
+    [
+        ({}, None),
+        ({"startingVersion": "3000000000"}, 3_000_000_000),
+        ({"STARTINGVERSION": "0"}, 0),
+        ({"startingVersion": "latest"}, "latest"),
+        ({"startingTimestamp": "2026-01-01"}, "timestamp:2026-01-01"),
+        ({"maxFilesPerTrigger": "1"}, None),
+    ],
+)
+def test_an_explicit_start_is_read_as_spark_reads_options(
+    options: dict[str, str], start: int | str | None
+) -> None:
+    assert explicit_start(options) == start
+
+
+def test_a_delta_source_is_followed_by_its_name_or_by_its_path() -> None:
+    path = TableName.at("/data/src/")
+    found = views(v_name=DeltaSource(SRC, options={"startingVersion": "4"}), v_path=DeltaSource(path))
+    assert followed(found, "v_name", {}) == (Read("v_name", SRC, "x_main.json: v_name", 4),)
+    assert [read.table.key for read in followed(found, "v_path", {})] == ["/data/src"]
+
+
+def test_static_sides_of_a_join_and_batch_views_are_looked_up_not_followed() -> None:
+    sides = (JoinSide("s", "stream", DeltaSource(SRC)), JoinSide("d", "static", DeltaSource(DIM)))
+    found = views(v_join=JoinSource(sides, (Join("left", "s.id = d.id"),)))
+    assert tables(followed(found, "v_join", {})) == ["bronze.src"]
+    found["v_batch"] = View("v_batch", "batch", DeltaSource(DIM), "x")
+    assert followed(found, "v_batch", {}) == ()
+
+
+def test_sql_follows_what_it_streams_through_other_views_too() -> None:
+    found = views(
+        v_src=DeltaSource(SRC),
+        v_python=PythonSource(PythonCode("/f.py", None)),
+        v_sql=SqlSource(
+            "SELECT * FROM STREAM(v_src) s JOIN STREAM(v_python) ON true "
+            "JOIN bronze.dim d ON true, stream a.b.c e"
+        ),
+    )
+    python = {"v_python": (Read("v_python", TableName.parse("bronze.seen"), "y"),)}
+    assert tables(followed(found, "v_sql", python)) == ["bronze.src", "bronze.seen", "a.b.c"]
+    assert views_behind(found, "v_sql") == ("v_src", "v_python", "v_sql")
+
+
+def test_sql_that_streams_nothing_and_sources_that_are_no_tables_say_why_nothing_is_known_of_them() -> None:
+    found = views(v_sql=SqlSource("SELECT * FROM bronze.src"), v_kafka=OtherSource("kafka"))
+    (read,) = followed(found, "v_sql", {})
+    assert (read.explicit, "name the source as STREAM(table)" in read.unseen) == (None, True)
+    (read,) = followed(found, "v_kafka", {})
+    assert read.explicit is not None
+    assert read.unseen == "kafka isn't a table"
+
+
+def test_a_name_of_four_parts_is_refused_with_its_place() -> None:
+    with pytest.raises(TableError, match=r"^x_main.json: v_sql: 'a.b.c.d' isn't a table name$"):
+        followed(views(v_sql=SqlSource("SELECT * FROM STREAM(a.b.c.d)")), "v_sql", {})

@@ -1,0 +1,107 @@
+"""Where a project's files are found, and what its specs share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tableferry.errors import SpecError
+from tableferry.pipelines import spec
+from tableferry.pipelines.flows import DeltaSource
+from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from tests.unit.conftest import ProjectFiles
+
+SPECS = "dataflows/sales/dataflowspec/"
+MAIN = SPECS + "orders_main.json"
+
+
+@pytest.mark.parametrize("folder", ["config", "src/config"])
+def test_bundle_settings_lie_over_the_frameworks(project: ProjectFiles, folder: str) -> None:
+    project.write(
+        f"{folder}/global.yaml",
+        "table_migration_state_volume_path: below\nspark_config: {a: 1, b: 2}\ndataflow_spec_version: 0.2\n",
+    )
+    project.write("pipeline_configs/global.json", {"spark_config": {"b": "3"}})
+    project.write(MAIN, project.append())
+    loaded = project.load()
+    assert (loaded.state_volume, loaded.spark_config) == ("below", {"a": "1", "b": "3"})
+
+
+def test_environments_and_affixes(project: ProjectFiles) -> None:
+    project.write(
+        "pipeline_configs/prod_substitutions.yaml",
+        """
+        tokens: {bronze_schema: "{base}_bronze", silver_schema: silver, base: main}
+        prefix_suffix: {database: {suffix: "_{workspace_env}"}}
+        """,
+    )
+    project.write(MAIN, project.append())
+    assert project.load(environment="dev").dataflows[0].target.name == TableName(("silver", "orders"))
+    (dataflow,) = project.load(environment="prod").dataflows
+    assert dataflow.target.name == TableName(("silver_prod", "orders"))
+    source = dataflow.views["v_orders"].source
+    assert isinstance(source, DeltaSource)
+    assert source.table == TableName(("main_bronze_prod", "orders"))
+
+
+def test_reserved_tokens_can_be_given(project: ProjectFiles) -> None:
+    details = {"database": "{pipeline_schema}", "table": "orders"}
+    project.write(MAIN, project.append(targetDetails=details))
+    (dataflow,) = project.load(reserved={"pipeline_schema": "given"}).dataflows
+    assert dataflow.target.name == TableName(("given", "orders"))
+
+
+def test_project_under_src(tmp_path: Path, project: ProjectFiles) -> None:
+    project.write(MAIN, project.append())
+    moved = tmp_path / "bundle"
+    moved.mkdir()
+    (moved / "src").mkdir()
+    for name in ("dataflows", "pipeline_configs"):
+        (tmp_path / name).rename(moved / "src" / name)
+    loaded = spec.load(moved)
+    assert (loaded.name, loaded.dataflows[0].file) == ("bundle", f"src/{MAIN}")
+    assert spec.load(moved / "src" / MAIN) == loaded
+
+
+def test_one_file_of_a_project(project: ProjectFiles) -> None:
+    project.write(SPECS + "other_main.json", "not JSON")
+    file = project.write(MAIN, project.append())
+    loaded = spec.load(str(file))
+    assert (loaded.root, loaded.state_volume, len(loaded.dataflows)) == (str(project.root), "state", 1)
+
+
+def test_one_file_on_its_own(tmp_path: Path, project: ProjectFiles) -> None:
+    written = project.flow()
+    (group,) = written.pop("flowGroups")
+    lone = tmp_path.parent / (tmp_path.name + "_lone")
+    lone.mkdir()
+    (lone / "any.json").write_text(json.dumps(written), "utf-8")
+    (lone / "a_flow.json").write_text(json.dumps({"dataFlowId": "customer", **group}), "utf-8")
+    (lone / "b_flow.json").write_text(json.dumps({"dataFlowId": "another", **group}), "utf-8")
+    loaded = spec.load(lone / "any.json")
+    assert (loaded.root, loaded.dataflows[0].file, len(loaded.dataflows[0].flows)) == (
+        str(lone),
+        "any.json",
+        2,
+    )
+
+
+def test_dataflows_are_ordered_by_target(project: ProjectFiles) -> None:
+    for name in ("b", "a"):
+        details = {"database": "silver", "table": name}
+        project.write(
+            f"{SPECS}{'x' if name == 'a' else 'w'}_main.json", project.append(targetDetails=details)
+        )
+    assert [dataflow.target.name.table for dataflow in project.load().dataflows] == ["a", "b"]
+
+
+def test_no_project(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="doesn't exist: give a project's folder or a spec file"):
+        spec.load(tmp_path / "nowhere")
+    with pytest.raises(SpecError, match="holds no data flow specs: looked for dataflows/"):
+        spec.load(tmp_path)

@@ -1,0 +1,67 @@
+"""The JSON Schema for editors says what loading says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tableferry.pipelines import spec
+
+if TYPE_CHECKING:
+    from tests.unit.conftest import ProjectFiles
+
+VALIDATOR = Draft202012Validator(spec.json_schema())
+
+
+def test_schema_is_valid() -> None:
+    Draft202012Validator.check_schema(spec.json_schema())
+    assert "pydantic" not in json.dumps(spec.json_schema())
+
+
+def test_the_examples_fit(project: ProjectFiles) -> None:
+    cdc = {"keys": ["ID"], "scd_type": "2", "sequence_by": "TS", "apply_as_deletes": ""}
+    for written in (project.append(), project.append(cdcSettings=cdc), project.flow()):
+        assert list(VALIDATOR.iter_errors(written)) == []
+
+
+@pytest.mark.parametrize("kind", ["standard", "flow"])
+def test_the_rich_examples_fit(kind: str) -> None:
+    file = Path(__file__).parent / "spec_examples" / f"{kind}_main.json"
+    assert list(VALIDATOR.iter_errors(json.loads(file.read_text("utf-8")))) == []
+    assert len(spec.load(file).dataflows) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mode": "steam"},
+        {"mode": None},
+        {"sourceType": "parquet"},
+        {"sourceDetails": {"database": "a", "table": "b", "cdfenabled": True}},
+        {"sourceDetails": {"sqlStatement": "SELECT 1"}},
+        {"targetFormat": "kafka_sink"},
+        {"zzz": 1},
+        {"dataFlowType": "materialized_view"},
+        {"cdcSettings": {"keys": ["ID"], "scd_type": "4", "sequence_by": "TS"}},
+        {"tableMigrationDetails": {"enabled": "true"}},
+    ],
+)
+def test_what_loading_refuses_does_not_fit(project: ProjectFiles, changes: dict[str, Any]) -> None:
+    written = project.append(**changes)
+    assert list(VALIDATOR.iter_errors(written))
+    project.write("dataflows/x/x_main.json", written)
+    assert project.problems()
+
+
+def test_every_key_is_described() -> None:
+    undescribed = [
+        f"{name}.{key}"
+        for name, definition in spec.json_schema()["$defs"].items()
+        for key, field in definition.get("properties", {}).items()
+        if "description" not in field and "$ref" not in json.dumps(field) and "const" not in field
+    ]
+    assert undescribed in ([], ["BatchFilesDetails.format", "JoinStep.joinType"])

@@ -1,0 +1,147 @@
+"""State files: written whole, read strictly, adopted, and told apart from no state at all."""
+
+from __future__ import annotations
+
+import csv
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tableferry.errors import Busy, StateError
+from tableferry.files import locked
+from tableferry.pipelines.state import Baseline, Beginning, PinnedCopy, StateStore, Stored, Tracking
+from tableferry.tables import TableName
+
+TARGET = TableName.parse("silver.orders")
+BIG = 2**40 + 7
+
+
+def beginning(pipeline_id: str = "p1", target: TableName = TARGET) -> Beginning:
+    orders, odd = TableName.parse("bronze.orders"), TableName.parse('bronze.`odd, "name"`')
+    return Beginning(
+        pipeline_id,
+        target,
+        PinnedCopy(TableName.parse("silver.orders_legacy"), "legacy-id", 3),
+        {
+            orders.key: Baseline(orders, "id-1", BIG, ("v_a", "v_b")),
+            odd.key: Baseline(odd, "id-2", 0, ("v_c",)),
+        },
+        datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+    )
+
+
+def test_what_is_written_is_read_back_with_64_bit_versions(tmp_path: Path) -> None:
+    store = StateStore(tmp_path, "p1")
+    assert store.read(TARGET) == Stored()
+    assert store.begin(beginning())
+    store.track(beginning(), Tracking({"bronze.orders": BIG + 1}, 0, 12, "match"))
+    found = store.read(TARGET)
+    assert found.beginning == beginning()
+    assert found.tracking is not None
+    assert found.tracking.current["bronze.orders"] == BIG + 1
+    assert (found.tracking.copied, found.tracking.copied_rows, found.tracking.verified) == (0, 12, "match")
+
+
+def test_the_files_lie_where_the_document_says_and_have_its_columns(tmp_path: Path) -> None:
+    store = StateStore(tmp_path, "p1")
+    store.begin(beginning())
+    store.track(beginning(), Tracking({"bronze.orders": BIG + 1}))
+    folder = "pipelineId=p1/targetTable=silver.orders/part-00000.csv"
+    with (tmp_path / "initial_versions" / folder).open() as handle:
+        first = list(csv.DictReader(handle))
+    with (tmp_path / "tracking" / folder).open() as handle:
+        second = list(csv.DictReader(handle))
+    assert [row["viewName"] for row in first] == ["v_c", "v_a", "v_b"]
+    assert {"tableName", "viewName", "version"} <= first[0].keys()
+    assert {"tableName", "viewName", "version", "currentVersion", "ready"} <= second[0].keys()
+    assert {row["viewName"]: row["ready"] for row in second} == {"v_a": "true", "v_b": "true", "v_c": "false"}
+
+
+def test_a_beginning_is_written_once_by_one_of_many(tmp_path: Path) -> None:
+    stores = [StateStore(tmp_path, "p1") for _ in range(16)]
+    with ThreadPoolExecutor(16) as pool:
+        won = list(pool.map(lambda store: store.begin(beginning()), stores))
+    assert sorted(won) == [False] * 15 + [True]
+
+
+def test_targets_never_touch_each_other(tmp_path: Path) -> None:
+    store, other = StateStore(tmp_path, "p1"), TableName.parse("silver.customers")
+    store.begin(beginning())
+    store.begin(beginning(target=other))
+    store.remove(other)
+    assert store.read(TARGET).beginning == beginning()
+    assert store.read(other) == Stored()
+
+
+@pytest.mark.parametrize("kind", ["initial_versions", "tracking"])
+def test_a_file_cut_anywhere_is_refused_and_never_read_as_no_state(tmp_path: Path, kind: str) -> None:
+    store = StateStore(tmp_path, "p1")
+    store.begin(beginning())
+    store.track(beginning(), Tracking({}, 0))
+    path = tmp_path / kind / "pipelineId=p1/targetTable=silver.orders/part-00000.csv"
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(StateError, match=r"part-00000\.csv isn't a whole state file"):
+            store.read(TARGET)
+
+
+def test_a_missing_beginning_beside_tracking_is_refused(tmp_path: Path) -> None:
+    store = StateStore(tmp_path, "p1")
+    store.begin(beginning())
+    store.track(beginning(), Tracking({}))
+    store.beginning_file(TARGET).unlink()
+    with pytest.raises(StateError, match=r"initial_versions.*is missing"):
+        store.read(TARGET)
+
+
+def test_another_pipeline_is_seen_and_adopted_again_after_a_crash(tmp_path: Path) -> None:
+    old, new = StateStore(tmp_path, "old"), StateStore(tmp_path, "new id/2")
+    old.begin(beginning("old"))
+    old.track(beginning("old"), Tracking({"bronze.orders": 9}, 0, 5, "match"))
+    assert new.read(TARGET).elsewhere == ("old",)
+    new.begin(beginning("new id/2"))  # where an adoption died
+    new.adopt(TARGET, "old")
+    found = new.read(TARGET)
+    assert found.beginning is not None
+    assert found.beginning.baselines == beginning().baselines
+    assert found.tracking is not None
+    assert found.tracking.copied_rows == 5
+    assert found.elsewhere == ()
+    assert old.read(TARGET).elsewhere == ("new id/2",)
+
+
+def test_generations_and_their_reset(tmp_path: Path) -> None:
+    store = StateStore(tmp_path, "p1")
+    (store.checkpoint(TARGET, 0, "f_a") / "offsets").mkdir(parents=True)
+    store.start_generation(TARGET, 1)
+    assert (store.read(TARGET).generation, store.read(TARGET).resetting) == (1, True)
+    store.end_reset(TARGET, 1)
+    assert (store.read(TARGET).generation, store.read(TARGET).resetting) == (1, False)
+    assert not store.checkpoint(TARGET, 0, "f_a").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file in the folder's place")
+    with pytest.raises(StateError, match="can't be"):
+        StateStore(tmp_path / "state", "p1").begin(beginning())
+
+
+def test_a_volume_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    store = StateStore(Path("/Volumes/nobody/has/this/state"), "p1")
+    with pytest.raises(StateError, match="no such Unity Catalog volume here"):
+        store.begin(beginning())
+
+
+def test_one_lock_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoints" / "_a.lock"
+    with (
+        locked([path], "the migration of a"),
+        pytest.raises(Busy, match="the migration of a is being run by another process"),
+        locked([path], "the migration of a"),
+    ):
+        pass
+    with locked([path], "the migration of a"):
+        pass

@@ -1,0 +1,228 @@
+"""Verdicts from measures, without Spark's JVM."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pyspark.sql.types import DataType, StructType
+
+from tableferry.errors import TableError
+from tableferry.tables import TableName
+from tableferry.verify import Reference, Verdict, render
+from tableferry.verify.values import common_type
+from tableferry.verify.verdict import (
+    PARTITIONS_LISTED,
+    PARTITIONS_SHOWN,
+    ROWS_SHOWN,
+    ColumnDifference,
+    KeyFindings,
+    Measures,
+    RowDifference,
+    SchemaDifferences,
+    Surplus,
+    Tally,
+    ValueDifference,
+    compare,
+    pair_rows,
+)
+
+
+def measures(
+    tallies: dict[tuple[str | None, ...], tuple[Tally, Tally]],
+    schema: SchemaDifferences | None = None,
+    excluded: tuple[str, ...] = (),
+    partition_columns: tuple[str, ...] = (),
+) -> Measures:
+    return Measures("old", "new", schema or SchemaDifferences(), excluded, partition_columns, tallies)
+
+
+def kind(name: str) -> DataType:
+    return StructType().add("column", name).fields[0].dataType
+
+
+def test_equal_tallies_match_and_say_what_was_left_out() -> None:
+    same = Tally(1200, (5, -7))
+    verdict = compare(measures({(): (same, same)}, excluded=("loaded_at",)))
+    assert verdict.matches
+    assert verdict.rows_match
+    assert render(verdict).splitlines()[0] == (
+        "old and new match: 1,200 rows, the same in every column but the excluded loaded_at."
+    )
+    assert verdict.source.hash == "0000000000000005fffffffffffffff9"
+
+
+def test_two_empty_tables_match() -> None:
+    verdict = compare(measures({}))
+    assert verdict.matches
+    assert render(verdict).startswith("old and new match: 0 rows,")
+
+
+def test_either_sum_alone_breaks_the_match() -> None:
+    for other in (Tally(2, (1, 3)), Tally(2, (2, 2)), Tally(3, (1, 2))):
+        assert not compare(measures({(): (Tally(2, (1, 2)), other)})).rows_match
+
+
+def test_a_widened_type_is_told_and_matches_while_a_missing_column_does_not() -> None:
+    same = Tally(1, (5, 5))
+    widened = SchemaDifferences(types=(ColumnDifference("n", "int", "bigint", "bigint"),))
+    verdict = compare(measures({(): (same, same)}, widened))
+    assert verdict.matches
+    assert verdict.excludable == ()
+    assert "; 1 column changed type and kept every value." in render(verdict)
+
+    broken = SchemaDifferences(("a",), ("b", "c"), (ColumnDifference("d", "date", "timestamp", None),))
+    verdict = compare(measures({(): (same, same)}, broken))
+    assert verdict.rows_match
+    assert not verdict.matches
+    assert verdict.excludable == ("a", "b", "c", "d")
+    assert render(verdict).splitlines()[0] == (
+        "old and new don't match: only old has a; only new has b and c; d can't be compared; "
+        "every other column holds the same."
+    )
+
+
+def test_partitions_roll_up_and_only_those_that_differ_are_told() -> None:
+    one, two = Tally(1, (10, 11)), Tally(2, (20, 21))
+    verdict = compare(
+        measures(
+            {("b",): (two, one), ("a",): (one, one), (None,): (Tally(), one)}, partition_columns=("day",)
+        )
+    )
+    assert (verdict.source.rows, verdict.target.rows) == (3, 3)
+    assert verdict.source == one + two
+    assert (verdict.partitions, verdict.differing_partitions) == (3, 2)
+    assert [each.values for each in verdict.partition_differences] == [(None,), ("b",)]
+    assert render(verdict).splitlines()[7:] == [
+        "2 of 3 partitions differ:",
+        "day   old  new  difference",
+        "----  ---  ---  ----------",
+        "NULL    0    1          +1",
+        "b       2    1          -1",
+    ]
+
+
+def test_of_very_many_partitions_those_furthest_apart_are_kept() -> None:
+    tallies: dict[tuple[str | None, ...], tuple[Tally, Tally]] = {
+        (str(at),): (Tally(at, (at, at)), Tally()) for at in range(1, PARTITIONS_LISTED + 2)
+    }
+    verdict = compare(measures(tallies, partition_columns=("n",)))
+    assert verdict.differing_partitions == PARTITIONS_LISTED + 1
+    assert len(verdict.partition_differences) == PARTITIONS_SHOWN
+    assert min(each.source.rows for each in verdict.partition_differences) == PARTITIONS_LISTED - 18
+    assert "10,001 of 10,001 partitions differ; 20 of them:" in render(verdict)
+
+
+def test_rows_of_one_key_are_paired_by_likeness() -> None:
+    rows = [
+        Surplus(1, ("k",), 1, (1, 10, 100), ("k", "a", "x")),
+        Surplus(1, ("k",), 2, (1, 20, 200), ("k", "b", "y")),
+        Surplus(1, ("k",), -1, (1, 20, 300), ("k", "b", "z")),
+        Surplus(1, ("k",), -1, (1, 10, 300), ("k", "a", "z")),
+        Surplus(2, (None,), -1, (2, 0, 0), (None, None, None)),
+    ]
+    assert pair_rows(["id", "one", "two"], rows) == (
+        RowDifference(("k",), "different", (ValueDifference("two", "x", "z"),)),
+        RowDifference(("k",), "different", (ValueDifference("two", "y", "z"),)),
+        RowDifference(("k",), "source-only"),
+        RowDifference((None,), "target-only"),
+    )
+
+
+def test_a_row_with_a_million_copies_takes_no_more_room_than_is_shown() -> None:
+    found = pair_rows(["id"], [Surplus(1, ("k",), 10**9, (1,), ("k",))])
+    assert found == (RowDifference(("k",), "source-only"),) * ROWS_SHOWN
+
+
+def test_the_whole_verdict_is_json_and_text() -> None:
+    rows = (
+        RowDifference(("1", None), "different", (ValueDifference("note", None, ""),)),
+        RowDifference(
+            ("1", "NULL"), "different", (ValueDifference("note", "a" * 500 + "b", "a" * 500 + "c"),)
+        ),
+        RowDifference(("2", "x"), "source-only"),
+    )
+    verdict = Verdict("old", "new", Tally(3), Tally(2), keys=KeyFindings(("id", "k"), 1, 0, 2, 0, 4, rows))
+    found = json.loads(json.dumps(verdict.to_dict()))
+    assert found["keys"]["rows"][0] == {
+        "key": {"id": "1", "k": None},
+        "status": "different",
+        "values": [{"column": "note", "source": None, "target": ""}],
+    }
+    assert found["source"] == {"label": "old", "rows": 3, "hash": "0" * 32}
+    assert found["excludable"] == ["note"]
+    assert render(verdict).splitlines()[6:] == [
+        "",
+        "By id and k, 3 keys differ: 1 only in old, 0 only in new, 2 with other rows.",
+        "The keys aren't unique: new has 4 keys more than once; rows most alike stand side by side.",
+        "id  k       column         old             new",
+        "--  ------  -------------  --------------  --------------",
+        "1   NULL    note           NULL            ''",
+        "1   'NULL'  note           …aaaaaaaaaaaab  …aaaaaaaaaaaac",
+        "2   x       (only in old)",
+        "",
+        "Columns that could be excluded: note",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "common"),
+    [
+        ("integer", "long", "bigint"),
+        ("byte", "short", "smallint"),
+        ("decimal(10,2)", "decimal(12,4)", "decimal(12,4)"),
+        ("decimal(10,2)", "long", "decimal(21,2)"),
+        ("decimal(38,10)", "decimal(38,18)", None),
+        ("float", "double", "double"),
+        ("integer", "double", "double"),
+        ("long", "double", None),
+        ("decimal(15,2)", "double", "double"),
+        ("decimal(16,2)", "double", None),
+        ("decimal(5,2)", "float", None),
+        ("char(3)", "string", "string"),
+        ("string", "integer", None),
+        ("string", "binary", None),
+        ("date", "timestamp_ntz", "timestamp_ntz"),
+        ("date", "timestamp", None),
+        ("timestamp", "timestamp_ntz", None),
+        ("interval day", "interval hour to second", "interval day to second"),
+        ("void", "date", "date"),
+        ("void", "void", "string"),
+        ("variant", "variant", "variant"),
+        ("time(6)", "time(6)", None),
+    ],
+)
+def test_the_type_that_holds_both_exactly(left: str, right: str, common: str | None) -> None:
+    for found in (common_type(kind(left), kind(right)), common_type(kind(right), kind(left))):
+        assert (found.simpleString() if found else None) == common
+
+
+def test_nested_types_meet_field_by_field() -> None:
+    one = StructType().add("A", "integer").add("b", "string")
+    other = StructType().add("B", "string").add("a", "long")
+    found = common_type(one, other)
+    assert found is not None
+    assert found.simpleString() == "struct<A:bigint,b:string>"
+    assert common_type(one, other.add("c", "integer")) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "version"),
+    [
+        ("main.sales.orders", TableName(("main", "sales", "orders")), None),
+        ("sales.orders@12", TableName(("sales", "orders")), 12),
+        ("`a@b`@0", TableName(("a@b",)), 0),
+        ("`a@5`", TableName(("a@5",)), None),
+        ("/data/orders@3", TableName.at("/data/orders"), 3),
+        ("s3://bucket/a@b/orders", TableName.at("s3://bucket/a@b/orders"), None),
+        ("delta.`/data/orders`@7", TableName.at("/data/orders"), 7),
+    ],
+)
+def test_references(text: str, name: TableName, version: int | None) -> None:
+    assert Reference.parse(text) == Reference(name, version)
+
+
+@pytest.mark.parametrize("text", ["orders@latest", "orders@", "a.b.c.d", "orders@-1"])
+def test_what_is_no_reference_is_refused(text: str) -> None:
+    with pytest.raises(TableError, match=r"isn't a version of orders|has 4 parts"):
+        Reference.parse(text)
