@@ -54,12 +54,8 @@ def facts(spark: SparkSession, name: TableName) -> TableFacts | None:
         TableError: It's there, but it isn't a Delta table, or it may not be read.
     """
     try:
-        folder, columns = _location(spark, name)
-        if folder is not None:
-            found = _facts_from_log(name, folder, columns)
-            if found is not None:
-                return found
-        return _facts_from_spark(spark, name, columns)
+        folder = _folder(spark, name)
+        return (_facts_from_log(name, folder) if folder else None) or _facts_from_spark(spark, name)
     except PySparkException as error:
         if _condition(error).startswith(_MISSING):
             return None
@@ -68,20 +64,13 @@ def facts(spark: SparkSession, name: TableName) -> TableFacts | None:
         ) from error
 
 
-def earliest_version(spark: SparkSession, name: TableName) -> int:
+def earliest_version(spark: SparkSession, table: TableFacts) -> int:
     """Return the oldest version whose commit is in the table's log, where a stream may start."""
-    folder, _ = _location(spark, name)
-    if folder is not None:
-        return min(
-            (
-                int(entry.name[:20])
-                for entry in (folder / "_delta_log").glob("*.json")
-                if entry.name[:20].isdigit()
-            ),
-            default=0,
-        )
-    row = spark.sql(f"DESCRIBE HISTORY {name.sql}").selectExpr("min(version) AS version").collect()[0]
-    return int(row["version"])
+    if table.folder is None:
+        history = spark.sql(f"DESCRIBE HISTORY {table.name.sql}").selectExpr("min(version) AS version")
+        return int(history.collect()[0]["version"])
+    commits = (entry.name[:20] for entry in Path(table.folder, "_delta_log").glob("*.json"))
+    return min((int(version) for version in commits if version.isdigit()), default=0)
 
 
 def exists(spark: SparkSession, name: TableName) -> bool:
@@ -97,52 +86,45 @@ def first_line(error: Exception) -> str:
     return text.rstrip(". ")
 
 
-def _location(spark: SparkSession, name: TableName) -> tuple[Path | None, tuple[str, ...]]:
-    """Return the folder of the table, if this process sees the same files as Spark, and its columns."""
+def _folder(spark: SparkSession, name: TableName) -> Path | None:
+    """Return the folder of a Delta table if this process sees the same files as Spark, and may trust them."""
     if name.path is not None:
-        return (_local_folder(name.path) if in_process(spark) else None), ()
-    rows = spark.sql(f"DESCRIBE TABLE EXTENDED {name.sql}").collect()
-    columns: list[str] = []
+        return _local_folder(name.path) if in_process(spark) else None
     details: dict[str, str] = {}
-    section = "columns"
-    for row in rows:
-        if row["col_name"].startswith("# Detailed Table Information"):
-            section = "details"
-        elif row["col_name"].startswith("#") or not row["col_name"]:
-            section = "details" if section == "details" else "other"
-        elif section == "columns":
-            columns.append(row["col_name"])
-        elif section == "details":
+    found = False
+    for row in spark.sql(f"DESCRIBE TABLE EXTENDED {name.sql}").collect():
+        found = found or row["col_name"].startswith("# Detailed Table Information")
+        if found:
             details.setdefault(row["col_name"], row["data_type"])
-    kind, provider = details.get("Type", ""), details.get("Provider", "")
-    if "VIEW" in kind.upper():
+    if "VIEW" in details.get("Type", "").upper():
         raise TableError(f"{name} is a view: name the Delta table behind it")
+    provider = details.get("Provider", "")
     if provider.lower() != "delta":
         raise TableError(
             f"{name} is a {provider or 'non-Delta'} table, not a Delta table: convert it to Delta first"
         )
-    catalog_managed = "delta.feature.catalog" in details.get("Table Properties", "")
-    folder = _local_folder(details["Location"]) if "Location" in details and not catalog_managed else None
-    return (folder if in_process(spark) else None), tuple(columns)
+    # Where a catalog arbitrates commits, the newest ones need not be in the log yet.
+    managed = "delta.feature.catalog" in details.get("Table Properties", "")
+    return _local_folder(details.get("Location", "")) if in_process(spark) and not managed else None
 
 
-def _facts_from_log(name: TableName, folder: Path, columns: tuple[str, ...]) -> TableFacts | None:
+def _facts_from_log(name: TableName, folder: Path) -> TableFacts | None:
     """Read id and version from the table's own log; None where it takes Spark to understand that log."""
     if deltalake is None or not (folder / "_delta_log").is_dir():
         return None
     try:
         table = deltalake.DeltaTable(str(folder))
-        return TableFacts(name, str(table.metadata().id), table.version(), columns=columns)
+        return TableFacts(name, str(table.metadata().id), table.version(), str(folder))
     except deltalake.exceptions.DeltaError:
         return None
 
 
-def _facts_from_spark(spark: SparkSession, name: TableName, columns: tuple[str, ...]) -> TableFacts:
+def _facts_from_spark(spark: SparkSession, name: TableName) -> TableFacts:
     detail = spark.sql(f"DESCRIBE DETAIL {name.sql}").collect()[0]
     if detail["format"] != "delta":
         raise TableError(f"{name} isn't a Delta table: convert it to Delta first")
     newest = spark.sql(f"DESCRIBE HISTORY {name.sql} LIMIT 1").collect()[0]
-    return TableFacts(name, detail["id"], newest["version"], columns=columns, modified=newest["timestamp"])
+    return TableFacts(name, detail["id"], newest["version"])
 
 
 def in_process(spark: SparkSession) -> bool:

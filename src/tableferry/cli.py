@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from tableferry import __version__, pipelines, report, session
+from tableferry import verify as verifying
 from tableferry.errors import TableferryError
 from tableferry.pipelines import show, spec
 
@@ -225,7 +226,8 @@ def verify(
     source: Annotated[str, typer.Argument(metavar="SOURCE[@VERSION]", help="A table, or the folder of one.")],
     target: Annotated[str, typer.Argument(metavar="TARGET[@VERSION]", help="What must hold the same rows.")],
     keys: Annotated[
-        str, typer.Option("--keys", metavar="A,B", help="Columns that identify a row; shows rows side by side.")
+        str,
+        typer.Option("--keys", metavar="A,B", help="Columns that identify a row: shows rows that differ."),
     ] = "",
     exclude: Annotated[str, typer.Option("--exclude", metavar="A,B", help="Columns to leave out.")] = "",
     warehouse: Warehouse = None,
@@ -236,8 +238,8 @@ def verify(
 
     def compare() -> None:
         spark = session.resolve(warehouse)
-        verdict = pipelines.verify_tables(spark, source, target, keys=_names(keys), exclude=_names(exclude))
-        typer.echo(report.as_json(verdict.to_dict()) if output is Output.JSON else pipelines.render(verdict))
+        verdict = verifying.verify_tables(spark, source, target, keys=_names(keys), exclude=_names(exclude))
+        typer.echo(report.as_json(verdict.to_dict()) if output is Output.JSON else verifying.render(verdict))
         if not verdict.matches:
             raise typer.Exit(1)
 

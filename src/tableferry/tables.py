@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime
 
 from tableferry.errors import TableError
 
@@ -90,14 +89,10 @@ class TableFacts:
         name: The table.
         table_id: The id of its Delta log, which a table made anew under the same name doesn't share.
         version: Its newest commit's version.
-        earliest: The oldest version whose commit can still be streamed; None where nobody asked.
-        columns: Names of its columns, in order.
-        modified: When the newest commit was made, where known.
+        folder: Where its log is, if this process can read it.
     """
 
     name: TableName
     table_id: str
     version: int
-    earliest: int | None = None
-    columns: tuple[str, ...] = ()
-    modified: datetime | None = None
+    folder: str | None = None

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from tests.oracle import Event, scd1, scd2
 
-from oracle import Event, scd1, scd2
 from tableferry import pipelines
 
 if TYPE_CHECKING:

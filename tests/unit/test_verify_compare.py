@@ -9,7 +9,8 @@ from pyspark.sql.types import DataType, StructType
 
 from tableferry.errors import TableError
 from tableferry.tables import TableName
-from tableferry.verify import Reference, Verdict, render
+from tableferry.verify import Verdict, render
+from tableferry.verify.comparing import Reference
 from tableferry.verify.values import common_type
 from tableferry.verify.verdict import (
     PARTITIONS_LISTED,

@@ -148,7 +148,7 @@ def _earliest(
     refreshed: Collection[str],
 ) -> Mapping[str, int]:
     """Ask for the oldest readable commit of every source that a fresh checkpoint is to start on."""
-    wanted: dict[str, TableName] = {}
+    wanted: dict[str, TableFacts] = {}
     for (target, flow), found in followed.items():
         beginning = stored[target].beginning
         if progress[target, flow].offsets and target not in refreshed and not stored[target].resetting:
@@ -158,8 +158,10 @@ def _earliest(
             baseline = beginning.baselines.get(read.table.key) if beginning else None
             start = read.explicit if read.explicit is not None else baseline.version + 1 if baseline else None
             if facts and isinstance(start, int) and facts.version >= start > 0:
-                wanted[read.table.key] = read.table
-    found_versions = catalog.side_by_side(lambda name: catalog.earliest_version(spark, name), wanted.values())
+                wanted[read.table.key] = facts
+    found_versions = catalog.side_by_side(
+        lambda table: catalog.earliest_version(spark, table), wanted.values()
+    )
     return dict(zip(wanted, found_versions, strict=True))
 
 

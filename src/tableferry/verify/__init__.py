@@ -1,172 +1,29 @@
 """Compare two tables: their columns, their rows whatever the order, and where they differ.
 
-    pair ──> measure (one query, one pass over each side) ──> compare (pure) ──> Verdict ──> render
-                                         └─ find_rows (only with keys, and only if the rows differ)
-
-``values`` says what counts as equal.
+Everything is loaded at first use, so that the command line shows its help where pyspark isn't installed.
 """
 
-from __future__ import annotations
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-
-from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import DataFrame, SparkSession
-
-from tableferry.errors import TableError
-from tableferry.tables import TableName
-from tableferry.verify.measuring import Side, find_rows, measure, pair
-from tableferry.verify.rendering import render
-from tableferry.verify.verdict import Verdict, compare
+if TYPE_CHECKING:
+    from tableferry.verify.comparing import verify, verify_tables
+    from tableferry.verify.measuring import Side
+    from tableferry.verify.rendering import render
+    from tableferry.verify.verdict import Verdict
 
 __all__ = ["Side", "Verdict", "render", "verify", "verify_tables"]
 
-_VERSIONED = re.compile(r"(?P<name>.*[^@])@(?P<version>\d+)", re.DOTALL)
-_DELTA_PATH = re.compile(r"delta\.`(?P<path>[^`]+)`", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class Reference:
-    """A table as the user names it: ``NAME`` or ``NAME@VERSION``."""
-
-    name: TableName
-    version: int | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Reference:
-        """Read a table name, a folder's path or ``delta.`path```, with an optional ``@VERSION``.
-
-        Raises:
-            TableError: The text is none of these.
-        """
-        match = _VERSIONED.fullmatch(text.strip())
-        bare, version = (match["name"], int(match["version"])) if match else (text.strip(), None)
-        path = _DELTA_PATH.fullmatch(bare)
-        if path or ("/" in bare and "`" not in bare):
-            return cls(TableName.at(path["path"] if path else bare), version)
-        name, _, wrong = bare.rpartition("@")
-        if name and "`" not in wrong:
-            raise TableError(f"'{wrong}' isn't a version of {name}: write NAME@VERSION with a whole number")
-        return cls(TableName.parse(bare), version)
-
-    def __str__(self) -> str:
-        return str(self.name) if self.version is None else f"{self.name}@{self.version}"
-
-    def read(self, spark: SparkSession) -> DataFrame:
-        """Give the table's rows at its version.
-
-        Raises:
-            TableError: The table or the version doesn't exist, or can't be read.
-        """
-        at = "" if self.version is None else f" VERSION AS OF {self.version}"
-        try:
-            frame = spark.sql(f"SELECT * FROM {self.name.sql}{at}")
-            # A Spark Connect session resolves the name only when it's asked for the schema.
-            _ = frame.schema
-        except (AnalysisException, ParseException) as error:
-            raise self._unreadable(error) from error
-        return frame
-
-    def _unreadable(self, error: AnalysisException | ParseException) -> TableError:
-        condition = error.getCondition() or ""
-        if condition in _MISSING:
-            return TableError(
-                f"{self.name} doesn't exist: check its name, its schema and your permission to read it"
-            )
-        if condition.startswith("UNSUPPORTED_FEATURE.TIME_TRAVEL"):
-            return TableError(f"{self.name} has no versions to go back to: leave out @{self.version}")
-        if "VERSION" in condition:
-            remedy = f"DESCRIBE HISTORY {self.name.sql} lists those there are"
-            return TableError(f"{self.name} has no version {self.version} that can be read: {remedy}")
-        said = str(error).strip().splitlines()[0]
-        return TableError(f"{self} can't be read: {said}")
-
-
-_MISSING = {
-    "DELTA_INVALID_PARTITION_PATH",  # A folder inside of a Delta table's.
-    "DELTA_MISSING_DELTA_TABLE",
-    "DELTA_PATH_DOES_NOT_EXIST",
-    "DELTA_TABLE_NOT_FOUND",
-    "PATH_NOT_FOUND",
-    "REQUIRES_SINGLE_PART_NAMESPACE",
-    "SCHEMA_NOT_FOUND",
-    "TABLE_OR_VIEW_NOT_FOUND",
+_HOMES = {
+    "Side": "measuring",
+    "Verdict": "verdict",
+    "render": "rendering",
+    "verify": "comparing",
+    "verify_tables": "comparing",
 }
 
 
-def verify(
-    source: DataFrame,
-    target: DataFrame,
-    *,
-    keys: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-    partition_columns: Sequence[str] = (),
-    source_label: str = "source",
-    target_label: str = "target",
-) -> Verdict:
-    """Compare two sets of rows as multisets, in one query that reads each side once.
-
-    Args:
-        source: The rows that should have arrived.
-        target: The rows that did.
-        keys: Columns to match rows by, so that up to 20 that differ can be shown. They're looked for only
-            if the hashes differ.
-        exclude: Columns to leave out, which one side or both have: say, an audit column that the copy sets
-            anew.
-        partition_columns: Columns to tally by as well; ignored unless both sides have them all.
-        source_label: What to call the source.
-        target_label: What to call the target.
-
-    Raises:
-        TableError: A key or an excluded column doesn't exist or can't be used.
-    """
-    both = pair(Side(source_label, source), Side(target_label, target), keys, exclude, partition_columns)
-    verdict = compare(measure(both))
-    return verdict if verdict.rows_match or not keys else replace(verdict, keys=find_rows(both))
-
-
-def verify_tables(
-    spark: SparkSession,
-    source: str,
-    target: str,
-    *,
-    keys: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-) -> Verdict:
-    """Compare two tables by name, each at its newest version or at ``NAME@VERSION``.
-
-    Tallies are grouped by the target's partition columns, if it's a Delta table and the source has them too.
-    A name can also be a Delta table's folder, or ``delta.`path```; a table of another kind has no versions.
-
-    Raises:
-        TableError: A table, a version or a column doesn't exist, or can't be read.
-    """
-    here, there = Reference.parse(source), Reference.parse(target)
-    frames = here.read(spark), there.read(spark)
-    try:
-        return verify(
-            *frames,
-            keys=keys,
-            exclude=exclude,
-            partition_columns=_partition_columns(spark, there.name),
-            source_label=str(here),
-            target_label=str(there),
-        )
-    except Exception as error:
-        # Spark raises this as one class or another, by the kind of session; only its text is the same.
-        if "FAILED_READ_FILE" not in str(error) and "DELTA_FILE_NOT_FOUND" not in str(error):
-            raise
-        raise TableError(
-            f"a data file of {here} or {there} can't be read, so its version may have been vacuumed: verify "
-            "a newer version, or restore the file"
-        ) from error
-
-
-def _partition_columns(spark: SparkSession, name: TableName) -> tuple[str, ...]:
-    try:
-        detail = spark.sql(f"DESCRIBE DETAIL {name.sql}").select("format", "partitionColumns").first()
-    except AnalysisException:  # A view, or a format that has no details.
-        return ()
-    return tuple(detail[1]) if detail and detail[0] == "delta" else ()
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"tableferry.verify.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__} has no attribute {name}")
