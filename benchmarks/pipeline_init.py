@@ -6,8 +6,8 @@ For 1, 5, 20 and 100 append targets with a migration and two sources each, in a 
 - later start: every target is copied, and no source has a new commit;
 - after a commit: every source has one new commit, so every flow is drawn with its starting version.
 
-The copies themselves aren't made: their tracking files are written as a finished copy leaves them, for this is
-about what every start pays, not about moving data.
+The copies themselves aren't made: their tracking files are written as a finished copy leaves them, for this
+is about what every start pays, not about moving data.
 """
 
 from __future__ import annotations
@@ -47,9 +47,8 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="tableferry-bench-"))
     try:
         spark = session.resolve(folder / "warehouse")
-        print(
-            f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, Spark {spark.version}"
-        )
+        machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+        print(f"{machine}, Spark {spark.version}")
         print(f"{'targets':>8} {'start':<15} {'seconds':>8} {'Spark jobs':>11} {'jobs a source':>14}")
         measure(spark, folder / "warm-up", 2, quiet=True)
         for targets in arguments.targets:
@@ -109,8 +108,10 @@ def measure(spark: SparkSession, folder: Path, targets: int, *, quiet: bool = Fa
 
 def write(path: Path) -> None:
     """Commit one row to a Delta table."""
-    row = {"id": Array([1], type=DataType.int64()), "value": Array(["a"], type=DataType.utf8())}
-    deltalake.write_deltalake(path, Table.from_pydict(row), mode="append")
+    row = Table.from_arrays(
+        [Array([1], type=DataType.int64()), Array(["a"], type=DataType.utf8())], names=["id", "value"]
+    )
+    deltalake.write_deltalake(path, row, mode="append")
 
 
 def write_spec(project: Path, schema: str, n: int) -> None:
