@@ -245,8 +245,8 @@ def _active(warehouse: str | Path | None, say: Callable[[str], None]) -> SparkSe
     place = (spark.conf.get("spark.sql.warehouse.dir") or "").removeprefix("file:")
     if warehouse is not None and Path(place).resolve() != _folder(warehouse) / "warehouse":
         raise SessionError(
-            f"this process already has a Spark session, on the warehouse {place}: stop that session, "
-            "or leave --warehouse out"
+            f"this process already has a Spark session, on the warehouse {place}: stop that session, or "
+            "leave --warehouse out"
         )
     say(f"Spark: the session that is already active, {spark.version}, warehouse {place}")
     return spark
@@ -292,8 +292,8 @@ def _why(log: Path, package: str) -> SessionError:
     if "unresolved dependenc" in lowered or "download failed" in lowered:
         return SessionError(
             f"the jar {package} couldn't be fetched: it comes from Maven with the first start, so run again "
-            f"with network access, or name your mirror's spark.jars.ivySettings in spark-defaults.conf "
-            f"(the log is {log})"
+            "with network access, or name your mirror's spark.jars.ivySettings in spark-defaults.conf (the "
+            f"log is {log})"
         )
     return SessionError(f"Spark's Java process ended before it was ready ({_cause(text)}): see {log}")
 

@@ -85,8 +85,8 @@ def test_tables_that_will_not_do_are_told_with_their_place_in_the_spec(
     )
     project.standard("orders", "files", migration={})
     assert only(project) == (
-        f"{spec}: sourceDetails: {schema}.files is a parquet table, not a Delta table: "
-        "convert it to Delta first"
+        f"{spec}: sourceDetails: {schema}.files is a parquet table, not a Delta table: convert it to Delta "
+        "first"
     )
     debugged = call(project, "run", "--debug")
     assert isinstance(debugged.exception, TableError)

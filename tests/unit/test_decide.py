@@ -258,8 +258,7 @@ def test_a_source_that_joins_later_is_asked_about() -> None:
     target = only(facts(stored=COPIED, reads=reads, tables=tables), flow)
     assert target.refusals == (
         "orders_main.json: v_extra: bronze.extra joined after the migration of silver.orders began, so "
-        "nobody knows where it "
-        "must start: give readerOptions.startingVersion (0 = all of it)",
+        "nobody knows where it must start: give readerOptions.startingVersion (0 = all of it)",
     )
 
 

@@ -68,8 +68,8 @@ def test_sql_follows_what_it_streams_through_other_views_too() -> None:
         v_src=DeltaSource(SRC),
         v_python=PythonSource(PythonCode("/f.py", None)),
         v_sql=SqlSource(
-            "SELECT * FROM STREAM(v_src) s JOIN STREAM(v_python) ON true "
-            "JOIN bronze.dim d ON true, stream a.b.c e"
+            "SELECT * FROM STREAM(v_src) s JOIN STREAM(v_python) ON true JOIN bronze.dim d ON true, stream "
+            "a.b.c e"
         ),
     )
     python = {"v_python": (Read("v_python", TableName.parse("bronze.seen"), "y"),)}

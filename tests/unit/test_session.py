@@ -167,8 +167,8 @@ def test_a_refusal_of_databricks_connect_is_one_sentence(bare: pytest.MonkeyPatc
     with pytest.raises(SessionError) as told:
         session.resolve(say=lambda line: None)
     assert str(told.value).startswith(
-        "Databricks Connect gives no session on serverless compute of https://w "
-        "(default auth: cannot configure): check DATABRICKS_HOST"
+        "Databricks Connect gives no session on serverless compute of https://w (default auth: cannot "
+        "configure): check DATABRICKS_HOST"
     )
     assert "\n" not in str(told.value)
 

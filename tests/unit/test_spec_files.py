@@ -117,8 +117,8 @@ def test_flow_file_alone(project: ProjectFiles) -> None:
         (
             "pipeline_configs/dev_substitutions.json",
             {"tokens": {"bronze_schema": "{silver_schema}", "silver_schema": "{bronze_schema}"}},
-            "pipeline_configs/dev_substitutions.json: tokens.bronze_schema: token '{bronze_schema}' stands for "
-            "itself: give it a value",
+            "pipeline_configs/dev_substitutions.json: tokens.bronze_schema: token '{bronze_schema}' stands "
+            "for itself: give it a value",
         ),
         (
             "pipeline_configs/prod_substitutions.json",
@@ -128,8 +128,8 @@ def test_flow_file_alone(project: ProjectFiles) -> None:
         (
             "pipeline_configs/global.json",
             {"table_migration_state_volume_path": "s", "pipeline_bundle_spec_format": {"format": "yaml"}},
-            f"{MAIN}: is JSON, but pipeline_bundle_spec_format says yaml: convert the file, "
-            "or set allow_override to true",
+            f"{MAIN}: is JSON, but pipeline_bundle_spec_format says yaml: convert the file, or set "
+            "allow_override to true",
         ),
     ],
 )
@@ -177,8 +177,8 @@ def test_all_problems_at_once(project: ProjectFiles) -> None:
         f"{SPECS}a_main.json: isn't valid JSON: Expecting property name enclosed in double quotes at line 1, "
         "column 2: mend it there",
         f"{SPECS}b_main.yaml: targetFormat: targetFormat kafka_sink isn't supported: use delta, or leave the sink in its own pipeline",
-        f"{SPECS}c_main.json: flowGroups[0].flows.f_rows.flowDetails.sourceView: 'v_nothing' is no view of this "
-        "spec's enabled flows (they have: v_rows): define it",
+        f"{SPECS}c_main.json: flowGroups[0].flows.f_rows.flowDetails.sourceView: 'v_nothing' is no view of "
+        "this spec's enabled flows (they have: v_rows): define it",
         f"{SPECS}c_main.json: yyy: unknown key 'yyy': take it out",
         f'{MAIN}: cdcSettings.keys: must be a list, not "ID"',
         f"{MAIN}: cdcSettings.sequence_by: is required: add it",

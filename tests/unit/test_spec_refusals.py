@@ -17,8 +17,8 @@ SPECS = "dataflows/sales/dataflowspec/"
 MAIN = SPECS + "orders_main.json"
 SINK_REMEDY = "use delta, or leave the sink in its own pipeline"
 SNAPSHOT = (
-    "cdcSnapshotSettings isn't supported, as AUTO CDC FROM SNAPSHOT can't share a target with AUTO CDC: "
-    "feed the target from a change feed with cdcSettings"
+    "cdcSnapshotSettings isn't supported, as AUTO CDC FROM SNAPSHOT can't share a target with AUTO CDC: feed "
+    "the target from a change feed with cdcSettings"
 )
 CDC = {"keys": ["ID"], "scd_type": "1", "sequence_by": "TS"}
 SNAPSHOT_SETTINGS = {"keys": ["A"], "scd_type": "1", "snapshotType": "periodic"}
@@ -59,15 +59,15 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
     (
         {"sourceType": "parquet"},
         [
-            "sourceType: must be 'delta', 'deltaJoin', 'sql', 'python', 'cloudFiles', 'batchFiles' or 'kafka', "
-            "not 'parquet'"
+            "sourceType: must be 'delta', 'deltaJoin', 'sql', 'python', 'cloudFiles', 'batchFiles' or "
+            "'kafka', not 'parquet'"
         ],
     ),
     (
         {"sourceType": ["delta"]},
         [
-            "sourceType: must be 'delta', 'deltaJoin', 'sql', 'python', 'cloudFiles', 'batchFiles' or 'kafka', "
-            "not a list"
+            "sourceType: must be 'delta', 'deltaJoin', 'sql', 'python', 'cloudFiles', 'batchFiles' or "
+            "'kafka', not a list"
         ],
     ),
     ({"sourceDetails": []}, ["sourceDetails: must be a mapping of keys to values, not a list"]),
@@ -85,8 +85,8 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
     (
         {"sourceDetails.startingVersionFromDLTSetup": True},
         [
-            "sourceDetails.startingVersionFromDLTSetup: startingVersionFromDLTSetup isn't supported: "
-            "set startingVersion in readerOptions"
+            "sourceDetails.startingVersionFromDLTSetup: startingVersionFromDLTSetup isn't supported: set "
+            "startingVersion in readerOptions"
         ],
     ),
     (
@@ -104,8 +104,8 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
     (
         {"sourceDetails.pythonTransform": {"functionPath": "a.py"}},
         [
-            "sourceDetails.pythonTransform.functionPath: file 'a.py' doesn't exist: "
-            "put it into sales/python_functions/"
+            "sourceDetails.pythonTransform.functionPath: file 'a.py' doesn't exist: put it into "
+            "sales/python_functions/"
         ],
     ),
     (
@@ -118,8 +118,8 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
     (
         {"sourceDetails.database": "{pipeline_schema}"},
         [
-            "sourceDetails.database: reserved token '{pipeline_schema}' has no value: add it to the tokens of "
-            "pipeline_configs/dev_substitutions.json"
+            "sourceDetails.database: reserved token '{pipeline_schema}' has no value: add it to the tokens "
+            "of pipeline_configs/dev_substitutions.json"
         ],
     ),
     (
@@ -154,12 +154,12 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
             }
         },
         [
-            "cdcSettings.track_history_column_list: works with scd_type 2 only: "
-            "leave it out or set scd_type to 2",
+            "cdcSettings.track_history_column_list: works with scd_type 2 only: leave it out or set scd_type "
+            "to 2",
             "cdcSettings.track_history_except_column_list: can't stand beside track_history_column_list: "
             "keep one of the two",
-            "cdcSettings.track_history_except_column_list: works with scd_type 2 only: "
-            "leave it out or set scd_type to 2",
+            "cdcSettings.track_history_except_column_list: works with scd_type 2 only: leave it out or set "
+            "scd_type to 2",
         ],
     ),
     ({"cdcSnapshotSettings": SNAPSHOT_SETTINGS}, [f"cdcSnapshotSettings: {SNAPSHOT}"]),
@@ -177,8 +177,8 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
     (
         {"dataQualityExpectationsEnabled": True},
         [
-            "dataQualityExpectationsEnabled: needs dataQualityExpectationsPath: name the file, "
-            "or set it to false"
+            "dataQualityExpectationsEnabled: needs dataQualityExpectationsPath: name the file, or set it to "
+            "false"
         ],
     ),
     (
@@ -200,8 +200,8 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
     (
         {"features": {"operationalMetadata": True}},
         [
-            "features.operationalMetadata: unknown key 'operationalMetadata': "
-            "did you mean 'operationalMetadataEnabled'?"
+            "features.operationalMetadata: unknown key 'operationalMetadata': did you mean "
+            "'operationalMetadataEnabled'?"
         ],
     ),
     (
@@ -225,8 +225,8 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
     (
         {"cdcSettings": {**CDC, "scd_type": "2"}, "tableMigrationDetails.sourceDetails.selectExp": ["ID"]},
         [
-            "tableMigrationDetails.sourceDetails.selectExp: has no __START_AT and no __END_AT, which a target "
-            "of scd_type 2 needs: map the legacy table's validity columns, such as "
+            "tableMigrationDetails.sourceDetails.selectExp: has no __START_AT and no __END_AT, which a "
+            "target of scd_type 2 needs: map the legacy table's validity columns, such as "
             '"EFFECTIVE_FROM AS __START_AT"'
         ],
     ),
@@ -268,8 +268,8 @@ def test_standard_spec_allowed(project: ProjectFiles, changes: dict[str, Any]) -
 def test_sinks(project: ProjectFiles, sink: str) -> None:
     project.write(MAIN, project.append(targetFormat=sink, targetDetails={"name": "s", "sinkOptions": {}}))
     assert project.problems() == [
-        f"{MAIN}: tableMigrationDetails: a migration needs a target in the delta format, not {sink}: "
-        "set targetFormat to delta or enabled to false",
+        f"{MAIN}: tableMigrationDetails: a migration needs a target in the delta format, not {sink}: set "
+        "targetFormat to delta or enabled to false",
         f"{MAIN}: targetFormat: targetFormat {sink} isn't supported: {SINK_REMEDY}",
     ]
 
@@ -287,43 +287,43 @@ FLOWS: list[tuple[dict[str, Any], list[str]]] = [
     (
         {f"{FLOW}.flowDetails.sourceview": "x"},
         [
-            "flowGroups[0].flows.f_rows.flowDetails.sourceview: unknown key 'sourceview': "
-            "did you mean 'sourceView'?"
+            "flowGroups[0].flows.f_rows.flowDetails.sourceview: unknown key 'sourceview': did you mean "
+            "'sourceView'?"
         ],
     ),
     (
         {f"{VIEW}.sourceDetails.Table": "x"},
         [
-            "flowGroups[0].flows.f_rows.views.v_rows.sourceDetails.Table: unknown key 'Table': "
-            "did you mean 'table'?"
+            "flowGroups[0].flows.f_rows.views.v_rows.sourceDetails.Table: unknown key 'Table': did you mean "
+            "'table'?"
         ],
     ),
     (
         {f"{FLOW}.flowDetails.targetTable": "elsewhere"},
         [
-            "flowGroups[0].flows.f_rows.flowDetails.targetTable: 'elsewhere' is neither the spec's target nor "
-            "its staging table: name one of silver.customer, silver.customer_rows"
+            "flowGroups[0].flows.f_rows.flowDetails.targetTable: 'elsewhere' is neither the spec's target "
+            "nor its staging table: name one of silver.customer, silver.customer_rows"
         ],
     ),
     (
         {f"{FLOW}.flowDetails.sourceView": "v_nothing"},
         [
-            "flowGroups[0].flows.f_rows.flowDetails.sourceView: 'v_nothing' is no view of this spec's enabled "
-            "flows (they have: v_rows): define it"
+            "flowGroups[0].flows.f_rows.flowDetails.sourceView: 'v_nothing' is no view of this spec's "
+            "enabled flows (they have: v_rows): define it"
         ],
     ),
     (
         {f"{FLOW}.flowType": "merge"},
         [
-            "flowGroups[0].flows.f_rows.flowType: merge needs cdcSettings, and silver.customer_rows has none: "
-            "add them, or use append_view"
+            "flowGroups[0].flows.f_rows.flowType: merge needs cdcSettings, and silver.customer_rows has "
+            "none: add them, or use append_view"
         ],
     ),
     (
         {f"{FLOW}.flowDetails.targetTable": "customer"},
         [
-            "flowGroups[0].flows.f_rows.flowType: silver.customer has cdcSettings, so every flow into it must be "
-            "of type merge"
+            "flowGroups[0].flows.f_rows.flowType: silver.customer has cdcSettings, so every flow into it "
+            "must be of type merge"
         ],
     ),
     (
@@ -338,15 +338,15 @@ FLOWS: list[tuple[dict[str, Any], list[str]]] = [
             f"{FLOW}.flowDetails": {"targetTable": "customer_rows", "sqlPath": "rows.sql"},
         },
         [
-            "flowGroups[0].flows.f_rows.flowDetails.sqlPath: file 'rows.sql' doesn't exist: "
-            "put it into sales/dml/"
+            "flowGroups[0].flows.f_rows.flowDetails.sqlPath: file 'rows.sql' doesn't exist: put it into "
+            "sales/dml/"
         ],
     ),
     (
         {"flowGroups.0.stagingTables.customer_rows": {"type": "MV", "sqlStatement": "SELECT 1"}},
         [
-            "flowGroups[0].stagingTables.customer_rows.type: staging tables of type MV aren't supported: "
-            "use ST and fill it with an append_sql flow"
+            "flowGroups[0].stagingTables.customer_rows.type: staging tables of type MV aren't supported: use "
+            "ST and fill it with an append_sql flow"
         ],
     ),
     (
@@ -395,10 +395,10 @@ def test_names_taken_twice(project: ProjectFiles) -> None:
         f"{MAIN}: flowGroups[1].flowGroupId: 'main' is taken by {MAIN}: flowGroups[0]: give it another id",
         f"{MAIN}: flowGroups[1].flows.f_customer: flow 'f_customer' into silver.customer exists already: "
         "give it another name",
-        f"{MAIN}: flowGroups[1].flows.f_rows: flow 'f_rows' into silver.customer_rows exists already: "
-        "give it another name",
-        f"{MAIN}: flowGroups[1].flows.f_rows.views.v_rows: view 'v_rows' is another view at "
-        f"{MAIN}: flowGroups[0].flows.f_rows.views.v_rows.sourceDetails: rename one of them",
+        f"{MAIN}: flowGroups[1].flows.f_rows: flow 'f_rows' into silver.customer_rows exists already: give "
+        "it another name",
+        f"{MAIN}: flowGroups[1].flows.f_rows.views.v_rows: view 'v_rows' is another view at {MAIN}: "
+        "flowGroups[0].flows.f_rows.views.v_rows.sourceDetails: rename one of them",
     ]
 
 
@@ -406,8 +406,8 @@ def test_one_table_filled_by_two_specs(project: ProjectFiles) -> None:
     project.write(MAIN, project.append())
     project.write(SPECS + "twin_main.json", project.append())
     assert project.problems() == [
-        f"{SPECS}twin_main.json: targetDetails.table: table 'silver.orders' is filled by "
-        f"{MAIN}: targetDetails.table too: keep one, or rename it"
+        f"{SPECS}twin_main.json: targetDetails.table: table 'silver.orders' is filled by {MAIN}: "
+        "targetDetails.table too: keep one, or rename it"
     ]
 
 
@@ -425,8 +425,8 @@ def join(modes: str, kind: str) -> dict[str, Any]:
         (
             "stream",
             join("stream stream", "left"),
-            "joins[0].joinType: left isn't supported where the right side is a stream, as it needs watermarks: "
-            "set that source's joinMode to static or use joinType inner",
+            "joins[0].joinType: left isn't supported where the right side is a stream, as it needs "
+            "watermarks: set that source's joinMode to static or use joinType inner",
         ),
         (
             "stream",
@@ -492,6 +492,6 @@ def test_migration_needs_a_folder_for_its_state(project: ProjectFiles) -> None:
     project.write("pipeline_configs/global.json", {})
     project.write(MAIN, project.append())
     assert project.problems() == [
-        f"{MAIN}: tableMigrationDetails: an enabled migration needs a folder for its state: "
-        "set table_migration_state_volume_path in pipeline_configs/global.json"
+        f"{MAIN}: tableMigrationDetails: an enabled migration needs a folder for its state: set "
+        "table_migration_state_volume_path in pipeline_configs/global.json"
     ]

@@ -78,8 +78,8 @@ def test_a_widened_type_is_told_and_matches_while_a_missing_column_does_not() ->
     assert not verdict.matches
     assert verdict.excludable == ("a", "b", "c", "d")
     assert render(verdict).splitlines()[0] == (
-        "old and new don't match: only old has a; only new has b and c; d can't be compared; "
-        "every other column holds the same."
+        "old and new don't match: only old has a; only new has b and c; d can't be compared; every other "
+        "column holds the same."
     )
 
 

@@ -124,9 +124,8 @@ class _Target:
             if self.stored.tracking and self.stored.tracking.verified == "differ":
                 phase = "differs"
                 self.notes.append(
-                    "its copy differs from the legacy table: see what with `tableferry verify`, then "
-                    "rebuild it with "
-                    f"--full-refresh {self.name}"
+                    "its copy differs from the legacy table: see what with `tableferry verify`, then rebuild "
+                    f"it with --full-refresh {self.name}"
                 )
         if copy and migration and beginning:
             self._check_legacy(migration, beginning)
@@ -168,14 +167,12 @@ class _Target:
         if not self.request.adopt:
             self.refusals.append(
                 f"{self.name}: its migration began under pipelineId={others}, not "
-                f"{self.request.pipeline_id}: "
-                "run with --adopt to go on from there"
+                f"{self.request.pipeline_id}: run with --adopt to go on from there"
             )
         elif len(self.stored.elsewhere) > 1:
             self.refusals.append(
                 f"{self.name}: its state is recorded under several pipelines ({others}): keep the right "
-                "one's folders "
-                "under initial_versions and tracking, and remove the others"
+                "one's folders under initial_versions and tracking, and remove the others"
             )
         else:
             other = self.stored.elsewhere[0]
@@ -208,8 +205,8 @@ class _Target:
             if self.stored.beginning.copy.table.key != migration.table.key:
                 self.refusals.append(
                     f"{migration.place}: the migration of {self.name} began with "
-                    f"{self.stored.beginning.copy.table}, "
-                    f"and the spec now names {migration.table}: name the first one again"
+                    f"{self.stored.beginning.copy.table}, and the spec now names {migration.table}: name the "
+                    "first one again"
                 )
             return self.stored.beginning
         legacy = self.facts.tables.get(migration.table.key)
@@ -224,8 +221,8 @@ class _Target:
         if self.name.key in self.facts.filled and not self.refusals:
             self.refusals.append(
                 f"{self.dataflow.target.place}: {self.name} already has data that this migration didn't "
-                "bring: empty or drop "
-                "it; if its migration is finished, take tableMigrationDetails out of the spec"
+                "bring: empty or drop it; if its migration is finished, take tableMigrationDetails out of "
+                "the spec"
             )
         baselines: dict[str, Baseline] = {}
         if migration.auto_starting_versions:
@@ -253,10 +250,8 @@ class _Target:
             elif maker is not self.dataflow and read.explicit is None and not self._starts_known(maker):
                 self.refusals.append(
                     f"{read.place}: {read.table} is made by this project and doesn't exist yet, so it can't "
-                    "be known which of "
-                    f"its rows {self.name} already holds: run the project once without this migration, or "
-                    "give "
-                    "readerOptions.startingVersion (0 = all its rows)"
+                    f"be known which of its rows {self.name} already holds: run the project once without "
+                    "this migration, or give readerOptions.startingVersion (0 = all its rows)"
                 )
             return
         if self._staged(read):
@@ -289,8 +284,7 @@ class _Target:
         else:
             self.refusals.append(
                 f"{self.dataflow.file}: tableMigrationDetails of {self.name} is switched off before the "
-                "migration is complete: "
-                "switch it on again until `tableferry pipelines status` says complete"
+                "migration is complete: switch it on again until `tableferry pipelines status` says complete"
             )
 
     def _reset(self, beginning: Beginning | None) -> int:
@@ -333,9 +327,9 @@ class _Target:
         found = [(name, one) for name, one in orphans.items() if one.offsets and one.offsets.keys() == ids]
         if len(found) > 1:
             self.refusals.append(
-                f"{flow.place}: {flow.name} is new, and {' and '.join(name for name, _ in found)}, which "
-                "the spec no longer has, "
-                "read the same tables: give the flow the name of the one that it continues"
+                f"{flow.place}: {flow.name} is new, and {' and '.join(name for name, _ in found)}, which the "
+                "spec no longer has, read the same tables: give the flow the name of the one that it "
+                "continues"
             )
         return found[0] if len(found) == 1 else ("", Checkpoint())
 
@@ -405,11 +399,9 @@ class _Target:
                     )
                 elif self.facts.earliest.get(read.table.key, 0) > start:
                     self.refusals.append(
-                        f"{read.place}: {read.table} can't be read from version {start} any more (the "
-                        "oldest is "
-                        f"{self.facts.earliest[read.table.key]}): give readerOptions.startingVersion and "
-                        "bring what lies "
-                        f"between by hand, or restore the log"
+                        f"{read.place}: {read.table} can't be read from version {start} any more (the oldest "
+                        f"is {self.facts.earliest[read.table.key]}): give readerOptions.startingVersion and "
+                        "bring what lies between by hand, or restore the log"
                     )
         if not started and migration and not waits:
             waits += self._held()
@@ -444,11 +436,9 @@ class _Target:
         unknown = bool(checkpoint.offsets) and source.table_id not in checkpoint.offsets
         if anew or (unknown and baseline is None):
             self.refusals.append(
-                f"{read.place}: {read.table} was dropped and made anew since {self.name} last knew it, so "
-                "no version of it "
-                "means what it meant: restore the old table, or finish this source and add the new one as a "
-                "source of its own "
-                "with readerOptions.startingVersion (0 = all of it)"
+                f"{read.place}: {read.table} was dropped and made anew since {self.name} last knew it, so no "
+                "version of it means what it meant: restore the old table, or finish this source and add the "
+                "new one as a source of its own with readerOptions.startingVersion (0 = all of it)"
             )
             return True
         return False
@@ -482,8 +472,7 @@ class _Target:
         if source is not None and not started:
             self.refusals.append(
                 f"{read.place}: {read.table} joined after the migration of {self.name} began, so nobody "
-                "knows where it must "
-                "start: give readerOptions.startingVersion (0 = all of it)"
+                "knows where it must start: give readerOptions.startingVersion (0 = all of it)"
             )
         return None
 
@@ -516,8 +505,7 @@ class _Target:
         elif legacy.table_id != beginning.copy.table_id or legacy.version < beginning.copy.version:
             self.refusals.append(
                 f"{migration.place}: {migration.table} was dropped and made anew since its copy was pinned "
-                "to version "
-                f"{beginning.copy.version}: restore the old table"
+                f"to version {beginning.copy.version}: restore the old table"
             )
 
     def _draw(

@@ -102,8 +102,8 @@ def _has_intervals(frame: DataFrame, settings: CdcSettings) -> bool:
     missing = [name for name in (START, END) if not _has(frame, name)]
     if missing and settings.scd_type == 2:
         raise TableError(
-            f"the legacy table's rows have no {' and no '.join(missing)}, which SCD type 2 needs: "
-            "map its validity columns in tableMigrationDetails.sourceDetails.selectExp"
+            f"the legacy table's rows have no {' and no '.join(missing)}, which SCD type 2 needs: map its "
+            "validity columns in tableMigrationDetails.sourceDetails.selectExp"
         )
     return not missing
 
@@ -113,8 +113,8 @@ def _keys(frame: DataFrame, settings: CdcSettings) -> list[str]:
     missing = [key for key in settings.keys if key.lower() not in spelled]
     if missing:
         raise TableError(
-            f"the legacy table's rows lack the key {', '.join(missing)}: "
-            "map it in tableMigrationDetails.sourceDetails.selectExp"
+            f"the legacy table's rows lack the key {', '.join(missing)}: map it in "
+            "tableMigrationDetails.sourceDetails.selectExp"
         )
     return [spelled[key.lower()] for key in settings.keys]
 

@@ -29,8 +29,8 @@ def _outranks(fold: Fold) -> str:
     if not fold.sequenced:
         return f"s.{RANK} > t.{RANK}"
     return (
-        f"((t.{SEQUENCE} IS NULL AND s.{SEQUENCE} IS NOT NULL) OR s.{SEQUENCE} > t.{SEQUENCE} "
-        f"OR (s.{SEQUENCE} <=> t.{SEQUENCE} AND s.{RANK} > t.{RANK}))"
+        f"((t.{SEQUENCE} IS NULL AND s.{SEQUENCE} IS NOT NULL) OR s.{SEQUENCE} > t.{SEQUENCE} OR "
+        f"(s.{SEQUENCE} <=> t.{SEQUENCE} AND s.{RANK} > t.{RANK}))"
     )
 
 
@@ -53,9 +53,8 @@ def log_merge(fold: Fold, log: TableName, view: str) -> str:
         sets = ", ".join(f"{name} = s.{name}" for name in columns)
         matched = f"WHEN MATCHED AND {_outranks(fold)} THEN UPDATE SET {sets} "
     return (
-        f"MERGE INTO {log.sql} t USING {view} s ON {' AND '.join(conditions)} {matched}"
-        f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)}) "
-        f"VALUES ({', '.join(f's.{name}' for name in columns)})"
+        f"MERGE INTO {log.sql} t USING {view} s ON {' AND '.join(conditions)} {matched}WHEN NOT MATCHED THEN "
+        f"INSERT ({', '.join(columns)}) VALUES ({', '.join(f's.{name}' for name in columns)})"
     )
 
 
@@ -65,9 +64,9 @@ def row_merge(fold: Fold, target: TableName, view: str, columns: Sequence[str]) 
     stored = [quote(name) for name in columns if name != ALIVE]
     sets = ", ".join(f"{quote(name)} = s.{quote(name)}" for name in columns if name not in (*identity, ALIVE))
     return (
-        f"MERGE INTO {target.sql} t USING {view} s "
-        f"ON {' AND '.join(f't.{quote(name)} <=> s.{quote(name)}' for name in identity)} "
-        f"WHEN MATCHED AND NOT s.{ALIVE} THEN DELETE "
+        f"MERGE INTO {target.sql} t USING {view} s ON "
+        f"{' AND '.join(f't.{quote(name)} <=> s.{quote(name)}' for name in identity)} WHEN MATCHED AND NOT "
+        f"s.{ALIVE} THEN DELETE "
         + (f"WHEN MATCHED THEN UPDATE SET {sets} " if sets else "")
         + f"WHEN NOT MATCHED AND s.{ALIVE} THEN INSERT ({', '.join(stored)}) "
         f"VALUES ({', '.join(f's.{name}' for name in stored)})"

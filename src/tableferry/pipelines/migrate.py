@@ -243,8 +243,7 @@ def _opened(
     if loaded.state_volume is None:
         raise StateError(
             f"{loaded.root}: pipeline_configs/global.json: table_migration_state_volume_path is missing: "
-            "name the folder that "
-            "holds state and checkpoints"
+            "name the folder that holds state and checkpoints"
         )
     found = (
         pipeline_id

@@ -169,8 +169,7 @@ def refusal(found: Inexpressible) -> str:
     first = ", ".join(f"{key}={value}" for key, value in found.rows[0].items() if key != "__reason")
     return (
         f"{found.target}: {found.count} rows of its legacy table can't be expressed by AUTO CDC, the first "
-        f"is ({first}): "
-        f"{found.rows[0]['__reason']}; `tableferry pipelines plan --check` lists them; filter them with the "
-        "migration's "
-        "whereClause, or leave them out with tableMigrationDetails.leaveOutInexpressible: true"
+        f"is ({first}): {found.rows[0]['__reason']}; `tableferry pipelines plan --check` lists them; filter "
+        "them with the migration's whereClause, or leave them out with "
+        "tableMigrationDetails.leaveOutInexpressible: true"
     )

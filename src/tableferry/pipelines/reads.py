@@ -123,8 +123,8 @@ def _sql(
             found.append(Read(name, TableName(reference.parts), views[name].place))
     if not found:
         nothing = (
-            "nothing in its SQL stands in STREAM(…), so there is nothing to follow: "
-            "name the source as STREAM(table)"
+            "nothing in its SQL stands in STREAM(…), so there is nothing to follow: name the source as "
+            "STREAM(table)"
         )
         return (Read(name, TableName.at(f"sql:{name}"), views[name].place, None, nothing),)
     return tuple(found)

@@ -132,8 +132,7 @@ class StateStore:
         if tracking and not beginning:
             raise StateError(
                 f"{self.beginning_file(target)} is missing, but {self.tracking_file(target)} is there: "
-                "restore it, "
-                "for nobody can know again where the live flows of this target must start"
+                "restore it, for nobody can know again where the live flows of this target must start"
             )
         generation, resetting = self._generation(target)
         if beginning and not tracking and generation:
@@ -245,8 +244,8 @@ class StateStore:
             return parse(_rows(text))
         except (ValueError, KeyError, csv.Error) as error:
             raise StateError(
-                f"{path} isn't a whole state file ({error}): restore it from the volume's backup; "
-                "Tableferry never takes new baselines in its place"
+                f"{path} isn't a whole state file ({error}): restore it from the volume's backup; Tableferry "
+                "never takes new baselines in its place"
             ) from error
 
 

@@ -246,9 +246,8 @@ class StreamingEngine:
             return
         if not definition.create:
             raise TableError(
-                f"{target.place}: {target.name} is gone, though its flows have filled it before: restore "
-                "it, or rebuild it "
-                f"with --full-refresh"
+                f"{target.place}: {target.name} is gone, though its flows have filled it before: restore it, "
+                "or rebuild it with --full-refresh"
             )
         columns = self._columns(target)
         self._before(f"creating {target.name}")

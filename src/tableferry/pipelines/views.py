@@ -104,8 +104,7 @@ def history(spark: SparkSession, migration: Migration, version: int) -> DataFram
     except PySparkException as error:
         raise TableError(
             f"{migration.place}: {migration.table} can't be read as of version {version} "
-            f"({first_line(error)}): "
-            "correct the expressions, or restore the files that this version needs"
+            f"({first_line(error)}): correct the expressions, or restore the files that this version needs"
         ) from error
 
 
@@ -264,8 +263,7 @@ def seen_by_python(spark: SparkSession, view: View, code: PythonCode) -> tuple[R
     if frame.isStreaming and not tracked.seen:
         unseen = (
             "its function follows a stream that Tableferry can't see: read it through the given spark's "
-            "readStream, or set "
-            "autoStartingVersionsEnabled to false and give the start inside the function"
+            "readStream, or set autoStartingVersionsEnabled to false and give the start inside the function"
         )
         return (Read(view.name, TableName.at(f"python:{view.name}"), view.place, None, unseen),)
     return tuple(Read(view.name, table, view.place, start) for table, start in tracked.seen.items())

@@ -188,8 +188,8 @@ def _key(name: str, comparable: Mapping[str, Shared], source: Side, target: Side
         )
     if column.common is None or not orderable(column.common):
         raise TableError(
-            f"'{name}' can't be a key: rows can't be matched by a {column.types[1].typeName()}; name "
-            "columns of plain types"
+            f"'{name}' can't be a key: rows can't be matched by a {column.types[1].typeName()}; name columns "
+            "of plain types"
         )
     return column
 

@@ -95,8 +95,8 @@ class Reader:
         actual = "json" if file.suffix == ".json" else "yaml"
         if self._format and self._format.format != actual and not self._format.allow_override:
             message = (
-                f"is {actual.upper()}, but pipeline_bundle_spec_format says {self._format.format}: "
-                "convert the file, or set allow_override to true"
+                f"is {actual.upper()}, but pipeline_bundle_spec_format says {self._format.format}: convert "
+                "the file, or set allow_override to true"
             )
             self._problems.append(place.problem(message))
         return mapping(file, place, self._problems)

@@ -100,8 +100,8 @@ def _from_folder(root: Path) -> Folder:
     parts = tuple(file for file in files if is_spec(file, "_flow"))
     if not mains and not parts:
         message = (
-            "holds no data flow specs: looked for dataflows/**/*_main.json, *_main.yaml and *_main.yml, "
-            "here and under src/"
+            "holds no data flow specs: looked for dataflows/**/*_main.json, *_main.yaml and *_main.yml, here "
+            "and under src/"
         )
         raise SpecError([Problem(str(root), "", message)])
     return Folder(root, base, mains, parts)

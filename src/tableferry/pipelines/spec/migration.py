@@ -32,8 +32,8 @@ def migration(
         return None
     if settings.table_migration_state_volume_path is None:
         message = (
-            "an enabled migration needs a folder for its state: "
-            "set table_migration_state_volume_path in pipeline_configs/global.json"
+            "an enabled migration needs a folder for its state: set table_migration_state_volume_path in "
+            "pipeline_configs/global.json"
         )
         problems.append(place.problem(message))
     if details.auto_starting_versions_enabled:
@@ -41,8 +41,8 @@ def migration(
             if remedy := _missing_start(view):
                 file, _, path = view.place.partition(": ")
                 message = (
-                    f"a migration with automatic starting versions can't know where this source goes on: "
-                    f"set {remedy} in readerOptions, or autoStartingVersionsEnabled to false"
+                    "a migration with automatic starting versions can't know where this source goes on: set "
+                    f"{remedy} in readerOptions, or autoStartingVersionsEnabled to false"
                 )
                 problems.append(Problem(file, path, message))
     missing = _missing_validity(written.select_exp) if target.cdc and target.cdc.scd_type == 2 else []

@@ -13,8 +13,8 @@ Refusal = tuple[Place, Problem | None]
 
 _SINKS = ("delta_sink", "kafka_sink", "foreach_batch_sink", "custom_python_sink")
 _SNAPSHOT = (
-    "cdcSnapshotSettings isn't supported, as AUTO CDC FROM SNAPSHOT can't share a target with AUTO CDC: "
-    "feed the target from a change feed with cdcSettings"
+    "cdcSnapshotSettings isn't supported, as AUTO CDC FROM SNAPSHOT can't share a target with AUTO CDC: feed "
+    "the target from a change feed with cdcSettings"
 )
 
 
@@ -26,8 +26,8 @@ def unsupported(spec: dict[str, Any], place: Place) -> Iterator[Refusal]:
     if kind in ("materialized_view", "materialized_views"):
         yield _told(
             place.at("dataFlowType"),
-            f"dataFlowType {kind} isn't supported: use flow with a streaming table as its target, "
-            "or leave the view in its own pipeline",
+            f"dataFlowType {kind} isn't supported: use flow with a streaming table as its target, or leave "
+            "the view in its own pipeline",
         )
     target = spec.get("targetFormat")
     if isinstance(target, str) and target in _SINKS:
@@ -40,8 +40,8 @@ def unsupported(spec: dict[str, Any], place: Place) -> Iterator[Refusal]:
         if isinstance(migration, dict) and migration.get("enabled") is True:
             yield _told(
                 place.at("tableMigrationDetails"),
-                f"a migration needs a target in the delta format, not {target}: set targetFormat to delta "
-                "or enabled to false",
+                f"a migration needs a target in the delta format, not {target}: set targetFormat to delta or "
+                "enabled to false",
             )
     if spec.get("cdcSnapshotSettings") is not None:
         yield _told(place.at("cdcSnapshotSettings"), _SNAPSHOT)

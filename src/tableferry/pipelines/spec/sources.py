@@ -193,8 +193,8 @@ class DeltaJoinView(_ViewParts):
                 (
                     streams and kind == "left" and mode == "stream",
                     f"sourceDetails.joins[{position}].joinType",
-                    "left isn't supported where the right side is a stream, as it needs watermarks: "
-                    "set that source's joinMode to static or use joinType inner",
+                    "left isn't supported where the right side is a stream, as it needs watermarks: set that "
+                    "source's joinMode to static or use joinType inner",
                 )
                 for position, (kind, mode) in enumerate(zip(joins, modes[1:], strict=False))
             ),
