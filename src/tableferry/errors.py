@@ -4,8 +4,8 @@
     ├── SpecError                a project's files are wrong; carries every problem of the project at once
     ├── StateError               a state file can't be read, or belongs to somebody else
     ├── SessionError             no Spark session can be had
-    ├── TableError               a table is missing, isn't Delta, was recreated, lost the version that is
-    needed ├── Refused                  the plan can't go on safely; says how to go on
+    ├── TableError               a table is missing, isn't Delta, was recreated, or lost a version
+    ├── Refused                  the plan can't go on safely; says how to go on
     └── Busy                     another process is doing this very thing
 
 Anything else that reaches the user is a defect of Tableferry.

@@ -20,13 +20,13 @@ def as_json(value: object) -> str:
 
 
 def table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows under bold headings, one blank line above and below; numbers stand right."""
+    """Print rows under bold headings, one blank line above and below; numbers stand right, None is a dash."""
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for position, name in enumerate(columns):
-        numbers = all(isinstance(row[position], int) for row in rows)
+        numbers = all(row[position] is None or isinstance(row[position], int) for row in rows)
         grid.add_column(name, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        grid.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row))
+        grid.add_row(*(_cell(value) for value in row))
     console.print()
     console.print(grid)
     console.print()
@@ -36,6 +36,12 @@ def console() -> Console:
     """Return a console that prints words as they are; a pipe gets long lines, not folded ones."""
     found = Console(markup=False, highlight=False, soft_wrap=True)
     return found if found.is_terminal else Console(markup=False, highlight=False, soft_wrap=True, width=200)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _plain(value: object) -> Any:

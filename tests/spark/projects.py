@@ -128,14 +128,11 @@ class Project:
         return Path(str(place).removeprefix("file:"))
 
     def contents(self) -> tuple[dict[str, bytes], dict[str, int]]:
-        """Return everything that a command could change: the project's files, and the commits of every table.
-
-        A lock file stays empty and says nothing, so it doesn't count.
-        """
+        """Return everything that a command could change: the project's files, and each table's commits."""
         files = {
-            str(path.relative_to(self.root)): path.read_bytes()
+            str(path.relative_to(self.root)): path.read_bytes() if path.is_file() else b"a folder"
             for path in self.root.rglob("*")
-            if path.is_file() and path.suffix != ".lock" and "__pycache__" not in path.parts
+            if "__pycache__" not in str(path)
         }
         facts = {row[0]: row[1] for row in self.spark.sql(f"DESCRIBE SCHEMA {self.schema}").collect()}
         logs = Path(facts["Location"].removeprefix("file:")).glob("*/_delta_log")

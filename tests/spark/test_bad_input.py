@@ -107,14 +107,47 @@ def test_tables_that_will_not_do_are_told_with_their_place_in_the_spec(
     )
 
 
+def test_a_live_view_that_cannot_be_read_is_told_before_the_first_row_is_copied(project: Project) -> None:
+    project.create("src", FEED, (1, "a", 1))
+    project.create("orders_legacy", FEED, (1, "a", 1))
+    project.standard("orders", project.delta("src", selectExp=["id", "nothing"]), migration={})
+    assert "sourceDetails: v_orders can't be read (" in only(project)
+    cdc = {"keys": ["id"], "sequence_by": "at", "scd_type": "1", "apply_as_deletes": "nothing = 'D'"}
+    project.standard("orders", "src", cdc=cdc, migration={})
+    assert "nothing" in only(project)
+    project.standard("orders", "src", migration={})
+    project.run()
+    with project.nothing_written():
+        project.run()
+    project.standard("orders", project.delta("src", selectExp=["id", "nothing"]), migration={})
+    with project.nothing_written():
+        refreshed = call(project, "run", "--full-refresh", f"{project.schema}.orders")
+    assert "v_orders can't be read (" in refreshed.stderr
+
+
+def test_a_target_whose_tables_are_missing_does_not_stop_another_one(project: Project) -> None:
+    project.create("src", FEED, (1, "a", 1))
+    project.create("orders_legacy", FEED, (1, "a", 1))
+    project.standard("orders", "src", migration={})
+    project.standard("broken", "nowhere", migration={})
+    assert len(told(project)) == 2
+    name = f"{project.schema}.orders"
+    assert call(project, "run", "--target", name).exit_code == 0
+    assert project.rows("orders", "id") == [(1,)]
+    with project.nothing_written():
+        both = call(project, "run", "--target", name, "--full-refresh", f"{project.schema}.broken")
+    assert both.exit_code == 1
+    assert "broken: --full-refresh of a target that --target leaves out: name it there too" in both.stderr
+
+
 def test_a_state_folder_that_cannot_be_written_stops_the_run_before_anything_else(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create("orders_legacy", FEED, (1, "a", 1))
     project.standard("orders", "src", migration={})
     # Nobody, not even root, may make a folder in these two places.
     project.state.write_text("a file in the folder's place")
-    assert only(project).endswith("(Not a directory): give this user the right to write there")
-    assert "can't be read (Not a directory): restore it" in only(project, "status")
+    for verb in ("run", "status"):
+        assert "can't be read (Not a directory): restore it" in only(project, verb)
     project.write("pipeline_configs/global.json", {"table_migration_state_volume_path": "/proc/tableferry"})
     assert only(project).startswith("/proc/tableferry")
     project.write(

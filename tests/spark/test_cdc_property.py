@@ -79,7 +79,7 @@ def in_spark(spark: SparkSession, events: Sequence[Event]) -> DataFrame:
 
 @pytest.mark.parametrize(("scd", "options"), VARIANTS)
 @settings(
-    max_examples=3 * int(os.environ.get("TABLEFERRY_EXAMPLES", "1")),
+    max_examples=2 * int(os.environ.get("TABLEFERRY_EXAMPLES", "1")),
     derandomize=True,
     deadline=None,
     database=None,

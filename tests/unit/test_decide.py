@@ -362,3 +362,14 @@ class TestTwoTargets:
         assert second.refusals == ()
         assert second.phase == "new"
         assert second.flows[0].starts == {}
+
+
+def test_what_only_databricks_can_do_with_a_table_is_said_and_a_row_filter_is_never_left_off() -> None:
+    target = only(facts(), dataflow(target=Target(ORDERS, cluster_auto=True)))
+    assert target.notes == ("clusterByAuto is for Databricks: elsewhere silver.orders isn't clustered",)
+    filtered = dataflow(target=Target(ORDERS, row_filter="only_mine ON (id)", place="orders_main.json: here"))
+    assert only(facts(), filtered).refusals == (
+        "orders_main.json: here: rowFilter can't be set outside a Databricks pipeline, and without it "
+        "silver.orders would show every row: run the project there, or take rowFilter out here",
+    )
+    assert not only(facts(), filtered, row_filters=True).refusals

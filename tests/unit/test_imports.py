@@ -13,9 +13,12 @@ PURE = [
     "tableferry.session",
     "tableferry.localspark",
     "tableferry.pipelines.decide",
+    "tableferry.pipelines.engine",
     "tableferry.pipelines.flows",
     "tableferry.pipelines.plans",
+    "tableferry.pipelines.reads",
     "tableferry.pipelines.spec",
+    "tableferry.pipelines.sql",
     "tableferry.pipelines.state",
     "tableferry.pipelines.steps",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tableferry import catalog
@@ -25,6 +25,7 @@ def gather(
     spark: SparkSession,
     store: StateStore,
     *,
+    only: Collection[str] = (),
     refreshed: Collection[str] = (),
     count_rows: bool = False,
 ) -> Facts:
@@ -34,33 +35,36 @@ def gather(
         project: What is planned.
         spark: Where its tables are.
         store: Where its state is.
+        only: Keys of the targets that are planned; empty means all. No table of another one is asked for.
         refreshed: Keys of targets that are to be rebuilt, whose copy is needed again.
         count_rows: Count the rows of sources that are read from their start; costs a metadata query each.
     """
-    followed = all_reads(project, spark)
-    stored = {one.target.name.key: store.read(one.target.name) for one in project.dataflows}
+    chosen = _chosen(project, only)
+    everything = all_reads(project, spark)
+    keys = {one.target.name.key for one in chosen}
+    followed = {key: found for key, found in everything.items() if key[0] in keys}
+    stored, progress = _remembered(project, store, only, refreshed)
     adoptable = {
         one.target.name.key: StateStore(store.volume, stored[one.target.name.key].elsewhere[0]).read(
             one.target.name
         )
-        for one in project.dataflows
+        for one in chosen
         if one.migration
         and not stored[one.target.name.key].beginning
         and len(stored[one.target.name.key].elsewhere) == 1
     }
-    progress = _progress(project, store, stored, refreshed)
+    known = {**stored, **adoptable}
     names = {read.table.key: read.table for found in followed.values() for read in found if not read.unseen}
+    places = {read.table.key: read.place for found in followed.values() for read in found}
     unbegun: list[TableName] = []
-    for one in project.dataflows:
+    for one in chosen:
         key = one.target.name.key
-        known = adoptable.get(key, stored[key])
-        if one.migration and (_uncopied(known) or known.resetting or key in refreshed):
+        if one.migration and (_uncopied(known[key]) or known[key].resetting or key in refreshed):
             names[one.migration.table.key] = one.migration.table
-        if one.migration and known.beginning is None:
+            places[one.migration.table.key] = one.migration.place
+        if one.migration and known[key].beginning is None:
             names[key] = one.target.name
             unbegun.append(one.target.name)
-    places = {read.table.key: read.place for found in followed.values() for read in found}
-    places |= {one.migration.table.key: one.migration.place for one in project.dataflows if one.migration}
     tables = _tables(spark, names, places)
     filled = catalog.side_by_side(
         lambda name: name.key if spark.table(name.sql).take(1) else "",
@@ -69,18 +73,25 @@ def gather(
     return Facts(
         tables=tables,
         stored=stored,
-        reads=followed,
+        reads=everything,
         checkpoints=progress,
         orphans={
             one.target.name.key: _orphans(one, store, stored)
-            for one in project.dataflows
+            for one in chosen
             if one.target.name.key not in refreshed
         },
         adoptable=adoptable,
         filled=frozenset(filled) - {""},
-        earliest=_earliest(spark, followed, {**stored, **adoptable}, progress, tables, refreshed),
-        rows=_row_counts(project, spark, followed, tables) if count_rows else {},
+        earliest=_earliest(spark, followed, known, progress, tables, refreshed),
+        rows=_row_counts(chosen, spark, followed, tables) if count_rows else {},
     )
+
+
+def hold(
+    found: Facts, project: Project, store: StateStore, only: Collection[str], refreshed: Collection[str]
+) -> bool:
+    """Say whether nobody has run the project since its facts were gathered; asks no table."""
+    return (found.stored, found.checkpoints) == _remembered(project, store, only, refreshed)
 
 
 def all_reads(project: Project, spark: SparkSession) -> Mapping[FlowKey, tuple[Read, ...]]:
@@ -98,11 +109,17 @@ def all_reads(project: Project, spark: SparkSession) -> Mapping[FlowKey, tuple[R
     return found
 
 
-def _progress(
-    project: Project, store: StateStore, stored: Mapping[str, Stored], refreshed: Collection[str]
-) -> Mapping[FlowKey, Checkpoint]:
+def _chosen(project: Project, only: Collection[str]) -> list[DataFlow]:
+    return [one for one in project.dataflows if not only or one.target.name.key in only]
+
+
+def _remembered(
+    project: Project, store: StateStore, only: Collection[str], refreshed: Collection[str]
+) -> tuple[Mapping[str, Stored], Mapping[FlowKey, Checkpoint]]:
+    """Read the state of all targets, and the checkpoints of the chosen ones."""
+    stored = {one.target.name.key: store.read(one.target.name) for one in project.dataflows}
     found = {}
-    for one in project.dataflows:
+    for one in _chosen(project, only):
         name = one.target.name
         for flow in one.flows:
             folder = store.checkpoint(name, stored[name.key].generation, flow.name)
@@ -113,7 +130,7 @@ def _progress(
                 if name.key not in refreshed:
                     raise
                 found[name.key, flow.name] = Checkpoint(pending=True)
-    return found
+    return stored, found
 
 
 def _orphans(one: DataFlow, store: StateStore, stored: Mapping[str, Stored]) -> Mapping[str, Checkpoint]:
@@ -166,14 +183,14 @@ def _earliest(
 
 
 def _row_counts(
-    project: Project,
+    dataflows: Iterable[DataFlow],
     spark: SparkSession,
     followed: Mapping[FlowKey, tuple[Read, ...]],
     tables: Mapping[str, TableFacts | None],
 ) -> Mapping[str, int]:
     wanted = {
         read.table.key: read.table
-        for one in project.dataflows
+        for one in dataflows
         if one.migration and not one.migration.auto_starting_versions
         for read in _reads_of(one, followed)
         if read.explicit is None and tables.get(read.table.key)

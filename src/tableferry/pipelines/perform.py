@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
 from tableferry import verify
 from tableferry.catalog import exists
-from tableferry.errors import Busy
+from tableferry.errors import Busy, Refused
 from tableferry.pipelines import history, views
 from tableferry.pipelines.engine import draw
 from tableferry.pipelines.flows import Migration
 from tableferry.pipelines.plans import HISTORY_FLOW, Facts, Plan, TargetPlan
-from tableferry.pipelines.state import StateStore, Tracking
+from tableferry.pipelines.state import Beginning, StateStore, Tracking
 from tableferry.pipelines.steps import Adopt, Begin, Forget, RenameFlow, Reset, StateStep, describe
 from tableferry.pipelines.streaming import FlowResult, StreamingEngine
 from tableferry.tables import TableName
@@ -51,6 +51,24 @@ class Runner:
         self.results: dict[str, list[FlowResult]] = {}
         self.verdicts: dict[str, verify.Verdict] = {}
 
+    def rehearse(self, planned: Plan) -> None:
+        """Make sure that a plan can be performed, as far as that shows before anything is written.
+
+        Raises:
+            Refused: It can't go on safely.
+            TableferryError: A view of a target that is begun or rebuilt can't be read.
+        """
+        if planned.refusals:
+            raise Refused("\n".join(planned.refusals))
+        for target in planned.targets:
+            if target.copy and (bad := inexpressible(target, self._spark)) and not bad.left_out:
+                raise Refused(refusal(bad))
+        engine = StreamingEngine(self._spark, self._store)
+        for target in planned.targets:
+            if any(isinstance(step, Begin | Reset) for step in target.state_steps):
+                draw(target.definitions, engine)
+        engine.rehearse()
+
     def run(self, planned: Plan) -> None:
         """Perform a plan; what each flow did is in ``results``, how each copy compares in ``verdicts``."""
         for target in planned.targets:
@@ -63,20 +81,11 @@ class Runner:
         by_target = {one.target.key: one for one in planned.targets}
         engine.update(lambda result: self._done(by_target[result.owner.key], result))
 
-    def track(self, planned: Plan, found: Facts) -> None:
-        """Write how far each target is, where that changed."""
-        for one in planned.targets:
-            if not one.beginning or not one.stored.beginning or not one.dataflow.migration:
-                continue
-            current = {
-                key: source.version
-                for key in one.beginning.baselines
-                if (source := found.tables.get(key)) is not None
-            }
-            old = one.stored.tracking or Tracking({})
-            if {**old.current, **current} != old.current or one.stored.tracking is None:
-                self._before(f"recording the progress of {one.target}")
-                self._store.track(one.beginning, replace(old, current={**old.current, **current}))
+    def track(self, made: Iterable[tuple[Beginning, Tracking]]) -> None:
+        """Write the progress that was made."""
+        for beginning, tracking in made:
+            self._before(f"recording the progress of {beginning.target}")
+            self._store.track(beginning, tracking)
 
     def _remember(self, step: StateStep) -> None:
         match step:
@@ -140,6 +149,20 @@ class Runner:
             source_label=f"{migration.table}@{version}",
             target_label=str(target.target),
         )
+
+
+def progress(planned: Plan, found: Facts) -> tuple[tuple[Beginning, Tracking], ...]:
+    """Return how far each target is, where that isn't recorded yet."""
+    made = []
+    for one in planned.targets:
+        if not one.beginning or not one.stored.beginning or not one.dataflow.migration:
+            continue
+        old = one.stored.tracking or Tracking({})
+        seen = {key: source.version for key in one.beginning.baselines if (source := found.tables.get(key))}
+        current = {**old.current, **seen}
+        if current != old.current or one.stored.tracking is None:
+            made.append((one.beginning, replace(old, current=current)))
+    return tuple(made)
 
 
 def inexpressible(target: TargetPlan, spark: SparkSession) -> Inexpressible | None:

@@ -84,6 +84,10 @@ class Facts:
     earliest: Mapping[str, int] = field(default_factory=dict)
     rows: Mapping[str, int] = field(default_factory=dict)
 
+    def follows(self, dataflow: DataFlow, flow: Flow) -> tuple[Read, ...]:
+        """Return what a flow follows."""
+        return self.reads.get((dataflow.target.name.key, flow.name), ())
+
 
 @dataclass(frozen=True)
 class Wait:
@@ -192,6 +196,7 @@ class Request:
         adopt: Take over state that another pipeline recorded.
         only: Keys of the targets to plan; empty means all.
         log_table: Names the companion table of a CDC target.
+        row_filters: The engine can set row filters.
     """
 
     pipeline_id: str
@@ -200,3 +205,4 @@ class Request:
     full_refresh: frozenset[str] = frozenset()
     adopt: bool = False
     only: frozenset[str] = frozenset()
+    row_filters: bool = False

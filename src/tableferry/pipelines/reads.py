@@ -90,8 +90,7 @@ def followed(
         case PythonSource():
             return python.get(name, ())
         case OtherSource(format=format_):
-            # The spec lets such a source through only with a start of its own, or where nothing manages
-            # starts.
+            # The spec lets such a source through only with its own start, or where nothing manages starts.
             given = "its own options"
             return (
                 Read(name, TableName.at(f"{format_}:{name}"), view.place, given, f"{format_} isn't a table"),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tableferry.pipelines.migrate import FinishReport, RunReport, StatusReport
     from tableferry.pipelines.perform import Inexpressible
 
-_VERIFIED = {"match": "matches", "differ": "DIFFERS", "": "-"}
+_VERIFIED = {"match": "matches", "differ": "DIFFERS", "": None}
 
 
 def plan_data(plan: Plan, found: Sequence[Inexpressible] | None = None) -> dict[str, Any]:
@@ -178,8 +178,8 @@ def _print_targets(console: Console, targets: Sequence[TargetPlan]) -> None:
             (
                 one.target,
                 PHASES[one.phase],
-                "-" if copied is None else f"{copied:,}",
-                _VERIFIED[tracking.verified] if tracking and one.dataflow.migration else "-",
+                copied,
+                _VERIFIED[tracking.verified] if tracking and one.dataflow.migration else None,
             )
         )
     report.table(console, ("target", "state", "rows copied", "copy verified"), rows)

@@ -1,9 +1,11 @@
 """What a migration remembers, as small CSV files in the state volume.
 
-    <volume>/initial_versions/pipelineId=…/targetTable=…/part-00000.csv   the `Beginning`: written once, never
-    changed <volume>/tracking/pipelineId=…/targetTable=…/part-00000.csv           the `Tracking`: how far it
-    is <volume>/checkpoints/targetTable=…/generation=…/<flow>/               Structured Streaming's
-    checkpoints
+    <volume>/initial_versions/pipelineId=…/targetTable=…/part-00000.csv
+        the `Beginning`: written once, never changed
+    <volume>/tracking/pipelineId=…/targetTable=…/part-00000.csv
+        the `Tracking`: how far it is
+    <volume>/checkpoints/targetTable=…/generation=…/<flow>/
+        Structured Streaming's checkpoints
 
 Both files have a header and one row for each source and view, so that ``spark.read.csv`` on ``tracking``
 shows the whole picture, with pipelineId and targetTable taken from the folders. Every row repeats what holds

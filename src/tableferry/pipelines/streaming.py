@@ -1,10 +1,8 @@
 """The streaming engine: plain Structured Streaming into Delta, one update at a time, on any Spark cluster.
 
 Each flow has a checkpoint of its own and runs with ``availableNow``. Appends are exactly once by Delta's
-transaction
-identifiers: the streaming sink writes its query id and batch id, a run-once flow its own name and generation.
-    CDC flows
-apply idempotent merges (see `cdc`), so that a batch may come again after a crash.
+transaction identifiers: the streaming sink writes its query id and batch id, a run-once flow its own name and
+generation. CDC flows apply idempotent merges (see `cdc`), so that a batch may come again after a crash.
 """
 
 from __future__ import annotations
@@ -29,28 +27,23 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _TRIES_AFTER_SCHEMA_CHANGE = 5
+_NOT_THERE = "TABLE_OR_VIEW_NOT_FOUND"
 
+_START_BEHIND = "start behind that commit with readerOptions.startingVersion"
+_CHANGES = "which an append-only stream can't follow: set cdfEnabled, or skipChangeCommits in readerOptions"
+_VACUUMED = f"files that a commit names are gone (VACUUM): restore them, or {_START_BEHIND}"
 _REMEDIES = {
-    "DELTA_SOURCE_TABLE_IGNORE_CHANGES": "a commit changed rows, which an append-only stream can't follow: "
-    "set cdfEnabled, "
-    "or skipChangeCommits in readerOptions to pass over such commits",
-    "DELTA_SOURCE_IGNORE_DELETE": "a commit deleted rows, which an append-only stream can't follow: set "
-    "cdfEnabled, or "
-    "skipChangeCommits in readerOptions to pass over such commits",
-    "DELTA_VERSION_NOT_FOUND": "the version to start from isn't in the source's log: give "
-    "readerOptions.startingVersion",
-    "DELTA_FILE_NOT_FOUND": "files that a commit names are gone (VACUUM): restore them, or start behind "
-    "that commit with "
-    "readerOptions.startingVersion",
-    "FAILED_READ_FILE": "files that a commit names are gone (VACUUM): restore them, or start behind that "
-    "commit with "
-    "readerOptions.startingVersion",
-    "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE": "the source was dropped and made anew: restore the "
-    "old table, or "
-    "rebuild the target with --full-refresh",
-    "DELTA_MISSING_CHANGE_DATA": "the source has no change data for a commit: set "
-    "delta.enableChangeDataFeed on it, and "
-    "start behind that commit with readerOptions.startingVersion",
+    "DELTA_SOURCE_TABLE_IGNORE_CHANGES": f"a commit changed rows, {_CHANGES}",
+    "DELTA_SOURCE_IGNORE_DELETE": f"a commit deleted rows, {_CHANGES}",
+    "DELTA_VERSION_NOT_FOUND": "the version isn't in the source's log: give readerOptions.startingVersion",
+    "DELTA_FILE_NOT_FOUND": _VACUUMED,
+    "FAILED_READ_FILE": _VACUUMED,
+    "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE": (
+        "the source was dropped and made anew: restore it, or rebuild the target with --full-refresh"
+    ),
+    "DELTA_MISSING_CHANGE_DATA": (
+        f"a commit has no change data: set delta.enableChangeDataFeed on the source, and {_START_BEHIND}"
+    ),
 }
 
 
@@ -123,6 +116,26 @@ class StreamingEngine:
         for one in self._flows:
             done(self._run(one))
 
+    def rehearse(self) -> None:
+        """Build what every flow brings, without running it, so that a wrong expression shows early.
+
+        A view of a table that this update makes can't be built yet.
+
+        Raises:
+            TableferryError: A view can't be read.
+        """
+        made = {key for key, one in self._tables.items() if not exists(self._spark, one.target.name)}
+        for one in self._flows:
+            try:
+                # Only asking for the columns makes Spark Connect look at the expressions.
+                self._rows(one).schema  # noqa: B018
+            except (PySparkException, TableferryError) as error:
+                if made and _NOT_THERE in str(error):
+                    continue
+                if isinstance(error, PySparkException):
+                    raise _failed(one, error) from error
+                raise
+
     def _in_order(self) -> Iterable[str]:
         """Order tables so that each can take its columns from those it reads: staging tables first."""
         by_owner: dict[str, list[DrawAppend | DrawCdc]] = {}
@@ -139,15 +152,7 @@ class StreamingEngine:
                 return FlowResult(one.flow, one.owner, None, True)
             return FlowResult(one.flow, one.owner, self._run_stream(one), False)
         except PySparkException as error:
-            condition = str(error.getCondition() or "")
-            text = f"{condition} {error}"
-            remedy = next(
-                (remedy for code, remedy in _REMEDIES.items() if code in text), "mend it and run again"
-            )
-            raise TableferryError(
-                f"{one.flow.place or one.flow.name}: flow {one.flow.name} into {one.flow.target} failed "
-                f"({first_line(error)}): {remedy}"
-            ) from error
+            raise _failed(one, error) from error
 
     def _run_once(self, one: DrawAppend | DrawCdc) -> None:
         frame = self._rows(one)
@@ -173,8 +178,8 @@ class StreamingEngine:
             try:
                 return self._stream(one)
             except PySparkException as error:
-                # A source that gained a column stops the stream once; from its checkpoint it goes on with the
-                # new schema.
+                # A source that gained a column stops the stream once; from its checkpoint it goes on with
+                # the new schema.
                 if "DELTA_SCHEMA_CHANGED" not in str(error) or attempt + 1 == _TRIES_AFTER_SCHEMA_CHANGE:
                     raise
         raise AssertionError("unreachable")
@@ -276,6 +281,15 @@ class StreamingEngine:
             if self._is_history(one)
             else cdc.feed_events(frame, one.settings)
         )
+
+
+def _failed(one: DrawAppend | DrawCdc, error: PySparkException) -> TableferryError:
+    text = f"{error.getCondition()} {error}"
+    remedy = next((remedy for code, remedy in _REMEDIES.items() if code in text), "mend it and run again")
+    return TableferryError(
+        f"{one.flow.place or one.flow.name}: flow {one.flow.name} into {one.flow.target} failed "
+        f"({first_line(error)}): {remedy}"
+    )
 
 
 def _activate(spark: SparkSession) -> None:

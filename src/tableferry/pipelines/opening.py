@@ -1,0 +1,204 @@
+"""Opens a project for a verb: its files, its state, its pipeline's id, and what of it is asked for."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+
+from tableferry import files
+from tableferry.catalog import first_line
+from tableferry.errors import StateError, TableferryError
+from tableferry.pipelines import cdc, facts, spec
+from tableferry.pipelines.decide import decide
+from tableferry.pipelines.flows import DataFlow, Project
+from tableferry.pipelines.plans import Facts, Plan, Request
+from tableferry.pipelines.state import StateStore
+from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A project with its state.
+
+    Attributes:
+        project: Its specs.
+        store: Its state.
+        spark: Where its tables are.
+        only: Keys of the targets that are asked for; empty means all.
+    """
+
+    project: Project
+    store: StateStore
+    spark: SparkSession
+    only: frozenset[str]
+
+    def decided(
+        self, refreshed: frozenset[str] = frozenset(), *, adopt: bool = False, count_rows: bool = False
+    ) -> tuple[Plan, Facts]:
+        """Decide what a run would do, and return what that was decided from.
+
+        Args:
+            refreshed: Keys of the targets to rebuild.
+            adopt: Take over state that another pipeline recorded.
+            count_rows: Count the rows of sources that are read from their start.
+        """
+        found = facts.gather(
+            self.project, self.spark, self.store, only=self.only, refreshed=refreshed, count_rows=count_rows
+        )
+        request = Request(
+            self.store.pipeline_id, datetime.now(UTC), cdc.log_name, refreshed, adopt, self.only
+        )
+        planned = decide(self.project, found, request)
+        if planned.refusals and not self.hold(found, refreshed):
+            # Half of these facts are from before another process's run and half from behind it.
+            return self.decided(refreshed, adopt=adopt, count_rows=count_rows)
+        return planned, found
+
+    def hold(self, found: Facts, refreshed: frozenset[str] = frozenset()) -> bool:
+        """Say whether nobody has run the project since these facts were gathered."""
+        return facts.hold(found, self.project, self.store, self.only, refreshed)
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Hold off other runs of these targets.
+
+        Raises:
+            Busy: There is one.
+        """
+        names = [
+            one.target.name
+            for one in self.project.dataflows
+            if not self.only or one.target.name.key in self.only
+        ]
+        what = f"the migration of {names[0]}" if len(names) == 1 else f"the project {self.project.name}"
+        return files.locked([self.store.lock_file(name) for name in names], what)
+
+    def keys(self, names: Collection[str]) -> frozenset[str]:
+        """Return the keys of targets that are named.
+
+        Raises:
+            TableferryError: There is no such target, or it isn't among those asked for.
+        """
+        found = _keys(self.project, names)
+        if self.only and found - self.only:
+            others = ", ".join(sorted(found - self.only))
+            raise TableferryError(
+                f"{others} is to be rebuilt but isn't among the chosen targets: choose it too"
+            )
+        return found
+
+
+def opened(
+    project: Project | str | Path,
+    spark: SparkSession,
+    *,
+    targets: Collection[str] = (),
+    pipeline_id: str | None = None,
+    environment: str | None = None,
+) -> Opened:
+    """Open a project; the arguments are those of `migrate.plan`.
+
+    Raises:
+        SpecError: The project's files are wrong.
+        StateError: The project names no state volume.
+        TableferryError: There is no such target.
+    """
+    loaded = project if isinstance(project, Project) else spec.load(project, environment=environment)
+    loaded = _registered(loaded, spark)
+    if loaded.state_volume is None:
+        raise StateError(
+            f"{loaded.root}: pipeline_configs/global.json: table_migration_state_volume_path is missing: "
+            "name the folder that holds state and checkpoints"
+        )
+    name = (
+        pipeline_id
+        or os.environ.get("TABLEFERRY_PIPELINE_ID")
+        or _running_pipeline(spark)
+        or _slug(loaded.name)
+    )
+    store = StateStore(Path(loaded.root, loaded.state_volume), name)
+    return Opened(loaded, store, spark, _keys(loaded, targets))
+
+
+@contextmanager
+def spark_settings(project: Project, spark: SparkSession) -> Iterator[None]:
+    """Apply the project's Spark settings for the length of a ``with``.
+
+    Raises:
+        TableferryError: Spark doesn't take one of them.
+    """
+    wanted = {**project.spark_config}
+    for one in project.dataflows:
+        wanted |= one.target.spark_conf
+    old: dict[str, str | None] = {}
+    try:
+        for key, value in wanted.items():
+            try:
+                old[key] = spark.conf.get(key, None)
+                spark.conf.set(key, value)
+            except PySparkException as error:
+                raise TableferryError(
+                    f"spark_config: {key} can't be set ({first_line(error)}): remove it"
+                ) from error
+        yield
+    finally:
+        for key, before in old.items():
+            if before is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, before)
+
+
+def _registered(project: Project, spark: SparkSession) -> Project:
+    """Look up legacy tables in the catalog that ``catalogType`` names.
+
+    Where there is no Unity Catalog, the metastore is the default catalog itself.
+    """
+    wants_metastore = [
+        one for one in project.dataflows if one.migration and one.migration.catalog_type == "hms"
+    ]
+    if not wants_metastore or spark.catalog.currentCatalog() == "spark_catalog":
+        return project
+
+    def renamed(one: DataFlow) -> DataFlow:
+        migration = one.migration
+        if migration is None or migration.catalog_type != "hms" or len(migration.table.parts) != 2:
+            return one
+        table = TableName(("hive_metastore", *migration.table.parts))
+        return replace(one, migration=replace(migration, table=table))
+
+    return replace(project, dataflows=tuple(renamed(one) for one in project.dataflows))
+
+
+def _running_pipeline(spark: SparkSession) -> str | None:
+    try:
+        return spark.conf.get("pipelines.id", None)
+    except PySparkException:
+        # Serverless compute refuses settings that it doesn't know.
+        return None
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"\W+", "-", name).strip("-").lower() or "project"
+
+
+def _keys(project: Project, names: Collection[str]) -> frozenset[str]:
+    known = {one.target.name.key: one for one in project.dataflows}
+    keys = {TableName.parse(name).key: name for name in names}
+    unknown = [name for key, name in keys.items() if key not in known]
+    if unknown:
+        raise TableferryError(
+            f"{', '.join(unknown)} is no target of {project.name}: its targets are "
+            + ", ".join(str(one.target.name) for one in known.values())
+        )
+    return frozenset(keys)

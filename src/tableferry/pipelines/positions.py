@@ -1,0 +1,190 @@
+"""Decides where each live flow stands: it starts, goes on, has nothing new, or is left out until ready."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from graphlib import CycleError, TopologicalSorter
+
+from tableferry.pipelines.cases import Case
+from tableferry.pipelines.flows import Flow, Migration
+from tableferry.pipelines.plans import Checkpoint, FlowPlan, Wait
+from tableferry.pipelines.reads import Read
+from tableferry.pipelines.state import Baseline, Beginning, Stored
+from tableferry.pipelines.steps import RenameFlow, Start
+from tableferry.tables import TableFacts
+
+
+def flow_plans(
+    case: Case, migration: Migration | None, begun: Beginning | None, generation: int
+) -> tuple[FlowPlan, ...]:
+    """Decide what happens to each flow of a target.
+
+    Args:
+        case: The target.
+        migration: Its migration, unless there is none or it's finished.
+        begun: Where the migration begins.
+        generation: The generation that the flows fill.
+    """
+    fresh = generation != case.stored.generation or case.stored.resetting
+    if not fresh:
+        _rename(case, generation)
+    return tuple(_flow_plan(case, flow, migration, begun, fresh=fresh) for flow in _in_order(case))
+
+
+def _rename(case: Case, generation: int) -> None:
+    for flow in case.dataflow.flows:
+        if case.facts.checkpoints.get((case.name.key, flow.name), Checkpoint()) == Checkpoint() and (
+            old := case.renamed(flow)[0]
+        ):
+            case.steps.append(RenameFlow(case.name, generation, old, flow.name))
+
+
+def _flow_plan(
+    case: Case, flow: Flow, migration: Migration | None, begun: Beginning | None, *, fresh: bool
+) -> FlowPlan:
+    checkpoint = Checkpoint() if fresh else case.checkpoint(flow)
+    if flow.once:
+        return FlowPlan(flow, "done" if checkpoint.done else "start")
+    if case.dataflow.views[flow.view].mode == "batch":
+        case.refusals.append(
+            f"{flow.place}: {flow.view} is a batch view: make it mode stream, or the flow once"
+        )
+        return FlowPlan(flow, "wait")
+    started = bool(checkpoint.offsets)
+    starts: dict[str, dict[str, Start]] = {}
+    waits: list[Wait] = []
+    idle = started and not checkpoint.pending
+    for read in case.follows(flow):
+        if read.unseen:
+            idle = False
+            continue
+        source = case.facts.tables.get(read.table.key)
+        if source is None and read.table.key not in case.producers:
+            case.refusals.append(
+                f"{read.place}: table {read.table} doesn't exist: restore it, or correct the spec"
+            )
+            continue
+        if source is None and not started and read.table.key not in case.filling:
+            waits.append(Wait(read.table, None, None, "isn't made yet"))
+            continue
+        baseline = begun.baselines.get(read.table.key) if begun else None
+        if source and _recreated(case, read, source, baseline, checkpoint):
+            continue
+        idle = idle and source is not None and not _has_news(case, read, source, checkpoint)
+        start = _start(case, read, migration, baseline, source, started=started)
+        if start is None:
+            continue
+        starts.setdefault(read.view, {})[read.table.key] = start
+        if not started and isinstance(start, int) and source is not None:
+            if source.version < start:
+                waits.append(Wait(read.table, start - 1, source.version, "has no commit after its baseline"))
+            else:
+                _check_readable(case, read, start)
+    if not started and migration and not waits:
+        waits += _held(case)
+    if waits:
+        return FlowPlan(flow, "wait", starts, tuple(waits))
+    if idle:
+        return FlowPlan(flow, "idle", starts)
+    case.filling.add(flow.target.key)
+    return FlowPlan(flow, "continue" if started else "start", starts)
+
+
+def _has_news(case: Case, read: Read, source: TableFacts, checkpoint: Checkpoint) -> bool:
+    offset = checkpoint.offsets.get(source.table_id)
+    passed = offset is not None and offset.whole and source.version < offset.version
+    return not passed or read.table.key in case.filling
+
+
+def _in_order(case: Case) -> Iterable[Flow]:
+    """Order flows so that staging tables are filled before they are read."""
+    into: dict[str, list[Flow]] = {}
+    for flow in case.dataflow.flows:
+        into.setdefault(flow.target.key, []).append(flow)
+    needs = {
+        key: {read.table.key for flow in flows for read in case.follows(flow)} & into.keys() - {key}
+        for key, flows in into.items()
+    }
+    try:
+        return [flow for key in TopologicalSorter(needs).static_order() for flow in into[key]]
+    except CycleError:
+        return case.dataflow.flows
+
+
+def _recreated(
+    case: Case, read: Read, source: TableFacts, baseline: Baseline | None, checkpoint: Checkpoint
+) -> bool:
+    anew = baseline is not None and baseline.table_id != source.table_id
+    unknown = bool(checkpoint.offsets) and source.table_id not in checkpoint.offsets
+    if anew or (unknown and baseline is None):
+        case.refusals.append(
+            f"{read.place}: {read.table} was dropped and made anew since {case.name} last knew it, so no "
+            "version of it means what it meant: restore the old table, or finish this source and add the "
+            "new one as a source of its own with readerOptions.startingVersion (0 = all of it)"
+        )
+        return True
+    return False
+
+
+def _start(
+    case: Case,
+    read: Read,
+    migration: Migration | None,
+    baseline: Baseline | None,
+    source: TableFacts | None,
+    *,
+    started: bool,
+) -> Start | None:
+    """Return where a stream starts; None where it starts at the table's own start."""
+    if read.explicit is not None:
+        case.notes.append(f"{read.view} starts at {read.explicit} of {read.table}, as the spec says")
+        return read.explicit
+    if migration is None or case.makes(read):
+        return None
+    if not migration.auto_starting_versions:
+        if not started and source is not None:
+            rows = case.facts.rows.get(read.table.key)
+            case.notes.append(
+                f"warning: {read.view} reads {read.table} from its start ({source.version + 1} commits"
+                + (f", {rows:,} rows" if rows is not None else "")
+                + "), for no readerOptions.startingVersion is given: rows that the copy already has come "
+                "twice"
+            )
+        return None
+    if baseline is not None:
+        return baseline.version + 1
+    if source is not None and not started:
+        case.refusals.append(
+            f"{read.place}: {read.table} joined after the migration of {case.name} began, so nobody knows "
+            "where it must start: give readerOptions.startingVersion (0 = all of it)"
+        )
+    return None
+
+
+def _check_readable(case: Case, read: Read, start: int) -> None:
+    earliest = case.facts.earliest.get(read.table.key, 0)
+    if earliest > start:
+        case.refusals.append(
+            f"{read.place}: {read.table} can't be read from version {start} any more (the oldest is "
+            f"{earliest}): give readerOptions.startingVersion and bring what lies between by hand, or "
+            "restore the log"
+        )
+
+
+def _held(case: Case) -> list[Wait]:
+    """Wait until migrations that read this target have recorded where they begin."""
+    if case.copied:
+        return []
+    held = []
+    for other in case.ordered:
+        name = other.target.name
+        reads = (read for flow in other.flows for read in case.facts.follows(other, flow))
+        if (
+            other is not case.dataflow
+            and other.migration
+            and other.migration.auto_starting_versions
+            and case.facts.stored.get(name.key, Stored()).beginning is None
+            and any(read.table.key == case.name.key and read.explicit is None for read in reads)
+        ):
+            held.append(Wait(name, None, None, "must record where it begins first"))
+    return held
