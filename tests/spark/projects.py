@@ -141,9 +141,11 @@ class Project:
     @contextmanager
     def nothing_written(self) -> Iterator[None]:
         """Make sure that a block changes no file of the project and commits to no table."""
-        before = self.contents()
+        files, commits = self.contents()
         yield
-        assert self.contents() == before
+        files_after, commits_after = self.contents()
+        assert files_after == files
+        assert commits_after == commits
 
     def _common(self, name: str, kind: str, cdc: Json | None, migration: Json | None) -> Json:
         found: Json = {

@@ -114,7 +114,14 @@ def test_a_live_view_that_cannot_be_read_is_told_before_the_first_row_is_copied(
     assert "sourceDetails: v_orders can't be read (" in only(project)
     cdc = {"keys": ["id"], "sequence_by": "at", "scd_type": "1", "apply_as_deletes": "nothing = 'D'"}
     project.standard("orders", "src", cdc=cdc, migration={})
-    assert "nothing" in only(project)
+    sentence = only(project)
+    assert sentence.startswith(
+        "dataflows/d/dataflowspec/orders_main.json: an expression of cdcSettings doesn't"
+    )
+    assert sentence.endswith("): correct it")
+    cdc = {"keys": ["nothing"], "sequence_by": "at", "scd_type": "1"}
+    project.standard("orders", "src", cdc=cdc, migration={"selectExp": ["id", "v", "at", "id AS nothing"]})
+    assert only(project).endswith("cdcSettings.keys names nothing, but the columns are id, v, at: correct it")
     project.standard("orders", "src", migration={})
     project.run()
     with project.nothing_written():

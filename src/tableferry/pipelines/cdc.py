@@ -30,6 +30,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from tableferry.catalog import first_line
 from tableferry.errors import TableError
 from tableferry.pipelines.ddl import COLUMN_MAPPING, create_sql, evolve
 from tableferry.pipelines.flows import CdcSettings, Target
@@ -100,8 +101,9 @@ def feed_events(frame: DataFrame, settings: CdcSettings) -> DataFrame:
             F.lit(False).alias(EXACT),
         )
     except AnalysisException as error:
-        reason = str(error).splitlines()[0]
-        raise TableError(f"an expression of cdcSettings doesn't fit the feed's columns: {reason}") from error
+        raise TableError(
+            f"an expression of cdcSettings doesn't fit the feed's columns ({first_line(error)}): correct it"
+        ) from error
 
 
 def _reserved(frame: DataFrame, settings: CdcSettings) -> None:

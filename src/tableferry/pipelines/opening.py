@@ -93,7 +93,7 @@ class Opened:
         if self.only and found - self.only:
             others = ", ".join(sorted(found - self.only))
             raise TableferryError(
-                f"{others} is to be rebuilt but isn't among the chosen targets: choose it too"
+                f"{others}: --full-refresh of a target that --target leaves out: name it there too"
             )
         return found
 

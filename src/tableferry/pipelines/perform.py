@@ -6,24 +6,28 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
+from pyspark.errors import PySparkException
+
 from tableferry import verify
 from tableferry.catalog import exists
-from tableferry.errors import Busy, Refused
-from tableferry.pipelines import history, views
+from tableferry.errors import Busy, Refused, TableError, TableferryError
+from tableferry.pipelines import cdc, history, views
 from tableferry.pipelines.engine import draw
-from tableferry.pipelines.flows import Migration
+from tableferry.pipelines.flows import CdcSettings, DataFlow, Migration, Project
 from tableferry.pipelines.plans import HISTORY_FLOW, Facts, Plan, TargetPlan
+from tableferry.pipelines.rows import flow_rows
 from tableferry.pipelines.state import Beginning, StateStore, Tracking
 from tableferry.pipelines.steps import Adopt, Begin, Forget, RenameFlow, Reset, StateStep, describe
-from tableferry.pipelines.streaming import FlowResult, StreamingEngine
+from tableferry.pipelines.streaming import FlowResult, StreamingEngine, failed
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 Before = Callable[[str], None]
 
 _SHOWN = 20
+_NOT_THERE = "TABLE_OR_VIEW_NOT_FOUND"
 
 
 @dataclass(frozen=True)
@@ -63,11 +67,30 @@ class Runner:
         for target in planned.targets:
             if target.copy and (bad := inexpressible(target, self._spark)) and not bad.left_out:
                 raise Refused(refusal(bad))
-        engine = StreamingEngine(self._spark, self._store)
-        for target in planned.targets:
             if any(isinstance(step, Begin | Reset) for step in target.state_steps):
-                draw(target.definitions, engine)
-        engine.rehearse()
+                self._rehearse_flows(planned.project, target.dataflow)
+
+    def _rehearse_flows(self, project: Project, dataflow: DataFlow) -> None:
+        """Build what every flow brings, those that are left out included, without running it.
+
+        A view of a table that the project has yet to make can't be built.
+        """
+        tables = {one.name.key: one for one in (dataflow.target, *dataflow.staging)}
+        for flow in dataflow.flows:
+            target = tables[flow.target.key]
+            try:
+                frame = flow_rows(self._spark, dataflow.views, flow, target.expectations, {}, once=flow.once)
+                if flow.kind == "cdc" and target.cdc:
+                    frame = _events(frame, target.cdc, dataflow.file)
+                # Only asking for the columns makes Spark Connect look at the expressions.
+                frame.schema  # noqa: B018
+            except (PySparkException, TableferryError) as error:
+                made = (one.name for each in project.dataflows for one in (each.target, *each.staging))
+                if _NOT_THERE in str(error) and not all(exists(self._spark, name) for name in made):
+                    continue
+                if isinstance(error, PySparkException):
+                    raise failed(flow, error) from error
+                raise
 
     def run(self, planned: Plan) -> None:
         """Perform a plan; what each flow did is in ``results``, how each copy compares in ``verdicts``."""
@@ -149,6 +172,13 @@ class Runner:
             source_label=f"{migration.table}@{version}",
             target_label=str(target.target),
         )
+
+
+def _events(frame: DataFrame, settings: CdcSettings, file: str) -> DataFrame:
+    try:
+        return cdc.feed_events(frame, settings)
+    except TableError as error:
+        raise TableError(f"{file}: {error}") from error
 
 
 def progress(planned: Plan, found: Facts) -> tuple[tuple[Beginning, Tracking], ...]:

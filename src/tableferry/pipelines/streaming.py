@@ -19,6 +19,7 @@ from tableferry.errors import TableError, TableferryError
 from tableferry.pipelines import cdc, checkpoints, views
 from tableferry.pipelines.flows import Flow, HistorySource, Target, View
 from tableferry.pipelines.history import expressible, history_events
+from tableferry.pipelines.rows import flow_rows
 from tableferry.pipelines.state import StateStore
 from tableferry.pipelines.steps import DrawAppend, DrawCdc, DrawTable, DrawView, Start
 from tableferry.tables import TableName
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _TRIES_AFTER_SCHEMA_CHANGE = 5
-_NOT_THERE = "TABLE_OR_VIEW_NOT_FOUND"
 
 _START_BEHIND = "start behind that commit with readerOptions.startingVersion"
 _CHANGES = "which an append-only stream can't follow: set cdfEnabled, or skipChangeCommits in readerOptions"
@@ -63,6 +63,14 @@ class FlowResult:
     owner: TableName
     rows: int | None
     once: bool
+
+
+def failed(flow: Flow, error: PySparkException) -> TableferryError:
+    """Say where a flow failed, why, and what to do."""
+    text = f"{error.getCondition()} {error}"
+    remedy = next((remedy for code, remedy in _REMEDIES.items() if code in text), "mend it and run again")
+    what = f"{flow.place or flow.name}: flow {flow.name} into {flow.target} failed"
+    return TableferryError(f"{what} ({first_line(error)}): {remedy}")
 
 
 class StreamingEngine:
@@ -116,26 +124,6 @@ class StreamingEngine:
         for one in self._flows:
             done(self._run(one))
 
-    def rehearse(self) -> None:
-        """Build what every flow brings, without running it, so that a wrong expression shows early.
-
-        A view of a table that this update makes can't be built yet.
-
-        Raises:
-            TableferryError: A view can't be read.
-        """
-        made = {key for key, one in self._tables.items() if not exists(self._spark, one.target.name)}
-        for one in self._flows:
-            try:
-                # Only asking for the columns makes Spark Connect look at the expressions.
-                self._rows(one).schema  # noqa: B018
-            except (PySparkException, TableferryError) as error:
-                if made and _NOT_THERE in str(error):
-                    continue
-                if isinstance(error, PySparkException):
-                    raise _failed(one, error) from error
-                raise
-
     def _in_order(self) -> Iterable[str]:
         """Order tables so that each can take its columns from those it reads: staging tables first."""
         by_owner: dict[str, list[DrawAppend | DrawCdc]] = {}
@@ -152,7 +140,7 @@ class StreamingEngine:
                 return FlowResult(one.flow, one.owner, None, True)
             return FlowResult(one.flow, one.owner, self._run_stream(one), False)
         except PySparkException as error:
-            raise _failed(one, error) from error
+            raise failed(one.flow, error) from error
 
     def _run_once(self, one: DrawAppend | DrawCdc) -> None:
         frame = self._rows(one)
@@ -238,9 +226,8 @@ class StreamingEngine:
         starts: Mapping[str, Mapping[str, Start]] = {
             name: definition.starts for name, definition in drawn.items()
         }
-        frame = views.read(self._spark, named, one.flow.view, starts, once=one.once)
-        frame = views.prefixed(frame, one.flow.column_prefix, one.flow.column_prefix_exceptions)
-        return views.judged(frame, self._tables[one.flow.target.key].target.expectations)
+        expectations = self._tables[one.flow.target.key].target.expectations
+        return flow_rows(self._spark, named, one.flow, expectations, starts, once=one.once)
 
     def _is_history(self, one: DrawAppend | DrawCdc) -> bool:
         return isinstance(self._views[one.owner.key][one.flow.view].view.source, HistorySource)
@@ -281,15 +268,6 @@ class StreamingEngine:
             if self._is_history(one)
             else cdc.feed_events(frame, one.settings)
         )
-
-
-def _failed(one: DrawAppend | DrawCdc, error: PySparkException) -> TableferryError:
-    text = f"{error.getCondition()} {error}"
-    remedy = next((remedy for code, remedy in _REMEDIES.items() if code in text), "mend it and run again")
-    return TableferryError(
-        f"{one.flow.place or one.flow.name}: flow {one.flow.name} into {one.flow.target} failed "
-        f"({first_line(error)}): {remedy}"
-    )
 
 
 def _activate(spark: SparkSession) -> None:

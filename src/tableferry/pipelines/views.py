@@ -19,7 +19,6 @@ from tableferry.errors import TableError, TableferryError
 from tableferry.pipelines import sql
 from tableferry.pipelines.flows import (
     DeltaSource,
-    Expectation,
     HistorySource,
     JoinSource,
     Migration,
@@ -106,30 +105,6 @@ def history(spark: SparkSession, migration: Migration, version: int) -> DataFram
             f"{migration.place}: {migration.table} can't be read as of version {version} "
             f"({first_line(error)}): correct the expressions, or restore the files that this version needs"
         ) from error
-
-
-def judged(frame: DataFrame, expectations: tuple[Expectation, ...]) -> DataFrame:
-    """Apply data quality rules: drop rows, or stop the flow with the rule's name.
-
-    A rule that only warns changes nothing here.
-    """
-    for rule in expectations:
-        holds = F.coalesce(F.expr(rule.constraint), F.lit(False))
-        if rule.action == "drop":
-            frame = frame.where(holds)
-        elif rule.action == "fail":
-            message = F.lit(f"expectation '{rule.name}' doesn't hold: {rule.constraint}")
-            frame = frame.where(F.when(holds, F.lit(True)).otherwise(F.raise_error(message).cast("boolean")))
-    return frame
-
-
-def prefixed(frame: DataFrame, prefix: str | None, exceptions: tuple[str, ...]) -> DataFrame:
-    """Put a prefix before every column's name but the exceptions'."""
-    if not prefix:
-        return frame
-    return frame.select(
-        *[quoted(c) if c in exceptions else quoted(c).alias(prefix + c) for c in frame.columns]
-    )
 
 
 def quoted(name: str) -> Any:
