@@ -20,11 +20,13 @@ _numbers = count(1)
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session that `resolve` gives on a machine where nothing is configured."""
-    # Tests run many small queries, each with code of its own: the optimising compiler and a concurrent
-    # collector cost them a third, and so does a code cache of the usual 48 MB, which is swept all the time.
+    # Tests run many small queries, each with code of its own. The optimising compiler and a concurrent
+    # collector cost them a third; so does a code cache of the usual 48 MB, which is swept all the time; and a
+    # heap of the usual 1 GB is full of query plans after ten minutes.
     os.environ.setdefault(
         "JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=480m"
     )
+    os.environ.setdefault("SPARK_DRIVER_MEMORY", "4g")
     spark = session.resolve(tmp_path_factory.mktemp("warehouse"))
     yield spark
     session.stop(spark)
