@@ -78,6 +78,11 @@ def exists(spark: SparkSession, name: TableName) -> bool:
     return spark.catalog.tableExists(name.sql)
 
 
+def schema_exists(spark: SparkSession, name: TableName) -> bool:
+    """Say whether there is the schema of a table; a path, or a bare name, needs none."""
+    return len(name.parts) < 2 or spark.catalog.databaseExists(TableName(name.parts[:-1]).sql)
+
+
 def first_line(error: Exception) -> str:
     """Return the sentence of a Spark error, without its plan and its stack."""
     text = str(error).strip().split("\n", maxsplit=1)[0]

@@ -159,11 +159,16 @@ def _written_beside(path: Path, text: str) -> Iterator[Path]:
 
 def _claim_and_move(temporary: Path, path: Path) -> bool:
     """Put the file where hard links aren't known: whoever makes the claim's folder may move it into place."""
+    claim = path.with_name(f"_{path.name}.claim")
     try:
-        path.with_name(f"_{path.name}.claim").mkdir()
-    except FileExistsError:
+        claim.mkdir()
+    except FileExistsError as error:
         if path.exists():
             return False
+        raise StateError(
+            f"{path} is being written by another process, or one died at it: run again, and if nobody else "
+            f"runs, remove {claim} first"
+        ) from error
     os.replace(temporary, path)
     return True
 

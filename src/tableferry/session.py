@@ -9,9 +9,10 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from configparser import ConfigParser
 from configparser import Error as ConfigError
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -89,6 +90,39 @@ def stop(spark: SparkSession) -> None:
         spark.stop()
 
 
+@contextmanager
+def settings(spark: SparkSession, wanted: Mapping[str, str], place: str) -> Iterator[None]:
+    """Apply Spark settings for the length of a ``with``.
+
+    Args:
+        spark: The session.
+        wanted: The settings.
+        place: Where they were asked for, for the error.
+
+    Raises:
+        SessionError: Spark doesn't take one of them.
+    """
+    old: dict[str, str | None] = {}
+    try:
+        for key, value in wanted.items():
+            try:
+                before = spark.conf.get(key, None)
+                spark.conf.set(key, value)
+                old[key] = before
+            except Exception as error:
+                # Which errors there are depends on the kind of session, and none of them says where.
+                raise SessionError(
+                    f"{place}: {key} can't be set ({_first_line(error)}): remove it"
+                ) from error
+        yield
+    finally:
+        for key, earlier in old.items():
+            if earlier is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, earlier)
+
+
 def choose(environ: Mapping[str, str], *, databricks_connect: bool) -> Choice:
     """Decide from the environment where the session comes from.
 
@@ -119,7 +153,8 @@ def has_databricks_connect() -> bool:
 def _profile(environ: Mapping[str, str]) -> Mapping[str, str]:
     """Read the profile that the Databricks client would take; empty where there is none."""
     file = Path(environ.get("DATABRICKS_CONFIG_FILE") or "~/.databrickscfg").expanduser()
-    parser = ConfigParser(interpolation=None)
+    # Unlike Python's own reading of such a file, the client lets no profile inherit from DEFAULT.
+    parser = ConfigParser(interpolation=None, default_section="\0")
     try:
         parser.read_string(file.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -132,6 +132,51 @@ def test_a_live_view_that_cannot_be_read_is_told_before_the_first_row_is_copied(
     assert "v_orders can't be read (" in refreshed.stderr
 
 
+def test_what_cannot_be_made_or_looked_up_is_told_before_anything_is_written(project: Project) -> None:
+    schema, spec = project.schema, "dataflows/d/dataflowspec/orders_main.json"
+    project.create("src", FEED, (1, "a", 1))
+    project.create("orders_legacy", FEED, (1, "a", 1))
+    details = {"database": "nowhere_at_all", "table": "orders"}
+    project.standard("orders", "src", migration={}, targetDetails=details)
+    assert only(project) == (
+        f"{spec}: targetDetails: the schema of nowhere_at_all.orders doesn't exist: create it"
+    )
+    statement = f"SELECT s.* FROM STREAM({schema}.src) s JOIN {schema}.misspelt USING (id)"
+    project.standard("orders", {"sqlStatement": statement}, migration={}, sourceType="sql")
+    assert "misspelt" in only(project)
+    circle = {"v_a": "SELECT * FROM STREAM(v_b)", "v_b": "SELECT * FROM STREAM(v_a)"}
+    flow = {
+        "flowType": "append_view",
+        "flowDetails": {"targetTable": f"{schema}.orders", "sourceView": "v_a"},
+        "views": {
+            name: {
+                "mode": "stream",
+                "sourceType": "sql",
+                "sourceDetails": {"sqlStatement": f"SELECT * FROM {other}"},
+            }
+            for name, other in circle.items()
+        },
+    }
+    project.flow("orders", {"f_a": flow}, migration={})
+    assert "circle" in only(project)
+
+
+def test_a_copy_whose_files_are_gone_stops_a_full_refresh_before_its_rows_are_dropped(
+    project: Project,
+) -> None:
+    project.create("src", FEED, (1, "a", 1))
+    project.create("orders_legacy", FEED, (1, "a", 1))
+    project.standard("orders", "src", migration={})
+    project.run()
+    for file in project.folder("orders_legacy").glob("*.parquet"):
+        file.unlink()
+    with project.nothing_written():
+        refreshed = call(project, "run", "--full-refresh", f"{project.schema}.orders")
+    assert refreshed.exit_code == 1
+    assert "can't be rebuilt: restore the files that it needs" in refreshed.stderr
+    assert project.rows("orders", "id") == [(1,)]
+
+
 def test_a_target_whose_tables_are_missing_does_not_stop_another_one(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create("orders_legacy", FEED, (1, "a", 1))

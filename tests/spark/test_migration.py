@@ -15,7 +15,7 @@ import pytest
 from tests.spark.projects import Project, delta_view
 
 from tableferry import pipelines
-from tableferry.errors import Busy, Refused, TableferryError
+from tableferry.errors import Busy, Refused, SessionError, TableferryError
 from tableferry.pipelines.state import StateStore
 from tableferry.pipelines.steps import Begin
 
@@ -530,6 +530,42 @@ def test_scd2_history_keeps_its_nulls_its_columns_and_its_closes(
         table.where("__START_AT < 10").selectExpr("string(meta.loaded)", "meta.file").distinct().collect()
     )
     assert [tuple(row) for row in loaded] == [("2020-02-02 02:02:02", "f.csv")]
+
+
+def test_scd1_is_verified_by_the_rows_that_no_interval_has_closed(project: Project) -> None:
+    project.create("src", FEED, (1, "a", 1))
+    project.create(
+        "orders_legacy",
+        "id int, v string, at int, s int, e int",
+        (1, "a", 3, 3, None),
+        (2, "deleted", 3, 3, 4),
+        (3, "old", 1, 1, 2),
+        (3, "new", 2, 2, None),
+    )
+    mapped = ["id", "v", "at", "s AS __START_AT", "e AS __END_AT"]
+    project.standard("orders", "src", cdc=SCD1, migration={"selectExp": mapped})
+    assert project.run().ok
+    assert project.rows("orders") == [(1, "a", 3), (3, "new", 2)]
+
+
+def test_a_target_s_spark_settings_hold_for_its_own_flows_alone(
+    project: Project, spark: SparkSession
+) -> None:
+    zone = "spark.sql.session.timeZone"
+    project.create("src", FEED, (1, "a", 1))
+    feed = project.delta("src", selectExp=["id", "current_timezone() AS zone"])
+    for name, conf in (("tokyo", {zone: "Asia/Tokyo"}), ("here", {}), ("lima", {zone: "America/Lima"})):
+        details = {"database": project.schema, "table": name, "sparkConf": conf}
+        project.standard(name, feed, targetDetails=details)
+    project.run()
+    found = {name: project.rows(name)[0][1] for name in ("tokyo", "here", "lima")}
+    assert found == {"tokyo": "Asia/Tokyo", "here": "UTC", "lima": "America/Lima"}
+    assert spark.conf.get(zone) == "UTC"
+    details = {"database": project.schema, "table": "tokyo", "sparkConf": {zone: "Nowhere"}}
+    project.standard("tokyo", feed, targetDetails=details)
+    project.insert("src", (2, "b", 2))
+    with pytest.raises(SessionError, match=r"tokyo_main.json: targetDetails.sparkConf: .*timeZone can't be"):
+        project.run(targets=[f"{project.schema}.tokyo"])
 
 
 def test_a_target_that_reads_another_target_begins_behind_its_copy(project: Project) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +122,21 @@ def changed(written: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture
 def project(tmp_path: Path) -> ProjectFiles:
     return ProjectFiles(tmp_path)
+
+
+@pytest.fixture
+def forbid(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """Keep a folder from being listed, as its permissions would; root reads past those."""
+
+    def forbid(folder: Path) -> None:
+        for asked in ("listdir", "scandir"):
+            real = getattr(os, asked)
+
+            def answer(path: Any = ".", real: Any = real) -> Any:
+                if not isinstance(path, int) and os.fspath(path) == str(folder):
+                    raise PermissionError(13, "Permission denied", os.fspath(path))
+                return real(path)
+
+            monkeypatch.setattr(os, asked, answer)
+
+    return forbid

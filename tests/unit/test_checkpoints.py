@@ -62,7 +62,13 @@ def test_only_a_position_between_two_commits_is_whole(tmp_path: Path, line: str,
 
 def test_a_source_that_is_no_delta_table_has_no_offset_here(tmp_path: Path) -> None:
     written(tmp_path, 0, '{"logOffset":3}', "-", source(1))
-    assert checkpoints.read(tmp_path).offsets == {"t1": Offset(1, True)}
+    found = checkpoints.read(tmp_path)
+    assert (found.offsets, found.others, found.started) == ({"t1": Offset(1, True)}, True, True)
+
+
+def test_a_flow_without_any_delta_source_has_started_too(tmp_path: Path) -> None:
+    written(tmp_path, 0, '{"logOffset":3}')
+    assert (checkpoints.read(tmp_path).offsets, checkpoints.read(tmp_path).started) == ({}, True)
 
 
 @pytest.mark.parametrize(

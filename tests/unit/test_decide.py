@@ -9,7 +9,16 @@ from datetime import UTC, datetime
 import pytest
 
 from tableferry.pipelines.decide import decide
-from tableferry.pipelines.flows import DataFlow, DeltaSource, Flow, Migration, Project, Target, View
+from tableferry.pipelines.flows import (
+    DataFlow,
+    DeltaSource,
+    Flow,
+    Migration,
+    Project,
+    SqlSource,
+    Target,
+    View,
+)
 from tableferry.pipelines.plans import Checkpoint, Facts, Offset, Plan, Request, TargetPlan
 from tableferry.pipelines.reads import Read
 from tableferry.pipelines.state import Baseline, Beginning, PinnedCopy, Stored, Tracking
@@ -285,14 +294,71 @@ def test_switching_an_incomplete_migration_off_is_refused() -> None:
 
 
 def test_a_finished_migration_that_the_spec_still_has_goes_on_quietly() -> None:
-    found = facts(
-        filled=frozenset({ORDERS.key}), checkpoint=READ_TO_6, source=TableFacts(SOURCE, "source-id", 8)
-    )
+    done = Stored(finished=True)
+    found = facts(stored=done, checkpoint=READ_TO_6, source=TableFacts(SOURCE, "source-id", 8))
     target = only(found)
     assert target.phase == "finished"
     assert target.flows[0].action == "continue"
     assert not target.copy
     assert [step.create for step in target.steps if isinstance(step, DrawTable)] == [False]
+    assert "a full refresh would drop the copied history for good" in refreshed(found).refusals[0]
+    assert only(facts(stored=done)).phase == "finished"
+
+
+def refreshed(found: Facts, *flows: DataFlow) -> TargetPlan:
+    return only(found, *flows, full_refresh=frozenset({ORDERS.key}))
+
+
+def test_an_adoption_that_died_is_gone_on_with() -> None:
+    begun = Stored(BEGUN, elsewhere=("old",))
+    target = only(facts(stored=begun, adoptable={ORDERS.key: COPIED}))
+    assert target.steps[0] == Adopt(ORDERS, "old")
+    assert not target.copy
+    stranger = replace(COPIED, beginning=replace(BEGUN, recorded_at=datetime(2025, 1, 1, tzinfo=UTC)))
+    assert only(facts(stored=begun, adoptable={ORDERS.key: stranger})).copy
+
+
+def test_a_migration_that_another_pipeline_began_and_this_one_has_switched_off_is_not_forgotten() -> None:
+    found = facts(stored=Stored(elsewhere=("old",)))
+    (refusal,) = only(found, dataflow(migration=None)).refusals
+    assert "began under pipelineId=old and is switched off before its flows have started" in refusal
+    started = replace(found, checkpoints={(ORDERS.key, "f_orders"): READ_TO_6})
+    assert not only(started, dataflow(migration=None)).refusals
+
+
+def test_two_new_flows_do_not_both_go_on_from_one_old_checkpoint() -> None:
+    flows = (replace(FLOW, name="f_eu"), replace(FLOW, name="f_us"))
+    reads = {(ORDERS.key, one.name): (Read("v_orders", SOURCE, "here"),) for one in flows}
+    target = only(
+        facts(stored=COPIED, reads=reads, checkpoints={}, orphans={ORDERS.key: {"f_orders": READ_TO_6}}),
+        dataflow(flows=flows),
+    )
+    assert target.refusals == (
+        "orders_main.json: flow: f_us and f_eu are new, and both read what f_orders did, which the spec no "
+        "longer has: give the one that continues it that name",
+    )
+
+
+def test_latest_means_the_recorded_baseline_and_nothing_else() -> None:
+    reads = {(ORDERS.key, "f_orders"): (Read("v_orders", SOURCE, "orders_main.json: v_orders", "latest"),)}
+    found = facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 7), reads=reads)
+    assert only(found).flows[0].starts == {"v_orders": {SOURCE.key: 6}}
+    plain = replace(found, stored={})
+    assert "startingVersion latest is looked up anew" in only(plain, dataflow(migration=None)).refusals[0]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_live_flow_keeps_its_start_where_a_run_once_flow_shares_its_view(order: int) -> None:
+    flows = (replace(FLOW, name="f_init", once=True), FLOW)[::order]
+    target = only(facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 7)), dataflow(flows=flows))
+    (read,) = (step for step in target.steps if isinstance(step, DrawView))
+    assert (read.starts, read.once) == ({SOURCE.key: 6}, False)
+
+
+def test_a_full_refresh_of_a_table_that_only_grows_is_refused() -> None:
+    target = Target(ORDERS, properties={"delta.appendOnly": "TRUE"}, place="orders_main.json: targetDetails")
+    (refusal,) = refreshed(facts(stored=COPIED), dataflow(target=target)).refusals
+    assert "has delta.appendOnly, so its rows can't be dropped" in refusal
 
 
 class TestTwoTargets:
@@ -353,6 +419,31 @@ class TestTwoTargets:
         plain = dataflow(migration=None)
         _, second = plan(self.facts(None, Stored()), self.gold(), plain).targets
         assert "silver.orders is made by this project and doesn't exist yet" in second.refusals[0]
+
+    def test_a_full_refresh_that_a_reader_would_take_twice_is_refused(self) -> None:
+        orders = TableFacts(ORDERS, "orders-id", 4)
+        begun = Beginning(
+            "p",
+            self.GOLD,
+            PinnedCopy(self.GOLD_LEGACY, "gold-id", 0),
+            {ORDERS.key: Baseline(ORDERS, "orders-id", 1)},
+            NOW,
+        )
+        both = frozenset({ORDERS.key, self.GOLD.key})
+        found = self.facts(orders, COPIED, Stored(begun, Tracking({}, 0)))
+        first, _ = plan(found, self.gold(), dataflow(), full_refresh=both).targets
+        assert "gold.orders, which has its own history and reads it from version 2" in first.refusals[0]
+        found, plain = self.facts(orders, COPIED), self.gold(migration=False)
+        first, _ = plan(found, plain, dataflow(), full_refresh=frozenset({ORDERS.key})).targets
+        assert first.refusals[0].endswith("would take them twice: add --full-refresh gold.orders")
+        assert not plan(found, plain, dataflow(), full_refresh=both).refusals
+
+    def test_a_table_that_is_only_looked_up_is_filled_first(self) -> None:
+        lookup = View("v_gold", "stream", SqlSource("SELECT * FROM STREAM(bronze.x) JOIN silver.orders"), "x")
+        reads = {(self.GOLD.key, "f_gold"): (Read("v_gold", OTHER, "x"),)}
+        gold = replace(self.gold(migration=False), views={"v_gold": lookup})
+        planned = plan(replace(self.facts(None, Stored()), reads=reads), gold, dataflow(migration=None))
+        assert [one.target for one in planned.targets] == [ORDERS, self.GOLD]
 
     def test_a_source_whose_own_starts_are_given_is_read_from_its_start(self) -> None:
         plain = dataflow(migration=None)

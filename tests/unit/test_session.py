@@ -82,6 +82,11 @@ def test_choice(environ: Mapping[str, str], databricks_connect: bool, expected: 
             {"DATABRICKS_CONFIG_PROFILE": "dev"},
             Choice("databricks-connect", "serverless compute of https://d"),
         ),
+        (
+            "[DEFAULT]\ncluster_id = c1\n[dev]\nhost = https://d\n",
+            {"DATABRICKS_CONFIG_PROFILE": "dev"},
+            Choice("databricks-connect", "serverless compute of https://d", serverless=True),
+        ),
         ("[dev]\nhost = https://d\n", {}, Choice("local")),
     ],
 )

@@ -49,7 +49,7 @@ MAIN = SPECS + "orders_main.json"
             "a: holds half a character (a lone \\ud… escape): write the whole one",
         ),
         ("x_main.json", '{"\\ud800": 1}', "\\ud800: holds half a character: write the whole one"),
-        ("x_main.json", "[" * 100_000, "is nested too deeply: flatten it"),
+        ("x_main.json", "[" * 100_000, "is nested too deeply: flatten it to at most 100 levels"),
         (
             "x_main.yaml",
             "a: !!python/object:os.system {}\n",
@@ -169,7 +169,7 @@ def test_all_problems_at_once(project: ProjectFiles) -> None:
     project.write(MAIN, written)
     project.write(SPECS + "a_main.json", "{")
     project.write(SPECS + "b_main.yaml", yaml.safe_dump(project.flow(targetFormat="kafka_sink")))
-    unknown = project.flow(yyy=1)
+    unknown = project.flow(dataFlowId="c", yyy=1)
     unknown["flowGroups"][0]["flows"]["f_rows"]["flowDetails"]["sourceView"] = "v_nothing"
     project.write(SPECS + "c_main.json", unknown)
     project.write("pipeline_configs/global.json", {"spark_conf": {}})

@@ -179,6 +179,7 @@ def test_disabled_flows_are_left_out(project: ProjectFiles) -> None:
     project.write(MAIN, written)
     (dataflow,) = project.load().dataflows
     assert [flow.name for flow in dataflow.flows] == ["f_customer"]
+    assert dataflow.disabled == {"f_rows"}
     assert list(dataflow.views) == ["v_customer_rows"]
 
 

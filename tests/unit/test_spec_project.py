@@ -56,6 +56,27 @@ def test_reserved_tokens_can_be_given(project: ProjectFiles) -> None:
     assert dataflow.target.name == TableName(("given", "orders"))
 
 
+@pytest.mark.parametrize(
+    "token", ["pipeline_id", "pipeline_catalog", "pipeline_schema", "pipeline_layer", "workspace_env"]
+)
+def test_reserved_tokens_can_stand_among_the_others(project: ProjectFiles, token: str) -> None:
+    tokens = {"bronze_schema": "bronze", "silver_schema": f"{{{token}}}", token: "given"}
+    project.write("pipeline_configs/dev_substitutions.json", {"tokens": tokens})
+    project.write(MAIN, project.append())
+    assert project.load().dataflows[0].target.name == TableName(("given", "orders"))
+
+
+def test_the_logical_environment_is_nothing_unless_given(project: ProjectFiles) -> None:
+    details = {"database": "{silver_schema}{logical_env}", "table": "orders"}
+    project.write(MAIN, project.append(targetDetails=details))
+    assert project.load().dataflows[0].target.name == TableName(("silver", "orders"))
+    (dataflow,) = project.load(reserved={"logical_env": "_me"}).dataflows
+    assert dataflow.target.name == TableName(("silver_me", "orders"))
+    tokens = {"bronze_schema": "bronze", "silver_schema": "silver", "logical_env": "_you"}
+    project.write("pipeline_configs/dev_substitutions.json", {"tokens": tokens})
+    assert project.load().dataflows[0].target.name == TableName(("silver_you", "orders"))
+
+
 def test_project_under_src(tmp_path: Path, project: ProjectFiles) -> None:
     project.write(MAIN, project.append())
     moved = tmp_path / "bundle"
@@ -95,7 +116,8 @@ def test_dataflows_are_ordered_by_target(project: ProjectFiles) -> None:
     for name in ("b", "a"):
         details = {"database": "silver", "table": name}
         project.write(
-            f"{SPECS}{'x' if name == 'a' else 'w'}_main.json", project.append(targetDetails=details)
+            f"{SPECS}{'x' if name == 'a' else 'w'}_main.json",
+            project.append(dataFlowId=name, targetDetails=details),
         )
     assert [dataflow.target.name.table for dataflow in project.load().dataflows] == ["a", "b"]
 

@@ -118,8 +118,8 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
     (
         {"sourceDetails.database": "{pipeline_schema}"},
         [
-            "sourceDetails.database: reserved token '{pipeline_schema}' has no value: add it to the tokens "
-            "of pipeline_configs/dev_substitutions.json"
+            "sourceDetails.database: reserved token '{pipeline_schema}' has no value, as Tableferry knows of "
+            "no pipeline that sets it: add it to the tokens of pipeline_configs/dev_substitutions.json"
         ],
     ),
     (
@@ -223,6 +223,17 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
         ],
     ),
     (
+        # This star doesn't stand for columns.
+        {
+            "cdcSettings": {**CDC, "scd_type": "2"},
+            "tableMigrationDetails.sourceDetails.selectExp": ["ID", "AMOUNT * 2 AS A", "ID AS __END_AT"],
+        },
+        [
+            "tableMigrationDetails.sourceDetails.selectExp: has no __START_AT, which a target of scd_type 2 needs: "
+            'map the legacy table\'s validity columns, such as "EFFECTIVE_FROM AS __START_AT"'
+        ],
+    ),
+    (
         {"cdcSettings": {**CDC, "scd_type": "2"}, "tableMigrationDetails.sourceDetails.selectExp": ["ID"]},
         [
             "tableMigrationDetails.sourceDetails.selectExp: has no __START_AT and no __END_AT, which a "
@@ -234,6 +245,7 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
 
 ALLOWED: list[dict[str, Any]] = [
     {"quarantineMode": "off"},
+    {"quarantineMode": False},
     {"sourceDetails.database": "live"},
     {"sourceDetails.schemaPath": None},
     {"mode": "batch"},
@@ -242,6 +254,10 @@ ALLOWED: list[dict[str, Any]] = [
     # What these yield can't be judged.
     {"cdcSettings": {**CDC, "scd_type": "2"}, "tableMigrationDetails.sourceDetails.selectExp": ["*"]},
     {"cdcSettings": {**CDC, "scd_type": "2"}, "tableMigrationDetails.sourceDetails.selectExp": ["((("]},
+    {
+        "cdcSettings": {**CDC, "scd_type": "2"},
+        "tableMigrationDetails.sourceDetails.selectExp": ["t.* EXCEPT (A)"],
+    },
     {"cdcSettings": {**CDC, "scd_type": "2"}, "tableMigrationDetails.sourceDetails.selectExp": []},
 ]
 
@@ -404,7 +420,7 @@ def test_names_taken_twice(project: ProjectFiles) -> None:
 
 def test_one_table_filled_by_two_specs(project: ProjectFiles) -> None:
     project.write(MAIN, project.append())
-    project.write(SPECS + "twin_main.json", project.append())
+    project.write(SPECS + "twin_main.json", project.append(dataFlowId="twin"))
     assert project.problems() == [
         f"{SPECS}twin_main.json: targetDetails.table: table 'silver.orders' is filled by {MAIN}: "
         "targetDetails.table too: keep one, or rename it"

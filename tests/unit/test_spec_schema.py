@@ -43,6 +43,12 @@ def test_the_rich_examples_fit(kind: str) -> None:
         {"sourceType": "parquet"},
         {"sourceDetails": {"database": "a", "table": "b", "cdfenabled": True}},
         {"sourceDetails": {"sqlStatement": "SELECT 1"}},
+        {"sourceDetails": {"table": "b"}},
+        {"sourceDetails": {"database": "a"}},
+        {"sourceType": "sql", "sourceDetails": {}},
+        {"sourceType": "sql", "sourceDetails": {"sqlStatement": "SELECT 1", "sqlPath": "a.sql"}},
+        {"sourceType": "python", "sourceDetails": {"functionPath": "a.py", "pythonModule": "a.b"}},
+        {"sourceDetails": {"database": "a", "table": "b", "pythonTransform": {}}},
         {"targetFormat": "kafka_sink"},
         {"zzz": 1},
         {"dataFlowType": "materialized_view"},
@@ -55,6 +61,38 @@ def test_what_loading_refuses_does_not_fit(project: ProjectFiles, changes: dict[
     assert list(VALIDATOR.iter_errors(written))
     project.write("dataflows/x/x_main.json", written)
     assert project.problems()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sourceDetails": {"tablePath": "/a", "table": "b"}},
+        {"sourceType": "sql", "sourceDetails": {"sqlStatement": "SELECT 1"}},
+        {"quarantineMode": False},
+    ],
+)
+def test_what_loading_takes_fits(project: ProjectFiles, changes: dict[str, Any]) -> None:
+    written = project.append(**changes)
+    assert list(VALIDATOR.iter_errors(written)) == []
+    project.write("dataflows/x/x_main.json", written)
+    assert len(project.load().dataflows) == 1
+
+
+def test_a_flow_of_sql_has_one_statement(project: ProjectFiles) -> None:
+    written = project.flow(cdcSettings=None)
+    details = {"targetTable": "customer", "sqlStatement": "SELECT 1", "sqlPath": "a.sql"}
+    written["flowGroups"][0]["flows"] = {"f_sql": {"flowType": "append_sql", "flowDetails": details}}
+    assert list(VALIDATOR.iter_errors(written))
+    del details["sqlPath"]
+    assert list(VALIDATOR.iter_errors(written)) == []
+
+
+def test_metadata_columns_are_not_promised() -> None:
+    definitions = spec.json_schema()["$defs"]
+    ignored = "Accepted and ignored: Tableferry adds no operational metadata columns."
+    features = definitions["Features"]["properties"]["operationalMetadataEnabled"]
+    flags = definitions["TargetDetails"]["properties"]["configFlags"]
+    assert (features["description"], flags["description"]) == (ignored, ignored)
 
 
 def test_every_key_is_described() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tableferry import files
 from tableferry.errors import Busy, StateError
 from tableferry.files import locked
 from tableferry.pipelines.state import Baseline, Beginning, PinnedCopy, StateStore, Stored, Tracking
@@ -70,9 +71,9 @@ def test_targets_never_touch_each_other(tmp_path: Path) -> None:
     store, other = StateStore(tmp_path, "p1"), TableName.parse("silver.customers")
     store.begin(beginning())
     store.begin(beginning(target=other))
-    store.remove(other)
+    store.finish(other)
     assert store.read(TARGET).beginning == beginning()
-    assert store.read(other) == Stored()
+    assert store.read(other) == Stored(finished=True)
 
 
 @pytest.mark.parametrize("kind", ["initial_versions", "tracking"])
@@ -121,6 +122,26 @@ def test_generations_and_their_reset(tmp_path: Path) -> None:
     store.end_reset(TARGET, 1)
     assert (store.read(TARGET).generation, store.read(TARGET).resetting) == (1, False)
     assert not store.checkpoint(TARGET, 0, "f_a").exists()
+    # The mark is what counts, so that there's no moment at which the new generation looks like a whole one.
+    (store.checkpoints(TARGET) / "generation=2").mkdir()
+    store.start_generation(TARGET, 3)
+    assert (store.read(TARGET).generation, store.read(TARGET).resetting) == (3, True)
+    (store.checkpoints(TARGET) / "_resetting").write_text("")
+    with pytest.raises(StateError, match="_resetting isn't a whole state file"):
+        store.read(TARGET)
+
+
+def test_finishing_that_died_at_any_moment_is_finished(tmp_path: Path) -> None:
+    store = StateStore(tmp_path, "p1")
+    store.begin(beginning())
+    store.track(beginning(), Tracking({}, 0, 5, "match"))
+    files.write_text(store.checkpoints(TARGET) / "_finished", "")
+    assert store.read(TARGET) == Stored(finished=True)
+    store.beginning_file(TARGET).unlink()
+    assert store.read(TARGET) == Stored(finished=True)
+    store.finish(TARGET)
+    assert store.read(TARGET) == Stored(finished=True)
+    assert not list(tmp_path.rglob("part-*"))
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tableferry.pipelines.cases import Case, has_copy
+from tableferry.pipelines.cases import Case
 from tableferry.pipelines.flows import DataFlow, Migration
 from tableferry.pipelines.reads import Read
 from tableferry.pipelines.state import Baseline, Beginning, PinnedCopy, Stored
@@ -14,8 +14,15 @@ from tableferry.tables import TableName
 
 def adopt(case: Case) -> None:
     """Take over state that another pipeline recorded of the target, where the user asks for it."""
-    elsewhere = case.stored.elsewhere
-    if case.stored.beginning or not elsewhere or not case.dataflow.migration:
+    stored, elsewhere = case.stored, case.stored.elsewhere
+    found = case.facts.adoptable.get(case.name.key)
+    if stored.beginning:
+        if found and found.beginning and found.beginning.recorded_at == stored.beginning.recorded_at:
+            # An adoption died here: the other pipeline's files are the same beginning.
+            case.steps.append(Adopt(case.name, elsewhere[0]))
+            case.stored = replace(stored, tracking=stored.tracking or found.tracking)
+        return
+    if not elsewhere or not case.dataflow.migration:
         return
     others = ", ".join(elsewhere)
     if not case.request.adopt:
@@ -23,22 +30,14 @@ def adopt(case: Case) -> None:
             f"{case.name}: its migration began under pipelineId={others}, not {case.request.pipeline_id}: "
             "run with --adopt to go on from there"
         )
-    elif len(elsewhere) > 1:
+    elif found is None:
         case.refusals.append(
             f"{case.name}: its state is recorded under several pipelines ({others}): keep the right one's "
             "folders under initial_versions and tracking, and remove the others"
         )
     else:
         case.steps.append(Adopt(case.name, elsewhere[0]))
-        found = case.facts.adoptable[case.name.key]
-        case.stored = replace(found, generation=case.stored.generation, resetting=case.stored.resetting)
-
-
-def finished(case: Case) -> bool:
-    """Say whether the migration was taken out by `finish` and only the spec still has it."""
-    if case.stored.beginning or case.stored.elsewhere or case.name.key not in case.facts.filled:
-        return False
-    return bool(case.live) and case.started
+        case.stored = replace(found, generation=stored.generation, resetting=stored.resetting)
 
 
 def uncopied_producers(case: Case) -> tuple[TableName, ...]:
@@ -50,7 +49,7 @@ def uncopied_producers(case: Case) -> tuple[TableName, ...]:
         maker = case.producers.get(read.table.key)
         if maker and maker is not case.dataflow and maker.migration and read.explicit is None:
             name = maker.target.name
-            if not has_copy(case.facts.stored.get(name.key, Stored())):
+            if not case.facts.stored.get(name.key, Stored()).copied:
                 found[name.key] = name
     return tuple(found.values())
 
@@ -77,7 +76,7 @@ def beginning(case: Case, migration: Migration) -> Beginning | None:
     if case.name.key in case.facts.filled and not case.refusals:
         case.refusals.append(
             f"{case.dataflow.target.place}: {case.name} already has data that this migration didn't bring: "
-            "empty or drop it; if its migration is finished, take tableMigrationDetails out of the spec"
+            "empty or drop it"
         )
     baselines: dict[str, Baseline] = {}
     if migration.auto_starting_versions:
@@ -109,6 +108,12 @@ def check_legacy(case: Case, migration: Migration, begun: Beginning) -> None:
 def end(case: Case) -> None:
     """Look at state that outlived its migration: it may go once nothing depends on it."""
     if not case.stored.beginning:
+        if case.stored.elsewhere and not case.started:
+            case.refusals.append(
+                f"{case.dataflow.file}: the migration of {case.name} began under pipelineId="
+                f"{', '.join(case.stored.elsewhere)} and is switched off before its flows have started: "
+                "switch it on again, and run with --adopt"
+            )
         return
     if case.copied and case.started:
         case.steps.append(Forget(case.name))
@@ -136,7 +141,7 @@ def _add_baseline(case: Case, baselines: dict[str, Baseline], read: Read) -> Non
             case.refusals.append(
                 f"{read.place}: {read.table} is made by this project and doesn't exist yet, so it can't be "
                 f"known which of its rows {case.name} already holds: run the project once without this "
-                "migration, or give readerOptions.startingVersion (0 = all its rows)"
+                f"migration, or {read.how} (0 = all its rows)"
             )
         return
     if case.makes(read):

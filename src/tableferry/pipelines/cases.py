@@ -19,7 +19,7 @@ class Case:
 
     Attributes:
         dataflow: Its spec.
-        ordered: All specs of the project, each behind those whose targets it reads.
+        dataflows: All specs of the project, each behind those whose targets it reads.
         producers: The spec that makes a table, by the table's key.
         facts: What is known.
         request: What is asked for.
@@ -31,7 +31,7 @@ class Case:
     """
 
     dataflow: DataFlow
-    ordered: Sequence[DataFlow]
+    dataflows: Sequence[DataFlow]
     producers: Mapping[str, DataFlow]
     facts: Facts
     request: Request
@@ -54,12 +54,12 @@ class Case:
     @property
     def copied(self) -> bool:
         """Whether the generation on disk holds the whole copied history."""
-        return has_copy(self.stored) and not self.stored.resetting
+        return self.stored.copied and not self.stored.resetting
 
     @property
     def started(self) -> bool:
         """Whether every live flow has read something."""
-        return all(self.checkpoint(flow).offsets for flow in self.live)
+        return all(self.checkpoint(flow).started for flow in self.live)
 
     def follows(self, flow: Flow) -> tuple[Read, ...]:
         """Return what one of its flows follows."""
@@ -99,8 +99,3 @@ class Case:
                 "continues"
             )
         return found[0] if len(found) == 1 else nothing
-
-
-def has_copy(stored: Stored) -> bool:
-    """Say whether a target's generation holds the whole copied history."""
-    return stored.tracking is not None and stored.tracking.copied == stored.generation

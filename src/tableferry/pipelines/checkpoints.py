@@ -18,7 +18,7 @@ def read(folder: Path) -> Checkpoint:
 
     The offset log holds a version line, a line of settings, and a line for each source; a Delta source's line
     is JSON with the table's id (``reservoirId``), the commit that is read next (``reservoirVersion``) and how
-    far into it.
+    far into it; a source that had nothing to read yet has a dash.
 
     Raises:
         StateError: It can't be read.
@@ -31,6 +31,7 @@ def read(folder: Path) -> Checkpoint:
     newest = max(batches)
     path = folder / "offsets" / str(newest)
     offsets: dict[str, Offset] = {}
+    others = False
     try:
         version, settings, *sources = (files.read_text(path) or "").splitlines()
         json.loads(settings)
@@ -40,11 +41,14 @@ def read(folder: Path) -> Checkpoint:
             if line.startswith("{") and "reservoirId" in (source := json.loads(line)):
                 whole = source["index"] in _AT_A_COMMIT_S_START and not source["isStartingVersion"]
                 offsets[source["reservoirId"]] = Offset(int(source["reservoirVersion"]), whole)
+            else:
+                others = True
     except (ValueError, KeyError) as error:
         raise StateError(
             f"{path} isn't a whole offset file: rebuild the target with --full-refresh"
         ) from error
-    return Checkpoint(offsets, pending=str(newest) not in files.names(folder / "commits"))
+    pending = str(newest) not in files.names(folder / "commits")
+    return Checkpoint(offsets, pending, others=others)
 
 
 def mark_done(folder: Path) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from graphlib import CycleError, TopologicalSorter
 
 from tableferry.pipelines import beginnings
 from tableferry.pipelines.cases import Case
@@ -26,49 +25,47 @@ from tableferry.pipelines.plans import (
     TargetPlan,
 )
 from tableferry.pipelines.positions import flow_plans
-from tableferry.pipelines.reads import Read, views_behind
+from tableferry.pipelines.reads import views_behind
 from tableferry.pipelines.state import Beginning, Stored
-from tableferry.pipelines.steps import DrawAppend, DrawCdc, DrawTable, DrawView, Reset
+from tableferry.pipelines.steps import DrawAppend, DrawCdc, DrawTable, DrawView, Reset, Start
 from tableferry.tables import TableName
 
 
 def decide(project: Project, facts: Facts, request: Request) -> Plan:
     """Decide what a run of the project does."""
-    ordered = in_order(project, facts.reads)
-    producers = {target.name.key: one for one in ordered for target in (one.target, *one.staging)}
+    dataflows = in_order(project, facts)
+    producers = {target.name.key: one for one in dataflows for target in (one.target, *one.staging)}
     filling: set[str] = set()
     plans = []
-    for one in ordered:
+    for one in dataflows:
         key = one.target.name.key
         if not request.only or key in request.only:
             stored = facts.stored.get(key, Stored())
-            plan = _target_plan(Case(one, ordered, producers, facts, request, set(filling), stored))
+            plan = _target_plan(Case(one, dataflows, producers, facts, request, set(filling), stored))
             filling |= {step.flow.target.key for step in plan.steps if isinstance(step, DrawAppend | DrawCdc)}
             plans.append(plan)
     return Plan(project, request.pipeline_id, tuple(plans))
 
 
-def in_order(project: Project, reads: Mapping[tuple[str, str], Sequence[Read]]) -> tuple[DataFlow, ...]:
+def in_order(project: Project, facts: Facts) -> tuple[DataFlow, ...]:
     """Order data flows so that each comes after those whose targets it reads; circles stay as they are."""
     by_target = {one.target.name.key: one for one in project.dataflows}
-    needs = {
-        key: {read.table.key for flow in one.flows for read in reads.get((key, flow.name), ())}
-        & by_target.keys() - {key}
-        for key, one in by_target.items()
-    }
-    try:
-        return tuple(by_target[key] for key in TopologicalSorter(needs).static_order())
-    except CycleError:
-        return project.dataflows
+    into = {key: [(one, flow) for flow in one.flows] for key, one in by_target.items()}
+    return tuple(by_target[key] for key in facts.in_order(into))
 
 
 def _target_plan(case: Case) -> TargetPlan:
     beginnings.adopt(case)
     migration = case.dataflow.migration
-    finished = migration is not None and beginnings.finished(case)
+    finished = migration is not None and case.stored.finished
     if finished:
         migration = None
         case.notes.append("its migration is finished: remove tableMigrationDetails from the spec")
+        if case.name.key in case.request.full_refresh:
+            case.refusals.append(
+                f"{case.name}: its migration is finished, so a full refresh would drop the copied history "
+                "for good: remove tableMigrationDetails from the spec first if you mean that"
+            )
     later = beginnings.uncopied_producers(case) if migration and not case.stored.beginning else ()
     if later:
         case.notes.append(f"begins once {_listed(later)} holds its copied history")
@@ -138,6 +135,8 @@ def _reset(case: Case) -> int:
     )
     if not stored.resetting and not (wanted and begun):
         return stored.generation
+    if not stored.resetting:
+        _check_reset(case)
     generation = stored.generation + (0 if stored.resetting else 1)
     tables = []
     for target in (case.dataflow.target, *case.dataflow.staging):
@@ -145,10 +144,38 @@ def _reset(case: Case) -> int:
         if target.cdc:
             tables.append(case.request.log_table(target.name))
     case.steps.append(Reset(case.name, tuple(tables), generation))
-    case.notes.append("full refresh: readers that stream from it must be refreshed too")
+    case.notes.append("full refresh: readers outside this project that stream from it must be refreshed too")
     if stored.beginning is None:
         case.notes.append("full refresh without a migration: only what its sources still hold comes back")
     return generation
+
+
+def _check_reset(case: Case) -> None:
+    """Refuse to drop rows that can't be dropped, or that another target would then take twice."""
+    for table in (case.dataflow.target, *case.dataflow.staging):
+        if table.properties.get("delta.appendOnly", "").lower() == "true":
+            case.refusals.append(
+                f"{table.place}: {table.name} has delta.appendOnly, so its rows can't be dropped for a full "
+                "refresh: take the property off the spec and the table first"
+            )
+    for other in case.dataflows:
+        name = other.target.name
+        if other is case.dataflow or not any(
+            case.name.key in case.facts.followed(other, flow) for flow in other.flows
+        ):
+            continue
+        begun = case.facts.stored.get(name.key, Stored()).beginning
+        if begun and (baseline := begun.baselines.get(case.name.key)):
+            case.refusals.append(
+                f"{case.name}: a full refresh brings all its rows again, and {name}, which has its own "
+                f"history and reads it from version {baseline.version + 1}, would take them twice: drop "
+                f"{name} and its state folders, refresh, and migrate {name} anew"
+            )
+        elif name.key not in case.request.full_refresh:
+            case.refusals.append(
+                f"{case.name}: a full refresh brings all its rows again, and {name}, which streams from it, "
+                f"would take them twice: add --full-refresh {name}"
+            )
 
 
 def _draw(
@@ -167,6 +194,8 @@ def _draw(
         filled = any(one.action in ("continue", "idle", "done") for one in into)
         filled |= table is dataflow.target and begun is not None and copied is None
         case.steps.append(DrawTable(table, create=not filled))
+        if not filled and (warned := [one.name for one in table.expectations if one.action == "warn"]):
+            case.notes.append(f"expect rules only warn, and aren't counted here: {', '.join(warned)}")
         if table.cluster_auto and not filled:
             case.notes.append(f"clusterByAuto is for Databricks: elsewhere {table.name} isn't clustered")
         if table.row_filter and not filled and not case.request.row_filters:
@@ -179,12 +208,19 @@ def _draw(
         case.steps.append(DrawView(View(HISTORY_VIEW, "batch", source, copied.place), once=True))
         history = Flow(HISTORY_FLOW, "append", case.name, HISTORY_VIEW, place=copied.place)
         _fill(case, history, generation, once=True)
+    starts: dict[str, Mapping[str, Start]] = {}
+    for one in running:
+        starts |= one.starts
+    streamed = {
+        name for one in running if not one.flow.once for name in views_behind(dataflow.views, one.flow.view)
+    }
     drawn: set[str] = set()
     for one in running:
         for name in views_behind(dataflow.views, one.flow.view):
             if name not in drawn:
                 drawn.add(name)
-                view = DrawView(dataflow.views[name], one.starts.get(name, {}), once=one.flow.once)
+                # A view that run-once flows share with live ones has the starts of those.
+                view = DrawView(dataflow.views[name], starts.get(name, {}), once=name not in streamed)
                 case.steps.append(view)
         _fill(case, one.flow, generation, once=one.flow.once)
 

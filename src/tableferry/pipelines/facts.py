@@ -49,17 +49,17 @@ def gather(
             one.target.name
         )
         for one in chosen
-        if one.migration
-        and not stored[one.target.name.key].beginning
-        and len(stored[one.target.name.key].elsewhere) == 1
+        if one.migration and len(stored[one.target.name.key].elsewhere) == 1
     }
-    known = {**stored, **adoptable}
+    known = {key: one if one.beginning else adoptable.get(key, one) for key, one in stored.items()}
     names = {read.table.key: read.table for found in followed.values() for read in found if not read.unseen}
     places = {read.table.key: read.place for found in followed.values() for read in found}
     unbegun: list[TableName] = []
     for one in chosen:
         key = one.target.name.key
-        if one.migration and (_uncopied(known[key]) or known[key].resetting or key in refreshed):
+        if known[key].finished:
+            continue
+        if one.migration and (not known[key].copied or known[key].resetting or key in refreshed):
             names[one.migration.table.key] = one.migration.table
             places[one.migration.table.key] = one.migration.place
         if one.migration and known[key].beginning is None:
@@ -135,7 +135,7 @@ def _remembered(
 
 def _orphans(one: DataFlow, store: StateStore, stored: Mapping[str, Stored]) -> Mapping[str, Checkpoint]:
     name, generation = one.target.name, stored[one.target.name.key].generation
-    gone = set(store.flows(name, generation)) - {flow.name for flow in one.flows}
+    gone = set(store.flows(name, generation)) - {flow.name for flow in one.flows} - one.disabled
     return {flow: checkpoints.read(store.checkpoint(name, generation, flow)) for flow in sorted(gone)}
 
 
@@ -152,10 +152,6 @@ def _tables(
     return dict(zip(names, catalog.side_by_side(facts, names.values()), strict=True))
 
 
-def _uncopied(stored: Stored) -> bool:
-    return stored.tracking is None or stored.tracking.copied != stored.generation
-
-
 def _earliest(
     spark: SparkSession,
     followed: Mapping[FlowKey, tuple[Read, ...]],
@@ -168,7 +164,7 @@ def _earliest(
     wanted: dict[str, TableFacts] = {}
     for (target, flow), found in followed.items():
         beginning = stored[target].beginning
-        if progress[target, flow].offsets and target not in refreshed and not stored[target].resetting:
+        if progress[target, flow].started and target not in refreshed and not stored[target].resetting:
             continue
         for read in found:
             facts = tables.get(read.table.key)

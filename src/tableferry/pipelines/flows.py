@@ -296,6 +296,7 @@ class DataFlow:
         migration: The enabled migration, or None.
         features: The spec's features, by name.
         tags: The spec's tags.
+        disabled: Names of the flows that are switched off, whose checkpoints wait for them.
     """
 
     id: str
@@ -308,6 +309,7 @@ class DataFlow:
     migration: Migration | None = None
     features: Mapping[str, bool] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
+    disabled: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

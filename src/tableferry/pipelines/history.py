@@ -68,6 +68,13 @@ def expressible(frame: DataFrame, settings: CdcSettings) -> DataFrame:
     return _judged(frame, settings).where(F.col(REASON).isNull()).drop(REASON)
 
 
+def current(frame: DataFrame, settings: CdcSettings) -> DataFrame:
+    """Return what SCD type 1 keeps of the rows: those that no end has closed, without validity columns."""
+    if _has_intervals(frame, settings):
+        frame = frame.where(F.col(END).isNull())
+    return frame.drop(START, END)
+
+
 def _judged(frame: DataFrame, settings: CdcSettings) -> DataFrame:
     keys = names(_keys(frame, settings))
     if not _has_intervals(frame, settings):

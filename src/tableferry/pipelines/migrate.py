@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tableferry import verify
+from tableferry import session, verify
 from tableferry.errors import Refused
 from tableferry.pipelines.flows import Project
-from tableferry.pipelines.opening import Opened, opened, spark_settings
+from tableferry.pipelines.opening import Opened, opened
 from tableferry.pipelines.perform import Before, Inexpressible, Runner, inexpressible, progress
 from tableferry.pipelines.plans import PHASES, Plan, TargetPlan
 from tableferry.pipelines.streaming import FlowResult
@@ -146,7 +146,8 @@ def run(
     one = opened(project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment)
     refreshed = one.keys(full_refresh)
     runner = Runner(one.store, spark, before)
-    with spark_settings(one.project, spark):
+    place = f"{one.project.root}: pipeline_configs/global.json: spark_config"
+    with session.settings(spark, one.project.spark_config, place):
         # What is refused or has nothing to do leaves no trace, so all is decided before anything is locked.
         planned, found = one.decided(refreshed, adopt=adopt)
         runner.rehearse(planned)
@@ -205,7 +206,7 @@ def finish(
         with one.locked():
             migrating = _finishable(one)
             for target in migrating:
-                one.store.remove(target.target)
+                one.store.finish(target.target)
     return FinishReport(
         tuple(target.target for target in migrating if target.phase != "finished"),
         tuple(target.target for target in migrating if target.phase == "finished"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Collection
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 
 from tableferry import files
-from tableferry.catalog import first_line
 from tableferry.errors import StateError, TableferryError
 from tableferry.pipelines import cdc, facts, spec
 from tableferry.pipelines.decide import decide
@@ -128,35 +127,6 @@ def opened(
     )
     store = StateStore(Path(loaded.root, loaded.state_volume), name)
     return Opened(loaded, store, spark, _keys(loaded, targets))
-
-
-@contextmanager
-def spark_settings(project: Project, spark: SparkSession) -> Iterator[None]:
-    """Apply the project's Spark settings for the length of a ``with``.
-
-    Raises:
-        TableferryError: Spark doesn't take one of them.
-    """
-    wanted = {**project.spark_config}
-    for one in project.dataflows:
-        wanted |= one.target.spark_conf
-    old: dict[str, str | None] = {}
-    try:
-        for key, value in wanted.items():
-            try:
-                old[key] = spark.conf.get(key, None)
-                spark.conf.set(key, value)
-            except PySparkException as error:
-                raise TableferryError(
-                    f"spark_config: {key} can't be set ({first_line(error)}): remove it"
-                ) from error
-        yield
-    finally:
-        for key, before in old.items():
-            if before is None:
-                spark.conf.unset(key)
-            else:
-                spark.conf.set(key, before)
 
 
 def _registered(project: Project, spark: SparkSession) -> Project:

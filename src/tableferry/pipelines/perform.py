@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
 from pyspark.errors import PySparkException
+from pyspark.sql.types import NullType
 
 from tableferry import verify
-from tableferry.catalog import exists
+from tableferry.catalog import exists, first_line, schema_exists
 from tableferry.errors import Busy, Refused, TableError, TableferryError
 from tableferry.pipelines import cdc, history, views
 from tableferry.pipelines.engine import draw
@@ -69,6 +70,23 @@ class Runner:
                 raise Refused(refusal(bad))
             if any(isinstance(step, Begin | Reset) for step in target.state_steps):
                 self._rehearse_flows(planned.project, target.dataflow)
+            if any(isinstance(step, Reset) for step in target.state_steps):
+                self._rehearse_copy(target)
+
+    def _rehearse_copy(self, target: TargetPlan) -> None:
+        """Read all that is to be copied again, before the rows that hold it are dropped."""
+        migration, beginning = target.dataflow.migration, target.beginning
+        if not target.copy or migration is None or beginning is None:
+            return
+        version = beginning.copy.version
+        try:
+            frame = views.history(self._spark, migration, version)
+            frame.write.format("noop").mode("overwrite").save()
+        except PySparkException as error:
+            raise TableError(
+                f"{migration.place}: {migration.table} can't be read as of version {version} "
+                f"({first_line(error)}), so {target.target} can't be rebuilt: restore the files that it needs"
+            ) from error
 
     def _rehearse_flows(self, project: Project, dataflow: DataFlow) -> None:
         """Build what every flow brings, those that are left out included, without running it.
@@ -76,6 +94,9 @@ class Runner:
         A view of a table that the project has yet to make can't be built.
         """
         tables = {one.name.key: one for one in (dataflow.target, *dataflow.staging)}
+        for one in tables.values():
+            if not schema_exists(self._spark, one.name):
+                raise TableError(f"{one.place}: the schema of {one.name} doesn't exist: create it")
         for flow in dataflow.flows:
             target = tables[flow.target.key]
             try:
@@ -86,7 +107,7 @@ class Runner:
                 frame.schema  # noqa: B018
             except (PySparkException, TableferryError) as error:
                 made = (one.name for each in project.dataflows for one in (each.target, *each.staging))
-                if _NOT_THERE in str(error) and not all(exists(self._spark, name) for name in made):
+                if _NOT_THERE in str(error) and any(f"`{name.table}`" in str(error) for name in made):
                     continue
                 if isinstance(error, PySparkException):
                     raise failed(flow, error) from error
@@ -125,7 +146,7 @@ class Runner:
             case RenameFlow(target, generation, old, new):
                 self._store.rename_flow(target, generation, old, new)
             case Forget(target):
-                self._store.remove(target)
+                self._store.finish(target)
             case _:
                 assert_never(step)
 
@@ -135,7 +156,12 @@ class Runner:
         for table in tables:
             if exists(self._spark, table):
                 self._before(f"dropping the rows of {table}")
-                self._spark.sql(f"DELETE FROM {table.sql}")
+                try:
+                    self._spark.sql(f"DELETE FROM {table.sql}")
+                except PySparkException as error:
+                    raise TableError(
+                        f"{table}: its rows can't be dropped ({first_line(error)}): mend it and run again"
+                    ) from error
         self._before(f"dropping the checkpoints of {target}")
         self._store.end_reset(target, generation)
 
@@ -145,7 +171,13 @@ class Runner:
         if result.flow.name != HISTORY_FLOW or migration is None or beginning is None:
             return
         self._before(f"verifying the copy of {target.target}")
-        verdict = self._verdict(target, migration, beginning.copy.version)
+        try:
+            verdict = self._verdict(target, migration, beginning.copy.version)
+        except PySparkException as error:
+            raise TableferryError(
+                f"{migration.place}: {target.target} can't be compared with {migration.table} "
+                f"({first_line(error)}): run again"
+            ) from error
         self.verdicts[target.target.key] = verdict
         tracking = Tracking(
             {key: one.version for key, one in beginning.baselines.items()},
@@ -163,7 +195,9 @@ class Runner:
         if settings and migration.leave_out_inexpressible:
             source = history.expressible(source, settings)
         if settings and settings.scd_type == 1:
-            source = source.drop("__START_AT", "__END_AT")
+            source = history.current(source, settings)
+        # A column of bare NULLs has no type, and so no place in a table.
+        source = source.drop(*[each.name for each in source.schema if isinstance(each.dataType, NullType)])
         copied = self._spark.table(target.target.sql).select(*[views.quoted(name) for name in source.columns])
         return verify.verify(
             source,
@@ -204,7 +238,10 @@ def inexpressible(target: TargetPlan, spark: SparkSession) -> Inexpressible | No
     legacy = views.history(spark, migration, beginning.copy.version)
     if settings is None:
         return None
-    frame = history.inexpressible(legacy, settings)
+    try:
+        frame = history.inexpressible(legacy, settings)
+    except TableError as error:
+        raise TableError(f"{migration.place}: {error}") from error
     rows = frame.take(_SHOWN)
     if not rows:
         return None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from graphlib import CycleError, TopologicalSorter
 from typing import Literal
 
 from tableferry.pipelines.flows import DataFlow, Flow, Project
-from tableferry.pipelines.reads import Read
+from tableferry.pipelines.reads import Read, looked_up
 from tableferry.pipelines.state import Beginning, Stored
 from tableferry.pipelines.steps import Definition, Start, StateStep, Step
 from tableferry.tables import TableFacts, TableName
@@ -48,14 +49,21 @@ class Checkpoint:
     """What a flow's checkpoint says.
 
     Attributes:
-        offsets: By table id; empty if the flow never read anything.
+        offsets: By table id; Delta tables alone have one.
         pending: A batch was begun and not finished.
         done: A run-once flow has run.
+        others: It reads a source that isn't a Delta table, or that had nothing to read yet.
     """
 
     offsets: Mapping[str, Offset] = field(default_factory=dict)
     pending: bool = False
     done: bool = False
+    others: bool = False
+
+    @property
+    def started(self) -> bool:
+        """Whether the flow has run."""
+        return bool(self.offsets) or self.others
 
 
 @dataclass(frozen=True)
@@ -87,6 +95,30 @@ class Facts:
     def follows(self, dataflow: DataFlow, flow: Flow) -> tuple[Read, ...]:
         """Return what a flow follows."""
         return self.reads.get((dataflow.target.name.key, flow.name), ())
+
+    def needs(self, dataflow: DataFlow, flow: Flow) -> frozenset[str]:
+        """Return the keys of the tables that a flow reads, those that it only looks up included."""
+        return looked_up(dataflow.views, flow.view) | self.followed(dataflow, flow)
+
+    def followed(self, dataflow: DataFlow, flow: Flow) -> frozenset[str]:
+        """Return the keys of the tables that a flow follows."""
+        return frozenset(read.table.key for read in self.follows(dataflow, flow))
+
+    def in_order(self, into: Mapping[str, Sequence[tuple[DataFlow, Flow]]]) -> tuple[str, ...]:
+        """Order tables so that each comes after those that the flows into it read.
+
+        Where that goes in a circle, what is only looked up gives way; else they stay as they are.
+        """
+        for read in (self.needs, self.followed):
+            needs = {
+                key: frozenset(table for one in flows for table in read(*one)) & into.keys() - {key}
+                for key, flows in into.items()
+            }
+            try:
+                return tuple(TopologicalSorter(needs).static_order())
+            except CycleError:
+                continue
+        return tuple(into)
 
 
 @dataclass(frozen=True)

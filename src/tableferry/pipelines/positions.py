@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from graphlib import CycleError, TopologicalSorter
 
 from tableferry.pipelines.cases import Case
-from tableferry.pipelines.flows import Flow, Migration
+from tableferry.pipelines.flows import DataFlow, Flow, Migration
 from tableferry.pipelines.plans import Checkpoint, FlowPlan, Wait
 from tableferry.pipelines.reads import Read
 from tableferry.pipelines.state import Baseline, Beginning, Stored
@@ -32,10 +31,18 @@ def flow_plans(
 
 
 def _rename(case: Case, generation: int) -> None:
+    continued: dict[str, str] = {}
     for flow in case.dataflow.flows:
-        if case.facts.checkpoints.get((case.name.key, flow.name), Checkpoint()) == Checkpoint() and (
-            old := case.renamed(flow)[0]
-        ):
+        if case.facts.checkpoints.get((case.name.key, flow.name), Checkpoint()) != Checkpoint():
+            continue
+        old = case.renamed(flow)[0]
+        if old in continued:
+            case.refusals.append(
+                f"{flow.place}: {flow.name} and {continued[old]} are new, and both read what {old} did, "
+                "which the spec no longer has: give the one that continues it that name"
+            )
+        elif old:
+            continued[old] = flow.name
             case.steps.append(RenameFlow(case.name, generation, old, flow.name))
 
 
@@ -47,10 +54,11 @@ def _flow_plan(
         return FlowPlan(flow, "done" if checkpoint.done else "start")
     if case.dataflow.views[flow.view].mode == "batch":
         case.refusals.append(
-            f"{flow.place}: {flow.view} is a batch view: make it mode stream, or the flow once"
+            f"{flow.place}: {flow.view} is read as a batch: make it a stream (in SQL: STREAM(table)), or set "
+            "once for the flow"
         )
         return FlowPlan(flow, "wait")
-    started = bool(checkpoint.offsets)
+    started = checkpoint.started
     starts: dict[str, dict[str, Start]] = {}
     waits: list[Wait] = []
     idle = started and not checkpoint.pending
@@ -98,29 +106,22 @@ def _has_news(case: Case, read: Read, source: TableFacts, checkpoint: Checkpoint
 
 def _in_order(case: Case) -> Iterable[Flow]:
     """Order flows so that staging tables are filled before they are read."""
-    into: dict[str, list[Flow]] = {}
+    into: dict[str, list[tuple[DataFlow, Flow]]] = {}
     for flow in case.dataflow.flows:
-        into.setdefault(flow.target.key, []).append(flow)
-    needs = {
-        key: {read.table.key for flow in flows for read in case.follows(flow)} & into.keys() - {key}
-        for key, flows in into.items()
-    }
-    try:
-        return [flow for key in TopologicalSorter(needs).static_order() for flow in into[key]]
-    except CycleError:
-        return case.dataflow.flows
+        into.setdefault(flow.target.key, []).append((case.dataflow, flow))
+    return [flow for key in case.facts.in_order(into) for _, flow in into[key]]
 
 
 def _recreated(
     case: Case, read: Read, source: TableFacts, baseline: Baseline | None, checkpoint: Checkpoint
 ) -> bool:
     anew = baseline is not None and baseline.table_id != source.table_id
-    unknown = bool(checkpoint.offsets) and source.table_id not in checkpoint.offsets
-    if anew or (unknown and baseline is None):
+    known = not checkpoint.offsets or checkpoint.others or source.table_id in checkpoint.offsets
+    if anew or (not known and baseline is None):
         case.refusals.append(
             f"{read.place}: {read.table} was dropped and made anew since {case.name} last knew it, so no "
             "version of it means what it meant: restore the old table, or finish this source and add the "
-            "new one as a source of its own with readerOptions.startingVersion (0 = all of it)"
+            f"new one as a source of its own: {read.how} (0 = all of it)"
         )
         return True
     return False
@@ -136,6 +137,15 @@ def _start(
     started: bool,
 ) -> Start | None:
     """Return where a stream starts; None where it starts at the table's own start."""
+    if read.explicit == "latest":
+        if baseline is not None:
+            case.notes.append(f"{read.view} starts behind the baseline of {read.table}, the latest then")
+            return baseline.version + 1
+        case.refusals.append(
+            f"{read.place}: startingVersion latest is looked up anew at every start, so commits between two "
+            "runs would be lost: give a number"
+        )
+        return None
     if read.explicit is not None:
         case.notes.append(f"{read.view} starts at {read.explicit} of {read.table}, as the spec says")
         return read.explicit
@@ -147,8 +157,7 @@ def _start(
             case.notes.append(
                 f"warning: {read.view} reads {read.table} from its start ({source.version + 1} commits"
                 + (f", {rows:,} rows" if rows is not None else "")
-                + "), for no readerOptions.startingVersion is given: rows that the copy already has come "
-                "twice"
+                + "), for no startingVersion is given: rows that the copy already has come twice"
             )
         return None
     if baseline is not None:
@@ -156,7 +165,7 @@ def _start(
     if source is not None and not started:
         case.refusals.append(
             f"{read.place}: {read.table} joined after the migration of {case.name} began, so nobody knows "
-            "where it must start: give readerOptions.startingVersion (0 = all of it)"
+            f"where it must start: {read.how} (0 = all of it)"
         )
     return None
 
@@ -166,8 +175,7 @@ def _check_readable(case: Case, read: Read, start: int) -> None:
     if earliest > start:
         case.refusals.append(
             f"{read.place}: {read.table} can't be read from version {start} any more (the oldest is "
-            f"{earliest}): give readerOptions.startingVersion and bring what lies between by hand, or "
-            "restore the log"
+            f"{earliest}): {read.how} and bring what lies between by hand, or restore the log"
         )
 
 
@@ -176,7 +184,7 @@ def _held(case: Case) -> list[Wait]:
     if case.copied:
         return []
     held = []
-    for other in case.ordered:
+    for other in case.dataflows:
         name = other.target.name
         reads = (read for flow in other.flows for read in case.facts.follows(other, flow))
         if (

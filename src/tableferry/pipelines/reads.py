@@ -20,6 +20,10 @@ from tableferry.pipelines.flows import (
 from tableferry.pipelines.steps import Start
 from tableferry.tables import TableName
 
+_HOW_IN_SQL = (
+    "read it through a delta view with readerOptions.startingVersion and name that view in STREAM(…)"
+)
+
 
 @dataclass(frozen=True)
 class Read:
@@ -31,6 +35,7 @@ class Read:
         place: Where the spec says so.
         explicit: The start that the user's own reader options give, or None.
         unseen: Why the start can't be managed, or empty.
+        how: How the user gives a start here.
     """
 
     view: str
@@ -38,6 +43,7 @@ class Read:
     place: str
     explicit: Start | None = None
     unseen: str = ""
+    how: str = "give readerOptions.startingVersion"
 
 
 def explicit_start(options: Mapping[str, str]) -> Start | None:
@@ -48,6 +54,25 @@ def explicit_start(options: Mapping[str, str]) -> Start | None:
     if timestamp := lowered.get("startingtimestamp"):
         return f"timestamp:{timestamp}"
     return None
+
+
+def looked_up(views: Mapping[str, View], name: str) -> frozenset[str]:
+    """Return the keys of the tables that a view names, followed ones or not; Python views name none."""
+    found: set[str] = set()
+    for each in views_behind(views, name):
+        match views[each].source:
+            case DeltaSource(table):
+                found.add(table.key)
+            case JoinSource(sides):
+                found |= {side.source.table.key for side in sides}
+            case SqlSource(statement):
+                references = [one.parts for one in sql.references(statement)]
+                found |= {TableName(parts).key for parts in references if len(parts) <= 3}
+            case PythonSource() | OtherSource() | HistorySource():
+                pass
+            case _:
+                assert_never(views[each].source)
+    return frozenset(found)
 
 
 def views_behind(views: Mapping[str, View], name: str) -> tuple[str, ...]:
@@ -68,7 +93,10 @@ def views_behind(views: Mapping[str, View], name: str) -> tuple[str, ...]:
 
 
 def followed(
-    views: Mapping[str, View], name: str, python: Mapping[str, tuple[Read, ...]]
+    views: Mapping[str, View],
+    name: str,
+    python: Mapping[str, tuple[Read, ...]],
+    above: tuple[str, ...] = (),
 ) -> tuple[Read, ...]:
     """Return what a view follows, through the views that its SQL streams.
 
@@ -76,8 +104,15 @@ def followed(
         views: The data flow's views.
         name: The view.
         python: What the Python views were seen to follow, by view.
+        above: The views that led here.
+
+    Raises:
+        TableError: Views stream each other in a circle.
     """
     view = views[name]
+    if name in above:
+        circle = " → ".join((*above[above.index(name) :], name))
+        raise TableError(f"{view.place}: views stream each other in a circle ({circle}): break it")
     match view.source:
         case _ if view.mode == "batch":
             return ()
@@ -86,7 +121,7 @@ def followed(
         case JoinSource(sides):
             return tuple(_delta(name, side.source, view.place) for side in sides if side.mode == "stream")
         case SqlSource(statement):
-            return _sql(views, name, statement, python)
+            return _sql(views, name, statement, python, (*above, name))
         case PythonSource():
             return python.get(name, ())
         case OtherSource(format=format_):
@@ -106,7 +141,11 @@ def _delta(name: str, source: DeltaSource, place: str) -> Read:
 
 
 def _sql(
-    views: Mapping[str, View], name: str, statement: str, python: Mapping[str, tuple[Read, ...]]
+    views: Mapping[str, View],
+    name: str,
+    statement: str,
+    python: Mapping[str, tuple[Read, ...]],
+    above: tuple[str, ...],
 ) -> tuple[Read, ...]:
     found: list[Read] = []
     for reference in sql.references(statement):
@@ -115,11 +154,11 @@ def _sql(
         inner = reference.parts[-1]
         if len(reference.parts) == 1 and inner in views:
             if inner != name:
-                found += followed(views, inner, python)
+                found += followed(views, inner, python, above)
         elif len(reference.parts) > 3:
             raise TableError(f"{views[name].place}: '{'.'.join(reference.parts)}' isn't a table name")
         else:
-            found.append(Read(name, TableName(reference.parts), views[name].place))
+            found.append(Read(name, TableName(reference.parts), views[name].place, how=_HOW_IN_SQL))
     if not found:
         nothing = (
             "nothing in its SQL stands in STREAM(…), so there is nothing to follow: name the source as "

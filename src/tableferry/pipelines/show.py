@@ -113,7 +113,9 @@ def print_run(console: Console, run: RunReport) -> None:
             if result.once and one.verdict and result is one.results[0]:
                 rows = f"{one.verdict.source.rows:,} rows of history copied"
                 console.print(f"{one.plan.target}: {rows}; the copy {_verdict_words(one.verdict.matches)}")
-            elif not result.once:
+            elif result.once:
+                console.print(f"{one.plan.target}: {result.flow.name} ran, once and for all")
+            else:
                 what = "new events" if result.rows is None else f"{result.rows:,} new rows"
                 console.print(f"{one.plan.target}: {result.flow.name} took {what}")
         if not one.results:
@@ -200,14 +202,14 @@ def _print_next(console: Console, targets: Sequence[TargetPlan]) -> None:
 
 
 def _print_inexpressible(console: Console, bad: Inexpressible) -> None:
-    verb = "are left out, as the spec says" if bad.left_out else "stop the run"
-    console.print(f"Check: {bad.count:,} rows of {bad.target} that AUTO CDC can't express {verb}:")
-    columns = [name for name in bad.rows[0] if name != "__reason"]
-    report.table(
-        console,
-        ("why", *columns),
-        [(row["__reason"], *(str(row[name]) for name in columns)) for row in bad.rows],
-    )
+    verb = "left out, as the spec says" if bad.left_out else "they stop the run"
+    rows = "1 row" if bad.count == 1 else f"{bad.count:,} rows"
+    console.print(f"Check: {rows} for {bad.target} that AUTO CDC can't express, {verb}:")
+    for row in bad.rows:
+        values = ", ".join(f"{name}={value}" for name, value in row.items() if name != "__reason")
+        console.print(f"  {row['__reason']}: {values}")
+    if bad.count > len(bad.rows):
+        console.print(f"  … and {bad.count - len(bad.rows):,} more")
 
 
 def _waits(wait: Wait) -> str:

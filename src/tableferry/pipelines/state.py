@@ -107,6 +107,7 @@ class Stored:
         elsewhere: Other pipelines' ids under which a beginning of this target is recorded.
         generation: How often the target was refreshed in full.
         resetting: A full refresh was begun and hasn't dropped everything yet.
+        finished: The migration was taken out.
     """
 
     beginning: Beginning | None = None
@@ -114,6 +115,12 @@ class Stored:
     elsewhere: tuple[str, ...] = ()
     generation: int = 0
     resetting: bool = False
+    finished: bool = False
+
+    @property
+    def copied(self) -> bool:
+        """Whether this generation holds the whole copied history."""
+        return self.tracking is not None and self.tracking.copied == self.generation
 
 
 @dataclass(frozen=True)
@@ -129,6 +136,10 @@ class StateStore:
         Raises:
             StateError: A file is there, but it can't be read or isn't whole.
         """
+        generation, resetting = self._generation(target)
+        if files.read_text(self._finished_file(target)) is not None:
+            # What a crash left of the other files means nothing any more.
+            return Stored(generation=generation, resetting=resetting, finished=True)
         beginning = self._read(self.beginning_file(target), _read_beginning(self.pipeline_id, target))
         tracking = self._read(self.tracking_file(target), _read_tracking)
         if tracking and not beginning:
@@ -136,7 +147,6 @@ class StateStore:
                 f"{self.beginning_file(target)} is missing, but {self.tracking_file(target)} is there: "
                 "restore it, for nobody can know again where the live flows of this target must start"
             )
-        generation, resetting = self._generation(target)
         if beginning and not tracking and generation:
             raise StateError(
                 f"{self.tracking_file(target)} is missing, but {target} was refreshed {generation} times: "
@@ -160,14 +170,27 @@ class StateStore:
         if stored.beginning is not None:
             mine = replace(stored.beginning, pipeline_id=self.pipeline_id)
             self.begin(mine)
-            if stored.tracking is not None:
+            if stored.tracking is not None and files.read_text(self.tracking_file(target)) is None:
                 self.track(mine, stored.tracking)
-        other.remove(target)
+        other._remove(target)
 
-    def remove(self, target: TableName) -> None:
-        """Remove a target's state files; its checkpoints stay, for its flows go on."""
-        files.remove(self.tracking_file(target).parent)
+    def finish(self, target: TableName) -> None:
+        """Take a migration out: its state files go, its checkpoints stay, for its flows go on.
+
+        A mark among the checkpoints says so from then on; can be repeated after a crash.
+        """
+        files.write_text(self._finished_file(target), "")
+        self._remove(target)
+
+    def _remove(self, target: TableName) -> None:
         files.remove(self.beginning_file(target).parent)
+        files.remove(self.tracking_file(target).parent)
+
+    def _finished_file(self, target: TableName) -> Path:
+        return self.checkpoints(target) / "_finished"
+
+    def _resetting_file(self, target: TableName) -> Path:
+        return self.checkpoints(target) / "_resetting"
 
     def beginning_file(self, target: TableName) -> Path:
         """Where a target's baselines are."""
@@ -201,14 +224,15 @@ class StateStore:
 
     def start_generation(self, target: TableName, generation: int) -> None:
         """Say that a full refresh begins; until `end_reset` the next run goes on dropping."""
-        files.write_text(self.checkpoints(target) / f"generation={generation}" / "_resetting", "")
+        files.write_text(self._resetting_file(target), str(generation))
 
     def end_reset(self, target: TableName, generation: int) -> None:
-        """Say that everything of the older generations is dropped."""
+        """Drop the checkpoints of the older generations, and say that everything of them is gone."""
+        files.make_folder(self.checkpoints(target) / f"generation={generation}")
         for name in files.names(self.checkpoints(target)):
             if name != f"generation={generation}":
                 files.remove(self.checkpoints(target) / name)
-        files.remove(self.checkpoints(target) / f"generation={generation}" / "_resetting")
+        files.remove(self._resetting_file(target))
 
     def _generation(self, target: TableName) -> tuple[int, bool]:
         found = [
@@ -216,9 +240,12 @@ class StateStore:
             for name in files.names(self.checkpoints(target))
             if name.removeprefix("generation=").isdigit()
         ]
-        newest = max(found, default=0)
-        marker = self.checkpoints(target) / f"generation={newest}" / "_resetting"
-        return newest, files.read_text(marker) is not None
+        mark = files.read_text(self._resetting_file(target))
+        if mark is None:
+            return max(found, default=0), False
+        if not mark.isdigit():
+            raise StateError(f"{self._resetting_file(target)} isn't a whole state file: restore it")
+        return int(mark), True
 
     def _elsewhere(self, target: TableName) -> tuple[str, ...]:
         root = self.volume / "initial_versions"

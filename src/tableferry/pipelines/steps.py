@@ -50,7 +50,7 @@ class RenameFlow:
 
 @dataclass(frozen=True)
 class Forget:
-    """Remove the state files of a migration that is complete and switched off."""
+    """Take out a migration that is complete and switched off."""
 
     target: TableName
 

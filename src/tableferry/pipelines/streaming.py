@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 from pyspark.sql.types import NullType, StructField, StructType
 
+from tableferry import session
 from tableferry.catalog import exists, first_line, in_process
 from tableferry.errors import TableError, TableferryError
 from tableferry.pipelines import cdc, checkpoints, views
@@ -134,11 +135,13 @@ class StreamingEngine:
         )
 
     def _run(self, one: DrawAppend | DrawCdc) -> FlowResult:
+        owner = self._tables[one.owner.key].target
         try:
-            if one.once:
-                self._run_once(one)
-                return FlowResult(one.flow, one.owner, None, True)
-            return FlowResult(one.flow, one.owner, self._run_stream(one), False)
+            with session.settings(self._spark, owner.spark_conf, f"{owner.place}.sparkConf"):
+                if one.once:
+                    self._run_once(one)
+                    return FlowResult(one.flow, one.owner, None, True)
+                return FlowResult(one.flow, one.owner, self._run_stream(one), False)
         except PySparkException as error:
             raise failed(one.flow, error) from error
 
@@ -224,7 +227,7 @@ class StreamingEngine:
             return frame
         named: Mapping[str, View] = {name: definition.view for name, definition in drawn.items()}
         starts: Mapping[str, Mapping[str, Start]] = {
-            name: definition.starts for name, definition in drawn.items()
+            name: {} if one.once else definition.starts for name, definition in drawn.items()
         }
         expectations = self._tables[one.flow.target.key].target.expectations
         return flow_rows(self._spark, named, one.flow, expectations, starts, once=one.once)
@@ -243,7 +246,12 @@ class StreamingEngine:
             )
         columns = self._columns(target)
         self._before(f"creating {target.name}")
-        cdc.create_tables(self._spark, target, columns)
+        try:
+            cdc.create_tables(self._spark, target, columns)
+        except PySparkException as error:
+            raise TableError(
+                f"{target.place}: {target.name} can't be created ({first_line(error)}): correct the spec"
+            ) from error
 
     def _columns(self, target: Target) -> StructType:
         """Take a table's columns from its schema file, or from all that flows into it, history first."""

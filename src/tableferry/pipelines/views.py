@@ -162,6 +162,7 @@ class TrackedSpark:
     def __init__(self, spark: SparkSession, starts: Mapping[str, Start]) -> None:
         self._spark, self._starts = spark, starts
         self.seen: dict[TableName, Start | None] = {}
+        self.unseen = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._spark, name)
@@ -214,7 +215,13 @@ class _TrackedReader:
     ) -> DataFrame:
         self.options(**options)
         kind = (format or self._format).lower()
-        reader = self._started(TableName.at(path)) if kind == "delta" and path else self._reader
+        kind = kind or self._spark.conf.get("spark.sql.sources.default")
+        where = path or self._options.get("path")
+        if kind == "delta" and where:
+            reader = self._started(TableName.at(where))
+        else:
+            reader = self._reader
+            self._spark.unseen = True
         return reader.load(path, format=format, schema=schema)
 
     def _started(self, table: TableName) -> DataStreamReader:
@@ -230,18 +237,20 @@ def seen_by_python(spark: SparkSession, view: View, code: PythonCode) -> tuple[R
     function = load_function(code, "get_df")
     try:
         frame = function(tracked, dict(code.tokens))
+        streams = frame.isStreaming
     except Exception as error:
         # The project's own code runs here, so anything may be raised.
         raise TableferryError(
             f"{view.place}: its function failed ({first_line(error)}): correct it"
         ) from error
-    if frame.isStreaming and not tracked.seen:
+    if streams and (tracked.unseen or not tracked.seen):
         unseen = (
             "its function follows a stream that Tableferry can't see: read it through the given spark's "
             "readStream, or set autoStartingVersionsEnabled to false and give the start inside the function"
         )
         return (Read(view.name, TableName.at(f"python:{view.name}"), view.place, None, unseen),)
-    return tuple(Read(view.name, table, view.place, start) for table, start in tracked.seen.items())
+    how = "set startingVersion on the reader in its function"
+    return tuple(Read(view.name, table, view.place, start, how=how) for table, start in tracked.seen.items())
 
 
 def _delta(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,9 +18,8 @@ from tableferry.pipelines.spec.place import Place
 from tableferry.pipelines.spec.settings import GlobalSettings
 from tableferry.pipelines.spec.sources import View
 from tableferry.pipelines.spec.substitute import Substitutions
+from tableferry.pipelines.sql import references
 from tableferry.tables import TableName
-
-_FOLLOWED = re.compile(r"(?:\bFROM|\bJOIN|,)\s+STREAM[\s(]", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -97,6 +95,12 @@ class Compiler:
             migration.migration(self._document, self._views, target, self._settings, self._problems),
             {"operationalMetadataEnabled": spec.features.operational_metadata_enabled},
             spec.tags,
+            frozenset(
+                name
+                for group in self._document.groups
+                for name, flow in group.written.flows.items()
+                if not flow.enabled
+            ),
         )
 
     def _sources(self, path: Path, views: set[str]) -> Sources:
@@ -235,7 +239,8 @@ class Compiler:
         made = self._sources(written.path, names).sql(details.sql_statement, details.sql_path, place)
         if made is None:
             return None
-        mode: flows.Mode = "stream" if _FOLLOWED.search(made.statement) else "batch"
+        streamed = any(each.streamed for each in references(made.statement))
+        mode: flows.Mode = "stream" if streamed else "batch"
         return self._own_view(flows.View(f"v_{written.name}", mode, made, str(place)))
 
     def _source_view(self, named: str, place: Place) -> str | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from sqlglot.errors import SqlglotError
+
 from tableferry.errors import Problem
 from tableferry.pipelines import flows
 from tableferry.pipelines.spec import read, sources
@@ -12,6 +14,7 @@ from tableferry.pipelines.spec.folder import Beside
 from tableferry.pipelines.spec.names import Names, table_name
 from tableferry.pipelines.spec.place import Place
 from tableferry.pipelines.spec.substitute import Substitutions
+from tableferry.pipelines.sql import references
 from tableferry.tables import TableName
 
 
@@ -44,16 +47,24 @@ class Sources:
 
     def sql(self, statement: str | None, path: str | None, place: Place) -> flows.SqlSource | None:
         """Make a source from a statement or from the file that holds it."""
+        there = place.at("sqlStatement")
         if path is not None:
-            there = place.at("sqlPath")
-            file = Beside(self.file).find(path, "dml", there, self.problems)
+            file = Beside(self.file).find(path, "dml", place.at("sqlPath"), self.problems)
             if file is None:
                 return None
-            content = read.text(file, Place(read.name(file, self.root)), self.problems)
+            there = Place(read.name(file, self.root))
+            content = read.text(file, there, self.problems)
             if content is None:
                 return None
             statement = self.values.leniently(content)
-        return flows.SqlSource(self.names.in_sql((statement or "").strip().rstrip(";"), self.views))
+        made = self.names.in_sql((statement or "").strip().rstrip(";"), self.views)
+        try:
+            references(made)
+        except SqlglotError as error:
+            reason = str(error.__cause__ if isinstance(error.__cause__, SqlglotError) else error)
+            self.problems.append(there.problem(f"its SQL can't be read ({_one_line(reason)}): correct it"))
+            return None
+        return flows.SqlSource(made)
 
     def find(self, written: str | None, kind: str, place: Place) -> str | None:
         """Resolve a path of the spec, if there is one."""
@@ -109,8 +120,11 @@ class Sources:
         if (written.database or "").lower() != "live":
             return table_name(written.database, table, place.at("table"), self.problems)
         found = self.names.live(table)
-        if found is None:
-            message = f"no spec of this project fills live.{table}: write its database and table"
+        if found is None and self.names.unread != "told":
+            which, remedy = "no spec of this project", ""
+            if self.names.unread == "untold":
+                which, remedy = "no spec of this project that can be read", "mend the others, or "
+            message = f"{which} fills live.{table}: {remedy}write its database and table"
             self.problems.append(place.at("table").problem(message))
         return found
 
@@ -152,3 +166,7 @@ class Sources:
             self.problems.append(there.problem(f"'{path}' must be a .py file"))
             path = None
         return flows.PythonCode(self.find(path, "python_functions", there), module, tokens)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -19,6 +19,7 @@ from tableferry.pipelines.spec.settings import GlobalSettings
 from tableferry.pipelines.spec.sources import View
 from tableferry.pipelines.spec.substitute import Substitutions
 from tableferry.pipelines.spec.validate import validated
+from tableferry.pipelines.spec.written import REQUIRED
 
 
 class _View(RootModel[View]):
@@ -64,12 +65,14 @@ class Reader:
         self._format = settings.pipeline_bundle_spec_format
         self._values = values
         self._problems = problems
+        # False once a document couldn't be had whole.
+        self.complete = True
         # Ids of specs with a broken part; None for a part whose id couldn't be read.
         self._broken: set[str | None] = set()
 
     def documents(self) -> list[Document]:
         """Read all specs of the project."""
-        mains = [(file, self._read(file)) for file in self._folder.mains]
+        mains = [(file, self._read(file, self._problems)) for file in self._folder.mains]
         groups: dict[str, list[Group]] = {}
         for file in self._folder.parts:
             self._part(file, mains, groups)
@@ -79,18 +82,19 @@ class Reader:
             if data is None:
                 continue
             key = str(data.get("dataFlowId"))
-            if key in seen and key in groups:
+            if key in seen and isinstance(data.get("dataFlowId"), str):
                 other = self._folder.place(seen[key]).file
-                message = f"'{key}' is the id of {other} too, and a *_flow file joins by it: change one"
+                message = f"'{key}' is the id of {other} too, and must be unique in the project: change one"
                 self._problems.append(self._folder.place(file).at("dataFlowId").problem(message))
             seen.setdefault(key, file)
             document = self._document(file, data, groups.get(key, []))
             # With a broken part, what the other parts say about its views and tables would look wrong.
             if document is not None and key not in self._broken:
                 documents.append(document)
+        self.complete = len(documents) == len(mains) and not self._broken
         return documents
 
-    def _read(self, file: Path) -> dict[str, Any] | None:
+    def _read(self, file: Path, problems: list[Problem]) -> dict[str, Any] | None:
         place = self._folder.place(file)
         actual = "json" if file.suffix == ".json" else "yaml"
         if self._format and self._format.format != actual and not self._format.allow_override:
@@ -98,8 +102,8 @@ class Reader:
                 f"is {actual.upper()}, but pipeline_bundle_spec_format says {self._format.format}: convert "
                 "the file, or set allow_override to true"
             )
-            self._problems.append(place.problem(message))
-        return mapping(file, place, self._problems)
+            problems.append(place.problem(message))
+        return mapping(file, place, problems)
 
     def _part(
         self,
@@ -108,8 +112,10 @@ class Reader:
         groups: dict[str, list[Group]],
     ) -> None:
         """Read a file of flow groups into its spec's groups."""
-        data = self._read(file)
+        found: list[Problem] = []
+        data = self._read(file, found)
         if data is None:
+            self._problems.extend(found)
             self._broken.add(None)
             return
         place = self._folder.place(file)
@@ -118,9 +124,12 @@ class Reader:
         if isinstance(key, str) and not owners:
             # An unreadable main file might be its owner.
             if not self._folder.alone and all(main is not None for _, main in mains):
+                self._problems.extend(found)
                 message = f"no *_main file has the dataFlowId '{key}': add one, or mend the id"
                 self._problems.append(place.at("dataFlowId").problem(message))
+                self._broken.add(key)
             return
+        self._problems.extend(found)
         if any(main.get("dataFlowType") == "standard" for main in owners):
             message = f"'{key}' is a standard spec, which has no flow groups: set its dataFlowType to flow"
             self._problems.append(place.at("dataFlowId").problem(message))
@@ -131,17 +140,17 @@ class Reader:
         data = self._substitute(data, place, refused)
         model: type[FlowGroupsFile | FlowGroupFile] = FlowGroupsFile if several else FlowGroupFile
         written = validated(model, data, place, self._problems, refused)
-        if written is None or refused:
+        if written is None or _another_kind(refused):
             self._broken.add(key if isinstance(key, str) else None)
             return
         if isinstance(written, FlowGroupsFile):
-            found = [
+            joining = [
                 Group(file, place.at("flowGroups", position), group)
                 for position, group in enumerate(written.flow_groups)
             ]
         else:
-            found = [Group(file, place, written)]
-        groups.setdefault(str(key), []).extend(found)
+            joining = [Group(file, place, written)]
+        groups.setdefault(str(key), []).extend(joining)
 
     def _document(self, file: Path, data: dict[str, Any], parts: list[Group]) -> Document | None:
         place = self._folder.place(file)
@@ -150,30 +159,25 @@ class Reader:
             return None
         data = self._substitute(data, place, refused)
         flow_type = data.get("dataFlowType")
+        if flow_type not in ("standard", "flow"):
+            message = f"must be 'standard' or 'flow', not {kind(flow_type)}"
+            told = message if "dataFlowType" in data else REQUIRED
+            self._problems.append(place.at("dataFlowType").problem(told))
+            # The kind that is likely meant says what else is wrong.
+            flow_type = "flow" if "flowGroups" in data or parts else "standard"
+            data = {**data, "dataFlowType": flow_type}
         spec: StandardSpec | FlowSpec | None
         view: View | None = None
-        if "dataFlowType" not in data:
-            # The model that is likely meant says what is wrong, such as another spelling of this key.
-            likely = FlowSpec if "flowGroups" in data else StandardSpec
-            validated(likely, data, place, self._problems, refused)
-            return None
         if flow_type == "standard":
             spec = validated(StandardSpec, data, place, self._problems, refused)
             keys = ("mode", "sourceType", "sourceDetails")
             given = {key: data[key] for key in keys if key in data}
-            if not given and refused:
-                return None
-            root = validated(_View, given, place, self._problems, refused)
-            view = root.root if root is not None else None
-            if view is None:
-                return None
-        elif flow_type == "flow":
-            spec = validated(FlowSpec, data, place, self._problems, refused)
+            if given or not refused:
+                root = validated(_View, given, place, self._problems, refused)
+                view = root.root if root is not None else None
         else:
-            message = f"must be 'standard' or 'flow', not {kind(flow_type)}"
-            self._problems.append(place.at("dataFlowType").problem(message))
-            return None
-        if spec is None or refused:
+            spec = validated(FlowSpec, data, place, self._problems, refused)
+        if spec is None or _another_kind(refused):
             return None
         groups: list[Group] = []
         if isinstance(spec, FlowSpec):
@@ -213,3 +217,9 @@ class Reader:
             if problem is not None:
                 self._problems.append(problem)
         return places
+
+
+def _another_kind(refused: list[Place]) -> bool:
+    """Say whether what is refused makes a target or table something else than what is supported."""
+    kinds = ("cdcSnapshotSettings", "targetFormat", "type")
+    return any(each.path.rpartition(".")[2] in kinds for each in refused)

@@ -10,7 +10,7 @@ from pydantic import Field
 from tableferry.errors import Problem
 from tableferry.pipelines import flows
 from tableferry.pipelines.spec.place import Place
-from tableferry.pipelines.spec.read import SUFFIXES, mapping
+from tableferry.pipelines.spec.read import SUFFIXES, entries, mapping
 from tableferry.pipelines.spec.substitute import Substitutions
 from tableferry.pipelines.spec.validate import validated
 from tableferry.pipelines.spec.written import Name, SnakeModel, Tag
@@ -52,11 +52,8 @@ def read(
         problems: Gets what is wrong.
     """
     if path.is_dir():
-        files = [
-            (file, Place(f"{place.file}/{file.name}"))
-            for file in sorted(path.iterdir())
-            if file.suffix in SUFFIXES
-        ]
+        listed = entries(path, place, problems) or []
+        files = [(file, Place(f"{place.file}/{file.name}")) for file in listed if file.suffix in SUFFIXES]
     else:
         files = [(path, place)]
     rules: dict[str, flows.Expectation] = {}

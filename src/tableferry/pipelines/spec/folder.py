@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tableferry.errors import Problem, SpecError
 from tableferry.pipelines.spec.place import Place
-from tableferry.pipelines.spec.read import SUFFIXES, name
+from tableferry.pipelines.spec.read import SUFFIXES, entries, name, unlisted
 
 
 @dataclass(frozen=True)
@@ -22,6 +21,7 @@ class Folder:
         mains: Main files of specs.
         parts: Files with a flow group each.
         alone: Only one spec was asked for, so parts may belong to others.
+        others: Main files of the specs that weren't asked for.
     """
 
     root: Path
@@ -29,6 +29,7 @@ class Folder:
     mains: tuple[Path, ...]
     parts: tuple[Path, ...]
     alone: bool = False
+    others: tuple[Path, ...] = ()
 
     def place(self, file: Path) -> Place:
         """Name a file as messages do."""
@@ -74,18 +75,29 @@ class Beside:
         return None
 
 
-def locate(project: Path) -> Folder:
+def locate(project: Path, problems: list[Problem]) -> Folder:
     """Find a project's files from its folder or from one spec file.
+
+    Args:
+        project: The folder or the file.
+        problems: Gets what can't be looked into.
 
     Raises:
         SpecError: There is no such project, or there are no specs in it.
     """
     project = Path(os.path.abspath(project))
-    if project.is_dir():
-        return _from_folder(project)
-    if project.is_file():
-        return _from_file(project)
-    raise SpecError([Problem(str(project), "", "doesn't exist: give a project's folder or a spec file")])
+    if os.path.isdir(project):
+        return _from_folder(project, problems)
+    if os.path.isfile(project):
+        return _from_file(project, problems)
+    message = "doesn't exist: give a project's folder or a spec file"
+    try:
+        os.stat(project)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        pass
+    except OSError as error:
+        message = unlisted(error)
+    raise SpecError([Problem(str(project), "", message)])
 
 
 def is_spec(file: Path, ending: str) -> bool:
@@ -93,9 +105,10 @@ def is_spec(file: Path, ending: str) -> bool:
     return file.suffix in SUFFIXES and file.stem.endswith(ending)
 
 
-def _from_folder(root: Path) -> Folder:
-    base = next((each for each in (root, root / "src") if (each / "dataflows").is_dir()), None)
-    files = sorted(_walk(base / "dataflows")) if base else []
+def _from_folder(root: Path, problems: list[Problem]) -> Folder:
+    base = next((each for each in (root, root / "src") if os.path.isdir(each / "dataflows")), None)
+    unseen: list[Problem] = []
+    files = _walk(base / "dataflows", root, unseen) if base else []
     mains = tuple(file for file in files if is_spec(file, "_main"))
     parts = tuple(file for file in files if is_spec(file, "_flow"))
     if not mains and not parts:
@@ -103,26 +116,48 @@ def _from_folder(root: Path) -> Folder:
             "holds no data flow specs: looked for dataflows/**/*_main.json, *_main.yaml and *_main.yml, here "
             "and under src/"
         )
-        raise SpecError([Problem(str(root), "", message)])
+        raise SpecError(unseen or [Problem(str(root), "", message)])
+    problems.extend(unseen)
     return Folder(root, base, mains, parts)
 
 
-def _from_file(file: Path) -> Folder:
+def _from_file(file: Path, problems: list[Problem]) -> Folder:
     if file.suffix not in SUFFIXES:
         message = "isn't a spec file: its name must end in .json, .yaml or .yml"
         raise SpecError([Problem(str(file), "", message)])
     if is_spec(file, "_flow"):
         message = "holds a flow group only: give the *_main file of its spec"
         raise SpecError([Problem(str(file), "", message)])
-    parts = tuple(each for each in sorted(file.parent.iterdir()) if is_spec(each, "_flow"))
-    for base in file.parents:
-        if (base / "dataflows").is_dir() or (base / "pipeline_configs").is_dir():
+    root, base = file.parent, None
+    for each in file.parents:
+        if os.path.isdir(each / "dataflows") or os.path.lexists(each / "pipeline_configs"):
             # As the folder would be given: state paths are relative to it.
-            root = base.parent if base.name == "src" else base
-            return Folder(root, base, (file,), parts, alone=True)
-    return Folder(file.parent, None, (file,), parts, alone=True)
+            root, base = (each.parent if each.name == "src" else each), each
+            break
+    if base is not None and file.is_relative_to(base / "dataflows"):
+        files = _walk(base / "dataflows", root, problems)
+    else:
+        # Whatever else lies below the folder of a file on its own is no part of a project.
+        files = entries(file.parent, Place(name(file.parent, root)), problems) or []
+    parts = tuple(each for each in files if is_spec(each, "_flow"))
+    others = tuple(each for each in files if is_spec(each, "_main") and each != file)
+    return Folder(root, base, (file,), parts, alone=True, others=others)
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    for parent, _, names in os.walk(folder):
-        yield from (Path(parent, each) for each in names)
+def _walk(folder: Path, root: Path, problems: list[Problem]) -> list[Path]:
+    """List the files below a folder, in order and each once, those behind links to folders included."""
+
+    def told(error: OSError) -> None:
+        problems.append(Place(name(Path(error.filename), root)).problem(unlisted(error)))
+
+    files: list[Path] = []
+    seen: set[str] = set()
+    for parent, folders, names in os.walk(folder, onerror=told, followlinks=True):
+        real = os.path.realpath(parent)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders.sort()
+        files.extend(Path(parent, each) for each in names)
+    return sorted(files)

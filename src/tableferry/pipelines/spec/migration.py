@@ -30,7 +30,7 @@ def migration(
     table = table_name(written.database, written.table, place.at("sourceDetails", "table"), problems)
     if table is None or not details.enabled:
         return None
-    if settings.table_migration_state_volume_path is None:
+    if settings.complete and settings.table_migration_state_volume_path is None:
         message = (
             "an enabled migration needs a folder for its state: set table_migration_state_volume_path in "
             "pipeline_configs/global.json"
@@ -81,7 +81,7 @@ def _missing_start(view: flows.View) -> str | None:
 
 def _missing_validity(select: list[str]) -> list[str]:
     """List the validity columns that select expressions don't yield; none where that can't be judged."""
-    if not select or any("*" in expression for expression in select):
+    if not select:
         return []
     # Only here is SQL parsed, and loading the parser takes longer than reading a small project.
     import sqlglot
@@ -91,7 +91,7 @@ def _missing_validity(select: list[str]) -> list[str]:
         parsed = sqlglot.parse_one("SELECT " + ", ".join(select), dialect="databricks")
     except (SqlglotError, RecursionError):
         return []
-    if not isinstance(parsed, sqlglot.exp.Query):
+    if not isinstance(parsed, sqlglot.exp.Query) or parsed.is_star:
         return []
     outputs = {name.upper() for name in parsed.named_selects}
     return [column for column in _VALIDITY if column not in outputs]

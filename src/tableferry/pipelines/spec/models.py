@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from tableferry.pipelines.spec.sources import View
-from tableferry.pipelines.spec.written import CamelModel, Name, SnakeModel, Tag, Text, refuse_when
+from tableferry.pipelines.spec.written import CamelModel, Name, SnakeModel, Tag, Text, one_of, refuse_when
 
 ScdType = Annotated[
     Literal["1", "2"],
     BeforeValidator(lambda value: str(value) if type(value) is int else value),
     WithJsonSchema({"enum": ["1", "2", 1, 2]}),
+]
+
+# YAML reads a bare off as false.
+QuarantineMode = Annotated[
+    Literal["off"],
+    BeforeValidator(lambda value: "off" if value is False else value),
+    WithJsonSchema({"enum": ["off", False]}),
 ]
 
 
@@ -75,7 +82,7 @@ class Layout(CamelModel):
     cluster_by_columns: list[Name] = Field([], description="Columns of the liquid clustering.")
     cluster_by_auto: bool = Field(False, description="Let Databricks choose the clustering.")
     config_flags: list[Literal["disableOperationalMetadata"]] = Field(
-        [], description="Switches of the table."
+        [], description="Accepted and ignored: Tableferry adds no operational metadata columns."
     )
 
     @model_validator(mode="after")
@@ -133,6 +140,8 @@ class AppendViewDetails(CamelModel):
 
 class AppendSqlDetails(CamelModel):
     """Rows of a SELECT, appended."""
+
+    model_config = ConfigDict(json_schema_extra=one_of("sqlPath", "sqlStatement"))
 
     target_table: Name = Field(description="The spec's target or a staging table.")
     sql_path: Name | None = Field(None, description="A .sql file, relative to dml/.")
@@ -235,13 +244,15 @@ class TableMigrationDetails(CamelModel):
 class Features(CamelModel):
     """Switches of a spec."""
 
-    operational_metadata_enabled: bool = Field(True, description="Add operational metadata columns.")
+    operational_metadata_enabled: bool = Field(
+        True, description="Accepted and ignored: Tableferry adds no operational metadata columns."
+    )
 
 
 class SpecCommon(CamelModel):
     """What both kinds of spec share."""
 
-    data_flow_id: Name = Field(description="Unique in the project.")
+    data_flow_id: Name = Field(description="Unique among the project's main files.")
     data_flow_group: Name = Field(description="The group that a pipeline selects by.")
     data_flow_version: Text | None = Field(None, description="Version of the spec format.")
     tags: dict[str, Tag] = Field({}, description="Free tags.")
@@ -253,7 +264,7 @@ class SpecCommon(CamelModel):
     data_quality_expectations_path: Name | None = Field(
         None, description="A file or folder, relative to expectations/."
     )
-    quarantine_mode: Literal["off"] = Field("off", description="Quarantine isn't supported.")
+    quarantine_mode: QuarantineMode = Field("off", description="Quarantine isn't supported.")
     table_migration_details: TableMigrationDetails | None = None
 
     @model_validator(mode="after")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from tableferry.errors import Problem, TableError
 from tableferry.pipelines.spec.documents import Document
 from tableferry.pipelines.spec.place import Place
 from tableferry.tables import TableName
+
+Unread = Literal["none", "told", "untold"]
 
 # `live.x` is a table or view of the pipeline itself.
 _LIVE = re.compile(r"\blive\s*\.\s*(?:`([^`]+)`|(\w+))", re.IGNORECASE)
@@ -23,11 +26,13 @@ class Names:
         target: The spec's own table.
         staging: Its staging tables by the place that defines them.
         siblings: Tables of the project's other specs by their bare names, where that is unambiguous.
+        unread: Whether there may be more siblings in specs that are wrong, and whether these are told.
     """
 
     target: TableName
     staging: Mapping[Place, TableName]
     siblings: Mapping[str, TableName] = field(default_factory=dict)
+    unread: Unread = "none"
 
     def own(self, written: str) -> TableName | None:
         """Return the target or staging table that a flow names by as much of its name as is needed."""
@@ -70,14 +75,27 @@ def table_name(database: str | None, table: str, place: Place, problems: list[Pr
         return None
 
 
-def collect(documents: list[Document], problems: list[Problem]) -> list[tuple[Document, Names]]:
-    """Name every table that the specs fill, and refuse what two of them would fill."""
+def collect(
+    documents: list[Document],
+    problems: list[Problem],
+    around: Sequence[Document] = (),
+    unread: Unread = "none",
+) -> list[tuple[Document, Names]]:
+    """Name every table that the specs fill, and refuse what two of them would fill.
+
+    Args:
+        documents: The specs.
+        problems: Gets what is wrong.
+        around: Specs of the same project that weren't asked for: only their tables are of interest.
+        unread: Whether there are specs that couldn't be read.
+    """
     named: list[tuple[Document, Names]] = []
     owners: dict[str, tuple[Place, TableName]] = {}
     siblings: dict[str, TableName | None] = {}
     for document in documents:
         names = _names(document, problems)
         if names is None:
+            unread = "told"
             continue
         named.append((document, names))
         target_place = document.place.at("targetDetails", "table")
@@ -88,8 +106,13 @@ def collect(documents: list[Document], problems: list[Problem]) -> list[tuple[Do
                 problems.append(place.problem(message))
             bare = table.table.lower()
             siblings[bare] = table if siblings.get(bare, table) == table else None
+    for document in around:
+        names = _names(document, [])
+        for table in (names.target, *names.staging.values()) if names is not None else ():
+            bare = table.table.lower()
+            siblings[bare] = table if siblings.get(bare, table) == table else None
     known = {bare: table for bare, table in siblings.items() if table is not None}
-    return [(document, Names(names.target, names.staging, known)) for document, names in named]
+    return [(document, Names(names.target, names.staging, known, unread)) for document, names in named]
 
 
 def _names(document: Document, problems: list[Problem]) -> Names | None:

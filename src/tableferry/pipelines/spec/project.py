@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tableferry.errors import Problem, SpecError
 from tableferry.pipelines import flows
 from tableferry.pipelines.spec import names
 from tableferry.pipelines.spec.compile import Compiler
-from tableferry.pipelines.spec.documents import Reader
+from tableferry.pipelines.spec.documents import Document, Reader
 from tableferry.pipelines.spec.folder import locate
 from tableferry.pipelines.spec.settings import global_settings, substitutions
 
@@ -27,14 +28,23 @@ def load(
     Raises:
         SpecError: Something is wrong; it carries every problem of the project.
     """
-    folder = locate(Path(project))
     problems: list[Problem] = []
+    folder = locate(Path(project), problems)
+    complete = not problems
     values = substitutions(folder, environment, reserved or {}, problems)
     settings = global_settings(folder, values, problems)
-    documents = Reader(folder, settings, values, problems).documents()
+    reader = Reader(folder, settings, values, problems)
+    documents = reader.documents()
+    unread: names.Unread = "none" if complete and reader.complete else "told"
+    around: list[Document] = []
+    if folder.others:
+        # What is wrong in the other specs is told when they are asked for.
+        beside = Reader(replace(folder, mains=folder.others), settings, values, [])
+        around = beside.documents()
+        unread = "untold" if unread == "none" and not beside.complete else unread
     dataflows = [
         Compiler(document, named, folder.root, settings, values, problems).dataflow()
-        for document, named in names.collect(documents, problems)
+        for document, named in names.collect(documents, problems, around, unread)
     ]
     if problems:
         raise SpecError(list(dict.fromkeys(problems)))

@@ -18,6 +18,10 @@ SUFFIXES = (".json", ".yaml", ".yml")
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Repeated = dict[int, list[str]]
 
+# Far beyond any spec, and far below what the readers themselves can bear.
+DEEPEST = 100
+_TOO_DEEP = f"is nested too deeply: flatten it to at most {DEEPEST} levels"
+
 
 class _Loader(_SafeLoader):  # type: ignore[misc]
     """YAML's safe loader, which remembers repeated keys and leaves dates as they are written."""
@@ -56,6 +60,21 @@ def text(file: Path, place: Place, problems: list[Problem]) -> str | None:
     return None
 
 
+def entries(folder: Path, place: Place, problems: list[Problem]) -> list[Path] | None:
+    """List what a folder holds, in order, or say why that can't be had."""
+    try:
+        return sorted(folder / each for each in os.listdir(folder))
+    except OSError as error:
+        problems.append(place.problem(unlisted(error)))
+        return None
+
+
+def unlisted(error: OSError) -> str:
+    """Say why a folder can't be listed."""
+    reason = (error.strerror or "unknown reason").lower()
+    return f"can't be listed ({reason}): check the folder and its permissions"
+
+
 def mapping(file: Path, place: Place, problems: list[Problem]) -> dict[str, Any] | None:
     """Read a JSON or YAML file whose root is a mapping, or say what is wrong with it."""
     content = text(file, place, problems)
@@ -72,7 +91,7 @@ def mapping(file: Path, place: Place, problems: list[Problem]) -> dict[str, Any]
         problems.append(place.problem(f"isn't valid YAML: {_explain(error)}: mend it there"))
         return None
     except RecursionError:
-        problems.append(place.problem("is nested too deeply: flatten it"))
+        problems.append(place.problem(_TOO_DEEP))
         return None
     except ValueError as error:
         problems.append(place.problem(f"can't be read: {error}"))
@@ -83,7 +102,7 @@ def mapping(file: Path, place: Place, problems: list[Problem]) -> dict[str, Any]
     if not isinstance(data, dict):
         problems.append(place.problem(f"must hold a mapping of keys to values, not {kind(data)}"))
         return None
-    found = list(_oddities(data, place, repeated, ()))
+    found = list(_oddities(data, place, repeated, {}))
     problems.extend(found)
     return None if found else data
 
@@ -123,6 +142,9 @@ def _json(content: str, repeated: _Repeated) -> Any:
 
 
 def _yaml(content: str, repeated: _Repeated) -> Any:
+    # The parser of YAML goes down in C, without a bound. The events alone take little time and no depth.
+    if sum(content.count(mark) for mark in "[{-?") > 10 * DEEPEST and _depth(content) > DEEPEST:
+        raise RecursionError
     loader = _Loader(content)
     try:
         data = loader.get_single_data()
@@ -130,6 +152,20 @@ def _yaml(content: str, repeated: _Repeated) -> Any:
         return data
     finally:
         loader.dispose()
+
+
+def _depth(content: str) -> int:
+    """Return how deep YAML is nested, or the first depth that is too deep."""
+    deepest = depth = 0
+    for event in yaml.parse(content, _SafeLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            deepest = max(deepest, depth)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > DEEPEST:
+            break
+    return deepest
 
 
 def _twice(names: list[str]) -> list[str]:
@@ -142,8 +178,8 @@ def _explain(error: yaml.YAMLError) -> str:
     return " ".join(str(error).split())
 
 
-def _oddities(value: Any, place: Place, repeated: _Repeated, above: tuple[int, ...]) -> Iterator[Problem]:
-    """Find what JSON and YAML allow and a spec doesn't: repeated keys, other keys than text, loops."""
+def _oddities(value: Any, place: Place, repeated: _Repeated, above: dict[int, Place]) -> Iterator[Problem]:
+    """Find what JSON and YAML allow and a spec doesn't: repeated keys, other keys than text, loops, depth."""
     if isinstance(value, str) and not _is_unicode(value):
         yield place.problem("holds half a character (a lone \\ud… escape): write the whole one")
     if not isinstance(value, dict | list):
@@ -151,7 +187,11 @@ def _oddities(value: Any, place: Place, repeated: _Repeated, above: tuple[int, .
     if id(value) in above:
         yield place.problem("contains itself through a YAML anchor: write it out")
         return
-    above = (*above, id(value))
+    if len(above) == DEEPEST:
+        # The whole path is of no use: it's all levels.
+        yield list(above.values())[1].problem(_TOO_DEEP)
+        return
+    above = {**above, id(value): place}
     if isinstance(value, list):
         for position, item in enumerate(value):
             yield from _oddities(item, place.at(position), repeated, above)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +11,7 @@ from pydantic import Field
 
 from tableferry.errors import Problem
 from tableferry.pipelines.spec.folder import Folder
-from tableferry.pipelines.spec.read import SUFFIXES, mapping
+from tableferry.pipelines.spec.read import SUFFIXES, entries, mapping
 from tableferry.pipelines.spec.substitute import Affix, Substitutions
 from tableferry.pipelines.spec.validate import validated
 from tableferry.pipelines.spec.written import Name, SnakeModel, Text
@@ -23,7 +24,7 @@ class SpecFormat(SnakeModel):
     allow_override: bool = False
 
 
-class GlobalSettings(SnakeModel):
+class GlobalFile(SnakeModel):
     """A global.json or global.yaml."""
 
     table_migration_state_volume_path: Name | None = None
@@ -31,6 +32,12 @@ class GlobalSettings(SnakeModel):
     mandatory_table_properties: dict[str, Text] = Field(default_factory=dict)
     spark_config: dict[str, Text] = Field(default_factory=dict)
     dataflow_spec_version: Text | None = None
+
+
+class GlobalSettings(GlobalFile):
+    """What the global files say together; not complete where one of them couldn't be read."""
+
+    complete: bool = True
 
 
 class AffixEntry(SnakeModel):
@@ -52,6 +59,8 @@ def substitutions(
 ) -> Substitutions:
     """Read the substitutions of one environment."""
     found = _environments(folder, problems)
+    if found is None:
+        return Substitutions(complete=False)
     if environment is None and len(found) == 1:
         environment = next(iter(found))
     if found and environment not in found:
@@ -59,18 +68,21 @@ def substitutions(
         message = f"holds {what} {', '.join(found)}: choose one with --environment NAME"
         problems.append(folder.place(next(iter(found.values())).parent).problem(message))
         return Substitutions(complete=False)
-    given = {"workspace_env": environment} if environment else {}
+    # Users' files write {logical_env} wherever a developer's own copy would differ; elsewhere it's nothing.
+    given = {"logical_env": ""} | ({"workspace_env": environment} if environment else {})
     file = found.get(environment or "")
     if file is None:
         return Substitutions({**given, **reserved})
     place = folder.place(file)
     data = mapping(file, place, problems)
+    before = len(problems)
     written = validated(SubstitutionsFile, data, place, problems) if data is not None else None
     if written is None:
         return Substitutions(complete=False)
+    complete = len(problems) == before
     affixes = {key: Affix(each.prefix, each.suffix) for key, each in written.prefix_suffix.items()}
     tokens = {**given, **written.tokens, **reserved}
-    return Substitutions(tokens, affixes, place.file).resolved(place, problems)
+    return Substitutions(tokens, affixes, place.file, complete).resolved(place, problems)
 
 
 def global_settings(folder: Folder, values: Substitutions, problems: list[Problem]) -> GlobalSettings:
@@ -79,28 +91,39 @@ def global_settings(folder: Folder, values: Substitutions, problems: list[Proble
     homes = [folder.root / "config", folder.root / "src" / "config"]
     if folder.base is not None:
         homes.append(folder.base / "pipeline_configs")
+    complete = True
     for home in homes:
-        files = [home / f"global{suffix}" for suffix in SUFFIXES if (home / f"global{suffix}").is_file()]
+        exists = os.path.lexists if home.name == "pipeline_configs" else os.path.isdir
+        if not exists(home):
+            continue
+        listed = entries(home, folder.place(home), problems)
+        files = [file for file in listed or [] if file.stem == "global" and file.suffix in SUFFIXES]
+        complete = complete and listed is not None
         if len(files) > 1:
             others = " and ".join(file.name for file in files[1:])
             problems.append(folder.place(files[0]).problem(f"stands beside {others}: keep one"))
         for file in files[:1]:
             place = folder.place(file)
             data = mapping(file, place, problems)
-            if data is None:
-                continue
-            data = values.apply(data, place, problems)
-            if validated(GlobalSettings, data, place, problems) is not None:
-                known = {key: item for key, item in data.items() if key in GlobalSettings.model_fields}
-                merged = _laid_over(merged, known)
+            written, before = None, len(problems)
+            if data is not None:
+                written = validated(GlobalFile, values.apply(data, place, problems), place, problems)
+            complete = complete and written is not None and len(problems) == before
+            if written is not None:
+                merged = _laid_over(merged, written.model_dump(exclude_unset=True))
     # Both layers fit, so their union fits.
-    return GlobalSettings.model_validate(merged)
+    return GlobalSettings.model_validate({**merged, "complete": complete})
 
 
-def _environments(folder: Folder, problems: list[Problem]) -> dict[str, Path]:
+def _environments(folder: Folder, problems: list[Problem]) -> dict[str, Path] | None:
     found: dict[str, Path] = {}
     home = folder.base / "pipeline_configs" if folder.base else None
-    for file in sorted(home.iterdir()) if home and home.is_dir() else []:
+    if home is None or not os.path.lexists(home):
+        return found
+    files = entries(home, folder.place(home), problems)
+    if files is None:
+        return None
+    for file in files:
         if file.suffix in SUFFIXES and file.stem.endswith("_substitutions"):
             environment = file.stem.removesuffix("_substitutions")
             if environment in found:

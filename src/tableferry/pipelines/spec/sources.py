@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from tableferry.pipelines.spec.written import REQUIRED, CamelModel, Name, Text, refuse_when
+from tableferry.pipelines.spec.written import REQUIRED, CamelModel, Name, Text, given, one_of, refuse_when
 
 
 class PythonTransform(CamelModel):
     """A function apply_transform(df, tokens) over what was read."""
+
+    model_config = ConfigDict(json_schema_extra=one_of("functionPath", "module"))
 
     function_path: Name | None = Field(None, description="A .py file, relative to python_functions/.")
     module: Name | None = Field(None, description="package.module.function.")
@@ -35,6 +37,10 @@ class _Read(CamelModel):
 
 class DeltaDetails(_Read):
     """Rows or changes of a Delta table."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [given("tablePath"), given("database", "table")]},
+    )
 
     database: Name | None = Field(None, description="Schema of the table, or catalog.schema.")
     table: Name | None = Field(None, description="Name of the table.")
@@ -99,6 +105,8 @@ class DeltaJoinDetails(_Read):
 class SqlDetails(CamelModel):
     """A SELECT."""
 
+    model_config = ConfigDict(json_schema_extra=one_of("sqlPath", "sqlStatement"))
+
     sql_path: Name | None = Field(None, description="A .sql file, relative to dml/.")
     sql_statement: Name | None = Field(None, description="The SELECT itself.")
 
@@ -116,6 +124,8 @@ class SqlDetails(CamelModel):
 
 class PythonDetails(CamelModel):
     """A function get_df(spark, tokens)."""
+
+    model_config = ConfigDict(json_schema_extra=one_of("functionPath", "pythonModule"))
 
     function_path: Name | None = Field(None, description="A .py file, relative to python_functions/.")
     python_module: Name | None = Field(None, description="package.module.function.")

@@ -62,7 +62,7 @@ class Substitutions:
         tokens = {
             token: self._expand(token, (), place.at("tokens", token), problems) for token in self.tokens
         }
-        plain = Substitutions(tokens, {}, self.source)
+        plain = Substitutions(tokens, {}, self.source, self.complete)
         affixes = {
             key: Affix(
                 plain.strictly(affix.prefix, place.at("prefix_suffix", key, "prefix"), problems),
@@ -70,7 +70,7 @@ class Substitutions:
             )
             for key, affix in self.affixes.items()
         }
-        return Substitutions(tokens, affixes, self.source)
+        return Substitutions(tokens, affixes, self.source, self.complete)
 
     def apply(self, value: Any, place: Place, problems: list[Problem], key: str = "") -> Any:
         """Return a document with everything put in, and say which tokens nobody knows."""
@@ -111,7 +111,8 @@ class Substitutions:
             if inner in above:
                 problems.append(place.problem(f"token '{{{inner}}}' stands for itself: give it a value"))
             elif inner not in self.tokens:
-                problems.append(place.problem(self._unknown(inner)))
+                if self.complete:
+                    problems.append(place.problem(self._unknown(inner)))
             else:
                 return self._expand(inner, above, place, problems)
             return match[0]
@@ -119,6 +120,7 @@ class Substitutions:
         return _TOKEN.sub(replace, self.tokens[token])
 
     def _unknown(self, token: str) -> str:
-        where = f"the tokens of {self.source}" if self.source else "pipeline_configs/<env>_substitutions.json"
+        file = self.source or "pipeline_configs/<env>_substitutions.json"
         what = "reserved token" if token in RESERVED else "token"
-        return f"{what} '{{{token}}}' has no value: add it to {where}"
+        why = ", as Tableferry knows of no pipeline that sets it" if token in RESERVED else ""
+        return f"{what} '{{{token}}}' has no value{why}: add it to the tokens of {file}"

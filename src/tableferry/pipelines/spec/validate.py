@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, RootModel, ValidationError
 
 from tableferry.errors import Problem
+from tableferry.pipelines.spec import mend
 from tableferry.pipelines.spec.place import Place
 from tableferry.pipelines.spec.read import kind
 from tableferry.pipelines.spec.written import CUSTOM, REQUIRED
@@ -20,6 +21,9 @@ _Steps = list[str | int]
 
 # The keys that say which model a mapping must fit.
 _DISCRIMINATORS = ("sourceType", "flowType")
+
+# Each look mends what the one before found; what needs more than these is hopeless.
+_LOOKS = 5
 
 # What the format's earlier versions called some keys.
 _FORMER = {"cdcApplyChanges": "cdcSettings"}
@@ -32,9 +36,9 @@ def validated(
     problems: list[Problem],
     refused: Collection[Place] = (),
 ) -> Model | None:
-    """Return the data as a model, or None after its problems are told.
+    """Return the data as a model, or None where it can't be had; either way, all its problems are told.
 
-    An unknown key that resembles no known one is told and passed over, so that what else is wrong shows too.
+    What is wrong is mended as its message says, and looked at again: so what it hid is told too.
 
     Args:
         model: What the data must fit.
@@ -47,22 +51,51 @@ def validated(
         return model.model_validate(data)
     except ValidationError as error:
         failure = error
-    pruned = copy.deepcopy(data)
-    for each in failure.errors(include_url=False):
-        steps, _ = _walk(model, each["loc"])
-        there = place.at(*steps)
-        known = any(there.file == other.file and other.covers(there.path) for other in refused)
-        close = None
-        if each["type"] == "extra_forbidden":
-            close = _closest(str(steps[-1]), _keys(_walk(model, each["loc"][:-1])[1]))
-        if not known:
-            problems.extend(_problems(each, place, steps, close))
-        if each["type"] == "extra_forbidden" and (known or close is None):
-            _remove(pruned, steps)
-    try:
-        return model.model_validate(pruned)
-    except ValidationError:
-        return None
+    found: dict[Problem, None] = {}
+    mended = copy.deepcopy(data)
+    made: Model | None = None
+    for _ in range(_LOOKS):
+        better = False
+        for each in failure.errors(include_url=False):
+            steps, _ = _walk(model, each["loc"])
+            there = place.at(*steps)
+            known = any(there.file == other.file and other.covers(there.path) for other in refused)
+            close = None
+            if each["type"] == "extra_forbidden":
+                close = _closest(str(steps[-1]), _keys(_walk(model, each["loc"][:-1])[1]))
+            if not known:
+                found.update(dict.fromkeys(_problems(each, place, steps, close)))
+            better |= mend.take_out(mended, steps) if known else _mend(mended, each, steps, close)
+        if not better:
+            break
+        try:
+            made = model.model_validate(mended)
+            break
+        except ValidationError as error:
+            failure = error
+    problems.extend(found)
+    return made
+
+
+def _mend(data: Any, error: Any, steps: _Steps, close: str | None) -> bool:
+    """Do what the message about an error says; say whether that could be done."""
+    match error["type"]:
+        case "extra_forbidden":
+            return mend.rename(data, steps, close) if close else mend.take_out(data, steps)
+        case "literal_error":
+            return mend.choose(data, steps, _allowed(error), cutoff=0.6)
+        case "union_tag_invalid":
+            # Two kinds need quite different keys.
+            return mend.choose(data, [*steps, _discriminator(error["ctx"])], _allowed(error), cutoff=0.8)
+        case _:
+            return mend.convert(data, steps, error["type"]) if steps else False
+
+
+def _allowed(error: Any) -> list[str]:
+    """List the values that an error names as allowed."""
+    context = error["ctx"]
+    written = context.get("expected_tags") or context["expected"].replace(" or ", ", ")
+    return [each.strip("'") for each in written.split(", ")]
 
 
 def _problems(error: Any, place: Place, steps: _Steps, close: str | None) -> Iterator[Problem]:
@@ -75,14 +108,12 @@ def _problems(error: Any, place: Place, steps: _Steps, close: str | None) -> Ite
             yield there.at(_discriminator(context)).problem(REQUIRED)
         case "union_tag_invalid":
             key = _discriminator(context)
-            tags = [tag.strip("'") for tag in context["expected_tags"].split(", ")]
-            yield there.at(key).problem(_choice(error["input"].get(key), tags))
+            yield there.at(key).problem(_choice(error["input"].get(key), _allowed(error)))
         case "extra_forbidden":
             hint = f"did you mean '{close}'?" if close else "take it out"
             yield there.problem(f"unknown key '{steps[-1]}': {hint}")
         case "literal_error":
-            tags = context["expected"].replace(" or ", ", ").replace("'", "").split(", ")
-            yield there.problem(_choice(error["input"], tags))
+            yield there.problem(_choice(error["input"], _allowed(error)))
         case "string_type":
             hint = ": put it in quotes" if isinstance(error["input"], bool | int | float) else ""
             yield there.problem(f"must be text, not {given}{hint}")
@@ -174,9 +205,3 @@ def _closest(key: str, known: list[str]) -> str | None:
     plain = {each.lower().replace("_", ""): each for each in known}
     close = difflib.get_close_matches(key.lower().replace("_", ""), plain, n=1, cutoff=0.7)
     return plain[close[0]] if close else None
-
-
-def _remove(data: Any, steps: _Steps) -> None:
-    for step in steps[:-1]:
-        data = data[step]
-    data.pop(steps[-1], None)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
+from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
 CUSTOM = "misfits"
@@ -38,6 +39,16 @@ class CamelModel(SnakeModel):
     """A mapping whose keys are written in camelCase."""
 
     model_config = ConfigDict(alias_generator=to_camel)
+
+
+def given(*keys: str) -> JsonDict:
+    """Return a JSON Schema that all of these keys fulfil where they hold text."""
+    return {"required": [*keys], "properties": {key: {"type": "string"} for key in keys}}
+
+
+def one_of(*keys: str) -> JsonDict:
+    """Return a JSON Schema that exactly one of these keys fulfils."""
+    return {"oneOf": [given(key) for key in keys]}
 
 
 def refuse_when(*checks: tuple[bool, str, str]) -> None:

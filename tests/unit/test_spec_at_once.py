@@ -1,0 +1,204 @@
+"""What is wrong behind something else that is wrong is told too, and nothing that isn't wrong."""
+
+# Messages are written whole, as they are read.
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tableferry.errors import SpecError
+from tableferry.pipelines import spec
+
+if TYPE_CHECKING:
+    from tests.unit.conftest import ProjectFiles
+
+SPECS = "dataflows/sales/dataflowspec/"
+MAIN = SPECS + "orders_main.json"
+CDC = {"keys": ["ID"], "scd_type": "1", "sequence_by": "TS"}
+NO_SCHEMA = "targetDetails.schemaPath: file 'no.json' doesn't exist: put it into sales/schemas/"
+NO_TABLE = "targetDetails.table: 'silver.b.c.d' has 4 parts: a table name has one to three"
+
+
+def target(**more: Any) -> dict[str, Any]:
+    return {"database": "silver", "table": "orders", **more}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"sourceDetails": {"zzz": 1, "table": "x"}},
+            [
+                "sourceDetails.database: is required: add it",
+                "sourceDetails.zzz: unknown key 'zzz': take it out",
+            ],
+        ),
+        (
+            {"sourceDetails": {"tabel": "x"}},
+            [
+                "sourceDetails.database: is required: add it",
+                "sourceDetails.tabel: unknown key 'tabel': did you mean 'table'?",
+            ],
+        ),
+        (
+            {"cdcSettings": {**CDC, "zzz": 1, "column_list": ["A"], "except_column_list": ["B"]}},
+            [
+                "cdcSettings.except_column_list: can't stand beside column_list: keep one of the two",
+                "cdcSettings.zzz: unknown key 'zzz': take it out",
+            ],
+        ),
+        (
+            {"cdcSettings": {**CDC, "keys": "ID", "track_history_columns_list": "A"}},
+            [
+                'cdcSettings.keys: must be a list, not "ID"',
+                'cdcSettings.track_history_column_list: must be a list, not "A"',
+                "cdcSettings.track_history_column_list: works with scd_type 2 only: leave it out or set scd_type to 2",
+                "cdcSettings.track_history_columns_list: unknown key 'track_history_columns_list': did you mean 'track_history_column_list'?",
+            ],
+        ),
+        (
+            {"dataFlowType": "standrd", "zzz": 1, "mode": "steam"},
+            [
+                "dataFlowType: must be 'standard' or 'flow', not \"standrd\"",
+                "mode: must be 'stream' or 'batch', not 'steam'",
+                "zzz: unknown key 'zzz': take it out",
+            ],
+        ),
+        (
+            {"quarantineMode": "flag", "targetDetails": target(schemaPath="no.json")},
+            [
+                "quarantineMode: quarantineMode flag isn't supported: set it to off and use expect_or_drop",
+                NO_SCHEMA,
+            ],
+        ),
+        (
+            {"mode": "steam", "targetDetails": {"database": "silver", "table": "b.c.d"}},
+            ["mode: must be 'stream' or 'batch', not 'steam'", NO_TABLE],
+        ),
+        (
+            {"mode": "neither", "targetDetails": target(schemaPath="no.json")},
+            ["mode: must be 'stream' or 'batch', not 'neither'", NO_SCHEMA],
+        ),
+        (
+            {"sourceType": "kafak", "sourceDetails": {}},
+            [
+                "sourceDetails.readerOptions: is required: add it",
+                "sourceType: must be 'delta', 'deltaJoin', 'sql', 'python', 'cloudFiles', 'batchFiles' or 'kafka', not 'kafak'",
+            ],
+        ),
+        (
+            {"dataFlowGroup": None, "sourceSytem": "x", "targetDetails": target(schemaPath="no.json")},
+            [
+                "dataFlowGroup: is required: add it",
+                "sourceSytem: unknown key 'sourceSytem': did you mean 'sourceSystem'?",
+                NO_SCHEMA,
+            ],
+        ),
+        (
+            {"dataQualityExpectationsEnabled": "yes", "targetDetails": target(clusterByAuto=1, comment=7)},
+            [
+                'dataQualityExpectationsEnabled: must be true or false, not "yes"',
+                "dataQualityExpectationsEnabled: needs dataQualityExpectationsPath: name the file, or set it to false",
+                "targetDetails.clusterByAuto: must be true or false, not 1",
+                "targetDetails.comment: must be text, not 7: put it in quotes",
+            ],
+        ),
+    ],
+)
+def test_what_is_wrong_behind_it(project: ProjectFiles, changes: dict[str, Any], expected: list[str]) -> None:
+    project.write(MAIN, project.append(**changes))
+    assert project.problems() == [f"{MAIN}: {message}" for message in expected]
+
+
+def test_a_misspelt_kind_of_flow_spec(project: ProjectFiles) -> None:
+    written = project.flow(dataFlowType="flows")
+    (group,) = written.pop("flowGroups")
+    group["flows"]["f_rows"]["flowDetails"]["sourceView"] = "v_nothing"
+    project.write(MAIN, written)
+    project.write(SPECS + "a_flow.json", {"dataFlowId": "customer", **group})
+    assert project.problems() == [
+        f"{SPECS}a_flow.json: flows.f_rows.flowDetails.sourceView: 'v_nothing' is no view of this spec's enabled flows (they have: v_rows): define it",
+        f"{MAIN}: dataFlowType: must be 'standard' or 'flow', not \"flows\"",
+    ]
+
+
+def test_a_refused_snapshot_has_no_consequences(project: ProjectFiles) -> None:
+    written = project.flow(cdcSettings=None, cdcSnapshotSettings={"keys": ["A"]})
+    project.write(MAIN, written)
+    (problem,) = project.problems()
+    assert problem.startswith(f"{MAIN}: cdcSnapshotSettings: ")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"table_migration_state_volume_path": "s", "spark_confg": {}}',
+        '{"table_migration_state_volume_path": "s",}',
+        '{"state_volume": "s"}',
+    ],
+)
+def test_wrong_settings_have_no_consequences(project: ProjectFiles, content: str) -> None:
+    project.write("pipeline_configs/global.json", content)
+    project.write(MAIN, project.append())
+    (problem,) = project.problems()
+    assert problem.startswith("pipeline_configs/global.json: ")
+
+
+def test_wrong_substitutions_have_no_consequences(project: ProjectFiles) -> None:
+    project.write("pipeline_configs/dev_substitutions.json", {"values": {"bronze_schema": "bronze"}})
+    project.write(MAIN, project.append())
+    (problem,) = project.problems()
+    assert problem.startswith("pipeline_configs/dev_substitutions.json: values: ")
+
+
+def follower(project: ProjectFiles) -> dict[str, Any]:
+    """A spec that follows the orders of another one."""
+    return project.append(
+        dataFlowId="b",
+        sourceDetails={"database": "live", "table": "orders"},
+        targetDetails={"database": "silver", "table": "b"},
+    )
+
+
+@pytest.mark.parametrize("content", ["{", json.dumps({"dataFlowId": "orders"})])
+def test_a_source_in_a_broken_spec_is_no_matter(project: ProjectFiles, content: str) -> None:
+    project.write(MAIN, content)
+    project.write(SPECS + "b_main.json", follower(project))
+    assert all(problem.startswith(MAIN) for problem in project.problems())
+
+
+def test_a_source_in_a_spec_that_was_not_asked_for(project: ProjectFiles) -> None:
+    project.write(MAIN, project.append())
+    file = project.write(SPECS + "b_main.json", follower(project))
+    (dataflow,) = spec.load(file).dataflows
+    assert dataflow == project.load().dataflows[0]
+    assert dataflow.target.name.table == "b"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("{", "no spec of this project that can be read fills live.orders: mend the others, or write"),
+        (None, "no spec of this project fills live.orders: write"),
+    ],
+)
+def test_a_source_that_cannot_be_found(project: ProjectFiles, content: str | None, expected: str) -> None:
+    if content is not None:
+        project.write(MAIN, content)
+    file = project.write(SPECS + "b_main.json", follower(project))
+    with pytest.raises(SpecError) as caught:
+        spec.load(file)
+    (problem,) = caught.value.problems
+    assert problem.message == f"{expected} its database and table"
+
+
+def test_one_id_of_two_specs(project: ProjectFiles) -> None:
+    project.write(MAIN, project.append())
+    project.write(SPECS + "twin_main.json", project.append(targetDetails=target(table="twin")))
+    assert project.problems() == [
+        f"{SPECS}twin_main.json: dataFlowId: 'orders_append' is the id of {MAIN} too, and must be unique in the project: change one"
+    ]

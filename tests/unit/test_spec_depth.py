@@ -1,0 +1,43 @@
+"""Files that are nested too deeply."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tableferry.pipelines.spec.read import DEEPEST
+
+if TYPE_CHECKING:
+    from tests.unit.conftest import ProjectFiles
+
+MAIN = "dataflows/sales/dataflowspec/orders_main"
+TOO_DEEP = f"is nested too deeply: flatten it to at most {DEEPEST} levels"
+
+
+def nested(levels: int) -> Any:
+    inner: Any = 1
+    for level in range(levels):
+        inner = {"a": inner} if level % 2 else [inner]
+    return inner
+
+
+@pytest.mark.parametrize("suffix", [".json", ".yaml"])
+@pytest.mark.parametrize("levels", [DEEPEST - 1, 600])
+def test_tags_too_far_down(project: ProjectFiles, suffix: str, levels: int) -> None:
+    # JSON is YAML too.
+    project.write(MAIN + suffix, json.dumps(project.append(tags={"t": nested(levels)})))
+    assert project.problems() == [f"{MAIN}{suffix}: tags: {TOO_DEEP}"]
+
+
+@pytest.mark.parametrize("suffix", [".json", ".yaml"])
+def test_tags_just_not_too_far_down(project: ProjectFiles, suffix: str) -> None:
+    project.write(MAIN + suffix, json.dumps(project.append(tags={"t": nested(DEEPEST - 2)})))
+    assert len(project.load().dataflows) == 1
+
+
+@pytest.mark.parametrize("opened", ["[", "{a: ", "- ", "? "])
+def test_yaml_that_would_bring_its_parser_down(project: ProjectFiles, opened: str) -> None:
+    project.write(MAIN + ".yaml", opened * 100_000)
+    assert project.problems() == [f"{MAIN}.yaml: {TOO_DEEP}"]

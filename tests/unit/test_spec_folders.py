@@ -1,0 +1,111 @@
+"""Folders that can't be looked into, lie behind links, or hold more than was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tableferry.errors import SpecError
+from tableferry.pipelines import spec
+
+if TYPE_CHECKING:
+    from tests.unit.conftest import ProjectFiles
+
+SPECS = "dataflows/sales/dataflowspec/"
+MAIN = SPECS + "orders_main.json"
+DENIED = "can't be listed (permission denied): check the folder and its permissions"
+
+
+def refused(path: Path) -> list[str]:
+    with pytest.raises(SpecError) as caught:
+        spec.load(path)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_settings_that_cannot_be_listed(project: ProjectFiles, forbid: Callable[[Path], None]) -> None:
+    file = project.write(MAIN, project.append())
+    forbid(project.root / "pipeline_configs")
+    assert project.problems() == [f"pipeline_configs: {DENIED}"]
+    assert refused(file) == [f"pipeline_configs: {DENIED}"]
+
+
+@pytest.mark.parametrize("kind", ["file", "link to nowhere", "link to itself"])
+def test_settings_that_are_no_folder(project: ProjectFiles, kind: str) -> None:
+    project.write(MAIN, project.append())
+    home = project.root / "pipeline_configs"
+    for file in home.iterdir():
+        file.unlink()
+    home.rmdir()
+    if kind == "file":
+        home.write_text("x")
+    else:
+        home.symlink_to("nowhere" if kind == "link to nowhere" else "pipeline_configs")
+    (problem,) = project.problems()
+    assert problem.startswith("pipeline_configs: can't be listed (")
+
+
+def test_expectations_that_cannot_be_listed(project: ProjectFiles, forbid: Callable[[Path], None]) -> None:
+    project.write("dataflows/sales/expectations/all/a.json", {})
+    changes = {"dataQualityExpectationsEnabled": True, "dataQualityExpectationsPath": "all"}
+    project.write(MAIN, project.append(**changes))
+    forbid(project.root / "dataflows/sales/expectations/all")
+    assert project.problems() == [f"dataflows/sales/expectations/all: {DENIED}"]
+
+
+def test_specs_that_cannot_be_listed(project: ProjectFiles, forbid: Callable[[Path], None]) -> None:
+    file = project.write(MAIN, project.append())
+    project.write("dataflows/hidden/x_main.json", "not JSON")
+    forbid(project.root / "dataflows/hidden")
+    assert project.problems() == [f"dataflows/hidden: {DENIED}"]
+    assert refused(file) == [f"dataflows/hidden: {DENIED}"]
+    forbid(project.root / "dataflows")
+    assert project.problems() == [f"dataflows: {DENIED}"]
+
+
+def test_a_file_on_its_own_in_a_folder_that_cannot_be_listed(
+    project: ProjectFiles, tmp_path: Path, forbid: Callable[[Path], None]
+) -> None:
+    file = project.write("lone/orders_main.json", project.append(tableMigrationDetails=None))
+    forbid(tmp_path / "lone")
+    assert f"lone: {DENIED}" in refused(file)
+
+
+def test_a_project_behind_a_link_to_itself(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    (problem,) = refused(loop)
+    assert problem.startswith(f"{loop}: can't be listed (")
+
+
+def test_linked_folders_are_followed_once(project: ProjectFiles, tmp_path: Path) -> None:
+    project.write("elsewhere/dataflowspec/orders_main.json", project.append())
+    sales = tmp_path / "dataflows" / "sales"
+    sales.mkdir(parents=True)
+    (sales / "linked").symlink_to(tmp_path / "elsewhere")
+    (sales / "linked again").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "back").symlink_to(tmp_path / "dataflows")
+    (dataflow,) = project.load().dataflows
+    assert dataflow.file == "dataflows/sales/linked/dataflowspec/orders_main.json"
+
+
+def test_flow_files_below_a_spec_join_it_alone_too(project: ProjectFiles) -> None:
+    written = project.flow()
+    (group,) = written.pop("flowGroups")
+    file = project.write(SPECS + "c_main.json", written)
+    project.write(SPECS + "flows/c_two_flow.json", {"dataFlowId": "customer", **group})
+    loaded = spec.load(file)
+    assert loaded == project.load()
+    assert len(loaded.dataflows[0].flows) == 2
+
+
+def test_flow_files_of_other_specs_are_no_matter(project: ProjectFiles) -> None:
+    project.write(
+        "pipeline_configs/global.json",
+        {"table_migration_state_volume_path": "s", "pipeline_bundle_spec_format": {"format": "json"}},
+    )
+    file = project.write(MAIN, project.append())
+    project.write("dataflows/other/x_flow.yaml", "{dataFlowId: other, a: 1}")
+    assert len(spec.load(file).dataflows) == 1
