@@ -6,7 +6,6 @@ files, from its log without a Spark job; elsewhere from DESCRIBE HISTORY and DES
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from pyspark.errors import PySparkException
 
-from tableferry.errors import TableError
+from tableferry.errors import TableError, first_line
 from tableferry.tables import TableFacts, TableName
 
 if TYPE_CHECKING:
@@ -25,6 +24,14 @@ try:
     import deltalake
 except ImportError:  # Only the `local` extra brings it; everywhere else Spark is asked.
     deltalake = None  # type: ignore[assignment]
+
+try:
+    from py4j.protocol import Py4JJavaError
+except ImportError:  # Spark Connect's clients have no such error.
+    Py4JJavaError = PySparkException
+
+# A job that fails raises py4j's own error, for only what Spark finds before it has a class in Python.
+SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException, Py4JJavaError)
 
 _MISSING = (
     "TABLE_OR_VIEW_NOT_FOUND",
@@ -56,7 +63,7 @@ def facts(spark: SparkSession, name: TableName) -> TableFacts | None:
     try:
         folder = _folder(spark, name)
         return (_facts_from_log(name, folder) if folder else None) or _facts_from_spark(spark, name)
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         if _condition(error).startswith(_MISSING):
             return None
         raise TableError(
@@ -81,14 +88,6 @@ def exists(spark: SparkSession, name: TableName) -> bool:
 def schema_exists(spark: SparkSession, name: TableName) -> bool:
     """Say whether there is the schema of a table; a path, or a bare name, needs none."""
     return len(name.parts) < 2 or spark.catalog.databaseExists(TableName(name.parts[:-1]).sql)
-
-
-def first_line(error: Exception) -> str:
-    """Return the sentence of a Spark error, without its plan and its stack."""
-    text = str(error).strip().split("\n", maxsplit=1)[0]
-    text = re.sub(r"\[STREAM_FAILED\] .* terminated with exception: ", "", text)
-    text = re.sub(r"\s*SQLSTATE: \w+.*$", "", text)
-    return text.rstrip(". ")
 
 
 def _folder(spark: SparkSession, name: TableName) -> Path | None:
@@ -146,5 +145,5 @@ def _local_folder(location: str) -> Path | None:
     return None
 
 
-def _condition(error: PySparkException) -> str:
-    return str(error.getCondition() or "")
+def _condition(error: Exception) -> str:
+    return str(error.getCondition() or "") if isinstance(error, PySparkException) else ""

@@ -12,7 +12,7 @@ import typer
 
 from tableferry import __version__, pipelines, report, session
 from tableferry import verify as verifying
-from tableferry.errors import TableferryError
+from tableferry.errors import TableferryError, first_line
 from tableferry.pipelines import show, spec
 
 
@@ -258,6 +258,12 @@ def _guarded(work: Callable[[], None], debug: bool) -> None:
         if debug:
             raise
         typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(1) from None
+    except Exception as error:
+        # Spark may fail anywhere, and its Python classes aren't loaded before it's needed.
+        if debug or not type(error).__module__.startswith(("pyspark.", "py4j.")):
+            raise
+        typer.echo(f"Error: Spark failed ({first_line(error)}): --debug shows where", err=True)
         raise typer.Exit(1) from None
 
 

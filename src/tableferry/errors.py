@@ -13,6 +13,7 @@ Anything else that reaches the user is a defect of Tableferry.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -66,3 +67,14 @@ class Refused(TableferryError):
 
 class Busy(TableferryError):
     """Another process is doing this very thing."""
+
+
+def first_line(error: Exception) -> str:
+    """Return the sentence of a Spark error, without its plan and its stack."""
+    lines = str(error).strip().split("\n")
+    # py4j says first which call failed, and then why.
+    text = lines[1].lstrip(": ") if len(lines) > 1 and lines[1].startswith(": ") else lines[0]
+    text = re.sub(r"^(\w+\.)+\w+(Exception|Error): ", "", text)
+    text = re.sub(r"\[STREAM_FAILED\] .* terminated with exception: ", "", text)
+    text = re.sub(r"\s*SQLSTATE: \w+.*$", "", text)
+    return text.rstrip(". ")

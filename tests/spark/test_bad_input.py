@@ -199,7 +199,7 @@ def test_a_state_folder_that_cannot_be_written_stops_the_run_before_anything_els
     # Nobody, not even root, may make a folder in these two places.
     project.state.write_text("a file in the folder's place")
     for verb in ("run", "status"):
-        assert "can't be read (Not a directory): restore it" in only(project, verb)
+        assert "can't be listed (Not a directory): make it readable" in only(project, verb)
     project.write("pipeline_configs/global.json", {"table_migration_state_volume_path": "/proc/tableferry"})
     assert only(project).startswith("/proc/tableferry")
     project.write(

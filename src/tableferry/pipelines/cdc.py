@@ -30,8 +30,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tableferry.catalog import first_line
-from tableferry.errors import TableError
+from tableferry.catalog import SPARK_ERRORS
+from tableferry.errors import TableError, first_line
 from tableferry.pipelines.ddl import COLUMN_MAPPING, create_sql, evolve
 from tableferry.pipelines.flows import CdcSettings, Target
 from tableferry.pipelines.fold import (
@@ -252,7 +252,7 @@ def _view(frame: DataFrame) -> Iterator[tuple[str, list[str]]]:
 def _run(session: SparkSession, statement: str) -> None:
     try:
         session.sql(statement)
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         said = re.search(re.escape(_NO_SEQUENCE) + ".*?" + re.escape(_REMEDY), str(error), re.DOTALL)
         if said is None:
             raise

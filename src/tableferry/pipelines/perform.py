@@ -10,8 +10,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import NullType
 
 from tableferry import verify
-from tableferry.catalog import exists, first_line, schema_exists
-from tableferry.errors import Busy, Refused, TableError, TableferryError
+from tableferry.catalog import SPARK_ERRORS, exists, schema_exists
+from tableferry.errors import Busy, Refused, TableError, TableferryError, first_line
 from tableferry.pipelines import cdc, history, views
 from tableferry.pipelines.engine import draw
 from tableferry.pipelines.flows import CdcSettings, DataFlow, Migration, Project
@@ -82,7 +82,7 @@ class Runner:
         try:
             frame = views.history(self._spark, migration, version)
             frame.write.format("noop").mode("overwrite").save()
-        except PySparkException as error:
+        except SPARK_ERRORS as error:
             raise TableError(
                 f"{migration.place}: {migration.table} can't be read as of version {version} "
                 f"({first_line(error)}), so {target.target} can't be rebuilt: restore the files that it needs"
@@ -158,7 +158,7 @@ class Runner:
                 self._before(f"dropping the rows of {table}")
                 try:
                     self._spark.sql(f"DELETE FROM {table.sql}")
-                except PySparkException as error:
+                except SPARK_ERRORS as error:
                     raise TableError(
                         f"{table}: its rows can't be dropped ({first_line(error)}): mend it and run again"
                     ) from error
@@ -173,7 +173,7 @@ class Runner:
         self._before(f"verifying the copy of {target.target}")
         try:
             verdict = self._verdict(target, migration, beginning.copy.version)
-        except PySparkException as error:
+        except SPARK_ERRORS as error:
             raise TableferryError(
                 f"{migration.place}: {target.target} can't be compared with {migration.table} "
                 f"({first_line(error)}): run again"

@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.errors import PySparkException
 from pyspark.sql.types import NullType, StructField, StructType
 
 from tableferry import session
-from tableferry.catalog import exists, first_line, in_process
-from tableferry.errors import TableError, TableferryError
+from tableferry.catalog import SPARK_ERRORS, exists, in_process
+from tableferry.errors import TableError, TableferryError, first_line
 from tableferry.pipelines import cdc, checkpoints, views
 from tableferry.pipelines.flows import Flow, HistorySource, Target, View
 from tableferry.pipelines.history import expressible, history_events
@@ -66,10 +65,11 @@ class FlowResult:
     once: bool
 
 
-def failed(flow: Flow, error: PySparkException) -> TableferryError:
+def failed(flow: Flow, error: Exception) -> TableferryError:
     """Say where a flow failed, why, and what to do."""
-    text = f"{error.getCondition()} {error}"
-    remedy = next((remedy for code, remedy in _REMEDIES.items() if code in text), "mend it and run again")
+    remedy = next(
+        (remedy for code, remedy in _REMEDIES.items() if code in str(error)), "mend it and run again"
+    )
     what = f"{flow.place or flow.name}: flow {flow.name} into {flow.target} failed"
     return TableferryError(f"{what} ({first_line(error)}): {remedy}")
 
@@ -142,7 +142,7 @@ class StreamingEngine:
                     self._run_once(one)
                     return FlowResult(one.flow, one.owner, None, True)
                 return FlowResult(one.flow, one.owner, self._run_stream(one), False)
-        except PySparkException as error:
+        except SPARK_ERRORS as error:
             raise failed(one.flow, error) from error
 
     def _run_once(self, one: DrawAppend | DrawCdc) -> None:
@@ -168,7 +168,7 @@ class StreamingEngine:
         for attempt in range(_TRIES_AFTER_SCHEMA_CHANGE):
             try:
                 return self._stream(one)
-            except PySparkException as error:
+            except SPARK_ERRORS as error:
                 # A source that gained a column stops the stream once; from its checkpoint it goes on with
                 # the new schema.
                 if "DELTA_SCHEMA_CHANGED" not in str(error) or attempt + 1 == _TRIES_AFTER_SCHEMA_CHANGE:
@@ -205,7 +205,7 @@ class StreamingEngine:
             )
         try:
             query.awaitTermination()
-        except PySparkException:
+        except SPARK_ERRORS:
             # What the batch's own code raised is the reason; Spark's wrapping of it says less.
             if raised:
                 raise raised[0] from None
@@ -248,7 +248,7 @@ class StreamingEngine:
         self._before(f"creating {target.name}")
         try:
             cdc.create_tables(self._spark, target, columns)
-        except PySparkException as error:
+        except SPARK_ERRORS as error:
             raise TableError(
                 f"{target.place}: {target.name} can't be created ({first_line(error)}): correct the spec"
             ) from error

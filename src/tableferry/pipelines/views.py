@@ -14,8 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tableferry.catalog import first_line
-from tableferry.errors import TableError, TableferryError
+from tableferry.catalog import SPARK_ERRORS
+from tableferry.errors import TableError, TableferryError, first_line
 from tableferry.pipelines import sql
 from tableferry.pipelines.flows import (
     DeltaSource,
@@ -71,7 +71,7 @@ def read(
                 return history(spark, migration, version)
             case _:
                 assert_never(view.source)
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         raise TableferryError(
             f"{view.place}: {name} can't be read ({first_line(error)}): correct the spec"
         ) from error
@@ -100,7 +100,7 @@ def history(spark: SparkSession, migration: Migration, version: int) -> DataFram
             )
         left_out = {name.lower() for name in migration.except_columns}
         return frame.select(*[quoted(name) for name in frame.columns if name.lower() not in left_out])
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         raise TableError(
             f"{migration.place}: {migration.table} can't be read as of version {version} "
             f"({first_line(error)}): correct the expressions, or restore the files that this version needs"
