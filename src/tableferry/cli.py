@@ -12,7 +12,7 @@ import typer
 
 from tableferry import __version__, pipelines, report, session
 from tableferry import verify as verifying
-from tableferry.errors import TableferryError, first_line
+from tableferry.errors import SpecError, TableferryError, first_line
 from tableferry.pipelines import show, spec
 
 
@@ -83,13 +83,28 @@ def spec_schema() -> None:
 
 
 @spec_app.command("check")
-def spec_check(project: Project, environment: Environment = None, debug: Debug = False) -> None:
+def spec_check(
+    project: Project,
+    environment: Environment = None,
+    output: OutputAs = Output.TEXT,
+    debug: Debug = False,
+) -> None:
     """Read a project's files and say everything that is wrong with them."""
 
     def check() -> None:
-        loaded = spec.load(project, environment=environment)
+        try:
+            loaded = spec.load(project, environment=environment)
+        except SpecError as error:
+            if output is Output.JSON:
+                typer.echo(report.as_json({"problems": error.problems}))
+                raise typer.Exit(1) from None
+            raise
+        if output is Output.JSON:
+            typer.echo(report.as_json({"problems": []}))
+            return
         migrating = sum(1 for one in loaded.dataflows if one.migration)
-        typer.echo(f"{project}: {len(loaded.dataflows)} data flows, {migrating} with a migration: all right")
+        flows = "1 data flow" if len(loaded.dataflows) == 1 else f"{len(loaded.dataflows)} data flows"
+        typer.echo(f"{project}: {flows}, {migrating} with a migration: all right")
 
     _guarded(check, debug)
 
