@@ -193,7 +193,8 @@ def _draw(
         into = [one for one in flows if one.flow.target.key == table.name.key]
         filled = any(one.action in ("continue", "idle", "done") for one in into)
         filled |= table is dataflow.target and begun is not None and copied is None
-        case.steps.append(DrawTable(table, create=not filled))
+        live = any(not one.flow.once and one.flow.target.key == table.name.key for one in running)
+        case.steps.append(DrawTable(table, create=not filled, once=not live))
         if not filled and (warned := [one.name for one in table.expectations if one.action == "warn"]):
             case.notes.append(f"expect rules only warn, and aren't counted here: {', '.join(warned)}")
         if table.cluster_auto and not filled:

@@ -62,10 +62,12 @@ class DrawTable:
     Attributes:
         target: The table.
         create: It may be made; else it must be there, for flows have filled it already.
+        once: Nothing but run-once flows fills it in this update.
     """
 
     target: Target
     create: bool = True
+    once: bool = False
 
 
 @dataclass(frozen=True)
