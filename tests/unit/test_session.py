@@ -276,6 +276,8 @@ def test_a_folder_in_use_names_the_process(bare: pytest.MonkeyPatch, tmp_path: P
     )
     assert holder.stdout is not None
     pid = holder.stdout.readline().strip()
+    # In a run of all tests this process has a session of its own.
+    bare.setattr(localspark, "_active", lambda warehouse, say: None)
     with pytest.raises(SessionError) as told:
         session.resolve(tmp_path, say=lambda line: None)
     expected = f"{tmp_path} is in use by process {pid}: stop it, or give another --warehouse"
