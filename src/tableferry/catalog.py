@@ -80,6 +80,11 @@ def earliest_version(spark: SparkSession, table: TableFacts) -> int:
     return min((int(version) for version in commits if version.isdigit()), default=0)
 
 
+def location(spark: SparkSession, name: TableName) -> str:
+    """Return the folder of a Delta table, as a URI."""
+    return str(spark.sql(f"DESCRIBE DETAIL {name.sql}").collect()[0]["location"])
+
+
 def exists(spark: SparkSession, name: TableName) -> bool:
     """Say whether there is a table of that name."""
     return spark.catalog.tableExists(name.sql)

@@ -463,4 +463,4 @@ def test_what_only_databricks_can_do_with_a_table_is_said_and_a_row_filter_is_ne
         "orders_main.json: here: rowFilter can't be set outside a Databricks pipeline, and without it "
         "silver.orders would show every row: run the project there, or take rowFilter out here",
     )
-    assert not only(facts(), filtered, row_filters=True).refusals
+    assert not only(facts(), filtered, engine="databricks").refusals

@@ -12,7 +12,9 @@ ORDERS = TableName.parse("silver.orders")
 SCD1 = CdcSettings(("id",), "at", 1)
 TABLE = DrawTable(Target(ORDERS, SCD1))
 VIEW = DrawView(
-    View("v_orders", "stream", DeltaSource(TableName.parse("bronze.orders")), "x"), {"bronze.orders": 6}
+    View("v_orders", "stream", DeltaSource(TableName.parse("bronze.orders")), "x"),
+    ORDERS,
+    {"bronze.orders": 6},
 )
 ONCE = DrawAppend(Flow("f_once", "append", ORDERS, "v_orders", once=True), ORDERS, 0, once=True)
 LIVE = DrawCdc(Flow("f_orders", "cdc", ORDERS, "v_orders"), ORDERS, 0, SCD1)

@@ -1,13 +1,15 @@
 """Pipeline migration: a Delta table, with its history, becomes a streaming table whose live flows go on.
 
-`plan`, `check`, `run`, `status` and `finish` are the whole of it. They are loaded at first use, so that specs
-and plans can be worked with where pyspark isn't installed.
+`plan`, `check`, `run`, `status` and `finish` are the whole of it; where a declarative pipeline runs the
+flows, `prepare` and `declare` take the place of `run`. They are loaded at first use, so that specs and plans
+can be worked with where pyspark isn't installed.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tableferry.pipelines.declaring import declare
     from tableferry.pipelines.migrate import (
         FinishReport,
         RunReport,
@@ -16,24 +18,33 @@ if TYPE_CHECKING:
         check,
         finish,
         plan,
+        prepare,
         run,
         status,
     )
+    from tableferry.pipelines.pipeline import Pipeline, SparkPipeline
 
 __all__ = [
     "FinishReport",
+    "Pipeline",
     "RunReport",
+    "SparkPipeline",
     "StatusReport",
     "TargetReport",
     "check",
+    "declare",
     "finish",
     "plan",
+    "prepare",
     "run",
     "status",
 ]
 
+_ELSEWHERE = {"declare": "declaring", "Pipeline": "pipeline", "SparkPipeline": "pipeline"}
+
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(import_module("tableferry.pipelines.migrate"), name)
+        module = import_module(f"tableferry.pipelines.{_ELSEWHERE.get(name, 'migrate')}")
+        return getattr(module, name)
     raise AttributeError(f"module {__name__} has no attribute {name}")

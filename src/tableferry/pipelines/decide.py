@@ -78,6 +78,8 @@ def _target_plan(case: Case) -> TargetPlan:
         return _result(case, "refused", (), None)
     generation = _reset(case)
     copy = migration is not None and not (case.copied and generation == case.stored.generation)
+    # A pipeline runs a run-once flow once by itself, and must know it when it refreshes in full.
+    drawn = migration if copy or case.request.in_pipeline else None
     flows = flow_plans(case, migration, begun, generation)
     if copy and migration and begun:
         beginnings.check_legacy(case, migration, begun)
@@ -87,7 +89,7 @@ def _target_plan(case: Case) -> TargetPlan:
             "its copy differs from the legacy table: see what with `tableferry verify`, then rebuild it with "
             f"--full-refresh {case.name}"
         )
-    _draw(case, migration if copy else None, begun, flows, generation)
+    _draw(case, drawn, begun, flows, generation)
     return _result(case, phase, flows, begun, copy=copy, generation=generation)
 
 
@@ -137,6 +139,11 @@ def _reset(case: Case) -> int:
         return stored.generation
     if not stored.resetting:
         _check_reset(case)
+    if case.request.in_pipeline:
+        case.refusals.append(
+            f"{case.name}: its pipeline drops and rebuilds it: start an update of the pipeline with a full "
+            f"refresh of {case.name}"
+        )
     generation = stored.generation + (0 if stored.resetting else 1)
     tables = []
     for target in (case.dataflow.target, *case.dataflow.staging):
@@ -194,19 +201,23 @@ def _draw(
         filled = any(one.action in ("continue", "idle", "done") for one in into)
         filled |= table is dataflow.target and begun is not None and copied is None
         live = any(not one.flow.once and one.flow.target.key == table.name.key for one in running)
-        case.steps.append(DrawTable(table, create=not filled, once=not live))
+        made = filled and not case.request.in_pipeline
+        case.steps.append(DrawTable(table, create=not made, once=not live))
+        if case.request.engine == "databricks":
+            continue
         if not filled and (warned := [one.name for one in table.expectations if one.action == "warn"]):
             case.notes.append(f"expect rules only warn, and aren't counted here: {', '.join(warned)}")
         if table.cluster_auto and not filled:
             case.notes.append(f"clusterByAuto is for Databricks: elsewhere {table.name} isn't clustered")
-        if table.row_filter and not filled and not case.request.row_filters:
+        if table.row_filter and not filled:
             case.refusals.append(
                 f"{table.place}: rowFilter can't be set outside a Databricks pipeline, and without it "
                 f"{table.name} would show every row: run the project there, or take rowFilter out here"
             )
     if copied and begun:
         source = HistorySource(copied, begun.copy.version, dataflow.target.cdc)
-        case.steps.append(DrawView(View(HISTORY_VIEW, "batch", source, copied.place), once=True))
+        history_view = View(HISTORY_VIEW, "batch", source, copied.place)
+        case.steps.append(DrawView(history_view, case.name, once=True))
         history = Flow(HISTORY_FLOW, "append", case.name, HISTORY_VIEW, place=copied.place)
         _fill(case, history, generation, once=True)
     starts: dict[str, Mapping[str, Start]] = {}
@@ -221,8 +232,8 @@ def _draw(
             if name not in drawn:
                 drawn.add(name)
                 # A view that run-once flows share with live ones has the starts of those.
-                view = DrawView(dataflow.views[name], starts.get(name, {}), once=name not in streamed)
-                case.steps.append(view)
+                own = starts.get(name, {})
+                case.steps.append(DrawView(dataflow.views[name], case.name, own, once=name not in streamed))
         _fill(case, one.flow, generation, once=one.flow.once)
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from tableferry import catalog
 from tableferry.errors import StateError, TableError
-from tableferry.pipelines import checkpoints, reads, views
+from tableferry.pipelines import checkpoints, python_code, reads
 from tableferry.pipelines.flows import DataFlow, Project, PythonSource
+from tableferry.pipelines.pipeline import Defining, Pipeline
 from tableferry.pipelines.plans import Checkpoint, Facts
 from tableferry.pipelines.reads import Read
 from tableferry.pipelines.state import StateStore, Stored
@@ -28,6 +29,7 @@ def gather(
     only: Collection[str] = (),
     refreshed: Collection[str] = (),
     count_rows: bool = False,
+    pipeline: Pipeline | None = None,
 ) -> Facts:
     """Gather the facts of a project.
 
@@ -38,12 +40,13 @@ def gather(
         only: Keys of the targets that are planned; empty means all. No table of another one is asked for.
         refreshed: Keys of targets that are to be rebuilt, whose copy is needed again.
         count_rows: Count the rows of sources that are read from their start; costs a metadata query each.
+        pipeline: What runs the flows, unless Tableferry itself does.
     """
     chosen = _chosen(project, only)
     everything = all_reads(project, spark)
     keys = {one.target.name.key for one in chosen}
     followed = {key: found for key, found in everything.items() if key[0] in keys}
-    stored, progress = _remembered(project, store, only, refreshed)
+    stored, progress = _remembered(project, store, only, refreshed, pipeline)
     adoptable = {
         one.target.name.key: StateStore(store.volume, stored[one.target.name.key].elsewhere[0]).read(
             one.target.name
@@ -78,20 +81,28 @@ def gather(
         orphans={
             one.target.name.key: _orphans(one, store, stored)
             for one in chosen
-            if one.target.name.key not in refreshed
+            if one.target.name.key not in refreshed and pipeline is None
         },
         adoptable=adoptable,
         filled=frozenset(filled) - {""},
-        earliest=_earliest(spark, followed, known, progress, tables, refreshed),
+        # A flow that is being defined can't be asked whether it has started; if not, Delta refuses the start.
+        earliest=_earliest(spark, followed, known, progress, tables, refreshed)
+        if not isinstance(pipeline, Defining)
+        else {},
         rows=_row_counts(chosen, spark, followed, tables) if count_rows else {},
     )
 
 
 def hold(
-    found: Facts, project: Project, store: StateStore, only: Collection[str], refreshed: Collection[str]
+    found: Facts,
+    project: Project,
+    store: StateStore,
+    only: Collection[str],
+    refreshed: Collection[str],
+    pipeline: Pipeline | None = None,
 ) -> bool:
     """Say whether nobody has run the project since its facts were gathered; asks no table."""
-    return (found.stored, found.checkpoints) == _remembered(project, store, only, refreshed)
+    return (found.stored, found.checkpoints) == _remembered(project, store, only, refreshed, pipeline)
 
 
 def all_reads(project: Project, spark: SparkSession) -> Mapping[FlowKey, tuple[Read, ...]]:
@@ -99,7 +110,7 @@ def all_reads(project: Project, spark: SparkSession) -> Mapping[FlowKey, tuple[R
     found = {}
     for one in project.dataflows:
         python = {
-            view.name: views.seen_by_python(spark, view, view.source.code)
+            view.name: python_code.seen_by_python(spark, view, view.source.code)
             for view in one.views.values()
             if isinstance(view.source, PythonSource) and view.mode == "stream"
         }
@@ -114,13 +125,20 @@ def _chosen(project: Project, only: Collection[str]) -> list[DataFlow]:
 
 
 def _remembered(
-    project: Project, store: StateStore, only: Collection[str], refreshed: Collection[str]
+    project: Project,
+    store: StateStore,
+    only: Collection[str],
+    refreshed: Collection[str],
+    pipeline: Pipeline | None,
 ) -> tuple[Mapping[str, Stored], Mapping[FlowKey, Checkpoint]]:
-    """Read the state of all targets, and the checkpoints of the chosen ones."""
+    """Read the state of all targets, and how far the flows of the chosen ones are."""
     stored = {one.target.name.key: store.read(one.target.name) for one in project.dataflows}
-    found = {}
+    found: dict[FlowKey, Checkpoint] = {}
     for one in _chosen(project, only):
         name = one.target.name
+        if pipeline is not None:
+            found |= {(name.key, flow.name): pipeline.progress(name, flow.name) for flow in one.flows}
+            continue
         for flow in one.flows:
             folder = store.checkpoint(name, stored[name.key].generation, flow.name)
             try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import NullType
 
 from tableferry.errors import TableError
 from tableferry.pipelines.ddl import quote
@@ -51,6 +52,12 @@ def history_events(frame: DataFrame, settings: CdcSettings) -> DataFrame:
     return frame.select(
         *names(data), sequence.alias(SEQUENCE), operation.alias(OPERATION), F.lit(True).alias(EXACT)
     )
+
+
+def is_sequenced(frame: DataFrame, settings: CdcSettings) -> bool:
+    """Say whether the rows' events come with a sequence of their own, not merely before every live event."""
+    sequence = frame.select(_sequence(frame, settings).alias(SEQUENCE)).schema[SEQUENCE]
+    return _has_intervals(frame, settings) or not isinstance(sequence.dataType, NullType)
 
 
 def inexpressible(frame: DataFrame, settings: CdcSettings) -> DataFrame:

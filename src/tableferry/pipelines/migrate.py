@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 from tableferry import session, verify
 from tableferry.errors import Refused
+from tableferry.pipelines import preparing
 from tableferry.pipelines.flows import Project
 from tableferry.pipelines.opening import Opened, opened
 from tableferry.pipelines.perform import Before, Inexpressible, Runner, inexpressible, progress
+from tableferry.pipelines.pipeline import Pipeline
 from tableferry.pipelines.plans import PHASES, Plan, TargetPlan
 from tableferry.pipelines.streaming import FlowResult
 from tableferry.tables import TableName
@@ -84,8 +86,9 @@ def plan(
     adopt: bool = False,
     pipeline_id: str | None = None,
     environment: str | None = None,
+    pipeline: Pipeline | None = None,
 ) -> Plan:
-    """Decide what a run would do; writes nothing.
+    """Decide what a run would do, or what an update of a pipeline would; writes nothing.
 
     Args:
         project: A folder with ``dataflows/`` and ``pipeline_configs/``, one spec file, or a loaded project.
@@ -96,13 +99,16 @@ def plan(
         pipeline_id: The pipeline's id; by default TABLEFERRY_PIPELINE_ID, the running pipeline's own, or the
             project's name.
         environment: Which ``<environment>_substitutions`` file applies.
+        pipeline: The declarative pipeline that runs the flows, unless `run` does.
 
     Raises:
         SpecError: The project's files are wrong.
         StateError: A state file can't be read.
         TableError: A table isn't a Delta table, or may not be read.
     """
-    one = opened(project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment)
+    one = opened(
+        project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
+    )
     return one.decided(one.keys(full_refresh), adopt=adopt, count_rows=True)[0]
 
 
@@ -160,17 +166,56 @@ def run(
                 if planned.steps:
                     planned, found = one.decided()
                 runner.track(progress(planned, found))
-    return RunReport(
-        one.store.pipeline_id,
-        tuple(
-            TargetReport(
-                target,
-                tuple(runner.results.get(target.target.key, ())),
-                runner.verdicts.get(target.target.key),
-            )
-            for target in planned.targets
-        ),
+    return _report(one, planned, runner)
+
+
+def prepare(
+    project: Project | str | Path,
+    spark: SparkSession,
+    *,
+    pipeline: Pipeline,
+    targets: Collection[str] = (),
+    adopt: bool = False,
+    pipeline_id: str | None = None,
+    environment: str | None = None,
+    before: Before = lambda _: None,
+) -> RunReport:
+    """Do what an update of a declarative pipeline can't do itself; run it before each update.
+
+    It records where migrations begin, compares copies that the pipeline has made, and records how far all is.
+    What it can't do yet is left for the next time.
+
+    Args:
+        project: As for `plan`.
+        spark: As for `plan`.
+        pipeline: The pipeline that runs the flows.
+        targets: As for `plan`.
+        adopt: As for `plan`.
+        pipeline_id: As for `plan`.
+        environment: As for `plan`.
+        before: As for `run`.
+
+    Raises:
+        Refused: The plan can't go on safely; nothing was written.
+        Busy: Another process prepares one of these targets.
+        TableferryError: As for `plan`.
+    """
+    one = opened(
+        project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
     )
+    runner = Runner(one.store, spark, before)
+    planned, found = one.decided(adopt=adopt)
+    runner.rehearse(planned)
+    if progress(planned, found) or any(preparing.wanted(each, pipeline) for each in planned.targets):
+        with one.locked():
+            if not one.hold(found):
+                planned, found = one.decided(adopt=adopt)
+                runner.rehearse(planned)
+            for target in planned.targets:
+                preparing.prepare(target, pipeline, spark, runner)
+            planned, found = one.decided()
+            runner.track(progress(planned, found))
+    return _report(one, planned, runner)
 
 
 def status(
@@ -180,10 +225,18 @@ def status(
     targets: Collection[str] = (),
     pipeline_id: str | None = None,
     environment: str | None = None,
+    pipeline: Pipeline | None = None,
 ) -> StatusReport:
     """Say for each target whether it's copying, waiting for which sources, or complete; writes nothing."""
     return StatusReport(
-        plan(project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment)
+        plan(
+            project,
+            spark,
+            targets=targets,
+            pipeline_id=pipeline_id,
+            environment=environment,
+            pipeline=pipeline,
+        )
     )
 
 
@@ -194,22 +247,41 @@ def finish(
     targets: Collection[str] = (),
     pipeline_id: str | None = None,
     environment: str | None = None,
+    pipeline: Pipeline | None = None,
 ) -> FinishReport:
     """Take complete migrations out: their state files go, their data and their flows' checkpoints stay.
 
     Raises:
         Refused: A migration isn't complete; nothing was removed.
     """
-    one = opened(project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment)
+    one = opened(
+        project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
+    )
     migrating = _finishable(one)
     if migrating:
         with one.locked():
             migrating = _finishable(one)
             for target in migrating:
                 one.store.finish(target.target)
+                if pipeline is not None:
+                    preparing.clear(target, pipeline, spark)
     return FinishReport(
         tuple(target.target for target in migrating if target.phase != "finished"),
         tuple(target.target for target in migrating if target.phase == "finished"),
+    )
+
+
+def _report(one: Opened, planned: Plan, runner: Runner) -> RunReport:
+    return RunReport(
+        one.store.pipeline_id,
+        tuple(
+            TargetReport(
+                target,
+                tuple(runner.results.get(target.target.key, ())),
+                runner.verdicts.get(target.target.key),
+            )
+            for target in planned.targets
+        ),
     )
 
 

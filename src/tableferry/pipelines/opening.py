@@ -18,6 +18,7 @@ from tableferry.errors import StateError, TableferryError
 from tableferry.pipelines import cdc, facts, spec
 from tableferry.pipelines.decide import decide
 from tableferry.pipelines.flows import DataFlow, Project
+from tableferry.pipelines.pipeline import Pipeline
 from tableferry.pipelines.plans import Facts, Plan, Request
 from tableferry.pipelines.state import StateStore
 from tableferry.tables import TableName
@@ -35,12 +36,14 @@ class Opened:
         store: Its state.
         spark: Where its tables are.
         only: Keys of the targets that are asked for; empty means all.
+        pipeline: What runs the flows, unless Tableferry itself does.
     """
 
     project: Project
     store: StateStore
     spark: SparkSession
     only: frozenset[str]
+    pipeline: Pipeline | None = None
 
     def decided(
         self, refreshed: frozenset[str] = frozenset(), *, adopt: bool = False, count_rows: bool = False
@@ -53,10 +56,22 @@ class Opened:
             count_rows: Count the rows of sources that are read from their start.
         """
         found = facts.gather(
-            self.project, self.spark, self.store, only=self.only, refreshed=refreshed, count_rows=count_rows
+            self.project,
+            self.spark,
+            self.store,
+            only=self.only,
+            refreshed=refreshed,
+            count_rows=count_rows,
+            pipeline=self.pipeline,
         )
         request = Request(
-            self.store.pipeline_id, datetime.now(UTC), cdc.log_name, refreshed, adopt, self.only
+            self.store.pipeline_id,
+            datetime.now(UTC),
+            cdc.log_name,
+            refreshed,
+            adopt,
+            self.only,
+            self.pipeline.kind if self.pipeline else "streaming",
         )
         planned = decide(self.project, found, request)
         if planned.refusals and not self.hold(found, refreshed):
@@ -66,7 +81,7 @@ class Opened:
 
     def hold(self, found: Facts, refreshed: frozenset[str] = frozenset()) -> bool:
         """Say whether nobody has run the project since these facts were gathered."""
-        return facts.hold(found, self.project, self.store, self.only, refreshed)
+        return facts.hold(found, self.project, self.store, self.only, refreshed, self.pipeline)
 
     def locked(self) -> AbstractContextManager[None]:
         """Hold off other runs of these targets.
@@ -104,6 +119,7 @@ def opened(
     targets: Collection[str] = (),
     pipeline_id: str | None = None,
     environment: str | None = None,
+    pipeline: Pipeline | None = None,
 ) -> Opened:
     """Open a project; the arguments are those of `migrate.plan`.
 
@@ -126,7 +142,7 @@ def opened(
         or _slug(loaded.name)
     )
     store = StateStore(Path(loaded.root, loaded.state_volume), name)
-    return Opened(loaded, store, spark, _keys(loaded, targets))
+    return Opened(loaded, store, spark, _keys(loaded, targets), pipeline)
 
 
 def _registered(project: Project, spark: SparkSession) -> Project:

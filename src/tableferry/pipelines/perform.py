@@ -14,9 +14,9 @@ from tableferry.catalog import SPARK_ERRORS, exists, schema_exists
 from tableferry.errors import Busy, Refused, TableError, TableferryError, first_line
 from tableferry.pipelines import cdc, history, views
 from tableferry.pipelines.engine import draw
-from tableferry.pipelines.flows import CdcSettings, DataFlow, Migration, Project
+from tableferry.pipelines.flows import CdcSettings, DataFlow, HistorySource, Migration, Project
 from tableferry.pipelines.plans import HISTORY_FLOW, Facts, Plan, TargetPlan
-from tableferry.pipelines.rows import flow_rows
+from tableferry.pipelines.rows import flow_rows, history_rows
 from tableferry.pipelines.state import Beginning, StateStore, Tracking
 from tableferry.pipelines.steps import Adopt, Begin, Forget, RenameFlow, Reset, StateStep, describe
 from tableferry.pipelines.streaming import FlowResult, StreamingEngine, failed
@@ -52,7 +52,7 @@ class Runner:
     """Performs a plan: what is remembered first, then the flows, and after each copy its verdict."""
 
     def __init__(self, store: StateStore, spark: SparkSession, before: Before) -> None:
-        self._store, self._spark, self._before = store, spark, before
+        self._store, self._spark, self.before = store, spark, before
         self.results: dict[str, list[FlowResult]] = {}
         self.verdicts: dict[str, verify.Verdict] = {}
 
@@ -116,19 +116,23 @@ class Runner:
     def run(self, planned: Plan) -> None:
         """Perform a plan; what each flow did is in ``results``, how each copy compares in ``verdicts``."""
         for target in planned.targets:
-            for step in target.state_steps:
-                self._before(describe(step))
-                self._remember(step)
-        engine = StreamingEngine(self._spark, self._store, before=self._before)
+            self.remember(target)
+        engine = StreamingEngine(self._spark, self._store, before=self.before)
         for target in planned.targets:
             draw(target.definitions, engine)
         by_target = {one.target.key: one for one in planned.targets}
         engine.update(lambda result: self._done(by_target[result.owner.key], result))
 
+    def remember(self, target: TargetPlan) -> None:
+        """Perform the steps that change what Tableferry remembers of a target."""
+        for step in target.state_steps:
+            self.before(describe(step))
+            self._remember(step)
+
     def track(self, made: Iterable[tuple[Beginning, Tracking]]) -> None:
         """Write the progress that was made."""
         for beginning, tracking in made:
-            self._before(f"recording the progress of {beginning.target}")
+            self.before(f"recording the progress of {beginning.target}")
             self._store.track(beginning, tracking)
 
     def _remember(self, step: StateStep) -> None:
@@ -155,22 +159,27 @@ class Runner:
         self._store.start_generation(target, generation)
         for table in tables:
             if exists(self._spark, table):
-                self._before(f"dropping the rows of {table}")
+                self.before(f"dropping the rows of {table}")
                 try:
                     self._spark.sql(f"DELETE FROM {table.sql}")
                 except SPARK_ERRORS as error:
                     raise TableError(
                         f"{table}: its rows can't be dropped ({first_line(error)}): mend it and run again"
                     ) from error
-        self._before(f"dropping the checkpoints of {target}")
+        self.before(f"dropping the checkpoints of {target}")
         self._store.end_reset(target, generation)
 
     def _done(self, target: TargetPlan, result: FlowResult) -> None:
         self.results.setdefault(target.target.key, []).append(result)
+        if result.flow.name == HISTORY_FLOW:
+            self.compare(target)
+
+    def compare(self, target: TargetPlan) -> None:
+        """Compare a target that holds nothing but its copy with the legacy table, and record the verdict."""
         migration, beginning = target.dataflow.migration, target.beginning
-        if result.flow.name != HISTORY_FLOW or migration is None or beginning is None:
-            return
-        self._before(f"verifying the copy of {target.target}")
+        assert migration is not None
+        assert beginning is not None
+        self.before(f"verifying the copy of {target.target}")
         try:
             verdict = self._verdict(target, migration, beginning.copy.version)
         except SPARK_ERRORS as error:
@@ -185,15 +194,13 @@ class Runner:
             verdict.source.rows,
             "match" if verdict.matches else "differ",
         )
-        self._before(f"recording that {target.target} is copied")
+        self.before(f"recording that {target.target} is copied")
         self._store.track(beginning, tracking)
 
     def _verdict(self, target: TargetPlan, migration: Migration, version: int) -> verify.Verdict:
         """Compare the legacy table, as it was mapped, with the target that holds nothing but its copy yet."""
         settings = target.dataflow.target.cdc
-        source = views.history(self._spark, migration, version)
-        if settings and migration.leave_out_inexpressible:
-            source = history.expressible(source, settings)
+        source = history_rows(self._spark, HistorySource(migration, version, settings))
         if settings and settings.scd_type == 1:
             source = history.current(source, settings)
         # A column of bare NULLs has no type, and so no place in a table.

@@ -19,6 +19,9 @@ Phase = Literal[
 ]
 """Where a target stands before the run; `PHASES` says it in words."""
 
+EngineKind = Literal["streaming", "databricks", "declarative"]
+"""What runs a plan's flows: Tableferry itself, a pipeline on Databricks, or one of Spark's own."""
+
 PHASES: Mapping[Phase, str] = {
     "plain": "no migration",
     "finished": "finished",
@@ -64,6 +67,12 @@ class Checkpoint:
     def started(self) -> bool:
         """Whether the flow has run."""
         return bool(self.offsets) or self.others
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the flow is done, or has taken all that its sources held when it ran last."""
+        whole = bool(self.offsets) and all(offset.whole for offset in self.offsets.values())
+        return self.done or (whole and not self.pending)
 
 
 @dataclass(frozen=True)
@@ -228,7 +237,7 @@ class Request:
         adopt: Take over state that another pipeline recorded.
         only: Keys of the targets to plan; empty means all.
         log_table: Names the companion table of a CDC target.
-        row_filters: The engine can set row filters.
+        engine: What runs the flows.
     """
 
     pipeline_id: str
@@ -237,4 +246,9 @@ class Request:
     full_refresh: frozenset[str] = frozenset()
     adopt: bool = False
     only: frozenset[str] = frozenset()
-    row_filters: bool = False
+    engine: EngineKind = "streaming"
+
+    @property
+    def in_pipeline(self) -> bool:
+        """Whether a declarative pipeline runs the flows, keeps their checkpoints and refreshes in full."""
+        return self.engine != "streaming"

@@ -25,7 +25,7 @@ def flow_plans(
         generation: The generation that the flows fill.
     """
     fresh = generation != case.stored.generation or case.stored.resetting
-    if not fresh:
+    if not fresh and not case.request.in_pipeline:
         _rename(case, generation)
     return tuple(_flow_plan(case, flow, migration, begun, fresh=fresh) for flow in _in_order(case))
 
@@ -51,7 +51,7 @@ def _flow_plan(
 ) -> FlowPlan:
     checkpoint = Checkpoint() if fresh else case.checkpoint(flow)
     if flow.once:
-        return FlowPlan(flow, "done" if checkpoint.done else "start")
+        return FlowPlan(flow, "done" if checkpoint.done and not case.request.in_pipeline else "start")
     if case.dataflow.views[flow.view].mode == "batch":
         case.refusals.append(
             f"{flow.place}: {flow.view} is read as a batch: make it a stream (in SQL: STREAM(table)), or set "
@@ -61,7 +61,7 @@ def _flow_plan(
     started = checkpoint.started
     starts: dict[str, dict[str, Start]] = {}
     waits: list[Wait] = []
-    idle = started and not checkpoint.pending
+    idle = started and not checkpoint.pending and not case.request.in_pipeline
     for read in case.follows(flow):
         if read.unseen:
             idle = False
@@ -90,6 +90,9 @@ def _flow_plan(
                 _check_readable(case, read, start)
     if not started and migration and not waits:
         waits += _held(case)
+    if case.request.in_pipeline and migration and not case.copied:
+        # Only while nothing but the copy flows can the target be compared with the legacy table.
+        waits.append(Wait(migration.table, None, None, "isn't copied and compared yet"))
     if waits:
         return FlowPlan(flow, "wait", starts, tuple(waits))
     if idle:

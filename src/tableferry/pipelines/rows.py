@@ -1,4 +1,4 @@
-"""What a flow brings: its view's rows, prefixed and judged by the target's expectations."""
+"""What flows bring: a view's rows, prefixed and judged by the expectations, or the copied history."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from tableferry.pipelines import views
-from tableferry.pipelines.flows import Expectation, Flow, View
+from tableferry.pipelines.flows import Expectation, Flow, HistorySource, View
+from tableferry.pipelines.history import expressible
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,12 +37,22 @@ def flow_rows(
     Raises:
         TableferryError: A view can't be read.
     """
-    frame = views.read(spark, named, flow.view, starts, once=once)
-    frame = _prefixed(frame, flow.column_prefix, flow.column_prefix_exceptions)
-    return _judged(frame, expectations)
+    return judged(prefixed(views.read(spark, named, flow.view, starts, once=once), flow), expectations)
 
 
-def _judged(frame: DataFrame, expectations: tuple[Expectation, ...]) -> DataFrame:
+def history_rows(spark: SparkSession, source: HistorySource) -> DataFrame:
+    """Return the rows of the legacy table that are copied.
+
+    Raises:
+        TableError: They can't be read any more, or an expression doesn't fit the table.
+    """
+    frame = views.history(spark, source.migration, source.version)
+    if source.cdc and source.migration.leave_out_inexpressible:
+        return expressible(frame, source.cdc)
+    return frame
+
+
+def judged(frame: DataFrame, expectations: tuple[Expectation, ...]) -> DataFrame:
     """Apply data quality rules: drop rows, or stop the flow with the rule's name.
 
     A rule that only warns changes nothing here.
@@ -56,10 +67,15 @@ def _judged(frame: DataFrame, expectations: tuple[Expectation, ...]) -> DataFram
     return frame
 
 
-def _prefixed(frame: DataFrame, prefix: str | None, exceptions: tuple[str, ...]) -> DataFrame:
-    """Put a prefix before every column's name but the exceptions'."""
-    if not prefix:
+def prefixed(frame: DataFrame, flow: Flow) -> DataFrame:
+    """Put the flow's prefix before every column's name but the exceptions'."""
+    if not flow.column_prefix:
         return frame
     return frame.select(
-        *[views.quoted(c) if c in exceptions else views.quoted(c).alias(prefix + c) for c in frame.columns]
+        *[
+            views.quoted(name)
+            if name in flow.column_prefix_exceptions
+            else views.quoted(name).alias(flow.column_prefix + name)
+            for name in frame.columns
+        ]
     )

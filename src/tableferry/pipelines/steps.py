@@ -76,11 +76,13 @@ class DrawView:
 
     Attributes:
         view: What it reads.
+        owner: The spec's own target; a view's name is known to the flows of its spec alone.
         starts: Where its streams start, by `TableName.key`; a table that isn't named is read from its start.
         once: Only a run-once flow reads it.
     """
 
     view: View
+    owner: TableName
     starts: Mapping[str, Start] = field(default_factory=dict)
     once: bool = False
 
@@ -137,7 +139,7 @@ def describe(step: Step) -> str:
             return f"remove the state files of {target}: its migration is over"
         case DrawTable(target, create):
             return f"create {target.name} unless it's there" if create else f"fill {target.name}"
-        case DrawView(view, starts, once):
+        case DrawView(view, _, starts, once):
             return f"read {view.name}" + _reading(view, starts, once)
         case DrawAppend(flow, _, _, once):
             return f"append {flow.view} to {flow.target}" + (", once" if once else "")

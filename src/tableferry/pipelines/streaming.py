@@ -18,8 +18,8 @@ from tableferry.catalog import SPARK_ERRORS, exists, in_process
 from tableferry.errors import TableError, TableferryError, first_line
 from tableferry.pipelines import cdc, checkpoints, views
 from tableferry.pipelines.flows import Flow, HistorySource, Target, View
-from tableferry.pipelines.history import expressible, history_events
-from tableferry.pipelines.rows import flow_rows
+from tableferry.pipelines.history import history_events
+from tableferry.pipelines.rows import flow_rows, history_rows
 from tableferry.pipelines.state import StateStore
 from tableferry.pipelines.steps import DrawAppend, DrawCdc, DrawTable, DrawView, Start
 from tableferry.tables import TableName
@@ -83,7 +83,6 @@ class StreamingEngine:
         self._spark, self._store, self._before = spark, store, before
         self._tables: dict[str, DrawTable] = {}
         self._views: dict[str, dict[str, DrawView]] = {}
-        self._unnamed: list[DrawView] = []
         self._flows: list[DrawAppend | DrawCdc] = []
 
     def table(self, definition: DrawTable) -> None:
@@ -91,22 +90,15 @@ class StreamingEngine:
         self._tables[definition.target.name.key] = definition
 
     def view(self, definition: DrawView) -> None:
-        """Name an input of the flows that are drawn next."""
-        self._unnamed.append(definition)
+        """Name an input of its spec's flows."""
+        self._views.setdefault(definition.owner.key, {})[definition.view.name] = definition
 
     def append(self, definition: DrawAppend) -> None:
         """Append a view's rows to a table."""
-        self._add(definition)
+        self._flows.append(definition)
 
     def cdc(self, definition: DrawCdc) -> None:
         """Apply a view's events to a table."""
-        self._add(definition)
-
-    def _add(self, definition: DrawAppend | DrawCdc) -> None:
-        # View names are a spec's own, so they belong to the spec whose flow is drawn behind them.
-        named = self._views.setdefault(definition.owner.key, {})
-        named.update({one.view.name: one for one in self._unnamed})
-        self._unnamed.clear()
         self._flows.append(definition)
 
     def update(self, done: Callable[[FlowResult], None]) -> None:
@@ -221,10 +213,7 @@ class StreamingEngine:
         if self._is_history(one):
             source = drawn[one.flow.view].view.source
             assert isinstance(source, HistorySource)
-            frame = views.history(self._spark, source.migration, source.version)
-            if source.cdc and source.migration.leave_out_inexpressible:
-                frame = expressible(frame, source.cdc)
-            return frame
+            return history_rows(self._spark, source)
         named: Mapping[str, View] = {name: definition.view for name, definition in drawn.items()}
         starts: Mapping[str, Mapping[str, Start]] = {
             name: {} if one.once else definition.starts for name, definition in drawn.items()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
@@ -23,12 +21,12 @@ from tableferry.pipelines.flows import (
     JoinSource,
     Migration,
     OtherSource,
-    PythonCode,
     PythonSource,
     SqlSource,
     View,
 )
-from tableferry.pipelines.reads import Read, explicit_start
+from tableferry.pipelines.python_code import NOWHERE, TrackedSpark, load_function, start_options
+from tableferry.pipelines.reads import explicit_start
 from tableferry.pipelines.steps import Start
 from tableferry.tables import TableName
 
@@ -44,9 +42,23 @@ _START_OPTIONS = ("startingversion", "startingtimestamp")
 
 
 def read(
-    spark: SparkSession, views: Mapping[str, View], name: str, starts: Starts, *, once: bool = False
+    spark: SparkSession,
+    views: Mapping[str, View],
+    name: str,
+    starts: Starts,
+    *,
+    once: bool = False,
+    folders: Mapping[str, str] = NOWHERE,
 ) -> DataFrame:
-    """Return a view's rows, as a stream where its mode says so; ``once`` reads what is there now instead.
+    """Return a view's rows.
+
+    Args:
+        spark: Where its sources are.
+        views: The views of its spec.
+        name: The view.
+        starts: Where streams start.
+        once: Read what is there now, also where the view's mode is stream.
+        folders: Folders of Delta tables by `TableName.key`: what is read with options is read from there.
 
     Raises:
         TableferryError: It can't be read; the message names the view's place in the spec.
@@ -57,13 +69,14 @@ def read(
     try:
         match view.source:
             case DeltaSource() as source:
-                return _delta(spark, source, own, streamed=streamed)
+                return _delta(spark, source, own, folders, streamed=streamed)
             case JoinSource() as source:
-                return _join(spark, source, own, streamed=streamed)
+                return _join(spark, source, own, folders, streamed=streamed)
             case SqlSource(statement):
                 return _sql(spark, views, name, statement, starts, once=once)
             case PythonSource(code):
-                frame = load_function(code, "get_df")(TrackedSpark(spark, own), dict(code.tokens))
+                tracked = TrackedSpark(spark, own, folders)
+                frame = load_function(code, "get_df")(tracked, dict(code.tokens))
                 return cast("DataFrame", frame)
             case OtherSource() as source:
                 return _other(spark, source, streamed=streamed)
@@ -85,26 +98,33 @@ def history(spark: SparkSession, migration: Migration, version: int) -> DataFram
     """
     try:
         frame = (
-            _reader(spark, {"versionAsOf": str(version)}).table(migration.table.sql)
+            reader_of(spark, {"versionAsOf": str(version)}).table(migration.table.sql)
             if migration.table.path is None
-            else (_reader(spark, {"versionAsOf": str(version)}).load(migration.table.path))
+            else (reader_of(spark, {"versionAsOf": str(version)}).load(migration.table.path))
         )
-        frame = _filtered(frame, migration.where, migration.select)
-        missing = [
-            name for name in migration.except_columns if name.lower() not in map(str.lower, frame.columns)
-        ]
-        if missing:
-            raise TableError(
-                f"{migration.place}: exceptColumns names {', '.join(missing)}, which {migration.table} "
-                "doesn't have: remove it"
-            )
-        left_out = {name.lower() for name in migration.except_columns}
-        return frame.select(*[quoted(name) for name in frame.columns if name.lower() not in left_out])
+        return shaped(frame, migration)
     except SPARK_ERRORS as error:
         raise TableError(
             f"{migration.place}: {migration.table} can't be read as of version {version} "
             f"({first_line(error)}): correct the expressions, or restore the files that this version needs"
         ) from error
+
+
+def shaped(frame: DataFrame, migration: Migration) -> DataFrame:
+    """Put the legacy table's rows through the migration's own where, select and exceptColumns.
+
+    Raises:
+        TableError: ``exceptColumns`` names a column that isn't there.
+    """
+    frame = _filtered(frame, migration.where, migration.select)
+    missing = [name for name in migration.except_columns if name.lower() not in map(str.lower, frame.columns)]
+    if missing:
+        raise TableError(
+            f"{migration.place}: exceptColumns names {', '.join(missing)}, which {migration.table} "
+            "doesn't have: remove it"
+        )
+    left_out = {name.lower() for name in migration.except_columns}
+    return frame.select(*[quoted(name) for name in frame.columns if name.lower() not in left_out])
 
 
 def quoted(name: str) -> Any:
@@ -129,147 +149,27 @@ def schema_of(spark: SparkSession, path: str) -> StructType:
         ) from error
 
 
-def load_function(code: PythonCode, name: str) -> Callable[..., Any]:
-    """Load a Python source's or transform's function: ``name`` in a file, or ``module.function``.
-
-    Raises:
-        TableferryError: There is no such function.
-    """
-    try:
-        if code.file is not None:
-            found = importlib.util.spec_from_file_location(
-                f"tableferry_project_{abs(hash(code.file))}", code.file
-            )
-            if found is None or found.loader is None:
-                raise ImportError(code.file)
-            module = importlib.util.module_from_spec(found)
-            found.loader.exec_module(module)
-        else:
-            where, _, name = str(code.module).rpartition(".")
-            module = importlib.import_module(where)
-        return cast("Callable[..., Any]", getattr(module, name))
-    except Exception as error:
-        # The project's own code runs here, so anything may be raised.
-        place = code.file or code.module
-        raise TableferryError(
-            f"{place}: function {name} can't be loaded ({error}): correct the file"
-        ) from error
-
-
-class TrackedSpark:
-    """A Spark session whose ``readStream`` notes the Delta tables it reads, and starts them where it must."""
-
-    def __init__(self, spark: SparkSession, starts: Mapping[str, Start]) -> None:
-        self._spark, self._starts = spark, starts
-        self.seen: dict[TableName, Start | None] = {}
-        self.unseen = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._spark, name)
-
-    @property
-    def readStream(self) -> _TrackedReader:
-        """Start reading a stream, as ``SparkSession.readStream`` does."""
-        return _TrackedReader(self, self._spark.readStream)
-
-    def start_of(self, table: TableName, options: Mapping[str, str]) -> Mapping[str, str]:
-        """Note a table that is followed, and return the options that start it where it must."""
-        explicit = explicit_start(options)
-        self.seen[table] = explicit
-        start = self._starts.get(table.key) if explicit is None else None
-        return _start_options(start)
-
-
-class _TrackedReader:
-    """A ``DataStreamReader`` that remembers its format and options until it's told what to read."""
-
-    def __init__(self, spark: TrackedSpark, reader: DataStreamReader) -> None:
-        self._spark, self._reader = spark, reader
-        self._format = ""
-        self._options: dict[str, str] = {}
-
-    def format(self, source: str) -> _TrackedReader:
-        self._format = source.lower()
-        self._reader = self._reader.format(source)
-        return self
-
-    def option(self, key: str, value: Any) -> _TrackedReader:
-        self._options[key] = str(value)
-        self._reader = self._reader.option(key, value)
-        return self
-
-    def options(self, **options: Any) -> _TrackedReader:
-        for key, value in options.items():
-            self.option(key, value)
-        return self
-
-    def schema(self, schema: Any) -> _TrackedReader:
-        self._reader = self._reader.schema(schema)
-        return self
-
-    def table(self, name: str) -> DataFrame:
-        return self._started(TableName.parse(name)).table(name)
-
-    def load(
-        self, path: str | None = None, format: str | None = None, schema: Any = None, **options: Any
-    ) -> DataFrame:
-        self.options(**options)
-        kind = (format or self._format).lower()
-        kind = kind or self._spark.conf.get("spark.sql.sources.default")
-        where = path or self._options.get("path")
-        if kind == "delta" and where:
-            reader = self._started(TableName.at(where))
-        else:
-            reader = self._reader
-            self._spark.unseen = True
-        return reader.load(path, format=format, schema=schema)
-
-    def _started(self, table: TableName) -> DataStreamReader:
-        reader = self._reader
-        for key, value in self._spark.start_of(table, self._options).items():
-            reader = reader.option(key, value)
-        return reader
-
-
-def seen_by_python(spark: SparkSession, view: View, code: PythonCode) -> tuple[Read, ...]:
-    """Run a view's Python function to see which tables it follows; what it returns is never computed."""
-    tracked = TrackedSpark(spark, {})
-    function = load_function(code, "get_df")
-    try:
-        frame = function(tracked, dict(code.tokens))
-        streams = frame.isStreaming
-    except Exception as error:
-        # The project's own code runs here, so anything may be raised.
-        raise TableferryError(
-            f"{view.place}: its function failed ({first_line(error)}): correct it"
-        ) from error
-    if streams and (tracked.unseen or not tracked.seen):
-        unseen = (
-            "its function follows a stream that Tableferry can't see: read it through the given spark's "
-            "readStream, or set autoStartingVersionsEnabled to false and give the start inside the function"
-        )
-        return (Read(view.name, TableName.at(f"python:{view.name}"), view.place, None, unseen),)
-    how = "set startingVersion on the reader in its function"
-    return tuple(Read(view.name, table, view.place, start, how=how) for table, start in tracked.seen.items())
-
-
 def _delta(
-    spark: SparkSession, source: DeltaSource, starts: Mapping[str, Start], *, streamed: bool
+    spark: SparkSession,
+    source: DeltaSource,
+    starts: Mapping[str, Start],
+    folders: Mapping[str, str],
+    *,
+    streamed: bool,
 ) -> DataFrame:
     options = dict(source.options)
     if source.change_feed:
         options["readChangeFeed"] = "true"
     if source.table.key in starts:
         options = {key: value for key, value in options.items() if key.lower() not in _START_OPTIONS}
-        options |= _start_options(starts[source.table.key])
+        options |= start_options(starts[source.table.key])
     if not streamed and source.change_feed and explicit_start(options) is None:
         options["startingVersion"] = "0"
-    reader = _reader(spark, options, streamed=streamed)
+    reader = reader_of(spark, options, streamed=streamed)
     if source.schema_file:
         reader = reader.schema(schema_of(spark, source.schema_file))
-    frame = (
-        reader.load(source.table.path) if source.table.path is not None else reader.table(source.table.sql)
-    )
+    folder = source.table.path or (folders.get(source.table.key) if options else None)
+    frame = reader.load(folder) if folder is not None else reader.table(source.table.sql)
     if source.transform:
         frame = load_function(source.transform, "apply_transform")(frame, dict(source.transform.tokens))
     if source.change_feed:
@@ -279,15 +179,20 @@ def _delta(
 
 
 def _join(
-    spark: SparkSession, source: JoinSource, starts: Mapping[str, Start], *, streamed: bool
+    spark: SparkSession,
+    source: JoinSource,
+    starts: Mapping[str, Start],
+    folders: Mapping[str, str],
+    *,
+    streamed: bool,
 ) -> DataFrame:
-    sides = [
-        _delta(spark, side.source, starts, streamed=streamed and side.mode == "stream").alias(side.alias)
-        for side in source.sides
-    ]
-    frame = sides[0]
-    for side, join in zip(sides[1:], source.joins, strict=True):
-        frame = frame.join(side, F.expr(join.condition), join.kind)
+    frames = []
+    for side in source.sides:
+        followed = streamed and side.mode == "stream"
+        frames.append(_delta(spark, side.source, starts, folders, streamed=followed).alias(side.alias))
+    frame = frames[0]
+    for right, join in zip(frames[1:], source.joins, strict=True):
+        frame = frame.join(right, F.expr(join.condition), join.kind)
     return _filtered(frame, source.where, source.select)
 
 
@@ -302,8 +207,8 @@ def _sql(
             frame = read(spark, views, inner, starts, once=once or not reference.streamed)
         elif reference.streamed:
             table = TableName(reference.parts)
-            options = _start_options(starts.get(name, {}).get(table.key))
-            frame = _reader(spark, options, streamed=not once).table(table.sql)
+            options = start_options(starts.get(name, {}).get(table.key))
+            frame = reader_of(spark, options, streamed=not once).table(table.sql)
         else:
             continue
         names[reference] = f"tableferry_{uuid.uuid4().hex}"
@@ -320,19 +225,10 @@ def _other(spark: SparkSession, source: OtherSource, *, streamed: bool) -> DataF
     return _filtered(frame, source.where, source.select)
 
 
-def _reader(spark: SparkSession, options: Mapping[str, str], *, streamed: bool = False) -> Any:
+def reader_of(spark: SparkSession, options: Mapping[str, str], *, streamed: bool = False) -> Any:
+    """Return a reader of Delta tables with these options."""
     reader: DataFrameReader | DataStreamReader = spark.readStream if streamed else spark.read
     return reader.format("delta").options(**options)
-
-
-def _start_options(start: Start | None) -> dict[str, str]:
-    match start:
-        case None:
-            return {}
-        case str() if start.startswith("timestamp:"):
-            return {"startingTimestamp": start.removeprefix("timestamp:")}
-        case _:
-            return {"startingVersion": str(start)}
 
 
 def _filtered(frame: DataFrame, where: tuple[str, ...], select: tuple[str, ...]) -> DataFrame:

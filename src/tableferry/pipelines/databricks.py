@@ -1,0 +1,166 @@
+"""The Databricks engine: draws a plan on the pipeline whose source file is being loaded.
+
+It calls `pyspark.pipelines` as Databricks has it (or `dlt`, its older name) and looks up what this runtime's
+functions take. A run-once flow is the platform's own ``once=True``: it runs a single time, and again with a
+full refresh. Not run on Databricks: the tests hold it against the documented signatures
+(https://docs.databricks.com/aws/en/ldp/developer/python-ref).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from tableferry.errors import TableError
+from tableferry.pipelines import history, views
+from tableferry.pipelines.flows import CdcSettings, Expectation, HistorySource
+from tableferry.pipelines.fold import DELETE, EXACT, OPERATION, SEQUENCE
+from tableferry.pipelines.graph import Build, Datasets, call, flow_name
+from tableferry.pipelines.rows import history_rows, prefixed
+from tableferry.pipelines.steps import DrawAppend, DrawCdc, DrawTable, DrawView
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_EXPECT = {"warn": "expect_all", "drop": "expect_all_or_drop", "fail": "expect_all_or_fail"}
+
+
+class DatabricksEngine:
+    """Defines what is drawn on it in the pipeline that is being loaded."""
+
+    def __init__(self, dp: Any, spark: SparkSession, *, shared: frozenset[str] = frozenset()) -> None:
+        self._dp, self._spark = dp, spark
+        self._tables: dict[str, DrawTable] = {}
+        self._datasets = Datasets(spark, self._define, shared)
+
+    def view(self, definition: DrawView) -> None:
+        """Name an input; it's defined when a flow reads it."""
+        self._datasets.add(definition)
+
+    def table(self, definition: DrawTable) -> None:
+        """Define a streaming table."""
+        target = definition.target
+        self._tables[target.name.key] = definition
+        call(
+            self._dp.create_streaming_table,
+            f"{target.place}: {target.name}",
+            {
+                "name": str(target.name),
+                "comment": target.comment,
+                "spark_conf": dict(target.spark_conf) or None,
+                "table_properties": dict(target.properties) or None,
+                "path": target.path,
+                "partition_cols": list(target.partition_columns) or None,
+                "cluster_by": list(target.cluster_columns) or None,
+                "cluster_by_auto": target.cluster_auto or None,
+                "schema": views.schema_of(self._spark, target.schema_file) if target.schema_file else None,
+                "row_filter": target.row_filter,
+            },
+        )
+
+    def append(self, definition: DrawAppend) -> None:
+        """Append a view's rows to a table."""
+        source, streams = self._source(definition), self._datasets.streams(definition)
+        add = call(
+            self._dp.append_flow,
+            f"{definition.flow.place}: {definition.flow.name}",
+            {
+                "target": str(definition.flow.target),
+                "name": flow_name(definition.flow.name, definition.owner),
+                "once": definition.once or None,
+            },
+        )
+        add(lambda: self._datasets.frame(source, whole=not streams))
+
+    def cdc(self, definition: DrawCdc) -> None:
+        """Apply a view's events to a table with AUTO CDC."""
+        function = getattr(self._dp, "create_auto_cdc_flow", None) or getattr(self._dp, "apply_changes", None)
+        where = f"{definition.flow.place}: {definition.flow.name}"
+        if function is None:
+            raise TableError(
+                f"{where}: this runtime has no create_auto_cdc_flow: run it with the streaming engine "
+                "(tableferry pipelines run)"
+            )
+        copied = isinstance(self._datasets.view(definition).source, HistorySource)
+        call(
+            function,
+            where,
+            {
+                "target": str(definition.flow.target),
+                "source": self._source(definition),
+                "keys": list(definition.settings.keys),
+                "stored_as_scd_type": definition.settings.scd_type,
+                "name": flow_name(definition.flow.name, definition.owner),
+                "once": definition.once or None,
+                **(_as_copied() if copied else _as_fed(definition.settings)),
+            },
+        )
+
+    def _source(self, one: DrawAppend | DrawCdc) -> str:
+        """Return the name of the view that holds exactly what a flow brings, and define it."""
+        view, name = self._datasets.view(one), f"rows_of_{flow_name(one.flow.name, one.owner)}"
+        if isinstance(view.source, HistorySource):
+            source = view.source
+            if isinstance(one, DrawCdc):
+                return self._datasets.add_built(name, lambda: self._events(source, one.settings))
+            return self._datasets.add_built(name, lambda: history_rows(self._spark, source))
+        whole = not self._datasets.streams(one)
+        read = self._datasets.named(one.owner, one.flow.view, whole=whole)
+        rules = self._tables[one.flow.target.key].target.expectations
+        where = one.settings.where if isinstance(one, DrawCdc) else None
+        if not (rules or where or one.flow.column_prefix):
+            return read
+
+        def rows() -> DataFrame:
+            frame = prefixed(self._datasets.frame(read, whole=whole), one.flow)
+            return frame.where(where) if where else frame
+
+        # Rules of the table would judge the copied history too, which came through its own gates long ago.
+        return self._datasets.add_built(name, self._expecting(rules, rows))
+
+    def _events(self, source: HistorySource, settings: CdcSettings) -> DataFrame:
+        """Return the copied rows as events; AUTO CDC itself keeps the rows as exact as the events are."""
+        frame = history_rows(self._spark, source)
+        if not history.is_sequenced(frame, settings):
+            raise TableError(
+                f"{source.migration.place}: AUTO CDC of a pipeline takes no event without a sequence, and "
+                f"the copied rows have nothing for {settings.sequence_by}: map it, or __START_AT, in "
+                "selectExp"
+            )
+        return history.history_events(frame, settings).drop(EXACT)
+
+    def _define(self, name: str, build: Build) -> None:
+        define = getattr(self._dp, "temporary_view", None) or self._dp.view
+        define(name=name)(build)
+
+    def _expecting(self, rules: Iterable[Expectation], build: Build) -> Build:
+        for action, function in _EXPECT.items():
+            wanted = {rule.name: rule.constraint for rule in rules if rule.action == action}
+            if wanted:
+                decorate: Callable[[Build], Build] = getattr(self._dp, function)(wanted)
+                build = decorate(build)
+        return build
+
+
+def _as_copied() -> dict[str, Any]:
+    """Return AUTO CDC's settings for the copied history: none of the feed's, whose columns it may lack."""
+    return {
+        "sequence_by": F.col(SEQUENCE),
+        "apply_as_deletes": F.expr(f"{OPERATION} = '{DELETE}'"),
+        "except_column_list": [SEQUENCE, OPERATION],
+    }
+
+
+def _as_fed(settings: CdcSettings) -> dict[str, Any]:
+    return {
+        "sequence_by": F.expr(settings.sequence_by),
+        "ignore_null_updates": settings.ignore_null_updates or None,
+        "apply_as_deletes": F.expr(settings.apply_as_deletes) if settings.apply_as_deletes else None,
+        "apply_as_truncates": F.expr(settings.apply_as_truncates) if settings.apply_as_truncates else None,
+        "column_list": list(settings.column_list) or None,
+        "except_column_list": list(settings.except_column_list) or None,
+        "track_history_column_list": list(settings.track_history_column_list) or None,
+        "track_history_except_column_list": list(settings.track_history_except_column_list) or None,
+    }

@@ -1,0 +1,123 @@
+"""The declarative engine: draws a plan on an open-source pipeline (``spark-pipelines run``, Spark 4.1 on).
+
+Its ``append_flow`` has no ``once``, and every flow into a streaming table must be a stream. So the copy is a
+stream over a clone of the legacy table that is pinned to the copy's version and that nobody writes to: its
+checkpoint makes it once, and a full refresh brings it again.
+
+Spark 4.1 ignores a reader's options in front of ``.table(…)`` without a word, ``startingVersion`` included,
+so that rows come twice; ``.load(folder)`` honours them. So a table that is read with options is read from its
+folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tableferry.errors import TableError
+from tableferry.pipelines import views
+from tableferry.pipelines.flows import HistorySource, Target
+from tableferry.pipelines.graph import Build, Datasets, call, flow_name
+from tableferry.pipelines.python_code import NOWHERE
+from tableferry.pipelines.rows import judged, prefixed
+from tableferry.pipelines.steps import DrawAppend, DrawCdc, DrawTable, DrawView
+from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_STREAMING = "run the project with the streaming engine (tableferry pipelines run)"
+
+
+def pinned_name(target: TableName) -> TableName:
+    """Name the clone of the legacy table that the copy into a target reads."""
+    return TableName((*target.parts[:-1], f"{target.table}__tableferry_pinned"))
+
+
+class DeclarativeEngine:
+    """Defines what is drawn on it in the pipeline that is being loaded."""
+
+    def __init__(
+        self,
+        dp: Any,
+        spark: SparkSession,
+        *,
+        shared: frozenset[str] = frozenset(),
+        folders: Mapping[str, str] = NOWHERE,
+    ) -> None:
+        self._dp, self._spark = dp, spark
+        self._tables: dict[str, Target] = {}
+        self._datasets = Datasets(spark, self._define, shared, folders)
+
+    def view(self, definition: DrawView) -> None:
+        """Name an input; it's defined when a flow reads it."""
+        self._datasets.add(definition)
+
+    def table(self, definition: DrawTable) -> None:
+        """Define a streaming table, in the format of ``spark.sql.sources.default``.
+
+        Naming the format makes every second update fail with DELTA_CANNOT_CHANGE_PROVIDER.
+        """
+        target = definition.target
+        self._tables[target.name.key] = target
+        call(
+            self._dp.create_streaming_table,
+            f"{target.place}: {target.name}",
+            {
+                "name": str(target.name),
+                "comment": target.comment,
+                "table_properties": dict(target.properties) or None,
+                "path": target.path,
+                "partition_cols": list(target.partition_columns) or None,
+                "cluster_by": list(target.cluster_columns) or None,
+                "schema": views.schema_of(self._spark, target.schema_file) if target.schema_file else None,
+                "row_filter": target.row_filter,
+            },
+        )
+
+    def append(self, definition: DrawAppend) -> None:
+        """Append a view's rows to a table.
+
+        Raises:
+            TableError: It's a run-once flow of the spec's own.
+        """
+        flow = definition.flow
+        where = f"{flow.place}: {flow.name}"
+        target = self._tables[flow.target.key]
+        source = self._datasets.view(definition).source
+        build: Build
+        if isinstance(source, HistorySource):
+            migration, pinned = source.migration, pinned_name(definition.owner)
+            build = lambda: views.shaped(self._spark.readStream.table(pinned.sql), migration)  # noqa: E731
+        elif definition.once:
+            raise TableError(f"{where} runs once, which a pipeline of Spark's own can't: {_STREAMING}")
+        else:
+            read = self._datasets.named(definition.owner, flow.view, whole=False)
+
+            def build() -> DataFrame:
+                frame = prefixed(self._datasets.frame(read, whole=False), flow)
+                return judged(frame, target.expectations)
+
+        given = {
+            "target": str(flow.target),
+            "name": flow_name(flow.name, definition.owner),
+            "spark_conf": dict(target.spark_conf) or None,
+        }
+        call(self._dp.append_flow, where, given)(build)
+
+    def cdc(self, definition: DrawCdc) -> None:
+        """Refuse AUTO CDC.
+
+        Raises:
+            TableError: Always: Spark 4.1 has no AUTO CDC, and 4.2 takes neither SCD type 2 nor the two flows
+                into one table that a migration needs.
+        """
+        flow = definition.flow
+        kind = f"SCD type {definition.settings.scd_type}"
+        raise TableError(
+            f"{flow.place}: {flow.target} is an {kind} target, which a pipeline of Spark's own can't fill "
+            f"together with its history: {_STREAMING}, or run it on Databricks"
+        )
+
+    def _define(self, name: str, build: Build) -> None:
+        self._dp.temporary_view(name=name)(build)

@@ -1,0 +1,163 @@
+"""A plan's views and flows as datasets of a declarative pipeline; what both kinds of pipeline share.
+
+In a pipeline a name is everyone's. A view keeps its spec's name unless another spec of the project has one
+like it; a flow's name always carries its target's, for the pipeline keeps the flow's checkpoint under it and
+a name that hung on the other specs would lose it. What a function of a pipeline returns is only built, never
+run, and it may neither name a temporary view nor change a setting.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tableferry.errors import TableError
+from tableferry.pipelines import sql, views
+from tableferry.pipelines.flows import Project, SqlSource, View
+from tableferry.pipelines.plans import HISTORY_VIEW
+from tableferry.pipelines.python_code import NOWHERE, start_options
+from tableferry.pipelines.steps import DrawAppend, DrawCdc, DrawView
+from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Build = Callable[[], "DataFrame"]
+
+
+def flow_name(flow: str, owner: TableName) -> str:
+    """Return a flow's name in the pipeline: its own and its target's."""
+    return f"{flow}__{_word(owner)}"
+
+
+def ambiguous(project: Project) -> frozenset[str]:
+    """Return the names of views that more than one spec of a project has."""
+    names = [name for one in project.dataflows for name in one.views]
+    return frozenset({HISTORY_VIEW} | {name for name in names if names.count(name) > 1})
+
+
+def call(function: Callable[..., Any], what: str, given: Mapping[str, Any]) -> Any:
+    """Call a function of the pipeline's API with what it knows; an argument of None isn't given.
+
+    Raises:
+        TableError: The runtime's function lacks one of the arguments.
+    """
+    given = {name: value for name, value in given.items() if value is not None}
+    lacking = [name for name in given if not takes(function, name)]
+    if lacking:
+        raise TableError(
+            f"{what} needs {' and '.join(lacking)}, which {function.__name__} of this runtime doesn't have: "
+            "take it out of the spec, or run it on a newer runtime or with the streaming engine"
+        )
+    return function(**given)
+
+
+def takes(function: Callable[..., Any], name: str) -> bool:
+    """Say whether a function has an argument of that name."""
+    parameters = inspect.signature(function).parameters
+    return name in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+
+
+@dataclass
+class Datasets:
+    """The views that are drawn on a pipeline so far.
+
+    Attributes:
+        spark: Where their sources are.
+        define: Defines a view of the pipeline by name.
+        shared: Names that more than one spec has.
+        folders: Folders of Delta tables that are read by path, by `TableName.key`.
+    """
+
+    spark: SparkSession
+    define: Callable[[str, Build], None]
+    shared: frozenset[str] = frozenset()
+    folders: Mapping[str, str] = NOWHERE
+    _views: dict[tuple[str, str], DrawView] = field(default_factory=dict)
+    _drawn: set[str] = field(default_factory=set)
+
+    def add(self, definition: DrawView) -> None:
+        """Remember a view until a flow reads it."""
+        self._views[definition.owner.key, definition.view.name] = definition
+
+    def view(self, one: DrawAppend | DrawCdc) -> View:
+        """Return the view that a flow reads."""
+        return self._views[one.owner.key, one.flow.view].view
+
+    def named(self, owner: TableName, name: str, *, whole: bool) -> str:
+        """Draw a view, and those behind it, unless they are; return its name in the pipeline.
+
+        Args:
+            owner: Whose view it is.
+            name: Its name in the spec.
+            whole: What is there now is wanted, also of a stream.
+        """
+        definition = self._views[owner.key, name]
+        view = definition.view
+        qualified = f"{name}__{_word(owner)}" if name in self.shared else name
+        if whole and view.mode == "stream":
+            qualified += "__whole"
+        if qualified not in self._drawn:
+            self._drawn.add(qualified)
+            if isinstance(view.source, SqlSource):
+                statement = self._statement(definition, view.source.statement, qualified, whole=whole)
+                self.define(qualified, lambda: self.spark.sql(statement))
+            else:
+                starts = {} if whole else {name: definition.starts}
+                self.define(
+                    qualified,
+                    lambda: views.read(
+                        self.spark, {name: view}, name, starts, once=whole, folders=self.folders
+                    ),
+                )
+        return qualified
+
+    def add_built(self, name: str, build: Build) -> str:
+        """Draw a view that no spec has."""
+        self.define(name, build)
+        return name
+
+    def frame(self, name: str, *, whole: bool) -> DataFrame:
+        """Read a view of the pipeline."""
+        return (self.spark.read if whole else self.spark.readStream).table(name)
+
+    def streams(self, one: DrawAppend | DrawCdc) -> bool:
+        """Say whether a flow follows its view."""
+        return not one.once and self.view(one).mode == "stream"
+
+    def _statement(self, definition: DrawView, statement: str, qualified: str, *, whole: bool) -> str:
+        """Put the pipeline's names into a statement in place of the spec's views and of what it streams."""
+        names: dict[sql.Reference, str] = {}
+        for reference in sql.references(statement):
+            inner = self._views.get((definition.owner.key, reference.parts[-1]))
+            if len(reference.parts) == 1 and inner and inner is not definition:
+                followed = reference.streamed and not whole and inner.view.mode == "stream"
+                names[reference] = self.named(definition.owner, inner.view.name, whole=not followed)
+            elif reference.streamed:
+                followed = not whole
+                names[reference] = self._source(definition, TableName(reference.parts), qualified, whole)
+            else:
+                continue
+            if followed:
+                names[reference] = f"STREAM({names[reference]})"
+        return sql.renamed(statement, names)
+
+    def _source(self, definition: DrawView, table: TableName, qualified: str, whole: bool) -> str:
+        """Name a table that SQL streams; where it must start somewhere, that takes a view of its own."""
+        options = {} if whole else start_options(definition.starts.get(table.key))
+        if not options:
+            return table.sql
+        name = f"{qualified}__{_word(table)}"
+        if name not in self._drawn:
+            self._drawn.add(name)
+            folder = self.folders.get(table.key)
+            reader = views.reader_of(self.spark, options, streamed=True)
+            self.define(name, lambda: reader.load(folder) if folder else reader.table(table.sql))
+        return name
+
+
+def _word(name: TableName) -> str:
+    return re.sub(r"\W", "_", name.key)

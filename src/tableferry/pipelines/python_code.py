@@ -1,0 +1,162 @@
+"""A project's own Python functions: how they are loaded, and which tables they follow."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from tableferry.errors import TableferryError, first_line
+from tableferry.pipelines.flows import PythonCode, View
+from tableferry.pipelines.reads import Read, explicit_start
+from tableferry.pipelines.steps import Start
+from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
+
+NOWHERE: Mapping[str, str] = {}
+
+
+def start_options(start: Start | None) -> dict[str, str]:
+    """Return the reader options that start a stream where it must."""
+    match start:
+        case None:
+            return {}
+        case str() if start.startswith("timestamp:"):
+            return {"startingTimestamp": start.removeprefix("timestamp:")}
+        case _:
+            return {"startingVersion": str(start)}
+
+
+def load_function(code: PythonCode, name: str) -> Callable[..., Any]:
+    """Load a Python source's or transform's function: ``name`` in a file, or ``module.function``.
+
+    Raises:
+        TableferryError: There is no such function.
+    """
+    try:
+        if code.file is not None:
+            found = importlib.util.spec_from_file_location(
+                f"tableferry_project_{abs(hash(code.file))}", code.file
+            )
+            if found is None or found.loader is None:
+                raise ImportError(code.file)
+            module = importlib.util.module_from_spec(found)
+            found.loader.exec_module(module)
+        else:
+            where, _, name = str(code.module).rpartition(".")
+            module = importlib.import_module(where)
+        return cast("Callable[..., Any]", getattr(module, name))
+    except Exception as error:
+        # The project's own code runs here, so anything may be raised.
+        place = code.file or code.module
+        raise TableferryError(
+            f"{place}: function {name} can't be loaded ({error}): correct the file"
+        ) from error
+
+
+class TrackedSpark:
+    """A Spark session whose ``readStream`` notes the Delta tables it reads, and starts them where it must."""
+
+    def __init__(
+        self, spark: SparkSession, starts: Mapping[str, Start], folders: Mapping[str, str] = NOWHERE
+    ) -> None:
+        self._spark, self._starts, self.folders = spark, starts, folders
+        self.seen: dict[TableName, Start | None] = {}
+        self.unseen = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+    @property
+    def readStream(self) -> _TrackedReader:
+        """Start reading a stream, as ``SparkSession.readStream`` does."""
+        return _TrackedReader(self, self._spark.readStream)
+
+    def start_of(self, table: TableName, options: Mapping[str, str]) -> Mapping[str, str]:
+        """Note a table that is followed, and return the options that start it where it must."""
+        explicit = explicit_start(options)
+        self.seen[table] = explicit
+        start = self._starts.get(table.key) if explicit is None else None
+        return start_options(start)
+
+
+class _TrackedReader:
+    """A ``DataStreamReader`` that remembers its format and options until it's told what to read."""
+
+    def __init__(self, spark: TrackedSpark, reader: DataStreamReader) -> None:
+        self._spark, self._reader = spark, reader
+        self._format = ""
+        self._options: dict[str, str] = {}
+
+    def format(self, source: str) -> _TrackedReader:
+        self._format = source.lower()
+        self._reader = self._reader.format(source)
+        return self
+
+    def option(self, key: str, value: Any) -> _TrackedReader:
+        self._options[key] = str(value)
+        self._reader = self._reader.option(key, value)
+        return self
+
+    def options(self, **options: Any) -> _TrackedReader:
+        for key, value in options.items():
+            self.option(key, value)
+        return self
+
+    def schema(self, schema: Any) -> _TrackedReader:
+        self._reader = self._reader.schema(schema)
+        return self
+
+    def table(self, name: str) -> DataFrame:
+        table = TableName.parse(name)
+        reader = self._started(table)
+        if self._options and table.key in self._spark.folders:
+            return reader.format("delta").load(self._spark.folders[table.key])
+        return reader.table(name)
+
+    def load(
+        self, path: str | None = None, format: str | None = None, schema: Any = None, **options: Any
+    ) -> DataFrame:
+        self.options(**options)
+        kind = (format or self._format).lower()
+        kind = kind or self._spark.conf.get("spark.sql.sources.default")
+        where = path or self._options.get("path")
+        if kind == "delta" and where:
+            reader = self._started(TableName.at(where))
+        else:
+            reader = self._reader
+            self._spark.unseen = True
+        return reader.load(path, format=format, schema=schema)
+
+    def _started(self, table: TableName) -> DataStreamReader:
+        reader = self._reader
+        for key, value in self._spark.start_of(table, self._options).items():
+            self._options[key] = value
+            reader = reader.option(key, value)
+        return reader
+
+
+def seen_by_python(spark: SparkSession, view: View, code: PythonCode) -> tuple[Read, ...]:
+    """Run a view's Python function to see which tables it follows; what it returns is never computed."""
+    tracked = TrackedSpark(spark, {})
+    function = load_function(code, "get_df")
+    try:
+        frame = function(tracked, dict(code.tokens))
+        streams = frame.isStreaming
+    except Exception as error:
+        # The project's own code runs here, so anything may be raised.
+        raise TableferryError(
+            f"{view.place}: its function failed ({first_line(error)}): correct it"
+        ) from error
+    if streams and (tracked.unseen or not tracked.seen):
+        unseen = (
+            "its function follows a stream that Tableferry can't see: read it through the given spark's "
+            "readStream, or set autoStartingVersionsEnabled to false and give the start inside the function"
+        )
+        return (Read(view.name, TableName.at(f"python:{view.name}"), view.place, None, unseen),)
+    how = "set startingVersion on the reader in its function"
+    return tuple(Read(view.name, table, view.place, start, how=how) for table, start in tracked.seen.items())
