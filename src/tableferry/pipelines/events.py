@@ -1,8 +1,8 @@
 """How the flows of a pipeline on Databricks fared, from the pipeline's event log.
 
-`Databricks' "Pipeline event log schema" <https://docs.databricks.com/aws/en/ldp/monitor-event-log-schema>`_ says
+Databricks' "Pipeline event log schema" (https://docs.databricks.com/aws/en/ldp/monitor-event-log-schema) says
 what is in an event: a ``flow_progress`` event's flow and update are in ``origin``, its status and metrics in
-``details.flow_progress``. The REST API (``GET /api/2.0/pipelines/{pipeline_id}/events``) answers with the same
+``details.flow_progress``. The REST API (``GET /api/2.0/pipelines/{pipeline_id}/events``) answers with these
 objects, ``details`` included, though neither its reference nor databricks-sdk's ``PipelineEvent`` names that
 field; so the answer is read as it comes.
 """
@@ -21,7 +21,7 @@ from tableferry.errors import SessionError, TableferryError
 COMPLETED = "COMPLETED"
 
 _PAGE = 250
-# The reference lists other filters only; Databricks' own command line sends this one (`databricks pipelines logs`).
+# The reference lists other filters only; `databricks pipelines logs` sends this one.
 _FILTER = "event_type in ('flow_progress')"
 
 
@@ -31,12 +31,12 @@ class FlowEvent:
 
     Attributes:
         flow: The flow as Databricks names it, which may be with catalog and schema before it.
-        status: QUEUED, STARTING, RUNNING, COMPLETED, FAILED, SKIPPED, STOPPED, IDLE or EXCLUDED; a word that a
-            later release adds comes through as it is.
+        status: QUEUED, STARTING, RUNNING, COMPLETED, FAILED, SKIPPED, STOPPED, IDLE or EXCLUDED; a word that
+            a later release adds comes through as it is.
         update_id: The update in which that was.
         at: When, in UTC.
-        rows: How many rows the flow wrote, as far as this event says; None if it doesn't, for metrics may come
-            in events of their own.
+        rows: How many rows the flow wrote, as far as this event says; None if it doesn't, for metrics may
+            come in events of their own.
     """
 
     flow: str
