@@ -1,10 +1,13 @@
-"""What all tests share: how hypothesis looks for examples."""
+"""What all tests share: how hypothesis looks for examples, and a workspace that isn't one."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
+from tests.workspace import FakeWorkspace
 
 # The same examples in every run, and no deadline, as a machine's load is no property of the code.
 # TABLEFERRY_EXAMPLES=10 looks at ten times as many.
@@ -16,3 +19,24 @@ settings.register_profile(
     max_examples=settings().max_examples * int(os.environ.get("TABLEFERRY_EXAMPLES", "1")),
 )
 settings.load_profile("ci")
+
+
+@pytest.fixture
+def workspace() -> Iterator[FakeWorkspace]:
+    """A workspace on localhost; a test that asks it for what it doesn't know fails at its end."""
+    with FakeWorkspace() as fake:
+        yield fake
+    assert fake.unknown == []
+    assert fake.broken == []
+
+
+@pytest.fixture
+def logged_in(workspace: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> FakeWorkspace:
+    """The same workspace, and this process is logged in to it as somebody on a laptop is."""
+    for name in tuple(os.environ):
+        if name.startswith(("DATABRICKS_", "ARM_", "AZURE_", "GOOGLE_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("DATABRICKS_HOST", workspace.url)
+    monkeypatch.setenv("DATABRICKS_TOKEN", workspace.token)
+    monkeypatch.setenv("DATABRICKS_CONFIG_FILE", os.devnull)
+    return workspace

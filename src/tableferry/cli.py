@@ -23,6 +23,14 @@ class Output(StrEnum):
     JSON = "json"
 
 
+class Engine(StrEnum):
+    """What runs a project's flows."""
+
+    STREAMING = "streaming"
+    DATABRICKS = "databricks"
+    DECLARATIVE = "declarative"
+
+
 app = typer.Typer(
     help="Moves tables that people already depend on, without losing a row.",
     no_args_is_help=True,
@@ -61,6 +69,26 @@ Warehouse = Annotated[
         "--warehouse",
         metavar="DIR",
         help="Where local Spark keeps tables and metastore; default .tableferry/.",
+    ),
+]
+Tokens = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--token",
+        metavar="NAME=VALUE",
+        help="A token of the substitutions, such as pipeline_schema (may be repeated).",
+    ),
+]
+EngineAs = Annotated[
+    Engine,
+    typer.Option(
+        "--engine", help="What runs the flows: tableferry itself, or a declarative pipeline of either kind."
+    ),
+]
+Storage = Annotated[
+    Path | None,
+    typer.Option(
+        "--storage", metavar="DIR", help="The storage of spark-pipeline.yml, for --engine declarative."
     ),
 ]
 Adopt = Annotated[bool, typer.Option("--adopt", help="Go on from state that another pipelineId recorded.")]

@@ -10,15 +10,13 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from configparser import ConfigParser
-from configparser import Error as ConfigError
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tableferry import localspark
+from tableferry import localspark, workspace
 from tableferry.errors import SessionError
 
 if TYPE_CHECKING:
@@ -26,14 +24,6 @@ if TYPE_CHECKING:
 
 DEFAULT_WAREHOUSE = ".tableferry"
 WAREHOUSE_VARIABLE = "TABLEFERRY_WAREHOUSE"
-
-# Any one of these says that the user means a workspace; without one, the client being installed says nothing.
-DATABRICKS_VARIABLES = (
-    "DATABRICKS_HOST",
-    "DATABRICKS_CONFIG_PROFILE",
-    "DATABRICKS_CLUSTER_ID",
-    "DATABRICKS_SERVERLESS_COMPUTE_ID",
-)
 
 Kind = Literal["runtime", "databricks-connect", "remote", "local"]
 
@@ -130,11 +120,11 @@ def choose(environ: Mapping[str, str], *, databricks_connect: bool) -> Choice:
         environ: The environment variables.
         databricks_connect: Whether Databricks Connect is installed.
     """
-    if version := environ.get("DATABRICKS_RUNTIME_VERSION"):
+    if version := environ.get(workspace.RUNTIME_VARIABLE):
         return Choice("runtime", version)
     if databricks_connect:
-        profile = _profile(environ)
-        if profile or any(environ.get(name) for name in DATABRICKS_VARIABLES):
+        profile = workspace.profile(environ)
+        if workspace.configured(environ):
             return _workspace(environ, profile)
     if remote := environ.get("SPARK_REMOTE"):
         # What follows the first semicolon are parameters, and one of them can be a token.
@@ -148,24 +138,6 @@ def has_databricks_connect() -> bool:
         return find_spec("databricks.connect") is not None
     except (ImportError, ValueError):
         return False
-
-
-def _profile(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Read the profile that the Databricks client would take; empty where there is none."""
-    file = Path(environ.get("DATABRICKS_CONFIG_FILE") or "~/.databrickscfg").expanduser()
-    # Unlike Python's own reading of such a file, the client lets no profile inherit from DEFAULT.
-    parser = ConfigParser(interpolation=None, default_section="\0")
-    try:
-        parser.read_string(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ConfigError, UnicodeDecodeError) as error:
-        first = str(error).splitlines()[0]
-        raise SessionError(f"{file} can't be read ({first}): mend it, or remove it") from error
-    name = environ.get("DATABRICKS_CONFIG_PROFILE", "DEFAULT")
-    if name in parser:
-        return dict(parser[name])
-    return {}
 
 
 def _workspace(environ: Mapping[str, str], profile: Mapping[str, str]) -> Choice:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tableferry import localspark, session
+from tableferry import localspark, session, workspace
 from tableferry.errors import SessionError
 from tableferry.session import Choice, choose
 
@@ -128,7 +128,7 @@ class FakeBuilder:
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """An environment in which nothing says where Spark is."""
-    for name in (*session.DATABRICKS_VARIABLES, "DATABRICKS_RUNTIME_VERSION", "SPARK_REMOTE"):
+    for name in (*workspace.DATABRICKS_VARIABLES, "DATABRICKS_RUNTIME_VERSION", "SPARK_REMOTE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv(session.WAREHOUSE_VARIABLE, raising=False)
     for name, value in NO_PROFILE.items():

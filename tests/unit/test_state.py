@@ -1,13 +1,18 @@
-"""State files: written whole, read strictly, adopted, and told apart from no state at all."""
+"""State files: written whole, read strictly, adopted, and told apart from no state at all.
+
+Once in a folder of this machine, and once in a volume that only the workspace's Files API reaches.
+"""
 
 from __future__ import annotations
 
 import csv
+import io
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from tests.workspace import FakeWorkspace
 
 from tableferry import files
 from tableferry.errors import Busy, StateError
@@ -33,8 +38,23 @@ def beginning(pipeline_id: str = "p1", target: TableName = TARGET) -> Beginning:
     )
 
 
-def test_what_is_written_is_read_back_with_64_bit_versions(tmp_path: Path) -> None:
-    store = StateStore(tmp_path, "p1")
+@pytest.fixture(params=["here", "in a workspace"])
+def volume(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A folder for state."""
+    if request.param == "here":
+        return tmp_path
+    workspace: FakeWorkspace = request.getfixturevalue("logged_in")
+    return Path(workspace.make_volume("main", "bronze", "state"), "tableferry")
+
+
+def text(path: Path) -> str:
+    found = files.read_text(path)
+    assert found is not None
+    return found
+
+
+def test_what_is_written_is_read_back_with_64_bit_versions(volume: Path) -> None:
+    store = StateStore(volume, "p1")
     assert store.read(TARGET) == Stored()
     assert store.begin(beginning())
     store.track(beginning(), Tracking({"bronze.orders": BIG + 1}, 0, 12, "match"))
@@ -45,30 +65,28 @@ def test_what_is_written_is_read_back_with_64_bit_versions(tmp_path: Path) -> No
     assert (found.tracking.copied, found.tracking.copied_rows, found.tracking.verified) == (0, 12, "match")
 
 
-def test_the_files_lie_where_the_document_says_and_have_its_columns(tmp_path: Path) -> None:
-    store = StateStore(tmp_path, "p1")
+def test_the_files_lie_where_the_document_says_and_have_its_columns(volume: Path) -> None:
+    store = StateStore(volume, "p1")
     store.begin(beginning())
     store.track(beginning(), Tracking({"bronze.orders": BIG + 1}))
     folder = "pipelineId=p1/targetTable=silver.orders/part-00000.csv"
-    with (tmp_path / "initial_versions" / folder).open() as handle:
-        first = list(csv.DictReader(handle))
-    with (tmp_path / "tracking" / folder).open() as handle:
-        second = list(csv.DictReader(handle))
+    first = list(csv.DictReader(io.StringIO(text(volume / "initial_versions" / folder))))
+    second = list(csv.DictReader(io.StringIO(text(volume / "tracking" / folder))))
     assert [row["viewName"] for row in first] == ["v_c", "v_a", "v_b"]
     assert {"tableName", "viewName", "version"} <= first[0].keys()
     assert {"tableName", "viewName", "version", "currentVersion", "ready"} <= second[0].keys()
     assert {row["viewName"]: row["ready"] for row in second} == {"v_a": "true", "v_b": "true", "v_c": "false"}
 
 
-def test_a_beginning_is_written_once_by_one_of_many(tmp_path: Path) -> None:
-    stores = [StateStore(tmp_path, "p1") for _ in range(16)]
+def test_a_beginning_is_written_once_by_one_of_many(volume: Path) -> None:
+    stores = [StateStore(volume, "p1") for _ in range(16)]
     with ThreadPoolExecutor(16) as pool:
         won = list(pool.map(lambda store: store.begin(beginning()), stores))
     assert sorted(won) == [False] * 15 + [True]
 
 
-def test_targets_never_touch_each_other(tmp_path: Path) -> None:
-    store, other = StateStore(tmp_path, "p1"), TableName.parse("silver.customers")
+def test_targets_never_touch_each_other(volume: Path) -> None:
+    store, other = StateStore(volume, "p1"), TableName.parse("silver.customers")
     store.begin(beginning())
     store.begin(beginning(target=other))
     store.finish(other)
@@ -77,29 +95,30 @@ def test_targets_never_touch_each_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["initial_versions", "tracking"])
-def test_a_file_cut_anywhere_is_refused_and_never_read_as_no_state(tmp_path: Path, kind: str) -> None:
-    store = StateStore(tmp_path, "p1")
+def test_a_file_cut_anywhere_is_refused_and_never_read_as_no_state(volume: Path, kind: str) -> None:
+    store = StateStore(volume, "p1")
     store.begin(beginning())
     store.track(beginning(), Tracking({}, 0))
-    path = tmp_path / kind / "pipelineId=p1/targetTable=silver.orders/part-00000.csv"
-    whole = path.read_bytes()
-    for length in range(len(whole)):
-        path.write_bytes(whole[:length])
+    path = volume / kind / "pipelineId=p1/targetTable=silver.orders/part-00000.csv"
+    whole = text(path)
+    # Each cut costs some requests through the API, where the reading of what was read is no other.
+    for length in range(0, len(whole), 1 if files.is_mounted(volume) else 7):
+        files.write_text(path, whole[:length])
         with pytest.raises(StateError, match=r"part-00000\.csv isn't a whole state file"):
             store.read(TARGET)
 
 
-def test_a_missing_beginning_beside_tracking_is_refused(tmp_path: Path) -> None:
-    store = StateStore(tmp_path, "p1")
+def test_a_missing_beginning_beside_tracking_is_refused(volume: Path) -> None:
+    store = StateStore(volume, "p1")
     store.begin(beginning())
     store.track(beginning(), Tracking({}))
-    store.beginning_file(TARGET).unlink()
+    files.remove(store.beginning_file(TARGET))
     with pytest.raises(StateError, match=r"initial_versions.*is missing"):
         store.read(TARGET)
 
 
-def test_another_pipeline_is_seen_and_adopted_again_after_a_crash(tmp_path: Path) -> None:
-    old, new = StateStore(tmp_path, "old"), StateStore(tmp_path, "new id/2")
+def test_another_pipeline_is_seen_and_adopted_again_after_a_crash(volume: Path) -> None:
+    old, new = StateStore(volume, "old"), StateStore(volume, "new id/2")
     old.begin(beginning("old"))
     old.track(beginning("old"), Tracking({"bronze.orders": 9}, 0, 5, "match"))
     assert new.read(TARGET).elsewhere == ("old",)
@@ -114,46 +133,63 @@ def test_another_pipeline_is_seen_and_adopted_again_after_a_crash(tmp_path: Path
     assert old.read(TARGET).elsewhere == ("new id/2",)
 
 
-def test_generations_and_their_reset(tmp_path: Path) -> None:
-    store = StateStore(tmp_path, "p1")
-    (store.checkpoint(TARGET, 0, "f_a") / "offsets").mkdir(parents=True)
+def test_generations_and_their_reset(volume: Path) -> None:
+    store = StateStore(volume, "p1")
+    files.make_folder(store.checkpoint(TARGET, 0, "f_a") / "offsets")
     store.start_generation(TARGET, 1)
     assert (store.read(TARGET).generation, store.read(TARGET).resetting) == (1, True)
     store.end_reset(TARGET, 1)
     assert (store.read(TARGET).generation, store.read(TARGET).resetting) == (1, False)
-    assert not store.checkpoint(TARGET, 0, "f_a").exists()
+    assert files.names(store.checkpoints(TARGET)) == ("generation=1",)
     # The mark is what counts, so that there's no moment at which the new generation looks like a whole one.
-    (store.checkpoints(TARGET) / "generation=2").mkdir()
+    files.make_folder(store.checkpoints(TARGET) / "generation=2")
     store.start_generation(TARGET, 3)
     assert (store.read(TARGET).generation, store.read(TARGET).resetting) == (3, True)
-    (store.checkpoints(TARGET) / "_resetting").write_text("")
+    files.write_text(store.checkpoints(TARGET) / "_resetting", "")
     with pytest.raises(StateError, match="_resetting isn't a whole state file"):
         store.read(TARGET)
 
 
-def test_finishing_that_died_at_any_moment_is_finished(tmp_path: Path) -> None:
-    store = StateStore(tmp_path, "p1")
+def test_finishing_that_died_at_any_moment_is_finished(volume: Path) -> None:
+    store = StateStore(volume, "p1")
     store.begin(beginning())
     store.track(beginning(), Tracking({}, 0, 5, "match"))
     files.write_text(store.checkpoints(TARGET) / "_finished", "")
     assert store.read(TARGET) == Stored(finished=True)
-    store.beginning_file(TARGET).unlink()
+    files.remove(store.beginning_file(TARGET))
     assert store.read(TARGET) == Stored(finished=True)
     store.finish(TARGET)
     assert store.read(TARGET) == Stored(finished=True)
-    assert not list(tmp_path.rglob("part-*"))
+    assert all(
+        files.names(volume / kind / "pipelineId=p1") == () for kind in ("initial_versions", "tracking")
+    )
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "state").write_text("a file in the folder's place")
-    with pytest.raises(StateError, match="can't be"):
-        StateStore(tmp_path / "state", "p1").begin(beginning())
+def test_a_folder_that_cannot_be_written_is_named(volume: Path) -> None:
+    files.write_text(volume / "state", "a file in the folder's place")
+    with pytest.raises(StateError, match=r"part-00000\.csv can't be|initial_versions.* can't be"):
+        StateStore(volume / "state", "p1").begin(beginning())
 
 
-def test_a_volume_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+def test_a_flow_s_checkpoint_gets_another_name_and_can_get_it_again(volume: Path) -> None:
+    store = StateStore(volume, "p1")
+    old, new = (store.checkpoint(TARGET, 0, name) for name in ("f_old", "f_new"))
+    for name in ("offsets/0", "offsets/.0.crc", "commits/0", "metadata"):
+        files.write_text(old / name, name)
+    for _ in range(2):
+        store.rename_flow(TARGET, 0, "f_old", "f_new")
+        assert store.flows(TARGET, 0) == ("f_new",)
+        assert {name: files.read_text(new / name) for name in ("offsets/0", "offsets/.0.crc")} == {
+            "offsets/0": "offsets/0",
+            "offsets/.0.crc": "offsets/.0.crc",
+        }
+
+
+def test_a_volume_that_is_not_there_is_not_made(logged_in: FakeWorkspace) -> None:
     store = StateStore(Path("/Volumes/nobody/has/this/state"), "p1")
-    with pytest.raises(StateError, match="no such Unity Catalog volume here"):
+    with pytest.raises(StateError, match="no such Unity Catalog volume in http://127"):
         store.begin(beginning())
+    assert logged_in.folders == set()
 
 
 def test_one_lock_at_a_time(tmp_path: Path) -> None:

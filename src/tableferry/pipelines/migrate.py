@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tableferry import session, verify
+from tableferry import files, session, verify
 from tableferry.errors import Refused
 from tableferry.pipelines import preparing
 from tableferry.pipelines.flows import Project
@@ -145,11 +145,16 @@ def run(
         before: Called with a description right before each effect.
 
     Raises:
-        Refused: The plan can't go on safely; nothing was written.
+        Refused: The plan can't go on safely, or the state's volume isn't mounted here; nothing was written.
         Busy: Another process runs one of these targets.
         TableferryError: As for `plan`, or a flow failed.
     """
     one = opened(project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment)
+    if not files.is_mounted(one.store.volume):
+        raise Refused(
+            f"{one.store.volume} isn't mounted here, and from outside no run can lock it: start "
+            "the pipeline or the job that the bundle deploys; plan, status and finish work from here"
+        )
     refreshed = one.keys(full_refresh)
     runner = Runner(one.store, spark, before)
     place = f"{one.project.root}: pipeline_configs/global.json: spark_config"

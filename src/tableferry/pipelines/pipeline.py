@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from tableferry.pipelines import checkpoints, events
+from tableferry.pipelines.graph import flow_name
 from tableferry.pipelines.plans import Checkpoint
 from tableferry.tables import TableName
 
 Kind = Literal["databricks", "declarative"]
+Flows = Collection[tuple[TableName, str]]
+"""Flows by the spec's own target and their name in the spec."""
+Progress = Mapping[tuple[str, str], Checkpoint]
+"""How far flows are, by the target's key and their name in the spec."""
 
 
 class Pipeline(Protocol):
@@ -19,8 +26,8 @@ class Pipeline(Protocol):
     def kind(self) -> Kind:
         """Which engine draws on it."""
 
-    def progress(self, owner: TableName, flow: str) -> Checkpoint:
-        """Say how far a flow is, by the spec's own target and the flow's name in the spec."""
+    def progress(self, flows: Flows) -> Progress:
+        """Say how far flows are."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +36,9 @@ class Defining:
 
     kind: Kind
 
-    def progress(self, owner: TableName, flow: str) -> Checkpoint:
-        """Know nothing of a flow."""
-        return Checkpoint()
+    def progress(self, flows: Flows) -> Progress:
+        """Know nothing."""
+        return {(owner.key, flow): Checkpoint() for owner, flow in flows}
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,54 @@ class SparkPipeline:
     storage: Path
     kind: Kind = "declarative"
 
-    def progress(self, owner: TableName, flow: str) -> Checkpoint:
-        """Read a flow's newest checkpoint; a full refresh begins a new one."""
-        raise NotImplementedError
+    def progress(self, flows: Flows) -> Progress:
+        """Read the flows' newest checkpoints; a full refresh begins new ones.
+
+        They lie in ``_checkpoints/<catalog>/<schema>/<table>/<flow>/<number>``.
+
+        Raises:
+            StateError: One can't be read.
+        """
+        found = {}
+        for owner, flow in flows:
+            places = (self.storage / "_checkpoints").glob(f"*/*/*/{flow_name(flow, owner)}/*")
+            newest = max((place for place in places if place.name.isdigit()), key=_number, default=None)
+            found[owner.key, flow] = Checkpoint() if newest is None else checkpoints.read(newest)
+        return found
+
+
+@dataclass(frozen=True)
+class DatabricksPipeline:
+    """A pipeline on Databricks, whose event log says which of its flows have run.
+
+    Attributes:
+        pipeline_id: Its id in the workspace.
+    """
+
+    pipeline_id: str
+    kind: Kind = "databricks"
+
+    def progress(self, flows: Flows) -> Progress:
+        """Look for each flow's newest event that says that it ran.
+
+        A flow that has completed is done; one that is seen running in a continuous update has started.
+
+        Raises:
+            SessionError: There is no login, or the workspace doesn't answer.
+            TableferryError: There is no such pipeline, or its events may not be read.
+        """
+        names = {flow_name(flow, owner): (owner.key, flow) for owner, flow in flows}
+        ran = events.flow_events(self.pipeline_id, names, statuses=[events.COMPLETED, *_RUNNING])
+        found = dict.fromkeys(names.values(), Checkpoint())
+        for event in ran.values():
+            for name, key in names.items():
+                if event.is_of(name):
+                    found[key] = Checkpoint(done=event.status == events.COMPLETED, others=True)
+        return found
+
+
+_RUNNING = ("RUNNING", "IDLE")
+
+
+def _number(place: Path) -> int:
+    return int(place.name)

@@ -32,8 +32,14 @@ def prepare(target: TargetPlan, pipeline: Pipeline, spark: SparkSession, runner:
         clear(target, pipeline, spark)
     if target.copy and pipeline.kind == "declarative":
         _pin(target, spark, runner)
-    if target.copy and pipeline.progress(target.target, HISTORY_FLOW).caught_up:
+    if target.copy and is_copied(target, pipeline):
         runner.compare(target)
+
+
+def is_copied(target: TargetPlan, pipeline: Pipeline) -> bool:
+    """Say whether the pipeline has brought the whole copy."""
+    found = pipeline.progress([(target.target, HISTORY_FLOW)])
+    return found[target.target.key, HISTORY_FLOW].caught_up
 
 
 def clear(target: TargetPlan, pipeline: Pipeline, spark: SparkSession) -> None:

@@ -254,7 +254,7 @@ class StateStore:
         return tuple(
             unquote(name.removeprefix("pipelineId="))
             for name in others
-            if name.startswith("pipelineId=") and (root / name / folder / PART).exists()
+            if name.startswith("pipelineId=") and files.exists(root / name / folder / PART)
         )
 
     def _folder(self, kind: str, target: TableName) -> Path:

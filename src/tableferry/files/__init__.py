@@ -1,0 +1,151 @@
+"""The only door to files: whole-file reads, writes that happen entirely or not at all, and locks.
+
+Behind it are two rooms: what the operating system shows (`Local`), Unity Catalog volumes mounted under
+``/Volumes`` included, and volumes that are reached through the workspace's Files API (`Volume`). Which of
+them a path is in, `room` says; every function here takes paths of both.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tableferry import workspace
+from tableferry.errors import SessionError, StateError
+from tableferry.files.local import Local
+from tableferry.files.room import Room, no_volume, volume_of
+from tableferry.files.volume import Volume
+
+if TYPE_CHECKING:
+    from databricks.sdk import WorkspaceClient
+
+__all__ = [
+    "create_text",
+    "exists",
+    "is_mounted",
+    "locked",
+    "make_folder",
+    "move",
+    "names",
+    "read_text",
+    "remove",
+    "room",
+    "write_text",
+]
+
+
+def room(path: Path) -> Room:
+    """Say where a path is: in a volume of the configured workspace if it's one that isn't mounted, else here.
+
+    Inside a workspace volumes are always mounted. Elsewhere, a path of a volume that is neither mounted nor
+    in a configured workspace is refused, for nobody can say what is in it.
+
+    Raises:
+        StateError: There is no such volume, or no login to its workspace.
+    """
+    volume = volume_of(path)
+    if volume is None or os.environ.get(workspace.RUNTIME_VARIABLE) or volume.is_dir():
+        return Local()
+    try:
+        if not workspace.configured(os.environ):
+            raise no_volume(path)
+        return _checked(volume, workspace.client())
+    except SessionError as error:
+        raise StateError(f"{path} can't be reached: {error}") from error
+
+
+def is_mounted(path: Path) -> bool:
+    """Say whether processes of this machine see the path, so that what runs here may write and lock it."""
+    return isinstance(room(path), Local)
+
+
+def read_text(path: Path) -> str | None:
+    """Return the file's text, or None if there is no such file.
+
+    Raises:
+        StateError: It exists but can't be read.
+    """
+    return room(path).read_text(path)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace the file by ``text`` at once, so that a reader sees the old file or the new one.
+
+    Raises:
+        StateError: The folder can't be written.
+    """
+    room(path).write_text(path, text)
+
+
+def create_text(path: Path, text: str) -> bool:
+    """Create the file with ``text`` unless it exists; of two callers at once at most one gets True.
+
+    Raises:
+        StateError: The folder can't be written.
+    """
+    return room(path).create_text(path, text)
+
+
+def exists(path: Path) -> bool:
+    """Say whether there is such a file.
+
+    Raises:
+        StateError: Nobody lets us look.
+    """
+    return room(path).exists(path)
+
+
+def names(path: Path) -> tuple[str, ...]:
+    """List a folder's visible names in order; an absent folder is empty.
+
+    Raises:
+        StateError: It can't be listed.
+    """
+    return room(path).names(path)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it.
+
+    Raises:
+        StateError: It can't be made, or its Unity Catalog volume isn't there.
+    """
+    room(path).make_folder(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a whole folder; absent is fine.
+
+    Raises:
+        StateError: It can't be removed.
+    """
+    room(path).remove(path)
+
+
+def move(old: Path, new: Path) -> None:
+    """Give a file or a folder another name in the same volume; done already is fine.
+
+    Raises:
+        StateError: It can't be moved.
+    """
+    room(new).move(old, new)
+
+
+def locked(paths: list[Path], what: str) -> AbstractContextManager[None]:
+    """Hold these lock files for the length of a ``with``, where the first one's room knows locks.
+
+    Raises:
+        Busy: Another process (or another thread) holds one of them.
+    """
+    return (room(paths[0]) if paths else Local()).locked(paths, what)
+
+
+@lru_cache(maxsize=8)
+def _checked(root: Path, client: WorkspaceClient) -> Volume:
+    """Give a volume that is known to be there; asked once for each client."""
+    volume = Volume(root, client)
+    volume.check()
+    return volume

@@ -1,0 +1,158 @@
+"""Files that the operating system shows: on this machine's disks, and in volumes mounted here."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tableferry.errors import Busy, StateError
+from tableferry.files.room import hidden, no_volume, volume_of
+
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
+
+
+@dataclass(frozen=True)
+class Local:
+    """The file system of this machine."""
+
+    def read_text(self, path: Path) -> str | None:
+        """Return the file's text, or None if there is no such file."""
+        try:
+            return path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise StateError(
+                f"{path} can't be read ({_reason(error)}): restore it or make it readable"
+            ) from error
+
+    def write_text(self, path: Path, text: str) -> None:
+        """Replace the file by ``text`` in one rename."""
+        with self._written_beside(path, text) as temporary:
+            os.replace(temporary, path)
+
+    def create_text(self, path: Path, text: str) -> bool:
+        """Create the file with ``text`` unless it exists; of two callers at once exactly one gets True."""
+        with self._written_beside(path, text) as temporary:
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                return _claim_and_move(temporary, path)
+            return True
+
+    def exists(self, path: Path) -> bool:
+        """Say whether there is such a file."""
+        try:
+            return path.exists()
+        except OSError as error:
+            raise StateError(f"{path} can't be looked at ({_reason(error)}): make it readable") from error
+
+    def names(self, path: Path) -> tuple[str, ...]:
+        """List a folder's visible names in order; an absent folder is empty."""
+        try:
+            return tuple(sorted(name for name in os.listdir(path) if not hidden(name)))
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise StateError(f"{path} can't be listed ({_reason(error)}): make it readable") from error
+
+    def make_folder(self, path: Path) -> None:
+        """Make a folder and those above it; a Unity Catalog volume is nobody's to make as a folder."""
+        volume = volume_of(path)
+        if volume is not None and not volume.is_dir():
+            raise no_volume(path)
+        with _explained(path):
+            path.mkdir(parents=True, exist_ok=True)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file or a whole folder; absent is fine."""
+        with _explained(path):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+    def move(self, old: Path, new: Path) -> None:
+        """Rename a file or a folder; done already is fine."""
+        with _explained(new), suppress(FileNotFoundError):
+            old.rename(new)
+
+    @contextmanager
+    def locked(self, paths: list[Path], what: str) -> Iterator[None]:
+        """Hold these lock files; the system lets go when the process dies.
+
+        Raises:
+            Busy: Another process (or another thread) holds one of them.
+        """
+        with ExitStack() as held:
+            for path in sorted(paths):
+                self.make_folder(path.parent)
+                with _explained(path):
+                    handle = held.enter_context(path.open("a"))
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError as error:
+                    raise Busy(
+                        f"{what} is being run by another process ({path} is locked): wait for it"
+                    ) from error
+                except OSError as error:
+                    # A mounted volume may know no locks; putting the first state file is exclusive there too.
+                    if error.errno not in _NO_LINKS:
+                        raise
+            yield
+
+    @contextmanager
+    def _written_beside(self, path: Path, text: str) -> Iterator[Path]:
+        self.make_folder(path.parent)
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        with _explained(path):
+            try:
+                with temporary.open("w", encoding="utf-8", newline="") as handle:
+                    handle.write(text)
+                    handle.flush()
+                    os.fsync(handle.fileno())
+                yield temporary
+            finally:
+                with suppress(FileNotFoundError):
+                    temporary.unlink()
+
+
+def _claim_and_move(temporary: Path, path: Path) -> bool:
+    """Put the file where hard links aren't known: whoever makes the claim's folder may move it into place."""
+    claim = path.with_name(f"_{path.name}.claim")
+    try:
+        claim.mkdir()
+    except FileExistsError as error:
+        if path.exists():
+            return False
+        raise StateError(
+            f"{path} is being written by another process, or one died at it: run again, and if nobody else "
+            f"runs, remove {claim} first"
+        ) from error
+    os.replace(temporary, path)
+    return True
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StateError(
+            f"{path} can't be written ({_reason(error)}): give this user the right to write there"
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else "it isn't UTF-8 text"

@@ -1,0 +1,132 @@
+"""How the flows of a pipeline on Databricks fared, from the pipeline's event log.
+
+Databricks' "Pipeline event log schema" (https://docs.databricks.com/aws/en/ldp/monitor-event-log-schema) says
+what is in an event: a ``flow_progress`` event's flow and update are in ``origin``, its status and metrics in
+``details.flow_progress``. The REST API (``GET /api/2.0/pipelines/{pipeline_id}/events``) answers with these
+objects, ``details`` included, though neither its reference nor databricks-sdk's ``PipelineEvent`` names that
+field; so the answer is read as it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+from tableferry import workspace
+from tableferry.errors import SessionError, TableferryError
+
+COMPLETED = "COMPLETED"
+
+_PAGE = 250
+# The reference lists other filters only; `databricks pipelines logs` sends this one.
+_FILTER = "event_type in ('flow_progress')"
+
+
+@dataclass(frozen=True)
+class FlowEvent:
+    """What a pipeline said last about one of its flows.
+
+    Attributes:
+        flow: The flow as Databricks names it, which may be with catalog and schema before it.
+        status: QUEUED, STARTING, RUNNING, COMPLETED, FAILED, SKIPPED, STOPPED, IDLE or EXCLUDED; a word that
+            a later release adds comes through as it is.
+        update_id: The update in which that was.
+        at: When, in UTC.
+        rows: How many rows the flow wrote, as far as this event says; None if it doesn't, for metrics may
+            come in events of their own.
+    """
+
+    flow: str
+    status: str
+    update_id: str
+    at: datetime
+    rows: int | None = None
+
+    def is_of(self, name: str) -> bool:
+        """Say whether this is about the flow of that name, with catalog and schema or without."""
+        return self.flow == name or self.flow.endswith(f".{name}")
+
+
+def flow_events(
+    pipeline_id: str, flows: Collection[str] = (), *, statuses: Collection[str] = ()
+) -> Mapping[str, FlowEvent]:
+    """Return the newest event of each flow of a pipeline, by the flow's name as Databricks writes it.
+
+    Args:
+        pipeline_id: The pipeline.
+        flows: Names of the only flows that are wanted, with catalog and schema or without; older pages aren't
+            asked for once each of them is found. Empty means all that the event log still knows.
+        statuses: Only events with one of these count: ``[COMPLETED]`` finds out whether a flow has ever run
+            through, whatever became of it in later updates. Empty means any.
+
+    Raises:
+        SessionError: There is no login, or the workspace doesn't answer.
+        TableferryError: There is no such pipeline, or its events may not be read.
+    """
+    found: dict[str, FlowEvent] = {}
+    missing = set(flows)
+    for event in _newest_first(pipeline_id):
+        if statuses and event.status not in statuses:
+            continue
+        if flows and not any(event.is_of(name) for name in flows):
+            continue
+        found.setdefault(event.flow, event)
+        missing -= {name for name in missing if event.is_of(name)}
+        if flows and not missing:
+            break
+    return found
+
+
+def _newest_first(pipeline_id: str) -> Iterator[FlowEvent]:
+    page: Mapping[str, Any] = _page(pipeline_id, {"filter": _FILTER, "order_by": "timestamp desc"})
+    while True:
+        for each in page.get("events", ()):
+            if event := _event(each):
+                yield event
+        token = page.get("next_page_token")
+        if not token:
+            return
+        # Beside a token nothing but the page's size may be asked for.
+        page = _page(pipeline_id, {"page_token": token})
+
+
+def _page(pipeline_id: str, query: Mapping[str, str]) -> Mapping[str, Any]:
+    client = workspace.client()
+    try:
+        page = client.api_client.do(
+            "GET",
+            f"/api/2.0/pipelines/{quote(pipeline_id, safe='')}/events",
+            query={**query, "max_results": _PAGE},
+        )
+    except Exception as error:
+        found = workspace.trouble(error, client)
+        if found is None:
+            raise
+        kind = SessionError if found.kind in ("logged out", "unreachable") else TableferryError
+        raise kind(
+            f"the events of pipeline {pipeline_id} can't be read ({found.reason}): {found.remedy}"
+        ) from error
+    assert isinstance(page, dict)
+    return page
+
+
+def _event(event: Mapping[str, Any]) -> FlowEvent | None:
+    """Read an event; None if it isn't about a flow's status."""
+    origin, progress = event.get("origin") or {}, (event.get("details") or {}).get("flow_progress") or {}
+    if (
+        event.get("event_type") != "flow_progress"
+        or not origin.get("flow_name")
+        or not progress.get("status")
+    ):
+        return None
+    rows = (progress.get("metrics") or {}).get("num_output_rows")
+    return FlowEvent(
+        origin["flow_name"],
+        progress["status"],
+        origin.get("update_id", ""),
+        datetime.fromisoformat(event["timestamp"]),
+        None if rows is None else int(rows),
+    )

@@ -1,0 +1,92 @@
+"""How the flows of a pipeline fared, as its event log has it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from tests.workspace import FakeWorkspace
+
+from tableferry.errors import SessionError, TableferryError
+from tableferry.pipelines.events import COMPLETED, FlowEvent, flow_events
+
+COPY, LIVE = "main.silver.orders_history", "main.silver.f_orders"
+
+
+@pytest.fixture
+def ran(logged_in: FakeWorkspace) -> FakeWorkspace:
+    """A workspace whose pipeline `p1` made two updates: the copy ran through in the first one."""
+    for status in ("QUEUED", "STARTING", "RUNNING"):
+        logged_in.flow_progress("p1", COPY, status, update="u1")
+    logged_in.flow_progress("p1", COPY, COMPLETED, update="u1", num_output_rows=2**40)
+    logged_in.flow_progress("p1", LIVE, "FAILED", update="u1")
+    logged_in.events["p1"].append(
+        {
+            "event_type": "update_progress",
+            "timestamp": "2026-01-01T00:00:59.000Z",
+            "origin": {"pipeline_id": "p1", "update_id": "u1"},
+            "details": {"update_progress": {"state": "COMPLETED"}},
+        }
+    )
+    logged_in.flow_progress("p1", COPY, "EXCLUDED", update="u2")
+    logged_in.flow_progress("p1", LIVE, "RUNNING", update="u2")
+    return logged_in
+
+
+def test_each_flow_s_newest_status_counts(ran: FakeWorkspace) -> None:
+    assert flow_events("p1") == {
+        COPY: FlowEvent(COPY, "EXCLUDED", "u2", datetime(2026, 1, 1, 0, 0, 6, tzinfo=UTC)),
+        LIVE: FlowEvent(LIVE, "RUNNING", "u2", datetime(2026, 1, 1, 0, 0, 7, tzinfo=UTC)),
+    }
+
+
+def test_whether_a_flow_ever_ran_through_is_found_behind_later_updates(ran: FakeWorkspace) -> None:
+    found = flow_events("p1", statuses=[COMPLETED])
+    assert {name: (one.update_id, one.rows) for name, one in found.items()} == {COPY: ("u1", 2**40)}
+
+
+@pytest.mark.parametrize(
+    ("name", "found"), [("orders_history", [COPY]), (COPY, [COPY]), ("history", []), ("f_orders", [LIVE])]
+)
+def test_a_flow_is_found_with_catalog_and_schema_or_without(
+    ran: FakeWorkspace, name: str, found: list[str]
+) -> None:
+    assert list(flow_events("p1", [name])) == found
+
+
+def test_older_pages_are_not_asked_for_once_all_is_known(ran: FakeWorkspace) -> None:
+    ran.page = 2
+    asked = "GET /api/2.0/pipelines/p1/events"
+    flow_events("p1", ["orders_history", "f_orders"])
+    assert ran.asked.count(asked) == 1
+    ran.asked.clear()
+    flow_events("p1", ["f_orders"], statuses=["FAILED"])
+    assert ran.asked.count(asked) == 2
+    ran.asked.clear()
+    assert len(flow_events("p1")) == 2
+    assert ran.asked.count(asked) == 4
+
+
+def test_a_pipeline_that_never_ran_has_no_events(logged_in: FakeWorkspace) -> None:
+    logged_in.events["p1"] = []
+    assert flow_events("p1") == {}
+
+
+def test_a_pipeline_that_is_not_there_is_said(logged_in: FakeWorkspace) -> None:
+    sentence = r"the events of pipeline no/such can't be read \(.*not found\): look for it in http://127"
+    with pytest.raises(TableferryError, match=sentence):
+        flow_events("no/such")
+
+
+def test_no_login_is_said(logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABRICKS_TOKEN", "another")
+    with pytest.raises(SessionError, match=r"pipeline p1 can't be read \(.*\): log in with"):
+        flow_events("p1")
+
+
+def test_an_answer_that_is_not_as_documented_is_passed_over(logged_in: FakeWorkspace) -> None:
+    logged_in.events["p1"] = [
+        {"event_type": "flow_progress", "timestamp": "2026-01-01T00:00:00Z", "origin": {"flow_name": "f"}},
+        {"event_type": "flow_progress", "timestamp": "2026-01-01T00:00:00Z", "details": None},
+    ]
+    assert flow_events("p1") == {}

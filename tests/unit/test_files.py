@@ -1,0 +1,224 @@
+"""Which of its two rooms the door to files takes, and what the one behind the workspace's API says."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from tests.workspace import FakeWorkspace
+
+from tableferry import files, workspace
+from tableferry.errors import StateError
+from tableferry.files.local import Local
+from tableferry.files.volume import Volume
+
+PLACE = "/Volumes/main/bronze/state"
+FILE = Path(PLACE, "tracking/part-00000.csv")
+
+
+@pytest.fixture
+def remote(logged_in: FakeWorkspace) -> FakeWorkspace:
+    """A workspace with a volume, and this process is logged in to it."""
+    assert logged_in.make_volume("main", "bronze", "state") == PLACE
+    return logged_in
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the client's waiting take no time."""
+    passed = itertools.count()
+    monkeypatch.setattr("databricks.sdk.clock.RealClock.sleep", lambda _, seconds: None)
+    monkeypatch.setattr("databricks.sdk.clock.RealClock.time", lambda _: float(next(passed)))
+
+
+def test_a_local_path_is_here_and_a_volume_of_a_workspace_is_there(
+    remote: FakeWorkspace, tmp_path: Path
+) -> None:
+    assert isinstance(files.room(tmp_path), Local)
+    assert isinstance(files.room(FILE), Volume)
+    assert (files.is_mounted(tmp_path), files.is_mounted(FILE)) == (True, False)
+
+
+def test_a_mounted_volume_is_here(remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Path.is_dir
+    monkeypatch.setattr(Path, "is_dir", lambda path: str(path) == PLACE or real(path))
+    assert isinstance(files.room(FILE), Local)
+    assert remote.asked == []
+
+
+def test_inside_a_workspace_every_volume_is_mounted(
+    remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    assert isinstance(files.room(FILE), Local)
+    with pytest.raises(StateError, match=r"part-00000\.csv|no such Unity Catalog volume here: create"):
+        files.make_folder(FILE)
+    assert remote.asked == []
+
+
+def test_a_volume_that_nobody_can_look_into_is_not_taken_for_an_empty_one(
+    logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(StateError, match=r"no such Unity Catalog volume in http://127.*: deploy the bundle"):
+        files.read_text(FILE)
+    monkeypatch.delenv("DATABRICKS_HOST")
+    with pytest.raises(StateError, match=r"no such Unity Catalog volume here: create .* log in"):
+        files.read_text(FILE)
+
+
+def test_the_client_is_made_once_and_the_volume_looked_at_once(remote: FakeWorkspace) -> None:
+    assert workspace.client() is workspace.client()
+    for _ in range(3):
+        assert files.read_text(FILE) is None
+    assert [each for each in remote.asked if each.startswith("HEAD")] == [
+        f"HEAD /api/2.0/fs/directories{PLACE}"
+    ]
+
+
+def test_another_login_is_another_client(remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = workspace.client()
+    monkeypatch.setenv("DATABRICKS_TOKEN", "another")
+    assert workspace.client() is not first
+    with pytest.raises(
+        StateError, match=r"can't be reached \(Unauthorized\): log in with `databricks auth login"
+    ):
+        files.read_text(FILE)
+
+
+def test_no_login_is_said_with_the_path_and_the_way_to_log_in(
+    remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DATABRICKS_TOKEN")
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(
+        StateError, match=rf"{FILE} can't be reached: no login to {remote.url} \(.*\): log in"
+    ):
+        files.read_text(FILE)
+
+
+def test_a_missing_client_is_said(remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "databricks.sdk", None)
+    with pytest.raises(StateError, match=r'isn.t installed here: pip install "tableferry\[databricks\]"'):
+        files.read_text(FILE)
+
+
+@pytest.mark.usefixtures("hurried")
+def test_a_workspace_that_does_not_answer_is_said(
+    logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DATABRICKS_HOST", "http://127.0.0.1:1")
+    with pytest.raises(
+        StateError, match=r"/Volumes/.*127.0.0.1:1 doesn't answer: ConnectionError\): check DATABRICKS_HOST"
+    ):
+        files.read_text(FILE)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        files.read_text,
+        lambda path: files.write_text(path, ""),
+        lambda path: files.create_text(path, ""),
+        files.exists,
+        files.names,
+        files.make_folder,
+        files.remove,
+        lambda path: files.move(path, path / "other"),
+    ],
+    ids=["read", "write", "create", "exists", "names", "make", "remove", "move"],
+)
+def test_whoever_has_no_right_is_told_so_with_the_path(remote: FakeWorkspace, work: object) -> None:
+    assert callable(work)
+    remote.denied = (f"{PLACE}/",)
+    with pytest.raises(StateError, match=rf"{FILE}.* can't be .*(READ VOLUME|Forbidden).*: ask whoever owns"):
+        work(FILE)
+
+
+def test_names_are_of_every_page_and_hidden_ones_are_not_listed(remote: FakeWorkspace) -> None:
+    names = [f"part-{number}" for number in range(8)]
+    for name in [*names, "_claim", ".crc"]:
+        files.write_text(Path(PLACE, "a", name), "")
+    assert files.names(Path(PLACE, "a")) == tuple(names)
+    assert files.names(Path(PLACE, "b")) == ()
+
+
+def test_a_file_comes_back_as_it_was_and_is_replaced_whole(remote: FakeWorkspace) -> None:
+    text = "a,b\r\n\u00e4,'%2F'\n"
+    files.write_text(Path(PLACE, "target=a b%2Fc", "x"), text)
+    assert files.read_text(Path(PLACE, "target=a b%2Fc", "x")) == text
+    assert remote.files[f"{PLACE}/target=a b%2Fc/x"] == text.encode()
+    files.write_text(Path(PLACE, "target=a b%2Fc", "x"), "")
+    assert files.read_text(Path(PLACE, "target=a b%2Fc", "x")) == ""
+    assert (files.exists(Path(PLACE, "target=a b%2Fc", "x")), files.exists(Path(PLACE, "y"))) == (True, False)
+
+
+def test_what_is_not_text_is_said(remote: FakeWorkspace) -> None:
+    remote.files[str(FILE)] = b"\xff"
+    with pytest.raises(StateError, match=r"part-00000\.csv can't be read \(it isn't UTF-8 text\)"):
+        files.read_text(FILE)
+
+
+def test_one_of_many_creates_a_file_and_it_is_the_one_that_stays(remote: FakeWorkspace) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        won = list(pool.map(lambda number: files.create_text(FILE, str(number)), range(16)))
+    assert won.count(True) == 1
+    assert files.read_text(FILE) == str(won.index(True))
+
+
+@pytest.mark.usefixtures("hurried")
+def test_a_creator_whose_answer_got_lost_does_not_think_that_it_won(remote: FakeWorkspace) -> None:
+    files.make_folder(FILE.parent)
+    remote.lose_next_answer()
+    assert files.create_text(FILE, "mine") is False
+    assert files.create_text(FILE, "another's") is False
+    assert files.read_text(FILE) == "mine"
+
+
+def test_removing_takes_the_whole_folder_and_nothing_beside_it(remote: FakeWorkspace) -> None:
+    for name in ("a/b/c", "a/.hidden", "a/d", "ab"):
+        files.write_text(Path(PLACE, name), "")
+    for _ in range(2):
+        files.remove(Path(PLACE, "a"))
+        assert list(remote.files) == [f"{PLACE}/ab"]
+        assert remote.folders == {PLACE}
+    files.remove(Path(PLACE, "ab"))
+    assert remote.files == {}
+
+
+@pytest.mark.parametrize("crash", ["after the copies", "among the removals"])
+def test_a_move_that_died_is_gone_on_with(remote: FakeWorkspace, crash: str) -> None:
+    old, new = Path(PLACE, "old"), Path(PLACE, "new")
+    for name in ("offsets/0", "offsets/1", "metadata"):
+        files.write_text(old / name, name)
+        files.write_text(new / name, name)
+    if crash == "among the removals":
+        files.remove(old / "offsets/0")
+    files.move(old, new)
+    assert set(remote.files) == {str(new / name) for name in ("offsets/0", "offsets/1", "metadata")}
+    assert str(old) not in remote.folders
+
+
+def test_the_api_knows_no_locks_and_nothing_is_written_for_one(remote: FakeWorkspace) -> None:
+    path = Path(PLACE, "checkpoints/_a.lock")
+    with files.locked([path], "a"), files.locked([path], "a"):
+        assert remote.files == {}
+    assert remote.folders == {PLACE}
+
+
+def test_a_file_in_the_place_of_a_folder_is_said(remote: FakeWorkspace) -> None:
+    files.write_text(Path(PLACE, "a"), "")
+    with pytest.raises(StateError, match=rf"{PLACE}/a can't be written \(.*existing file"):
+        files.make_folder(Path(PLACE, "a"))
+
+
+def test_what_the_fake_does_not_know_is_remembered() -> None:
+    with FakeWorkspace() as fake, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DATABRICKS_HOST", fake.url)
+        patch.setenv("DATABRICKS_TOKEN", fake.token)
+        with pytest.raises(Exception, match="isn't known here"):
+            workspace.client().api_client.do("GET", "/api/2.0/clusters/list")
+        assert fake.unknown == ["GET /api/2.0/clusters/list"]

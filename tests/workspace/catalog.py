@@ -1,0 +1,140 @@
+"""Unity Catalog in the fake workspace: schemas, volumes and grants on them."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from tests.workspace.http import RefusedRequest, Request, route
+from tests.workspace.volumes import Volumes
+
+_UC = "/api/2.1/unity-catalog"
+_OWNER = "someone@example.com"
+
+
+class Catalog(Volumes):
+    """Schemas and volumes by full name, and who was granted what on them.
+
+    Attributes:
+        catalogs: Schemas can be made in these only.
+        schemas: By ``catalog.schema``.
+        volumes: By ``catalog.schema.volume``.
+        grants: Privileges by kind and full name, and by principal.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.catalogs = {"main"}
+        self.schemas: dict[str, dict[str, Any]] = {}
+        self.volumes: dict[str, dict[str, Any]] = {}
+        self.grants: dict[tuple[str, str], dict[str, set[str]]] = {}
+        self._numbers = itertools.count(1)
+
+    @route("POST", f"{_UC}/schemas")
+    def create_schema(self, request: Request) -> dict[str, Any]:
+        given = request.json
+        catalog, name = given["catalog_name"], given["name"].lower()
+        if catalog not in self.catalogs:
+            raise RefusedRequest(404, "CATALOG_DOES_NOT_EXIST", f"Catalog '{catalog}' does not exist.")
+        self._new(self.schemas, f"{catalog}.{name}", "SCHEMA_ALREADY_EXISTS")
+        return self._made(self.schemas, "schema", {**given, "name": name}, f"{catalog}.{name}")
+
+    @route("POST", f"{_UC}/volumes")
+    def create_volume(self, request: Request) -> dict[str, Any]:
+        given = request.json
+        catalog, schema, name = given["catalog_name"], given["schema_name"].lower(), given["name"].lower()
+        self._known(self.schemas, f"{catalog}.{schema}", "Schema")
+        self._new(self.volumes, f"{catalog}.{schema}.{name}", "VOLUME_ALREADY_EXISTS")
+        self.make_volume(catalog, schema, name)
+        found = {**given, "schema_name": schema, "name": name}
+        return self._made(self.volumes, "volume", found, f"{catalog}.{schema}.{name}")
+
+    @route("GET", f"{_UC}/schemas/{{name}}")
+    def get_schema(self, request: Request) -> dict[str, Any]:
+        return self._known(self.schemas, request.names["name"], "Schema")
+
+    @route("GET", f"{_UC}/volumes/{{name}}")
+    def get_volume(self, request: Request) -> dict[str, Any]:
+        return self._known(self.volumes, request.names["name"], "Volume")
+
+    @route("PATCH", f"{_UC}/schemas/{{name}}")
+    def update_schema(self, request: Request) -> dict[str, Any]:
+        found = self._known(self.schemas, request.names["name"], "Schema")
+        found.update({key: value for key, value in request.json.items() if key != "new_name"})
+        return found
+
+    @route("PATCH", f"{_UC}/volumes/{{name}}")
+    def update_volume(self, request: Request) -> dict[str, Any]:
+        found = self._known(self.volumes, request.names["name"], "Volume")
+        found.update({key: value for key, value in request.json.items() if key != "new_name"})
+        return found
+
+    @route("DELETE", f"{_UC}/schemas/{{name}}")
+    def delete_schema(self, request: Request) -> None:
+        name = request.names["name"]
+        self._known(self.schemas, name, "Schema")
+        inside = [one for one in self.volumes if one.startswith(f"{name}.")]
+        if inside and request.query.get("force") != "true":
+            raise RefusedRequest(
+                400, "INVALID_STATE", f"Cannot delete schema '{name}', it is not empty: {inside}"
+            )
+        del self.schemas[name]
+
+    @route("DELETE", f"{_UC}/volumes/{{name}}")
+    def delete_volume(self, request: Request) -> None:
+        name = request.names["name"]
+        self._known(self.volumes, name, "Volume")
+        self.drop_volume(*name.split("."))
+        del self.volumes[name]
+
+    @route("GET", f"{_UC}/permissions/{{kind}}/{{name}}")
+    def get_grants(self, request: Request) -> dict[str, Any]:
+        granted = self.grants.get(self._securable(request), {})
+        return {
+            "privilege_assignments": [
+                {"principal": principal, "privileges": sorted(privileges)}
+                for principal, privileges in granted.items()
+                if privileges
+            ]
+        }
+
+    @route("PATCH", f"{_UC}/permissions/{{kind}}/{{name}}")
+    def update_grants(self, request: Request) -> dict[str, Any]:
+        granted = self.grants.setdefault(self._securable(request), {})
+        for change in request.json["changes"]:
+            privileges = granted.setdefault(change["principal"], set())
+            if "ALL_PRIVILEGES" in change.get("remove", ()):
+                privileges.clear()
+            privileges.difference_update(change.get("remove", ()))
+            privileges.update(change.get("add", ()))
+        found: dict[str, Any] = self.get_grants(request)
+        return found
+
+    def _securable(self, request: Request) -> tuple[str, str]:
+        kind, name = request.names["kind"].lower(), request.names["name"]
+        self._known({"schema": self.schemas, "volume": self.volumes}[kind], name, kind.capitalize())
+        return kind, name
+
+    def _made(
+        self, table: dict[str, dict[str, Any]], kind: str, given: dict[str, Any], full_name: str
+    ) -> dict[str, Any]:
+        table[full_name] = {
+            **given,
+            "full_name": full_name,
+            f"{kind}_id": f"{kind}-{next(self._numbers)}",
+            "owner": _OWNER,
+            "created_by": _OWNER,
+            "created_at": 1767225600000,
+            "updated_at": 1767225600000,
+        }
+        return table[full_name]
+
+    def _known(self, table: dict[str, dict[str, Any]], name: str, kind: str) -> dict[str, Any]:
+        if name not in table:
+            code = f"{kind.upper()}_DOES_NOT_EXIST"
+            raise RefusedRequest(404, code, f"{kind} '{name}' does not exist.")
+        return table[name]
+
+    def _new(self, table: dict[str, dict[str, Any]], name: str, code: str) -> None:
+        if name in table:
+            raise RefusedRequest(409, code, f"'{name}' already exists")

@@ -1,0 +1,23 @@
+"""The fake workspace as a whole."""
+
+from __future__ import annotations
+
+from tests.workspace.bundles import Bundles
+from tests.workspace.catalog import Catalog
+from tests.workspace.http import Answer, Request, Server, route
+from tests.workspace.pipelines import Pipelines
+from tests.workspace.volumes import Volumes
+
+USER = "someone@example.com"
+
+
+class FakeWorkspace(Bundles, Pipelines, Catalog, Volumes, Server):
+    """A workspace with one user and nothing in it."""
+
+    @route("GET", "/.well-known/databricks-config")
+    def discovery(self, request: Request) -> dict[str, str]:
+        return {"oidc_endpoint": f"{self.url}/oidc", "workspace_id": "1234567890"}
+
+    @route("GET", "/api/2.0/preview/scim/v2/Me")
+    def me(self, request: Request) -> Answer:
+        return Answer({"id": "1", "userName": USER}, headers={"X-Databricks-Org-Id": "1234567890"})
