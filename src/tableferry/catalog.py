@@ -39,6 +39,8 @@ _MISSING = (
     "DELTA_MISSING_DELTA_TABLE",
     "DELTA_TABLE_NOT_FOUND",
 )
+# What a pipeline that is being defined says of DESCRIBE DETAIL.
+_NOT_IN_A_PIPELINE = "UNSUPPORTED_PIPELINE_SPARK_SQL_COMMAND"
 _AT_ONCE = 8
 
 _T = TypeVar("_T")
@@ -81,8 +83,8 @@ def earliest_version(spark: SparkSession, table: TableFacts) -> int:
 
 
 def location(spark: SparkSession, name: TableName) -> str:
-    """Return the folder of a Delta table, as a URI."""
-    return str(spark.sql(f"DESCRIBE DETAIL {name.sql}").collect()[0]["location"])
+    """Return the folder of a table, as a URI."""
+    return _described(spark, name).get("Location", "")
 
 
 def exists(spark: SparkSession, name: TableName) -> bool:
@@ -99,12 +101,7 @@ def _folder(spark: SparkSession, name: TableName) -> Path | None:
     """Return the folder of a Delta table if this process sees the same files as Spark, and may trust them."""
     if name.path is not None:
         return _local_folder(name.path) if in_process(spark) else None
-    details: dict[str, str] = {}
-    found = False
-    for row in spark.sql(f"DESCRIBE TABLE EXTENDED {name.sql}").collect():
-        found = found or row["col_name"].startswith("# Detailed Table Information")
-        if found:
-            details.setdefault(row["col_name"], row["data_type"])
+    details = _described(spark, name)
     if "VIEW" in details.get("Type", "").upper():
         raise TableError(f"{name} is a view: name the Delta table behind it")
     provider = details.get("Provider", "")
@@ -115,6 +112,16 @@ def _folder(spark: SparkSession, name: TableName) -> Path | None:
     # Where a catalog arbitrates commits, the newest ones need not be in the log yet.
     managed = "delta.feature.catalog" in details.get("Table Properties", "")
     return _local_folder(details.get("Location", "")) if in_process(spark) and not managed else None
+
+
+def _described(spark: SparkSession, name: TableName) -> dict[str, str]:
+    details: dict[str, str] = {}
+    found = False
+    for row in spark.sql(f"DESCRIBE TABLE EXTENDED {name.sql}").collect():
+        found = found or row["col_name"].startswith("# Detailed Table Information")
+        if found:
+            details.setdefault(row["col_name"], row["data_type"])
+    return details
 
 
 def _facts_from_log(name: TableName, folder: Path) -> TableFacts | None:
@@ -129,11 +136,18 @@ def _facts_from_log(name: TableName, folder: Path) -> TableFacts | None:
 
 
 def _facts_from_spark(spark: SparkSession, name: TableName) -> TableFacts:
-    detail = spark.sql(f"DESCRIBE DETAIL {name.sql}").collect()[0]
-    if detail["format"] != "delta":
-        raise TableError(f"{name} isn't a Delta table: convert it to Delta first")
+    try:
+        detail = spark.sql(f"DESCRIBE DETAIL {name.sql}").collect()[0]
+    except PySparkException as error:
+        if _condition(error) != _NOT_IN_A_PIPELINE:
+            raise
+        table_id = ""
+    else:
+        if detail["format"] != "delta":
+            raise TableError(f"{name} isn't a Delta table: convert it to Delta first")
+        table_id = detail["id"]
     newest = spark.sql(f"DESCRIBE HISTORY {name.sql} LIMIT 1").collect()[0]
-    return TableFacts(name, detail["id"], newest["version"])
+    return TableFacts(name, table_id, newest["version"])
 
 
 def in_process(spark: SparkSession) -> bool:

@@ -98,7 +98,9 @@ def check_legacy(case: Case, migration: Migration, begun: Beginning) -> None:
             f"{migration.place}: table {migration.table} is gone and its history isn't in {case.name}: "
             "restore it"
         )
-    elif legacy.table_id != begun.copy.table_id or legacy.version < begun.copy.version:
+    elif (legacy.table_id or begun.copy.table_id) != begun.copy.table_id or (
+        legacy.version < begun.copy.version
+    ):
         case.refusals.append(
             f"{migration.place}: {migration.table} was dropped and made anew since its copy was pinned to "
             f"version {begun.copy.version}: restore the old table"

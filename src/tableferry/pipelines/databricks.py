@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 
 from tableferry.errors import TableError
 from tableferry.pipelines import history, views
-from tableferry.pipelines.flows import CdcSettings, Expectation, HistorySource
+from tableferry.pipelines.flows import CdcSettings, Expectation, HistorySource, Migration, Project, Target
 from tableferry.pipelines.fold import DELETE, EXACT, OPERATION, SEQUENCE
-from tableferry.pipelines.graph import Build, Datasets, call, flow_name
+from tableferry.pipelines.graph import Build, Datasets, ambiguous, call, flow_name, made
 from tableferry.pipelines.rows import history_rows, prefixed
 from tableferry.pipelines.steps import DrawAppend, DrawCdc, DrawTable, DrawView
 
@@ -30,10 +30,10 @@ _EXPECT = {"warn": "expect_all", "drop": "expect_all_or_drop", "fail": "expect_a
 class DatabricksEngine:
     """Defines what is drawn on it in the pipeline that is being loaded."""
 
-    def __init__(self, dp: Any, spark: SparkSession, *, shared: frozenset[str] = frozenset()) -> None:
-        self._dp, self._spark = dp, spark
-        self._tables: dict[str, DrawTable] = {}
-        self._datasets = Datasets(spark, self._define, shared)
+    def __init__(self, dp: Any, spark: SparkSession, project: Project) -> None:
+        self._dp, self._spark, self._conf = dp, spark, dict(project.spark_config)
+        self._tables: dict[str, Target] = {}
+        self._datasets = Datasets(spark, self._define, ambiguous(project), made=made(project))
 
     def view(self, definition: DrawView) -> None:
         """Name an input; it's defined when a flow reads it."""
@@ -42,14 +42,14 @@ class DatabricksEngine:
     def table(self, definition: DrawTable) -> None:
         """Define a streaming table."""
         target = definition.target
-        self._tables[target.name.key] = definition
+        self._tables[target.name.key] = target
         call(
             self._dp.create_streaming_table,
             f"{target.place}: {target.name}",
             {
                 "name": str(target.name),
                 "comment": target.comment,
-                "spark_conf": dict(target.spark_conf) or None,
+                "spark_conf": {**self._conf, **target.spark_conf} or None,
                 "table_properties": dict(target.properties) or None,
                 "path": target.path,
                 "partition_cols": list(target.partition_columns) or None,
@@ -102,13 +102,13 @@ class DatabricksEngine:
         """Return the name of the view that holds exactly what a flow brings, and define it."""
         view, name = self._datasets.view(one), f"rows_of_{flow_name(one.flow.name, one.owner)}"
         if isinstance(view.source, HistorySource):
-            source = view.source
+            copied = history_rows(self._spark, view.source)
             if isinstance(one, DrawCdc):
-                return self._datasets.add_built(name, lambda: self._events(source, one.settings))
-            return self._datasets.add_built(name, lambda: history_rows(self._spark, source))
+                copied = _events(copied, view.source.migration, one.settings)
+            return self._datasets.add_built(name, lambda: copied)
         whole = not self._datasets.streams(one)
         read = self._datasets.named(one.owner, one.flow.view, whole=whole)
-        rules = self._tables[one.flow.target.key].target.expectations
+        rules = self._tables[one.flow.target.key].expectations
         where = one.settings.where if isinstance(one, DrawCdc) else None
         if not (rules or where or one.flow.column_prefix):
             return read
@@ -119,17 +119,6 @@ class DatabricksEngine:
 
         # Rules of the table would judge the copied history too, which came through its own gates long ago.
         return self._datasets.add_built(name, self._expecting(rules, rows))
-
-    def _events(self, source: HistorySource, settings: CdcSettings) -> DataFrame:
-        """Return the copied rows as events; AUTO CDC itself keeps the rows as exact as the events are."""
-        frame = history_rows(self._spark, source)
-        if not history.is_sequenced(frame, settings):
-            raise TableError(
-                f"{source.migration.place}: AUTO CDC of a pipeline takes no event without a sequence, and "
-                f"the copied rows have nothing for {settings.sequence_by}: map it, or __START_AT, in "
-                "selectExp"
-            )
-        return history.history_events(frame, settings).drop(EXACT)
 
     def _define(self, name: str, build: Build) -> None:
         define = getattr(self._dp, "temporary_view", None) or self._dp.view
@@ -164,3 +153,13 @@ def _as_fed(settings: CdcSettings) -> dict[str, Any]:
         "track_history_column_list": list(settings.track_history_column_list) or None,
         "track_history_except_column_list": list(settings.track_history_except_column_list) or None,
     }
+
+
+def _events(frame: DataFrame, migration: Migration, settings: CdcSettings) -> DataFrame:
+    """Return the copied rows as events; AUTO CDC itself keeps the rows as exact as the events are."""
+    if not history.is_sequenced(frame, settings):
+        raise TableError(
+            f"{migration.place}: AUTO CDC of a pipeline takes no event without a sequence, and the copied "
+            f"rows have nothing for {settings.sequence_by}: map it, or __START_AT, in selectExp"
+        )
+    return history.history_events(frame, settings).drop(EXACT)

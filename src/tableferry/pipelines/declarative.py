@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from tableferry.errors import TableError
 from tableferry.pipelines import views
-from tableferry.pipelines.flows import HistorySource, Target
-from tableferry.pipelines.graph import Build, Datasets, call, flow_name
+from tableferry.pipelines.flows import HistorySource, Project, Target
+from tableferry.pipelines.graph import Build, Datasets, ambiguous, call, flow_name, made
 from tableferry.pipelines.python_code import NOWHERE
 from tableferry.pipelines.rows import judged, prefixed
 from tableferry.pipelines.steps import DrawAppend, DrawCdc, DrawTable, DrawView
@@ -41,13 +41,12 @@ class DeclarativeEngine:
         self,
         dp: Any,
         spark: SparkSession,
-        *,
-        shared: frozenset[str] = frozenset(),
+        project: Project,
         folders: Mapping[str, str] = NOWHERE,
     ) -> None:
-        self._dp, self._spark = dp, spark
+        self._dp, self._spark, self._conf = dp, spark, dict(project.spark_config)
         self._tables: dict[str, Target] = {}
-        self._datasets = Datasets(spark, self._define, shared, folders)
+        self._datasets = Datasets(spark, self._define, ambiguous(project), folders, made(project))
 
     def view(self, definition: DrawView) -> None:
         """Name an input; it's defined when a flow reads it."""
@@ -85,23 +84,29 @@ class DeclarativeEngine:
         where = f"{flow.place}: {flow.name}"
         target = self._tables[flow.target.key]
         source = self._datasets.view(definition).source
-        build: Build
         if isinstance(source, HistorySource):
-            migration, pinned = source.migration, pinned_name(definition.owner)
-            build = lambda: views.shaped(self._spark.readStream.table(pinned.sql), migration)  # noqa: E731
+            pinned = self._spark.readStream.table(pinned_name(definition.owner).sql)
+            history = views.shaped(pinned, source.migration)
+            build: Build = lambda: history  # noqa: E731
         elif definition.once:
             raise TableError(f"{where} runs once, which a pipeline of Spark's own can't: {_STREAMING}")
         else:
             read = self._datasets.named(definition.owner, flow.view, whole=False)
+            columns = self._datasets.columns(read) if flow.column_prefix else None
+            if flow.column_prefix and columns is None:
+                raise TableError(
+                    f"{where} has a column_prefix, and what {flow.view} has for columns only shows once the "
+                    "pipeline runs: give the columns their names in the view itself"
+                )
 
             def build() -> DataFrame:
-                frame = prefixed(self._datasets.frame(read, whole=False), flow)
+                frame = prefixed(self._datasets.frame(read, whole=False), flow, columns)
                 return judged(frame, target.expectations)
 
         given = {
             "target": str(flow.target),
             "name": flow_name(flow.name, definition.owner),
-            "spark_conf": dict(target.spark_conf) or None,
+            "spark_conf": {**self._conf, **target.spark_conf} or None,
         }
         call(self._dp.append_flow, where, given)(build)
 

@@ -16,7 +16,7 @@ from tableferry.pipelines.databricks import DatabricksEngine
 from tableferry.pipelines.declarative import DeclarativeEngine, pinned_name
 from tableferry.pipelines.engine import draw
 from tableferry.pipelines.flows import DeltaSource, JoinSource, Project
-from tableferry.pipelines.graph import ambiguous, takes
+from tableferry.pipelines.graph import takes
 from tableferry.pipelines.opening import opened
 from tableferry.pipelines.pipeline import Defining
 from tableferry.pipelines.plans import Facts, Plan
@@ -58,14 +58,13 @@ def declare(dp: Any, spark: SparkSession) -> Plan:
             f"{', '.join(unprepared)}: something must be recorded before an update: pause the writers of "
             "the legacy table and run `tableferry pipelines prepare`"
         )
-    shared = ambiguous(project)
     if pipeline.kind == "databricks":
-        draw(_definitions(planned), DatabricksEngine(dp, spark, shared=shared))
+        draw(_definitions(planned), DatabricksEngine(dp, spark, project))
     else:
         _check_format(spark)
         _check_pinned(planned, spark)
         folders = _folders(planned, found, spark)
-        draw(_definitions(planned), DeclarativeEngine(dp, spark, shared=shared, folders=folders))
+        draw(_definitions(planned), DeclarativeEngine(dp, spark, project, folders))
     return planned
 
 

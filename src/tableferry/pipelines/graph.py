@@ -11,7 +11,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tableferry.errors import TableError
@@ -19,6 +18,7 @@ from tableferry.pipelines import sql, views
 from tableferry.pipelines.flows import Project, SqlSource, View
 from tableferry.pipelines.plans import HISTORY_VIEW
 from tableferry.pipelines.python_code import NOWHERE, start_options
+from tableferry.pipelines.reads import looked_up
 from tableferry.pipelines.steps import DrawAppend, DrawCdc, DrawView
 from tableferry.tables import TableName
 
@@ -37,6 +37,11 @@ def ambiguous(project: Project) -> frozenset[str]:
     """Return the names of views that more than one spec of a project has."""
     names = [name for one in project.dataflows for name in one.views]
     return frozenset({HISTORY_VIEW} | {name for name in names if names.count(name) > 1})
+
+
+def made(project: Project) -> frozenset[str]:
+    """Return the keys of the tables that a project's pipeline makes."""
+    return frozenset(target.name.key for one in project.dataflows for target in (one.target, *one.staging))
 
 
 def call(function: Callable[..., Any], what: str, given: Mapping[str, Any]) -> Any:
@@ -61,23 +66,30 @@ def takes(function: Callable[..., Any], name: str) -> bool:
     return name in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
 
-@dataclass
 class Datasets:
     """The views that are drawn on a pipeline so far.
 
-    Attributes:
+    Args:
         spark: Where their sources are.
         define: Defines a view of the pipeline by name.
         shared: Names that more than one spec has.
         folders: Folders of Delta tables that are read by path, by `TableName.key`.
+        made: Keys of the tables that the pipeline makes, which only its functions can read.
     """
 
-    spark: SparkSession
-    define: Callable[[str, Build], None]
-    shared: frozenset[str] = frozenset()
-    folders: Mapping[str, str] = NOWHERE
-    _views: dict[tuple[str, str], DrawView] = field(default_factory=dict)
-    _drawn: set[str] = field(default_factory=set)
+    def __init__(
+        self,
+        spark: SparkSession,
+        define: Callable[[str, Build], None],
+        shared: frozenset[str],
+        folders: Mapping[str, str] = NOWHERE,
+        made: frozenset[str] = frozenset(),
+    ) -> None:
+        self._spark, self._define, self._shared, self._folders = spark, define, shared, folders
+        self._made = made
+        self._frames: dict[str, DataFrame] = {}
+        self._views: dict[tuple[str, str], DrawView] = {}
+        self._drawn: set[str] = set()
 
     def add(self, definition: DrawView) -> None:
         """Remember a view until a flow reads it."""
@@ -97,32 +109,49 @@ class Datasets:
         """
         definition = self._views[owner.key, name]
         view = definition.view
-        qualified = f"{name}__{_word(owner)}" if name in self.shared else name
+        qualified = f"{name}__{_word(owner)}" if name in self._shared else name
         if whole and view.mode == "stream":
             qualified += "__whole"
         if qualified not in self._drawn:
             self._drawn.add(qualified)
             if isinstance(view.source, SqlSource):
                 statement = self._statement(definition, view.source.statement, qualified, whole=whole)
-                self.define(qualified, lambda: self.spark.sql(statement))
+                self._define(qualified, lambda: self._spark.sql(statement))
             else:
-                starts = {} if whole else {name: definition.starts}
-                self.define(
-                    qualified,
-                    lambda: views.read(
-                        self.spark, {name: view}, name, starts, once=whole, folders=self.folders
-                    ),
-                )
+                self._define(qualified, self._reading(definition, qualified, whole=whole))
         return qualified
+
+    def columns(self, name: str) -> list[str] | None:
+        """Return the columns of a view of the pipeline; None if only the running pipeline knows them."""
+        return self._frames[name].columns if name in self._frames else None
+
+    def _reading(self, definition: DrawView, qualified: str, *, whole: bool) -> Build:
+        """Return what builds a view.
+
+        It's built here and now where it reads nothing that the pipeline makes, for the project's own
+        functions may ask for columns, which a function of a pipeline can't.
+        """
+        view = definition.view
+        starts = {} if whole else {view.name: definition.starts}
+
+        def build() -> DataFrame:
+            return views.read(
+                self._spark, {view.name: view}, view.name, starts, once=whole, folders=self._folders
+            )
+
+        if looked_up({view.name: view}, view.name) & self._made:
+            return build
+        frame = self._frames[qualified] = build()
+        return lambda: frame
 
     def add_built(self, name: str, build: Build) -> str:
         """Draw a view that no spec has."""
-        self.define(name, build)
+        self._define(name, build)
         return name
 
     def frame(self, name: str, *, whole: bool) -> DataFrame:
         """Read a view of the pipeline."""
-        return (self.spark.read if whole else self.spark.readStream).table(name)
+        return (self._spark.read if whole else self._spark.readStream).table(name)
 
     def streams(self, one: DrawAppend | DrawCdc) -> bool:
         """Say whether a flow follows its view."""
@@ -153,9 +182,9 @@ class Datasets:
         name = f"{qualified}__{_word(table)}"
         if name not in self._drawn:
             self._drawn.add(name)
-            folder = self.folders.get(table.key)
-            reader = views.reader_of(self.spark, options, streamed=True)
-            self.define(name, lambda: reader.load(folder) if folder else reader.table(table.sql))
+            folder = self._folders.get(table.key)
+            reader = views.reader_of(self._spark, options, streamed=True)
+            self._define(name, lambda: reader.load(folder) if folder else reader.table(table.sql))
         return name
 
 

@@ -118,6 +118,8 @@ def _in_order(case: Case) -> Iterable[Flow]:
 def _recreated(
     case: Case, read: Read, source: TableFacts, baseline: Baseline | None, checkpoint: Checkpoint
 ) -> bool:
+    if not source.table_id:
+        return False
     anew = baseline is not None and baseline.table_id != source.table_id
     known = not checkpoint.offsets or checkpoint.others or source.table_id in checkpoint.offsets
     if anew or (not known and baseline is None):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -67,8 +67,14 @@ def judged(frame: DataFrame, expectations: tuple[Expectation, ...]) -> DataFrame
     return frame
 
 
-def prefixed(frame: DataFrame, flow: Flow) -> DataFrame:
-    """Put the flow's prefix before every column's name but the exceptions'."""
+def prefixed(frame: DataFrame, flow: Flow, columns: Sequence[str] | None = None) -> DataFrame:
+    """Put the flow's prefix before every column's name but the exceptions'.
+
+    Args:
+        frame: What the flow's view holds.
+        flow: The flow.
+        columns: Its columns, where the frame can't be asked for them.
+    """
     if not flow.column_prefix:
         return frame
     return frame.select(
@@ -76,6 +82,6 @@ def prefixed(frame: DataFrame, flow: Flow) -> DataFrame:
             views.quoted(name)
             if name in flow.column_prefix_exceptions
             else views.quoted(name).alias(flow.column_prefix + name)
-            for name in frame.columns
+            for name in columns or frame.columns
         ]
     )
