@@ -24,16 +24,18 @@ class Built:
     """What an artifact builds.
 
     Attributes:
-        folder: Where the wheel will lie.
+        folders: Where the wheel or jar will lie.
         project: What it's built from; None where that isn't known.
+        suffix: Which of the two it is.
     """
 
-    folder: Path
+    folders: frozenset[Path]
     project: Project | None
+    suffix: str = ".whl"
 
     def makes(self, pattern: Path) -> bool:
-        """Say whether the wheel will be found by a path or pattern."""
-        if pattern.parent != self.folder or pattern.suffix != ".whl":
+        """Say whether it will be found by a path or pattern."""
+        if pattern.parent not in self.folders or pattern.suffix != self.suffix:
             return False
         if self.project is None or self.project.name is None:
             return True
@@ -47,17 +49,22 @@ def built(deployment: Deployment, problems: list[Problem]) -> list[Built]:
     """Return the wheels that the artifacts build, and say which artifacts can't be had."""
     tree = deployment.tree
     if not tree["artifacts"].given and files.is_file(deployment.folder / "setup.py"):
-        return [Built(deployment.folder / "dist", None)]  # the CLI builds it unasked
+        return [Built(frozenset({deployment.folder / "dist"}), None)]  # the CLI builds it unasked
     found = []
     for _, artifact in tree["artifacts"].items:
         faults = list(_faults(deployment, artifact))
         problems.extend(faults)
-        if artifact["type"].text == "whl":
-            folder = _folder(deployment, artifact)
-            output = _OUTPUT.search(artifact["build"].text or "")
-            into = Path(os.path.normpath(folder / (output[1].strip("'\"") if output else "dist")))
-            shown = os.path.relpath(folder / projects.FILE, deployment.folder).replace(os.sep, "/")
-            found.append(Built(into, None if faults else projects.read(folder, shown, problems)))
+        folder = _folder(deployment, artifact)
+        sources = [one["source"] for one in artifact["files"].elements]
+        into = frozenset(files.path_of(deployment, source).parent for source in sources if source.known)
+        if artifact["type"].text != "whl":
+            found.append(Built(into, None, ".jar"))
+            continue
+        output = _OUTPUT.search(artifact["build"].text or "")
+        usual = Path(os.path.normpath(folder / (output[1].strip("'\"") if output else "dist")))
+        shown = os.path.relpath(folder / projects.FILE, deployment.folder).replace(os.sep, "/")
+        project = projects.read(folder, shown, problems) if artifact["build"].text and not faults else None
+        found.append(Built(into or frozenset({usual}), project))
     return found
 
 

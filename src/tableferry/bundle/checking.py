@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
 from tableferry.bundle import files, jobs, pipelines, securables, shape, targets, variables, wheels
+from tableferry.bundle.cycles import cycle
 from tableferry.bundle.deployment import Deployment
 from tableferry.bundle.kinds import KINDS, type_of, types_installed
 from tableferry.bundle.loading import load
-from tableferry.bundle.merging import for_target
-from tableferry.bundle.problems import Problem, listed, nearest
+from tableferry.bundle.merging import by_key, for_target
+from tableferry.bundle.problems import Problem, listed, nearest, one_of
 from tableferry.bundle.resolving import Resolver, dependencies
 from tableferry.bundle.sections import Root
 from tableferry.bundle.tree import Node
@@ -63,7 +63,7 @@ def examine(
     if target is not None and target not in names:
         problems.append(
             sources.tree["targets"].problem(
-                f"there is no target '{target}'", nearest(target, names, f"name one of {listed(names)}")
+                f"there is no target '{target}'", nearest(target, names, one_of(names))
             )
         )
         names = []
@@ -99,7 +99,7 @@ def _in_target(
     resolved = {
         key: item if key in ("targets", "include") else resolver.resolve(item) for key, item in written.items
     }
-    deployment = Deployment(folder, name, written.with_value(resolved), written)
+    deployment = Deployment(folder, name, by_key(written.with_value(resolved), problems), written)
     for part in (targets, jobs, pipelines, securables, files, wheels):
         problems.extend(part.check(deployment))
     places = {problem.place for problem in problems}
@@ -131,12 +131,8 @@ def _resources(tree: Node) -> Iterator[Problem]:
             elif (known := type_of(kind)) is not None:
                 found = list(shape.check(resource, known))
                 yield from found or _refused(resource, known)
-    graph = dependencies(tree)
-    try:
-        TopologicalSorter(graph).prepare()
-    except CycleError as error:
-        ring = [".".join(one) for one in reversed(error.args[1])]
-        kind, name = min(error.args[1])
+    if ring := cycle(dependencies(tree)):
+        kind, name = ring[0].split(".", 1)
         what = f"the resources refer to each other: {' → '.join(ring)}"
         yield tree["resources"][kind][name].problem(what, "take one of the references out")
 

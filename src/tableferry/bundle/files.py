@@ -89,7 +89,8 @@ def is_synchronised(deployment: Deployment, path: Path) -> bool:
     if sync["include"].elements or not paths:
         paths = [synchronised(deployment)]
     # A folder above a synchronised one is made for it.
-    return any(path.is_relative_to(one) or one.is_relative_to(path) for one in paths)
+    inside = path.is_relative_to(synchronised(deployment))
+    return inside and any(path.is_relative_to(one) or one.is_relative_to(path) for one in paths)
 
 
 def check(deployment: Deployment) -> Iterator[Problem]:

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 from tableferry.bundle import cron, tasks
 from tableferry.bundle.deployment import Deployment
 from tableferry.bundle.files import tasks_of
-from tableferry.bundle.problems import Problem, listed, nearest
+from tableferry.bundle.problems import Problem, nearest, one_of
 from tableferry.bundle.tree import Node
 
 _STARTS = ("schedule", "trigger", "continuous")
@@ -19,6 +19,8 @@ _OFFSET = re.compile(r"GMT[+-][0-9]{1,2}(:?[0-9]{2})?")
 def check(deployment: Deployment) -> Iterator[Problem]:
     """Check what the CLI and the shape of a job let through."""
     for _, job in deployment.resources("jobs"):
+        if not isinstance(job.value, dict):
+            continue
         yield from tasks.check(job)
         yield from _keys(job, "environments", "environment_key")
         yield from _keys(job, "job_clusters", "job_cluster_key")
@@ -61,7 +63,7 @@ def _keys(job: Node, field: str, key: str) -> Iterator[Problem]:
         named.add(name)
         unsure = unsure or (task[key].given and name not in defined)
         if name is not None and name not in defined:
-            otherwise = f"write one of {listed(defined)}" if defined else "define it there"
+            otherwise = one_of(defined) if defined else "define it there"
             yield task[key].problem(
                 f"{key} '{name}' isn't defined under '{field}'", nearest(name, defined, otherwise)
             )

@@ -62,11 +62,11 @@ def for_target(tree: Node, name: str, problems: list[Problem]) -> Node:
     if target["mode"].given:
         bundle["mode"] = target["mode"]
     merged["bundle"] = Node(bundle, tree["bundle"].place)
-    return _keyed(tree.with_value(merged), problems)
+    return tree.with_value(merged)
 
 
-def _keyed(tree: Node, problems: list[Problem]) -> Node:
-    """Lay the tasks, clusters and parameters of a target over those of the same key."""
+def by_key(tree: Node, problems: list[Problem]) -> Node:
+    """Lay the tasks, clusters and parameters of a target over those of the same key, after resolving."""
     for kind, field, key, unnamed in _KEYED:
         over = partial(_by_key, key=key, unnamed=unnamed, problems=problems)
         for name, _ in tree["resources"][kind].items:

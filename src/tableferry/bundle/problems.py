@@ -30,8 +30,15 @@ class Problem:
 
 def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
     """Return a remedy that asks for the nearest known name, or another one where none is near."""
-    close = get_close_matches(name, sorted(set(known)), n=1)
+    names = sorted(set(known))
+    close = get_close_matches(name, names, n=1) or [one for one in names if name and one.startswith(name)]
     return f"did you mean '{close[0]}'?" if close else otherwise
+
+
+def one_of(names: Iterable[str], most: int = 8) -> str:
+    """Return a remedy that asks for one of some names."""
+    several = sorted(set(names))
+    return f"write {'one of ' if len(several) > 1 else ''}{listed(several, most)}"
 
 
 def listed(names: Iterable[str], most: int = 8) -> str:

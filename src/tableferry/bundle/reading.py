@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from tableferry.bundle.problems import Problem
-from tableferry.bundle.tree import Node, Place
+from tableferry.bundle.tree import Node, Place, Value
 
 # Far beyond any bundle, and far below what the readers themselves can bear.
 DEEPEST = 100
@@ -62,7 +62,7 @@ def read(file: Path, name: str, problems: list[Problem]) -> Node:
             root = loader.get_single_node()
         finally:
             loader.dispose()
-        node = _Converter(problems).convert(root, place, ()) if root is not None else Node(None, place)
+        node = _Converter(problems, root).convert(root, place, ()) if root is not None else Node(None, place)
     except UnicodeDecodeError as error:
         problems.append(nothing.problem(f"isn't UTF-8 text (byte {error.start})", "save it as UTF-8"))
     except OSError as error:
@@ -89,9 +89,10 @@ def read(file: Path, name: str, problems: list[Problem]) -> Node:
 class _Converter:
     """Turns composed YAML into nodes with places."""
 
-    def __init__(self, problems: list[Problem]) -> None:
+    def __init__(self, problems: list[Problem], root: yaml.Node) -> None:
         self.problems = problems
         self.seen = 0
+        self.shared = _shared(root)
 
     def convert(self, found: yaml.Node, place: Place, above: tuple[int, ...]) -> Node:
         self.seen += 1
@@ -103,13 +104,14 @@ class _Converter:
             raise _Unfit(Node(None, place).problem("contains itself through a YAML anchor", "write it out"))
         above = (*above, id(found))
         match found:
-            case yaml.MappingNode():
-                return Node(self._mapping(found, place, above), place)
             case yaml.SequenceNode():
                 items = enumerate(found.value)
-                return Node(tuple(self.convert(item, place.at(i), above) for i, item in items), place)
+                value: Value = tuple(self.convert(item, place.at(i), above) for i, item in items)
+            case yaml.MappingNode():
+                value = self._mapping(found, place, above)
             case _:
-                return Node(_scalar(found.tag, found.value), place)
+                value = _scalar(found.tag, found.value)
+        return Node(value, place, id(found) in self.shared)
 
     def _mapping(self, found: yaml.MappingNode, place: Place, above: tuple[int, ...]) -> dict[str, Node]:
         own: dict[str, Node] = {}
@@ -139,6 +141,24 @@ class _Converter:
 
     def _say(self, place: Place, what: str, remedy: str) -> None:
         self.problems.append(Node(None, place).problem(what, remedy))
+
+
+def _shared(root: yaml.Node) -> set[int]:
+    """Return the ids of the composed nodes that more than one place holds."""
+    once: set[int] = set()
+    more: set[int] = set()
+    left = [root]
+    while left:
+        node = left.pop()
+        if id(node) in once:
+            more.add(id(node))
+            continue
+        once.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            left.extend(value for _, value in node.value)
+        elif isinstance(node, yaml.SequenceNode):
+            left.extend(node.value)
+    return more
 
 
 def _scalar(tag: str, text: str) -> str | int | float | bool | None:

@@ -8,9 +8,9 @@ from typing import Any
 
 from tableferry.bundle import sections
 from tableferry.bundle.kinds import KINDS, KNOWN_LATER, type_of
-from tableferry.bundle.problems import Problem, listed, nearest
+from tableferry.bundle.problems import Problem, nearest, one_of
 from tableferry.bundle.references import Reference, pure, references, unreadable
-from tableferry.bundle.shape import bare, fields_of, has
+from tableferry.bundle.shape import lost
 from tableferry.bundle.tree import Node
 from tableferry.bundle.variables import defined_in_python
 
@@ -79,7 +79,7 @@ class Resolver:
             case ("artifacts", name, *_):
                 names = [key for key, _ in self.tree["artifacts"].items]
                 if name not in names:
-                    otherwise = f"write one of {listed(names)}" if names else "define it under 'artifacts'"
+                    otherwise = one_of(names) if names else "define it under 'artifacts'"
                     self._unknown(
                         node, reference, f"there is no artifact '{name}'", nearest(name, names, otherwise)
                     )
@@ -113,12 +113,10 @@ class Resolver:
             found = found[step]
         if found.given:
             return self.resolve(found, above)
-        known = _SECTIONS[reference.head]
-        for depth, step in enumerate(reference.steps[1:], start=2):
-            if not has(known, reference.steps[1:depth]):
-                remedy = nearest(step, _names(known, reference.steps[1 : depth - 1]), "correct the path")
-                self._unknown(node, reference, f"'{reference.head}' has no '{step}'", remedy)
-                break
+        if missing := lost(_SECTIONS[reference.head], reference.steps[1:]):
+            step, names = missing
+            why = f"'{reference.head}' has no '{step}'"
+            self._unknown(node, reference, why, nearest(step, names, "correct the path"))
         return None
 
     def _resource(self, reference: Reference, node: Node) -> Iterator[Problem]:
@@ -132,30 +130,32 @@ class Resolver:
             return
         elif name not in names:
             others = [f"{one}.{key}" for one, group in resources.items for key, _ in group.items]
-            otherwise = f"write one of {listed(names)}" if names else _elsewhere(name, others)
+            otherwise = one_of(names) if names else _elsewhere(name, others)
             yield _refused(
                 node, reference, f"there is no '{name}' in resources.{kind}", nearest(name, names, otherwise)
             )
         elif not rest:
             yield _refused(node, reference, "it names no field", f"write ${{resources.{kind}.{name}.id}}")
         elif kind in KNOWN_LATER and rest[0] not in KNOWN_LATER[kind]:
-            known = type_of(kind)
-            if known is not None and not has(known, tuple(rest)):
-                fields = [*KNOWN_LATER[kind], *_names(known, ())]
-                remedy = nearest(rest[0], fields, "write a field of it, such as 'id'")
-                yield _refused(node, reference, f"resources.{kind} have no '{'.'.join(rest)}'", remedy)
+            missing = lost(type_of(kind) or Any, tuple(rest))
+            if missing is not None:
+                step, names = missing
+                known = [*names, *KNOWN_LATER[kind]] if step == rest[0] else names
+                remedy = nearest(step, known, "write a field of it, such as 'id'")
+                field = reference.text[2:-1].split(".", 3)[3]
+                yield _refused(node, reference, f"resources.{kind} have no '{field}'", remedy)
 
     def _unknown(self, node: Node, reference: Reference, why: str, remedy: str) -> None:
         self.problems.append(_refused(node, reference, why, remedy))
 
 
-def dependencies(tree: Node) -> dict[tuple[str, str], set[tuple[str, str]]]:
-    """Return which resources each resource refers to."""
+def dependencies(tree: Node) -> dict[str, set[str]]:
+    """Return which resources each resource refers to, such as ``jobs.nightly``."""
     found = {}
     for kind, resources in tree["resources"].items:
         for name, resource in resources.items:
-            found[kind, name] = {
-                (reference.steps[1], reference.steps[2])
+            found[f"{kind}.{name}"] = {
+                f"{reference.steps[1]}.{reference.steps[2]}"
                 for node in resource.within()
                 for reference in references(node.text or "")
                 if reference.head == "resources" and len(reference.steps) > 2
@@ -170,14 +170,6 @@ def _refused(node: Node, reference: Reference, why: str, remedy: str) -> Problem
 def _elsewhere(name: str, others: list[str]) -> str:
     same = [other for other in others if other.split(".", 1)[1] == name]
     return f"did you mean '{same[0]}'?" if same else "define it, or correct the name"
-
-
-def _names(kind: Any, steps: tuple[str, ...]) -> list[str]:
-    for step in steps:
-        fields = fields_of(bare(kind))
-        kind = fields.types.get(step, Any) if fields else Any
-    fields = fields_of(bare(kind))
-    return list(fields.types) if fields else []
 
 
 def _below(node: Node, step: str) -> Node:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from tableferry.bundle.deployment import Deployment
-from tableferry.bundle.problems import Problem, listed, nearest
+from tableferry.bundle.problems import Problem, nearest, one_of
 from tableferry.bundle.references import pure, references
-from tableferry.bundle.tree import Node, Place
+from tableferry.bundle.tree import Node
 
 _ON_ANY = ("ALL_PRIVILEGES", "APPLY_TAG", "MANAGE", "READ_VOLUME", "WRITE_VOLUME")
 _PRIVILEGES = {
@@ -28,13 +28,6 @@ _PRIVILEGES = {
     ),
     "volumes": _ON_ANY,
 }
-# Fields that name a schema, beside the one that names its catalog.
-_SCHEMA_FIELDS = (
-    ("pipelines", "schema", "catalog"),
-    ("pipelines", "target", "catalog"),
-    ("volumes", "schema_name", "catalog_name"),
-    ("registered_models", "schema_name", "catalog_name"),
-)
 _NAME = re.compile(r"[^./\s\x00-\x1f\x7f]+")
 
 
@@ -49,7 +42,7 @@ def check(deployment: Deployment) -> Iterator[Problem]:
         yield from _location(volume)
     if deployment.tree["experimental"]["skip_name_prefix_for_schema"].value is True:
         return
-    for name, schema in deployment.resources("schemas"):
+    for name, schema in deployment.written["resources"]["schemas"].items:
         yield from _taken_from(deployment, name, schema)
 
 
@@ -76,7 +69,7 @@ def _grant(grant: Node, kind: str, privileges: tuple[str, ...]) -> Iterator[Prob
             continue
         if name not in privileges:
             wanted = name.strip().upper().replace(" ", "_")
-            remedy = nearest(wanted, privileges, f"write one of {listed(sorted(privileges), 20)}")
+            remedy = nearest(wanted, privileges, one_of(privileges, 20))
             yield privilege.problem(f"'{name}' can't be granted on {kind}", remedy)
         elif name in seen:
             yield privilege.problem(f"grants '{name}' twice", "keep one")
@@ -95,19 +88,12 @@ def _location(volume: Node) -> Iterator[Problem]:
 
 def _taken_from(deployment: Deployment, key: str, schema: Node) -> Iterator[Problem]:
     """The CLI prefixes the name of a schema that it deploys in development: nobody else can know it."""
-    remedy = f"write ${{resources.schemas.{key}.name}}"
-    what = f"is what schema '{key}' is called before development mode prefixes its name"
-    told: set[Place] = set()
-    own = pure(deployment.written["resources"]["schemas"][key]["name"].text or "")
-    for kind, resources in deployment.written["resources"].items if own and own.head == "var" else ():
+    own = pure(schema["name"].text or "")
+    if own is None or own.head != "var":
+        return
+    for kind, resources in deployment.written["resources"].items:
         for name, resource in resources.items:
             for node in resource.within() if (kind, name) != ("schemas", key) else ():
                 if own in references(node.text or ""):
-                    told.add(node.place)
-                    yield node.problem(f"'{own.text}' {what}", remedy)
-    for kind, field, catalog in _SCHEMA_FIELDS:
-        for _, resource in deployment.resources(kind):
-            node = resource[field]
-            same_catalog = resource[catalog].value == schema["catalog_name"].value
-            if node.known and node.known == schema["name"].known and same_catalog and node.place not in told:
-                yield node.problem(f"'{node.known}' {what}", remedy)
+                    what = f"'{own.text}' is the name of schema '{key}' before development mode prefixes it"
+                    yield node.problem(what, f"write ${{resources.schemas.{key}.name}}")

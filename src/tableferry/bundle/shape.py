@@ -14,7 +14,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from functools import cache
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Required, Union, get_args, get_origin
 
 from tableferry.bundle.problems import Problem, listed, nearest
 from tableferry.bundle.tree import Node
@@ -38,8 +38,10 @@ class Fields:
 def fields_of(kind: Any) -> Fields | None:
     """Return the fields of a dataclass or typed dictionary; None for any other type."""
     if typing.is_typeddict(kind):
-        hints = typing.get_type_hints(kind)
-        return Fields(hints, kind.__required_keys__)
+        # Annotations that are text when the class is made aren't in its __required_keys__.
+        marked = typing.get_type_hints(kind, include_extras=True)
+        required = [name for name, hint in marked.items() if get_origin(hint) is Required]
+        return Fields(typing.get_type_hints(kind), frozenset(required))
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         missing = dataclasses.MISSING
         needed = [
@@ -97,34 +99,35 @@ def check(node: Node, kind: Any) -> Iterator[Problem]:
         yield from _scalar(node, kind, origin)
 
 
-def has(kind: Any, steps: tuple[str, ...]) -> bool:
-    """Say whether a key path leads to something in a type."""
+def lost(kind: Any, steps: tuple[str, ...]) -> tuple[str, list[str]] | None:
+    """Return the first step of a key path that leads nowhere in a type, and those that would lead on."""
     for step in steps:
         kind = bare(kind)
         fields = fields_of(kind)
         if kind in (Any, object):
-            return True
-        if fields is not None:
-            if step not in fields.types:
-                return False
+            return None
+        if fields is not None and step in fields.types:
             kind = fields.types[step]
         elif get_origin(kind) is dict or (get_origin(kind) is list and step.isdigit()):
             kind = get_args(kind)[-1]
         else:
-            return False
-    return True
+            return step, list(fields.types) if fields is not None else []
+    return None
 
 
 def _fields(node: Node, fields: Fields) -> Iterator[Problem]:
+    meant: set[str] = set()
     for key, item in node.items:
         if key in fields.types:
-            # An absent key and one without a value are the same to the CLI, but for a warning.
+            # Without a value, a required field is told below.
             if item.given or key not in fields.required:
                 yield from check(item, fields.types[key])
-        else:
-            yield item.problem(f"unknown field '{key}'", nearest(key, fields.types, "remove it"))
+        elif not _is_anchor(item):
+            remedy = nearest(key, fields.types, "remove it")
+            meant.add(remedy)
+            yield item.problem(f"unknown field '{key}'", remedy)
     for key in sorted(fields.required):
-        if not node[key].given:
+        if not node[key].given and not any(f"'{key}'" in remedy for remedy in meant):
             yield node.problem(f"lacks '{key}'", "write it")
 
 
@@ -154,6 +157,12 @@ def _wrong(node: Node, wanted: str) -> Problem:
 
 def _empty(node: Node) -> Problem:
     return node.problem("has no value", "write one, or remove the key")
+
+
+def _is_anchor(node: Node) -> bool:
+    """Say whether a value is only there for YAML aliases to repeat it."""
+    inside = [*(item for _, item in node.items), *node.elements]
+    return node.shared or (bool(inside) and all(_is_anchor(one) for one in inside))
 
 
 def _is_variable(kind: Any) -> bool:

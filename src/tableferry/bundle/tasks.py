@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from graphlib import CycleError, TopologicalSorter
 
+from tableferry.bundle.cycles import cycle
 from tableferry.bundle.files import tasks_of
-from tableferry.bundle.problems import Problem, listed, nearest
+from tableferry.bundle.problems import Problem, listed, nearest, one_of
 from tableferry.bundle.tree import Node
 
 _COMPUTE = ("environment_key", "job_cluster_key", "existing_cluster_id", "new_cluster")
@@ -54,7 +54,7 @@ def _compute(task: Node) -> Iterator[Problem]:
         )
     needing = [key for key in _NEEDS_COMPUTE if task[key].given]
     if needing and not given:
-        yield task.problem(f"a {needing[0]} needs something to run on", f"write one of {listed(_COMPUTE)}")
+        yield task.problem(f"a {needing[0]} needs something to run on", one_of(_COMPUTE))
     if task["environment_key"].given and task["libraries"].elements:
         yield task["libraries"].problem(
             "a task with an environment_key takes no libraries",
@@ -73,7 +73,7 @@ def _order(job: Node, named: dict[str, Node]) -> Iterator[Problem]:
             if key not in named:
                 yield before["task_key"].problem(
                     f"there is no task '{key}' to wait for",
-                    nearest(key, named, f"write one of {listed(named)}"),
+                    nearest(key, named, one_of(named)),
                 )
             elif key in seen:
                 yield before["task_key"].problem(f"waits for task '{key}' twice", "keep one")
@@ -84,11 +84,6 @@ def _order(job: Node, named: dict[str, Node]) -> Iterator[Problem]:
                 yield before["outcome"].problem(
                     f"task '{key}' has no outcome, as it isn't a condition_task", "remove 'outcome'"
                 )
-    try:
-        TopologicalSorter(waits).prepare()
-    except CycleError as error:
-        ring = list(reversed(error.args[1]))
-        first = named[min(ring)]
-        yield first["depends_on"].problem(
-            f"the tasks wait for each other: {' → '.join(ring)}", "take one of them out"
-        )
+    if ring := cycle(waits):
+        what = f"the tasks wait for each other: {' → '.join(ring)}"
+        yield named[ring[0]]["depends_on"].problem(what, "take one of them out")

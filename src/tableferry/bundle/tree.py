@@ -54,10 +54,12 @@ class Node:
     Attributes:
         value: Text, number, truth value, mapping or list of nodes; None for what is empty or absent.
         place: Where it's written.
+        shared: Whether a YAML alias repeats it elsewhere in its file.
     """
 
     value: Value
     place: Place
+    shared: bool = False
 
     def __getitem__(self, key: str) -> Node:
         found = self.value.get(key) if isinstance(self.value, dict) else None

@@ -34,7 +34,6 @@ def values(
             found[name] = None
         elif (value := given[name] if given[name].given else written).given:
             found[name] = value
-            problems.extend(_misfit(value, name, variable))
         else:
             found[name] = None
             remedy = f"set it in targets.{target}.variables, or give it a default"
@@ -86,19 +85,6 @@ def _in_target(variable: Node, mine: Node) -> tuple[Node, Node]:
     if full and mine["default"].given:
         return mine["default"], nothing
     return mine, nothing
-
-
-def _misfit(value: Node, name: str, variable: Node) -> Iterator[Problem]:
-    whole = isinstance(value.value, dict | tuple)
-    if whole and variable["type"].value != "complex":
-        yield value.problem(
-            f"variable '{name}' is {value.kind} and isn't said to be",
-            f"write 'type: complex' at variables.{name}",
-        )
-    elif not whole and variable["type"].value == "complex" and not references(value.text or ""):
-        yield value.problem(
-            f"variable '{name}' is of type complex, and this is {value.kind}", "write a mapping or a list"
-        )
 
 
 def _overrides(folder: Path, target: str, problems: list[Problem]) -> Node:

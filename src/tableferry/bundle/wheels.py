@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tableferry.bundle import entrypoints, files, projects
 from tableferry.bundle.artifacts import Built, built, check_dependency, editable, wheel_path
 from tableferry.bundle.deployment import Deployment
-from tableferry.bundle.problems import Problem, listed, nearest
+from tableferry.bundle.problems import Problem, nearest, one_of
 from tableferry.bundle.projects import Project, module_name, normal
 from tableferry.bundle.tree import Node
 
@@ -59,7 +59,7 @@ def _wheel_task(deployment: Deployment, job: Node, task: Node, wheels: list[Buil
     fitting = [one for one in installed if one.name and normal(one.name) == normal(package.known)]
     if not fitting and (environments or installed):
         names = [one.name for one in installed if one.name]
-        otherwise = f"write one of {listed(names)}" if names else "add its wheel to them"
+        otherwise = one_of(names) if names else "add its wheel to them"
         what = f"the task's dependencies install no '{package.known}'"
         yield package.problem(what, nearest(package.known, names, otherwise))
     for project in fitting[:1]:
