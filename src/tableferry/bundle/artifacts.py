@@ -15,7 +15,7 @@ from tableferry.bundle.problems import Problem
 from tableferry.bundle.projects import Project, module_name
 from tableferry.bundle.tree import Node
 
-_OUTPUT = re.compile(r"(?:--out-dir|--outdir|--dist-dir|--wheel-dir|-o|-d|-w)[ =]+(\S+)")
+_OUTPUT = re.compile(r"(?:--out-dir|--outdir|--dist-dir|-o|-d)[ =]+(\S+)")
 _FILE_PATH = "${workspace.file_path}"
 
 
@@ -24,18 +24,18 @@ class Built:
     """What an artifact builds.
 
     Attributes:
-        folders: Where the wheel or jar will lie.
+        folders: Where the wheel or jar will lie; None where that isn't known.
         project: What it's built from; None where that isn't known.
         suffix: Which of the two it is.
     """
 
-    folders: frozenset[Path]
+    folders: frozenset[Path] | None
     project: Project | None
     suffix: str = ".whl"
 
     def makes(self, pattern: Path) -> bool:
         """Say whether it will be found by a path or pattern."""
-        if pattern.parent not in self.folders or pattern.suffix != self.suffix:
+        if pattern.suffix != self.suffix or (self.folders is not None and pattern.parent not in self.folders):
             return False
         if self.project is None or self.project.name is None:
             return True
@@ -54,6 +54,9 @@ def built(deployment: Deployment, problems: list[Problem]) -> list[Built]:
     for _, artifact in tree["artifacts"].items:
         faults = list(_faults(deployment, artifact))
         problems.extend(faults)
+        if faults:  # what it would have built is missed by nobody else
+            found.append(Built(None, None, ".whl" if artifact["type"].text == "whl" else ".jar"))
+            continue
         folder = _folder(deployment, artifact)
         sources = [one["source"] for one in artifact["files"].elements]
         into = frozenset(files.path_of(deployment, source).parent for source in sources if source.known)
@@ -63,7 +66,7 @@ def built(deployment: Deployment, problems: list[Problem]) -> list[Built]:
         output = _OUTPUT.search(artifact["build"].text or "")
         usual = Path(os.path.normpath(folder / (output[1].strip("'\"") if output else "dist")))
         shown = os.path.relpath(folder / projects.FILE, deployment.folder).replace(os.sep, "/")
-        project = projects.read(folder, shown, problems) if artifact["build"].text and not faults else None
+        project = projects.read(folder, shown, problems) if artifact["build"].text else None
         found.append(Built(into or frozenset({usual}), project))
     return found
 

@@ -78,6 +78,8 @@ def _by_key(several: Node, key: str, unnamed: str | None, problems: list[Problem
     def name_of(element: Node) -> str | None:
         return element[key].text or unnamed
 
+    if not isinstance(several.value, tuple):
+        return several
     merged: list[Node] = []
     for element in several.elements:
         name = name_of(element)
