@@ -128,7 +128,7 @@ def test_without_the_package_the_rest_is_checked_and_it_says_so(shop: BundleFile
         problems = bundle.check(shop.root)
     assert [one.place for one in problems] == ["targets.dev.mode"]
     (note,) = bundle.examine(shop.root).notes
-    assert note.endswith("weren't looked for: install tableferry[bundle]")
+    assert note.endswith("weren't looked for: install it")
 
 
 def test_every_kind_that_the_package_knows_is_known() -> None:

@@ -21,7 +21,7 @@ from tableferry.bundle.tree import Node
 
 NOT_CHECKED = (
     "the package databricks-bundles isn't installed, so that unknown fields and wrong types of resources "
-    "weren't looked for: install tableferry[bundle]"
+    "weren't looked for: install it"
 )
 # What the CLI calls the target of a bundle that has none.
 _ONLY_TARGET = "default"
