@@ -179,6 +179,19 @@ def test_variables_that_refer_to_each_other(shop: BundleFiles) -> None:
     assert {one.file for one in shop.problems()} == {ROOT}
 
 
+def test_a_chain_of_references_that_is_too_long(shop: BundleFiles) -> None:
+    chain = "".join(f"  v{n:03}:\n    default: ${{var.v{n + 1:03}}}\n" for n in range(100))
+    chain += "  v100:\n    default: shop\n"
+    shop.replace(ROOT, "variables:\n  catalog:\n", f"variables:\n{chain}  catalog:\n")
+    shop.replace(JOB, "name: shop_nightly", "name: ${var.v000}")
+    said = shop.said()
+    assert said[0] == (
+        f"{ROOT}: variables.v049.default: '${{var.v050}}' is reached through 50 other references: "
+        "refer to it more directly"
+    )
+    assert {one.remedy for one in shop.problems()} == {"refer to it more directly"}
+
+
 def test_resources_that_refer_to_each_other(shop: BundleFiles) -> None:
     shop.replace(PIPELINE, "name: shop_etl", "name: ${resources.jobs.nightly.name}")
     assert shop.said() == [

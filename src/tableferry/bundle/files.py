@@ -99,11 +99,13 @@ def check(deployment: Deployment) -> Iterator[Problem]:
         if job["git_source"].given:
             continue  # its paths are those of another repository
         for task in tasks_of(job):
-            if task["notebook_task"]["source"].text != "GIT":
-                yield from _one(deployment, task["notebook_task"]["notebook_path"], _notebook)
-            yield from _one(deployment, task["spark_python_task"]["python_file"], _plain)
-            yield from _one(deployment, task["sql_task"]["file"]["path"], _plain)
-            yield from _one(deployment, task["dbt_task"]["project_directory"], _folder)
+            for path, sort in (
+                (task["notebook_task"]["notebook_path"], _notebook),
+                (task["spark_python_task"]["python_file"], _plain),
+                (task["sql_task"]["file"]["path"], _plain),
+                (task["dbt_task"]["project_directory"], _folder),
+            ):
+                yield from _one(deployment, path, sort)
             for library in task["libraries"].elements:
                 yield from _one(deployment, library["requirements"], _plain)
     for kind, field, sort in (

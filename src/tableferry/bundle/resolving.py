@@ -14,6 +14,9 @@ from tableferry.bundle.shape import lost
 from tableferry.bundle.tree import Node
 from tableferry.bundle.variables import defined_in_python
 
+# Far beyond any bundle, and far below what recursion can bear.
+DEEPEST = 50
+
 _SECTIONS: dict[str, Any] = {"bundle": sections.FoundBundle, "workspace": sections.FoundWorkspace}
 
 
@@ -67,6 +70,10 @@ class Resolver:
             self.problems.append(
                 node.problem(f"refers to itself: {ring}", "write a value at one of these places")
             )
+            return None
+        if len(above) == DEEPEST:
+            what = f"'{reference.text}' is reached through {DEEPEST} other references"
+            self.problems.append(node.problem(what, "refer to it more directly"))
             return None
         above = (*above, reference.text)
         match reference.steps:
