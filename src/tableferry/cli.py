@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tableferry import __version__, pipelines, report, session
+from tableferry import __version__, bundle, pipelines, report, session
 from tableferry import verify as verifying
 from tableferry.errors import SpecError, TableferryError, first_line
 from tableferry.pipelines import show, spec
@@ -42,8 +42,10 @@ pipelines_app = typer.Typer(
     no_args_is_help=True,
 )
 spec_app = typer.Typer(help="Data flow specs.", no_args_is_help=True)
+bundle_app = typer.Typer(help="The bundle that deploys it all.", no_args_is_help=True)
 app.add_typer(pipelines_app, name="pipelines")
 app.add_typer(spec_app, name="spec")
+app.add_typer(bundle_app, name="bundle")
 
 Project = Annotated[
     Path,
@@ -133,6 +135,35 @@ def spec_check(
         migrating = sum(1 for one in loaded.dataflows if one.migration)
         flows = "1 data flow" if len(loaded.dataflows) == 1 else f"{len(loaded.dataflows)} data flows"
         typer.echo(f"{project}: {flows}, {migrating} with a migration: all right")
+
+    _guarded(check, debug)
+
+
+@bundle_app.command("check")
+def bundle_check(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder with databricks.yml.")],
+    target: Annotated[
+        str | None, typer.Option("--target", "-t", metavar="NAME", help="Only this target of the bundle.")
+    ] = None,
+    output: OutputAs = Output.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Say everything that is wrong with a bundle, without a workspace or the Databricks CLI."""
+
+    def check() -> None:
+        found = bundle.examine(folder, target)
+        if output is Output.JSON:
+            typer.echo(report.as_json(found))
+        else:
+            for problem in found.problems:
+                typer.echo(problem)
+            for note in found.notes:
+                typer.echo(f"Note: {note}", err=True)
+            if not found.problems:
+                files = "1 file" if len(found.files) == 1 else f"{len(found.files)} files"
+                typer.echo(f"{folder}: {files}, for {' and '.join(found.targets)}: all right")
+        if found.problems:
+            raise typer.Exit(1)
 
     _guarded(check, debug)
 
@@ -311,5 +342,15 @@ def _guarded(work: Callable[[], None], debug: bool) -> None:
 
 
 def main() -> None:
-    """Run the command line; the entry point of the wheel."""
-    app()
+    """Run the command line; the entry point of the wheel.
+
+    Returns when the work is done, as a wheel task takes any SystemExit for a failure.
+
+    Raises:
+        SystemExit: With 1 if it failed or was refused, with 2 if the command line was wrong.
+    """
+    try:
+        app()
+    except SystemExit as left:
+        if left.code:
+            raise

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.bundle_files import BundleFiles
 
 from tableferry.errors import SpecError
 from tableferry.pipelines import flows, spec
@@ -140,3 +141,9 @@ def forbid(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
             monkeypatch.setattr(os, asked, answer)
 
     return forbid
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> BundleFiles:
+    """A bundle that is all right."""
+    return BundleFiles.copy_to(tmp_path / "shop")

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.unit.bundle_files import JOB, BundleFiles
 from tests.unit.conftest import ProjectFiles
 from typer.testing import CliRunner, Result
 
@@ -69,3 +70,72 @@ def test_what_spark_raises_becomes_a_sentence(
     said = call("spec", "check", tmp_path)
     assert (said.exit_code, said.stderr) == (1, "Error: Spark failed (Job aborted): --debug shows where\n")
     assert isinstance(call("spec", "check", tmp_path, "--debug").exception, Failed)
+
+
+def test_a_bundle_that_is_all_right(shop: BundleFiles) -> None:
+    said = call("bundle", "check", shop.root)
+    assert (said.exit_code, said.output) == (0, f"{shop.root}: 5 files, for dev and prod: all right\n")
+    told = call("bundle", "check", shop.root, "--target", "dev", "--output", "json")
+    assert told.exit_code == 0
+    assert json.loads(told.stdout)["targets"] == ["dev"]
+    assert (json.loads(told.stdout)["problems"], json.loads(told.stdout)["notes"]) == ([], [])
+
+
+def test_a_bundle_that_is_wrong_is_told_whole_for_people_and_for_programs(shop: BundleFiles) -> None:
+    shop.replace(JOB, "name: shop_nightly", "nmae: shop_nightly")
+    shop.replace(JOB, "${resources.pipelines.etl.id}", "${resources.pipelines.elt.id}")
+    said = call("bundle", "check", shop.root)
+    assert said.exit_code == 1
+    first, second = said.stdout.splitlines()
+    assert first == f"{JOB}: resources.jobs.nightly.nmae: unknown field 'nmae': did you mean 'name'?"
+    assert second.startswith(f"{JOB}: resources.jobs.nightly.tasks[0].pipeline_task.pipeline_id: ")
+    told = call("bundle", "check", shop.root, "--output", "json")
+    assert told.exit_code == 1
+    assert json.loads(told.stdout)["problems"][0] == {
+        "file": JOB,
+        "place": "resources.jobs.nightly.nmae",
+        "what": "unknown field 'nmae'",
+        "remedy": "did you mean 'name'?",
+    }
+
+
+def test_what_a_bundle_could_not_be_checked_for_is_noted(
+    shop: BundleFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tableferry.bundle.checking.types_installed", lambda: False)
+    said = call("bundle", "check", shop.root)
+    assert said.exit_code == 0
+    assert said.stderr.startswith("Note: the package databricks-bundles isn't installed")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "printed"),
+    [
+        (["--version"], None, f"{__version__}\n"),
+        (["--help"], None, "Usage: "),
+        (["spec", "schema"], None, "{"),
+        (["bundle", "check", "."], 1, "databricks.yml: isn't in "),
+        (["spec", "check", "absent"], 1, "Error: "),
+        (["spec", "chek"], 2, "No such command 'chek'"),
+        (["spec", "check"], 2, "Missing argument 'PROJECT'"),
+        (["--verbose"], 2, "No such option: --verbose"),
+    ],
+)
+def test_the_entry_point_returns_when_the_work_is_done(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int | None,
+    printed: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["tableferry", *arguments])
+    left = None
+    try:
+        cli.main()
+    except SystemExit as exit:
+        left = exit.code
+    assert left == code
+    out, err = capsys.readouterr()
+    assert printed in (err if code == 2 or arguments[-1] == "absent" else out)

@@ -10,6 +10,7 @@ import pytest
 PURE = [
     "tableferry.errors",
     "tableferry.tables",
+    "tableferry.bundle",
     "tableferry.session",
     "tableferry.localspark",
     "tableferry.pipelines.decide",

@@ -1,0 +1,60 @@
+"""A bundle on disk that is all right, for tests to spoil."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tableferry import bundle
+
+EXAMPLE = Path(__file__).parent / "bundle_example"
+
+ROOT = "databricks.yml"
+JOB = "resources/nightly.job.yml"
+PIPELINE = "resources/etl.pipeline.yml"
+SCHEMA = "resources/shop.schema.yml"
+VOLUME = "resources/state.volume.yml"
+PROJECT = "pyproject.toml"
+
+
+@dataclass(frozen=True)
+class BundleFiles:
+    """A copy of the example.
+
+    Attributes:
+        root: Its folder.
+    """
+
+    root: Path
+
+    @classmethod
+    def copy_to(cls, folder: Path) -> BundleFiles:
+        shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+        return cls(folder)
+
+    def replace(self, file: str, old: str, new: str) -> BundleFiles:
+        """Write something else in one place of a file."""
+        text = (self.root / file).read_text("utf-8")
+        assert text.count(old) == 1, f"{file} has {old!r} {text.count(old)} times"
+        (self.root / file).write_text(text.replace(old, new), "utf-8")
+        return self
+
+    def write(self, file: str, text: str) -> BundleFiles:
+        (self.root / file).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / file).write_text(text, "utf-8")
+        return self
+
+    def remove(self, path: str) -> BundleFiles:
+        there = self.root / path
+        shutil.rmtree(there) if there.is_dir() else there.unlink()
+        return self
+
+    def problems(
+        self, target: str | None = None, environment: Mapping[str, str] | None = None
+    ) -> tuple[bundle.Problem, ...]:
+        return bundle.examine(self.root, target, environment or {}).problems
+
+    def said(self, target: str | None = None, environment: Mapping[str, str] | None = None) -> list[str]:
+        return [str(problem) for problem in self.problems(target, environment)]

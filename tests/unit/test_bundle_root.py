@@ -1,0 +1,16 @@
+"""The repository's own bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tableferry import bundle
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_root_bundle_is_all_right() -> None:
+    found = bundle.examine(ROOT)
+    assert found.problems == ()
+    assert found.notes == ()
+    assert found.targets == ("dev", "prod")
