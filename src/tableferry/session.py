@@ -80,6 +80,26 @@ def stop(spark: SparkSession) -> None:
         spark.stop()
 
 
+def use(spark: SparkSession, catalog: str | None, schema: str | None) -> None:
+    """Let names without a catalog or schema mean these, as they do in the pipeline.
+
+    Raises:
+        SessionError: There is no such catalog or schema, or it may not be used.
+    """
+    try:
+        if catalog is not None:
+            spark.catalog.setCurrentCatalog(catalog)
+        if schema is not None:
+            spark.catalog.setCurrentDatabase(schema)
+    except Exception as error:
+        # Which errors there are depends on the kind of session.
+        where = ".".join(filter(None, (catalog, schema)))
+        raise SessionError(
+            f"{where} can't be used ({_first_line(error)}): correct the tokens pipeline_catalog and "
+            "pipeline_schema, or ask for the right to use it"
+        ) from error
+
+
 @contextmanager
 def settings(spark: SparkSession, wanted: Mapping[str, str], place: str) -> Iterator[None]:
     """Apply Spark settings for the length of a ``with``.

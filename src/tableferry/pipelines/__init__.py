@@ -22,9 +22,10 @@ if TYPE_CHECKING:
         run,
         status,
     )
-    from tableferry.pipelines.pipeline import Pipeline, SparkPipeline
+    from tableferry.pipelines.pipeline import DatabricksPipeline, Pipeline, SparkPipeline
 
 __all__ = [
+    "DatabricksPipeline",
     "FinishReport",
     "Pipeline",
     "RunReport",
@@ -40,7 +41,12 @@ __all__ = [
     "status",
 ]
 
-_ELSEWHERE = {"declare": "declaring", "Pipeline": "pipeline", "SparkPipeline": "pipeline"}
+_ELSEWHERE = {
+    "DatabricksPipeline": "pipeline",
+    "Pipeline": "pipeline",
+    "SparkPipeline": "pipeline",
+    "declare": "declaring",
+}
 
 
 def __getattr__(name: str) -> Any:

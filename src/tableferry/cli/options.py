@@ -1,0 +1,109 @@
+"""What the commands share: their options, and how they tell an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tableferry.errors import TableferryError, first_line
+
+
+class Output(StrEnum):
+    """For whom a command prints."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class Engine(StrEnum):
+    """What runs a project's flows."""
+
+    STREAMING = "streaming"
+    DATABRICKS = "databricks"
+    DECLARATIVE = "declarative"
+
+
+Project = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PROJECT", help="A folder with dataflows/ and pipeline_configs/, or one spec file."
+    ),
+]
+Target = Annotated[
+    list[str] | None,
+    typer.Option("--target", metavar="NAME", help="Only this target table (may be repeated)."),
+]
+Environment = Annotated[
+    str | None,
+    typer.Option("--environment", "-e", metavar="NAME", help="Which NAME_substitutions file applies."),
+]
+PipelineId = Annotated[
+    str | None, typer.Option("--pipeline-id", metavar="ID", help="Under which id state is recorded.")
+]
+OutputAs = Annotated[Output, typer.Option("--output", help="Text for people or JSON for programs.")]
+Warehouse = Annotated[
+    Path | None,
+    typer.Option(
+        "--warehouse",
+        metavar="DIR",
+        help="Where local Spark keeps tables and metastore; default .tableferry/.",
+    ),
+]
+Tokens = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--token",
+        metavar="NAME=VALUE",
+        help="A token of the substitutions, such as pipeline_schema (may be repeated).",
+    ),
+]
+EngineAs = Annotated[
+    Engine,
+    typer.Option(
+        "--engine", help="What runs the flows: tableferry itself, or a declarative pipeline of either kind."
+    ),
+]
+Storage = Annotated[
+    Path | None,
+    typer.Option(
+        "--storage", metavar="DIR", help="The storage of spark-pipeline.yml, for --engine declarative."
+    ),
+]
+Adopt = Annotated[bool, typer.Option("--adopt", help="Go on from state that another pipelineId recorded.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the stack trace of an error.")]
+
+
+def pairs(option: str, written: Iterable[str]) -> dict[str, str]:
+    """Read the values of an option that is written NAME=VALUE.
+
+    Raises:
+        TableferryError: One isn't.
+    """
+    found = {}
+    for each in written:
+        name, equals, value = each.partition("=")
+        if not (name and equals):
+            raise TableferryError(f"{option} {each}: write it as NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def guarded(work: Callable[[], None], debug: bool) -> None:
+    """Turn an error that is the user's to mend into its sentence and exit code 1."""
+    try:
+        work()
+    except TableferryError as error:
+        if debug:
+            raise
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(1) from None
+    except Exception as error:
+        # Spark may fail anywhere, and its Python classes aren't loaded before it's needed.
+        if debug or not type(error).__module__.startswith(("pyspark.", "py4j.")):
+            raise
+        typer.echo(f"Error: Spark failed ({first_line(error)}): --debug shows where", err=True)
+        raise typer.Exit(1) from None

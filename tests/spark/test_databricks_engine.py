@@ -1,0 +1,382 @@
+"""The Databricks engine against the documented functions of a pipeline; not run on Databricks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.spark.projects import Project
+
+from tableferry import pipelines
+from tableferry.errors import Refused, TableError, TableferryError
+from tableferry.pipelines.pipeline import Flows, Kind, Progress
+from tableferry.pipelines.plans import Checkpoint
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+Build = Callable[[], "DataFrame"]
+
+
+class Runtime:
+    """What `pyspark.pipelines` is on Databricks: its reference's signatures, and a memory of the calls."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, dict[str, Any]] = {}
+        self.views: dict[str, Build] = {}
+        self.expected: dict[str, dict[str, str]] = {}
+        self.appends: dict[str, tuple[str, bool, Build]] = {}
+        self.cdc: dict[str, dict[str, Any]] = {}
+
+    def create_streaming_table(
+        self,
+        name: str,
+        comment: str | None = None,
+        spark_conf: dict[str, str] | None = None,
+        table_properties: dict[str, str] | None = None,
+        path: str | None = None,
+        partition_cols: list[str] | None = None,
+        cluster_by_auto: bool = False,
+        cluster_by: list[str] | None = None,
+        schema: Any = None,
+        expect_all: dict[str, str] | None = None,
+        expect_all_or_drop: dict[str, str] | None = None,
+        expect_all_or_fail: dict[str, str] | None = None,
+        row_filter: str | None = None,
+    ) -> None:
+        assert name not in self.tables
+        self.tables[name] = _given(locals())
+
+    def temporary_view(self, *, name: str) -> Callable[[Build], None]:
+        def define(build: Build) -> None:
+            assert name not in self.views
+            self.views[name] = build
+
+        return define
+
+    def append_flow(
+        self,
+        *,
+        target: str,
+        name: str | None = None,
+        once: bool = False,
+        spark_conf: dict[str, str] | None = None,
+        comment: str | None = None,
+    ) -> Callable[[Build], None]:
+        def define(build: Build) -> None:
+            assert name not in self.appends
+            self.appends[str(name)] = (target, once, build)
+
+        return define
+
+    def create_auto_cdc_flow(
+        self,
+        target: str,
+        source: str,
+        keys: list[str],
+        sequence_by: Column,
+        ignore_null_updates: bool = False,
+        apply_as_deletes: Column | None = None,
+        apply_as_truncates: Column | None = None,
+        column_list: list[str] | None = None,
+        except_column_list: list[str] | None = None,
+        stored_as_scd_type: int = 1,
+        track_history_column_list: list[str] | None = None,
+        track_history_except_column_list: list[str] | None = None,
+        name: str | None = None,
+        once: bool = False,
+    ) -> None:
+        self.cdc[str(name)] = _given(locals())
+
+    def expect_all(self, rules: dict[str, str]) -> Callable[[Build], Build]:
+        return self._expecting("warn", rules)
+
+    def expect_all_or_drop(self, rules: dict[str, str]) -> Callable[[Build], Build]:
+        return self._expecting("drop", rules)
+
+    def expect_all_or_fail(self, rules: dict[str, str]) -> Callable[[Build], Build]:
+        return self._expecting("fail", rules)
+
+    def _expecting(self, action: str, rules: dict[str, str]) -> Callable[[Build], Build]:
+        def decorate(build: Build) -> Build:
+            self.expected[action] = rules
+            return build
+
+        return decorate
+
+
+def _given(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: value
+        for key, value in arguments.items()
+        if key not in ("self", "name") and value is not None and value is not False
+    }
+
+
+class Ran:
+    """A pipeline on Databricks whose event log says that these flows have completed."""
+
+    kind: Kind = "databricks"
+
+    def __init__(self, *flows: str) -> None:
+        self.flows = flows
+
+    def progress(self, flows: Flows) -> Progress:
+        return {
+            (owner.key, flow): Checkpoint(done=flow in self.flows, others=flow in self.flows)
+            for owner, flow in flows
+        }
+
+
+HISTORY = "f_tableferry_history"
+
+
+@pytest.fixture
+def project(tmp_path: Path, schema: str, spark: SparkSession) -> Iterator[Project]:
+    project = Project(tmp_path, schema, spark)
+    spark.conf.set("tableferry.project", str(tmp_path))
+    yield project
+    spark.conf.unset("tableferry.project")
+
+
+def declared(project: Project) -> Runtime:
+    runtime = Runtime()
+    pipelines.declare(runtime, project.spark)
+    return runtime
+
+
+def copied(project: Project, target: str, runtime: Runtime, flow: str) -> None:
+    """Do as the platform does with an append flow that runs once."""
+    name, once, _ = runtime.appends[flow]
+    assert once
+    assert name == f"{project.schema}.{target}"
+    source = runtime.views[f"rows_of_{flow}"]()
+    assert not source.isStreaming
+    source.write.format("delta").saveAsTable(name)
+
+
+def test_an_append_target_is_copied_once_compared_and_then_flows(project: Project) -> None:
+    project.create("orders", "id INT, v STRING", (1, "a"), (2, "b"))
+    project.create("orders_legacy", "id INT, v STRING", (1, "a"), (2, "b"))
+    project.standard("new", "orders", migration={"table": "orders_legacy"})
+    history, live = (f"{flow}__{project.schema}_new" for flow in (HISTORY, "f_v_new"))
+
+    with pytest.raises(Refused, match=r"new: something must be recorded before an update.*prepare"):
+        declared(project)
+    before = project.contents()
+    first = pipelines.prepare(project.root, project.spark, pipeline=Ran())
+    assert [one.plan.phase for one in first.targets] == ["copying"]
+    project.insert("orders", (3, "c"))
+    # Whoever goes on writing to the legacy table changes nothing of the copy.
+    project.insert("orders_legacy", (9, "late"))
+
+    prepared = project.contents()
+    assert prepared != before
+    runtime = declared(project)
+    assert project.contents() == prepared
+    assert list(runtime.tables) == [f"{project.schema}.new"]
+    # While it's compared, nothing else may flow into it.
+    assert list(runtime.appends) == [history]
+    copied(project, "new", runtime, history)
+    assert project.rows("new") == [(1, "a"), (2, "b")]
+
+    done = pipelines.prepare(project.root, project.spark, pipeline=Ran(HISTORY))
+    assert [(one.plan.phase, one.verdict and one.verdict.matches) for one in done.targets] == [
+        ("ready", True)
+    ]
+    runtime = declared(project)
+    assert {name: once for name, (_, once, _) in runtime.appends.items()} == {history: True, live: False}
+    stream = runtime.views["v_new"]()
+    assert stream.isStreaming
+    taken = stream.writeStream.trigger(availableNow=True).option(
+        "checkpointLocation", str(project.root / "c")
+    )
+    taken.toTable(f"{project.schema}.taken").awaitTermination()
+    assert project.rows("taken") == [(3, "c")]
+
+    assert pipelines.status(project.root, project.spark, pipeline=Ran(HISTORY, "f_v_new")).complete
+    pipelines.finish(project.root, project.spark, pipeline=Ran(HISTORY, "f_v_new"))
+    assert list(declared(project).appends) == [live]
+
+
+def test_a_copy_that_differs_is_told(project: Project) -> None:
+    project.create("orders", "id INT")
+    project.create("orders_legacy", "id INT", (1,))
+    project.standard("new", "orders", migration={"table": "orders_legacy"})
+    pipelines.prepare(project.root, project.spark, pipeline=Ran())
+    project.create("new", "id INT", (2,))
+    done = pipelines.prepare(project.root, project.spark, pipeline=Ran(HISTORY))
+    assert not done.ok
+    assert [one.plan.phase for one in done.targets] == ["differs"]
+
+
+SCD2 = {"keys": ["id"], "scd_type": "2", "sequence_by": "at", "apply_as_deletes": "op = 'd'"}
+
+
+def test_history_and_feed_become_two_auto_cdc_flows_of_one_target(project: Project) -> None:
+    project.create("feed", "id INT, v STRING, op STRING, at INT", (1, "b", "u", 2))
+    project.create("legacy", "id INT, v STRING, since INT, until INT", (1, "a", 1, 2), (1, "b", 2, None))
+    project.standard(
+        "new",
+        "feed",
+        cdc={**SCD2, "except_column_list": ["op"], "where": "id > 0", "ignore_null_updates": True},
+        migration={"table": "legacy", "selectExp": ["id", "v", "since AS __START_AT", "until AS __END_AT"]},
+    )
+    pipelines.prepare(project.root, project.spark, pipeline=Ran())
+    history = f"{HISTORY}__{project.schema}_new"
+    runtime = declared(project)
+    call = runtime.cdc[history]
+    assert {key: call[key] for key in ("target", "source", "keys", "once", "stored_as_scd_type")} == {
+        "target": f"{project.schema}.new",
+        "source": f"rows_of_{history}",
+        "keys": ["id"],
+        "once": True,
+        "stored_as_scd_type": 2,
+    }
+    # Nothing of the feed's settings is applied to the legacy table's rows.
+    assert "ignore_null_updates" not in call
+    assert call["except_column_list"] == ["__sequence", "__operation"]
+    events = runtime.views[f"rows_of_{history}"]()
+    deletes = events.where(call["apply_as_deletes"]).count()
+    assert (events.columns, events.count(), deletes) == (["id", "v", "__sequence", "__operation"], 2, 0)
+
+    # As the platform leaves the target.
+    project.create("new", "id INT, v STRING, __START_AT INT, __END_AT INT", (1, "a", 1, 2), (1, "b", 2, None))
+    pipelines.prepare(project.root, project.spark, pipeline=Ran(HISTORY))
+    project.insert("feed", (0, "left out", "u", 3), (1, "c", "u", 3))
+    runtime = declared(project)
+    live = runtime.cdc[f"f_v_new__{project.schema}_new"]
+    assert live["source"] == f"rows_of_f_v_new__{project.schema}_new"
+    assert (live["ignore_null_updates"], live["except_column_list"]) == (True, ["op"])
+    assert "once" not in live
+    assert "op = 'd'" in str(live["apply_as_deletes"])
+
+
+def test_rules_judge_what_flows_in_and_never_the_copied_history(project: Project) -> None:
+    project.create("orders", "id INT, v STRING", (1, "a"))
+    project.create("orders_legacy", "id INT, v STRING", (-1, "old"))
+    project.write(
+        "dataflows/d/expectations/rules.json",
+        {
+            "expect": [{"name": "named", "constraint": "v IS NOT NULL", "tag": "t"}],
+            "expect_or_drop": [{"name": "positive", "constraint": "id > 0", "tag": "t"}],
+        },
+    )
+    project.standard(
+        "new", "orders", migration={"table": "orders_legacy"},
+        dataQualityExpectationsEnabled=True, dataQualityExpectationsPath="rules.json",
+        targetDetails={
+            "database": project.schema, "table": "new", "comment": "said", "clusterByAuto": True,
+            "rowFilter": "ROW FILTER f ON (id)", "tableProperties": {"a": "b"}, "sparkConf": {"s": "t"},
+        },
+    )  # fmt: skip
+    pipelines.prepare(project.root, project.spark, pipeline=Ran())
+    runtime = declared(project)
+    assert runtime.expected == {}
+    assert runtime.tables[f"{project.schema}.new"] == {
+        "comment": "said",
+        "cluster_by_auto": True,
+        "row_filter": "ROW FILTER f ON (id)",
+        "table_properties": {"a": "b"},
+        "spark_conf": {"s": "t"},
+    }
+    copied(project, "new", runtime, f"{HISTORY}__{project.schema}_new")
+    pipelines.prepare(project.root, project.spark, pipeline=Ran(HISTORY))
+    project.insert("orders", (2, "b"))
+    assert declared(project).expected == {"warn": {"named": "v IS NOT NULL"}, "drop": {"positive": "id > 0"}}
+
+
+def test_views_of_sql_read_each_other_by_the_pipeline_s_names(project: Project) -> None:
+    project.create("orders", "id INT, v STRING", (1, "a"))
+    project.create("names", "v STRING, name STRING", ("a", "A"), ("b", "B"))
+    project.create("legacy", "id INT, name STRING", (1, "A"))
+    schema = project.schema
+    for target in ("one", "two"):
+        project.flow(
+            target,
+            {
+                "f_named": {
+                    "flowType": "append_view",
+                    "flowDetails": {"targetTable": f"{schema}.{target}", "sourceView": "v_named"},
+                    "views": {
+                        "v_named": {
+                            "mode": "stream",
+                            "sourceType": "sql",
+                            "sourceDetails": {
+                                "sqlStatement": f"SELECT o.id, n.name FROM STREAM({schema}.orders) o "
+                                "JOIN v_names n ON n.v = o.v"
+                            },
+                        },
+                        "v_names": {
+                            "mode": "batch",
+                            "sourceType": "delta",
+                            "sourceDetails": project.delta("names"),
+                        },
+                    },
+                }
+            },
+            migration={"table": "legacy"},
+        )
+    pipelines.prepare(project.root, project.spark, pipeline=Ran())
+    runtime = declared(project)
+    for target in ("one", "two"):
+        copied(project, target, runtime, f"{HISTORY}__{schema}_{target}")
+    pipelines.prepare(project.root, project.spark, pipeline=Ran(HISTORY))
+    project.insert("orders", (2, "b"))
+    runtime = declared(project)
+    # Both specs have views of these names, so each view carries its target's.
+    assert {name for name in runtime.views if name.startswith("v_")} == {
+        f"v_named__{schema}_{target}{more}"
+        for target in ("one", "two")
+        for more in ("", f"__{schema}_orders")
+    } | {f"v_names__{schema}_{target}" for target in ("one", "two")}
+    started = runtime.views[f"v_named__{schema}_one__{schema}_orders"]()
+    # The platform gives its views to SQL by name; here the same is done with temporary ones.
+    started.createOrReplaceTempView(f"v_named__{schema}_one__{schema}_orders")
+    runtime.views[f"v_names__{schema}_one"]().createOrReplaceTempView(f"v_names__{schema}_one")
+    named = runtime.views[f"v_named__{schema}_one"]()
+    assert named.isStreaming
+    query = named.writeStream.format("memory").queryName("named").trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert [tuple(row) for row in project.spark.table("named").collect()] == [(2, "B")]
+
+
+def test_what_a_runtime_lacks_is_refused_by_name(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.create("orders", "id INT, at INT", (1, 1))
+    project.create("legacy", "id INT, at INT", (1, 1))
+    project.standard(
+        "new", "orders", migration={"table": "legacy"},
+        targetDetails={"database": project.schema, "table": "new", "rowFilter": "ROW FILTER f ON (id)"},
+    )  # fmt: skip
+    pipelines.prepare(project.root, project.spark, pipeline=Ran())
+
+    class Older(Runtime):
+        def create_streaming_table(self, name: str, comment: str | None = None) -> None:  # type: ignore[override]
+            raise AssertionError("it lacks what is asked of it")
+
+    with pytest.raises(TableError, match=r"targetDetails.*needs row_filter, which create_streaming"):
+        pipelines.declare(Older(), project.spark)
+
+    project.standard("new", "orders", cdc={**SCD2, "scd_type": "1", "apply_as_deletes": ""},
+                     migration={"table": "legacy", "selectExp": ["id"]})  # fmt: skip
+    with pytest.raises(TableError, match=r"without a sequence.*nothing for at: map it, or __START"):
+        declared(project)
+    runtime = Runtime()
+    monkeypatch.delattr(Runtime, "create_auto_cdc_flow")
+    with pytest.raises(TableError, match=r"f_tableferry_history: this runtime has no create_auto_cdc_flow"):
+        pipelines.declare(runtime, project.spark)
+
+
+def test_a_pipeline_says_what_its_configuration_lacks(project: Project) -> None:
+    project.spark.conf.unset("tableferry.project")
+    with pytest.raises(TableferryError, match=r"configuration has no tableferry.project: name the folder"):
+        declared(project)
+    project.spark.conf.set("tableferry.project", str(project.root))
+    project.spark.conf.set("tableferry.tokens", "pipeline_schema")
+    try:
+        with pytest.raises(TableferryError, match=r"tableferry.tokens: 'pipeline_schema' isn't a token"):
+            declared(project)
+    finally:
+        project.spark.conf.unset("tableferry.tokens")
