@@ -211,7 +211,9 @@ def prepare(
     runner = Runner(one.store, spark, before)
     planned, found = one.decided(adopt=adopt)
     runner.rehearse(planned)
-    if progress(planned, found) or any(preparing.wanted(each, pipeline) for each in planned.targets):
+    if progress(planned, found, in_pipeline=True) or any(
+        preparing.wanted(each, pipeline) for each in planned.targets
+    ):
         with one.locked():
             if not one.hold(found):
                 planned, found = one.decided(adopt=adopt)
@@ -219,7 +221,7 @@ def prepare(
             for target in planned.targets:
                 preparing.prepare(target, pipeline, spark, runner)
             planned, found = one.decided()
-            runner.track(progress(planned, found))
+            runner.track(progress(planned, found, in_pipeline=True))
     return _report(one, planned, runner)
 
 

@@ -222,8 +222,16 @@ def _events(frame: DataFrame, settings: CdcSettings, file: str) -> DataFrame:
         raise TableError(f"{file}: {error}") from error
 
 
-def progress(planned: Plan, found: Facts) -> tuple[tuple[Beginning, Tracking], ...]:
-    """Return how far each target is, where that isn't recorded yet."""
+def progress(
+    planned: Plan, found: Facts, *, in_pipeline: bool = False
+) -> tuple[tuple[Beginning, Tracking], ...]:
+    """Return how far each target is, where that isn't recorded yet.
+
+    Args:
+        planned: The targets.
+        found: What is known of them.
+        in_pipeline: Record too which flows have started, for only their names tell a pipeline's flows apart.
+    """
     made = []
     for one in planned.targets:
         if not one.beginning or not one.stored.beginning or not one.dataflow.migration:
@@ -231,8 +239,12 @@ def progress(planned: Plan, found: Facts) -> tuple[tuple[Beginning, Tracking], .
         old = one.stored.tracking or Tracking({})
         seen = {key: source.version for key in one.beginning.baselines if (source := found.tables.get(key))}
         current = {**old.current, **seen}
-        if current != old.current or one.stored.tracking is None:
-            made.append((one.beginning, replace(old, current=current)))
+        started = (
+            {flow.flow.name for flow in one.flows if flow.action == "continue"} if in_pipeline else set()
+        )
+        new = replace(old, current=current, started=tuple(sorted({*old.started, *started})))
+        if new != old or one.stored.tracking is None:
+            made.append((one.beginning, new))
     return tuple(made)
 
 

@@ -90,6 +90,8 @@ def _flow_plan(
                 _check_readable(case, read, start)
     if not started and migration and not waits:
         waits += _held(case)
+    if case.request.in_pipeline and not started:
+        _check_name(case, flow)
     if case.request.in_pipeline and migration and not case.copied:
         # Only while nothing but the copy flows can the target be compared with the legacy table.
         waits.append(Wait(migration.table, None, None, "isn't copied and compared yet"))
@@ -99,6 +101,19 @@ def _flow_plan(
         return FlowPlan(flow, "idle", starts)
     case.filling.add(flow.target.key)
     return FlowPlan(flow, "continue" if started else "start", starts)
+
+
+def _check_name(case: Case, flow: Flow) -> None:
+    """Refuse a flow that a pipeline would read from its start, where it may go on from another one."""
+    ran = case.stored.tracking.started if case.stored.tracking else ()
+    known = {one.name for one in case.dataflow.flows} | case.dataflow.disabled
+    gone = [name for name in ran if name not in known]
+    if gone and flow.name not in ran and any(read.explicit is None for read in case.follows(flow)):
+        case.refusals.append(
+            f"{flow.place}: {flow.name} is new, and {', '.join(gone)}, which the pipeline has run, isn't in "
+            "the spec any more: the pipeline keeps a flow's checkpoint under its name, so the rows behind "
+            f"the baseline would come twice: name it {gone[0]} again, or give readerOptions.startingVersion"
+        )
 
 
 def _has_news(case: Case, read: Read, source: TableFacts, checkpoint: Checkpoint) -> bool:

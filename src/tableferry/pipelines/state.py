@@ -88,6 +88,7 @@ class Tracking:
         copied_rows: How many rows the copy brought.
         verified: ``match`` or ``differ`` once the copy was compared with the legacy table, else empty.
         updated_at: When this was written, in UTC.
+        started: Names of the live flows that a declarative pipeline has run.
     """
 
     current: Mapping[str, int]
@@ -95,6 +96,7 @@ class Tracking:
     copied_rows: int | None = None
     verified: str = ""
     updated_at: datetime | None = None
+    started: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -284,7 +286,7 @@ _BEGINNING = (
 )  # fmt: skip
 _TRACKING = (
     "tableName", "viewName", "version", "currentVersion", "ready",
-    "copied", "copiedRows", "verified", "updatedAt", "rows",
+    "copied", "copiedRows", "verified", "updatedAt", "startedFlows", "rows",
 )  # fmt: skip
 
 
@@ -320,6 +322,7 @@ def _tracking_text(beginning: Beginning, tracking: Tracking) -> str:
         "" if tracking.copied_rows is None else tracking.copied_rows,
         tracking.verified,
         "" if tracking.updated_at is None else tracking.updated_at.isoformat(),
+        ";".join(quote(name, safe=" ") for name in tracking.started),
     )
     rows = []
     for key, baseline in sorted(beginning.baselines.items()):
@@ -340,6 +343,7 @@ def _read_tracking(rows: list[dict[str, str]]) -> Tracking:
         int(first["copiedRows"]) if first["copiedRows"] else None,
         first["verified"],
         datetime.fromisoformat(first["updatedAt"]) if first["updatedAt"] else None,
+        tuple(unquote(name) for name in first.get("startedFlows", "").split(";") if name),
     )
 
 
