@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from tableferry import __version__, pipelines, report, session
+from tableferry import new as making
 from tableferry import verify as verifying
 from tableferry.errors import SpecError, TableferryError, first_line
 from tableferry.pipelines import show, spec
@@ -259,6 +260,41 @@ def verify(
             raise typer.Exit(1)
 
     _guarded(compare, debug)
+
+
+@app.command("new")
+def new(
+    folder: Annotated[
+        Path, typer.Argument(metavar="[FOLDER]", help="Where the bundle's own folder is made; default here.")
+    ] = Path(),
+    answer: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--answer", metavar="NAME=VALUE", help="Answer a question of the template (may be repeated)."
+        ),
+    ] = None,
+    no_input: Annotated[
+        bool, typer.Option("--no-input", help="Ask nothing: defaults count where no answer is given.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Make a bundle of your own, to deploy to a workspace."""
+
+    def make() -> None:
+        made = making.create(folder, _pairs("--answer", answer or []), no_input=no_input)
+        typer.echo(f"Made {made}. Next:\n")
+        for command in making.next_commands(made):
+            typer.echo(f"    {command}")
+
+    _guarded(make, debug)
+
+
+def _pairs(option: str, written: list[str]) -> dict[str, str]:
+    """Read NAME=VALUE."""
+    for each in written:
+        if "=" not in each:
+            raise TableferryError(f"{option} {each}: write it as NAME=VALUE")
+    return dict(each.split("=", 1) for each in written)
 
 
 def _names(text: str) -> tuple[str, ...]:
