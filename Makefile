@@ -55,8 +55,8 @@ bench: setup ## Run the benchmarks
 	@for benchmark in $(BENCHMARKS); do echo "== $$benchmark"; $(BIN)/python $$benchmark || exit 1; done
 
 .PHONY: render
-render: $(STAMP) ## Render the root bundle from the template
-	@$(BIN)/python scripts/render.py
+render: $(STAMP) ## Render what is made from the template: the root bundle, its native twin
+	@$(BIN)/python -m scripts.render
 
 .PHONY: clean
 clean: ## Remove .venv and the caches; tables under .tableferry stay

@@ -13,7 +13,9 @@ ANSWERS = json.loads(r"""{{ cookiecutter | tojson }}""")
 
 
 def remove_what_was_not_chosen() -> None:
-    """Remove the files that belong to other answers."""
+    """Remove the files that belong to other answers, and what pip compiled when it installed the template."""
+    for compiled in list(Path().rglob("__pycache__")):
+        shutil.rmtree(compiled)
     for question, choices in ANSWERS["_only_with"].items():
         for answer, patterns in choices.items():
             if answer == ANSWERS[question]:

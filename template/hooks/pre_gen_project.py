@@ -20,14 +20,15 @@ def problems(answers: dict[str, str], questions: dict[str, Any]) -> list[str]:
             found.append(f"{name} can't be '{answer}': choose {' or '.join(choices)}.")
         if rule and not re.fullmatch(rule["pattern"], answer):
             found.append(f"{name} must {rule['must']}; it is '{answer}'.")
-        for why, words in questions["_reserved"].items() if rule else ():
-            if answer.lower() in words:
-                found.append(f"{name} can't be '{answer}', as {why}: choose another word.")
+        for reserved in questions["_reserved"]:
+            if name in reserved["questions"] and answer.lower() in reserved["words"]:
+                found.append(f"{name} can't be '{answer}', as {reserved['why']}: choose another word.")
     return found
 
 
 if __name__ == "__main__":
-    asked = json.loads(r"""{{ _cookiecutter | tojson }}""")
+    order = json.loads(r"""{{ cookiecutter | list | tojson }}""")
     given = json.loads(r"""{{ cookiecutter | tojson }}""")
-    if found := problems({name: given[name] for name in asked}, {**given, **asked}):
+    asked = json.loads(r"""{{ _cookiecutter | tojson }}""")
+    if found := problems({name: given[name] for name in order if name in asked}, {**given, **asked}):
         sys.exit("\n".join(found))
