@@ -57,6 +57,8 @@ def create(
             raise TemplateError(f"{name} exists already: choose another folder or project_slug") from error
         except FailedHookException as error:
             raise TemplateError("nothing was made, for the reason above: answer anew") from error
+        except EOFError as error:
+            raise TemplateError("nobody answers the questions here: give --no-input and --answer") from error
         except (CookiecutterException, OSError) as error:
             raise TemplateError(f"no bundle could be made in {folder} ({error}): mend that first") from error
     return Path(made)

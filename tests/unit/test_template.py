@@ -241,8 +241,17 @@ def test_the_command_says_what_to_type_next(tmp_path: Path) -> None:
     )
     said = CliRunner().invoke(cli.app, [*words, "--answer", "include_tests=no", "--answer", "project_slug=b"])
     assert "    make build\n" in said.stdout
+    said = CliRunner().invoke(cli.app, ["new", str(tmp_path / "asked")], input="Tea bar\n" + "\n" * 10)
+    assert f"Made {tmp_path}/asked/tea_bar. Next:" in said.stdout
     said = CliRunner().invoke(cli.app, [*words, "--answer", "schema"])
     assert (said.exit_code, said.stderr) == (1, "Error: --answer schema: write it as NAME=VALUE\n")
+
+
+def test_without_anybody_who_answers_new_says_what_to_give(tmp_path: Path) -> None:
+    said = CliRunner().invoke(cli.app, ["new", str(tmp_path)], input="Tea shop\n")
+    assert said.exit_code == 1
+    assert said.stderr == "Error: nobody answers the questions here: give --no-input and --answer\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_cookiecutter_new_says_what_to_install(
