@@ -28,6 +28,8 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session that the package itself would take here."""
+    # Java's optimising compiler costs so short a run more than it gives back.
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     spark = session.resolve(tmp_path_factory.mktemp("warehouse"))
     yield spark
     session.stop(spark)
