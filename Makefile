@@ -54,6 +54,10 @@ lint: $(STAMP) ## Check style, types and which module imports which
 bench: setup ## Run the benchmarks
 	@for benchmark in $(BENCHMARKS); do echo "== $$benchmark"; $(BIN)/python $$benchmark || exit 1; done
 
+.PHONY: render
+render: $(STAMP) ## Render what is made from the template: the root bundle, its native twin
+	@$(BIN)/python -m scripts.render
+
 .PHONY: clean
 clean: ## Remove .venv and the caches; tables under .tableferry stay
 	@rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -1,4 +1,4 @@
-"""What all tests share: how hypothesis looks for examples, and a workspace that isn't one."""
+"""What all tests share: how hypothesis looks for examples, a workspace, an untouched cookiecutter."""
 
 from __future__ import annotations
 
@@ -40,3 +40,14 @@ def logged_in(workspace: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> Fake
     monkeypatch.setenv("DATABRICKS_TOKEN", workspace.token)
     monkeypatch.setenv("DATABRICKS_CONFIG_FILE", os.devnull)
     return workspace
+
+
+@pytest.fixture(scope="session")
+def cookiecutters_own_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let cookiecutter see no settings of the user's, and keep nothing in the home folder."""
+    folder = tmp_path_factory.mktemp("cookiecutter")
+    config = folder / "config.yaml"
+    config.write_text(f"replay_dir: {folder}/replay\ncookiecutters_dir: {folder}/cloned\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COOKIECUTTER_CONFIG", str(config))
+        yield

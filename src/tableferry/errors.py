@@ -5,6 +5,7 @@
     ├── StateError               a state file can't be read, or belongs to somebody else
     ├── SessionError             no Spark session can be had
     ├── TableError               a table is missing, isn't Delta, was recreated, or lost a version
+    ├── TemplateError            no bundle can be made from the template with these answers, or here
     ├── Refused                  the plan can't go on safely; says how to go on
     └── Busy                     another process is doing this very thing
 
@@ -59,6 +60,10 @@ class SessionError(TableferryError):
 
 class TableError(TableferryError):
     """A table is missing, isn't Delta, was recreated, or lost the version that is needed."""
+
+
+class TemplateError(TableferryError):
+    """No bundle can be made from the template with these answers, or here."""
 
 
 class Refused(TableferryError):

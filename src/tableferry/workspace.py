@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tableferry.errors import SessionError, first_line
+from tableferry.errors import SessionError, TableferryError, first_line
 
 if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient
@@ -51,6 +51,11 @@ class Trouble:
     kind: Kind
     reason: str
     remedy: str
+
+    def as_error(self, what: str) -> TableferryError:
+        """Return the error that says what couldn't be done, why, and what to do."""
+        kind = SessionError if self.kind in ("logged out", "unreachable") else TableferryError
+        return kind(f"{what} ({self.reason}): {self.remedy}")
 
 
 def profile(environ: Mapping[str, str]) -> Mapping[str, str]:

@@ -9,8 +9,19 @@ from typing import Annotated
 import typer
 
 from tableferry import __version__, bundle, report, session
+from tableferry import new as making
 from tableferry import verify as verifying
-from tableferry.cli.options import Debug, Environment, Output, OutputAs, Project, Warehouse, guarded
+from tableferry.cli.options import (
+    Debug,
+    Environment,
+    Output,
+    OutputAs,
+    Project,
+    Tokens,
+    Warehouse,
+    guarded,
+    pairs,
+)
 from tableferry.cli.pipelines import pipelines_app
 from tableferry.errors import SpecError
 from tableferry.pipelines import spec
@@ -47,6 +58,7 @@ def spec_schema() -> None:
 def spec_check(
     project: Project,
     environment: Environment = None,
+    token: Tokens = None,
     output: OutputAs = Output.TEXT,
     debug: Debug = False,
 ) -> None:
@@ -54,7 +66,7 @@ def spec_check(
 
     def check() -> None:
         try:
-            loaded = spec.load(project, environment=environment)
+            loaded = spec.load(project, environment=environment, reserved=pairs("--token", token or ()))
         except SpecError as error:
             if output is Output.JSON:
                 typer.echo(report.as_json({"problems": error.problems}))
@@ -122,6 +134,33 @@ def verify(
             raise typer.Exit(1)
 
     guarded(compare, debug)
+
+
+@app.command("new")
+def new(
+    folder: Annotated[
+        Path, typer.Argument(metavar="[FOLDER]", help="Where the bundle's own folder is made; default here.")
+    ] = Path(),
+    answer: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--answer", metavar="NAME=VALUE", help="Answer a question of the template (may be repeated)."
+        ),
+    ] = None,
+    no_input: Annotated[
+        bool, typer.Option("--no-input", help="Ask nothing: defaults count where no answer is given.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Make a bundle of your own, to deploy to a workspace."""
+
+    def make() -> None:
+        made = making.create(folder, pairs("--answer", answer or ()), no_input=no_input)
+        typer.echo(f"Made {made}. Next:\n")
+        for command in making.next_commands(made):
+            typer.echo(f"    {command}")
+
+    guarded(make, debug)
 
 
 def _names(text: str) -> tuple[str, ...]:

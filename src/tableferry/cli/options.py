@@ -33,6 +33,13 @@ Project = Annotated[
         metavar="PROJECT", help="A folder with dataflows/ and pipeline_configs/, or one spec file."
     ),
 ]
+PipelineProject = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[PROJECT]",
+        help="As for run; with --engine databricks, what the pipeline's own configuration names.",
+    ),
+]
 Target = Annotated[
     list[str] | None,
     typer.Option("--target", metavar="NAME", help="Only this target table (may be repeated)."),

@@ -18,6 +18,7 @@ from tableferry.cli.options import (
     Output,
     OutputAs,
     PipelineId,
+    PipelineProject,
     Project,
     Storage,
     Target,
@@ -51,7 +52,7 @@ class _Place:
 
 @pipelines_app.command("plan")
 def pipelines_plan(
-    project: Project,
+    project: PipelineProject = None,
     target: Target = None,
     full_refresh: Annotated[
         list[str] | None,
@@ -122,8 +123,8 @@ def pipelines_run(
 
 @pipelines_app.command("prepare")
 def pipelines_prepare(
-    project: Project,
-    engine: EngineAs,
+    project: PipelineProject = None,
+    engine: EngineAs = Engine.DATABRICKS,
     target: Target = None,
     adopt: Adopt = False,
     storage: Storage = None,
@@ -157,7 +158,7 @@ def pipelines_prepare(
 
 @pipelines_app.command("status")
 def pipelines_status(
-    project: Project,
+    project: PipelineProject = None,
     target: Target = None,
     engine: EngineAs = Engine.STREAMING,
     storage: Storage = None,
@@ -185,7 +186,7 @@ def pipelines_status(
 
 @pipelines_app.command("finish")
 def pipelines_finish(
-    project: Project,
+    project: PipelineProject = None,
     target: Target = None,
     engine: EngineAs = Engine.STREAMING,
     storage: Storage = None,
@@ -212,7 +213,7 @@ def pipelines_finish(
 
 
 def _place(
-    project: Path,
+    project: Path | None,
     environment: str | None,
     token: list[str] | None,
     warehouse: Path | None,
@@ -223,6 +224,13 @@ def _place(
     """Read the project before a session is asked for, as what is wrong with its files is told at once."""
     tokens = pairs("--token", token or ())
     pipeline = _pipeline(engine, storage, pipeline_id)
+    if isinstance(pipeline, pipelines.DatabricksPipeline):
+        configured = pipeline.configuration()
+        project = project or Path(configured.project)
+        environment = environment or configured.environment
+        tokens = {**configured.tokens, **tokens}
+    if project is None:
+        raise TableferryError("which project? give its folder, or with --engine databricks the pipeline's id")
     loaded = spec.load(project, environment=environment, reserved=tokens)
     spark = session.resolve(warehouse)
     session.use(spark, tokens.get("pipeline_catalog"), tokens.get("pipeline_schema"))

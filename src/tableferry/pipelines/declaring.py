@@ -6,12 +6,11 @@ must be recorded before an update is recorded by `tableferry pipelines prepare`.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from tableferry import catalog
 from tableferry.errors import Refused, TableError, TableferryError
-from tableferry.pipelines import spec
+from tableferry.pipelines import configuration, spec
 from tableferry.pipelines.databricks import DatabricksEngine
 from tableferry.pipelines.declarative import DeclarativeEngine, pinned_name
 from tableferry.pipelines.engine import draw
@@ -25,18 +24,13 @@ from tableferry.tables import TableName
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PROJECT = "tableferry.project"
-_ENVIRONMENT = "tableferry.environment"
-_TOKENS = "tableferry.tokens"
 _FORMAT = "spark.sql.sources.default"
 
 
 def declare(dp: Any, spark: SparkSession) -> Plan:
     """Define every table, view and flow that a project's plan has now.
 
-    The pipeline's configuration says which project: ``tableferry.project`` (its folder or one spec file),
-    ``tableferry.environment`` (whose substitutions apply) and ``tableferry.tokens`` (more of them, as
-    ``name=value,name=value``).
+    Which project that is stands in the pipeline's configuration (see `configuration`).
 
     Args:
         dp: The pipeline's API: ``pyspark.pipelines``, or ``dlt`` on older runtimes of Databricks.
@@ -68,33 +62,9 @@ def declare(dp: Any, spark: SparkSession) -> Plan:
     return planned
 
 
-def tokens(text: str, place: str) -> dict[str, str]:
-    """Read ``name=value,name=value``.
-
-    Raises:
-        TableferryError: It isn't that.
-    """
-    found = {}
-    for pair in filter(None, (part.strip() for part in text.split(","))):
-        name, equals, value = pair.partition("=")
-        if not name or not equals:
-            raise TableferryError(f"{place}: '{pair}' isn't a token: write it as name=value")
-        found[name.strip()] = value.strip()
-    return found
-
-
 def _project(spark: SparkSession) -> Project:
-    folder = spark.conf.get(_PROJECT, None) or os.environ.get("TABLEFERRY_PROJECT")
-    if not folder:
-        raise TableferryError(
-            f"the pipeline's configuration has no {_PROJECT}: name the folder with dataflows/ and "
-            "pipeline_configs/"
-        )
-    return spec.load(
-        folder,
-        environment=spark.conf.get(_ENVIRONMENT, None),
-        reserved=tokens(spark.conf.get(_TOKENS, None) or "", _TOKENS),
-    )
+    found = configuration.read(lambda key: spark.conf.get(key, None))
+    return spec.load(found.project, environment=found.environment, reserved=found.tokens)
 
 
 def _definitions(planned: Plan) -> Any:

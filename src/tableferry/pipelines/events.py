@@ -16,7 +16,6 @@ from typing import Any
 from urllib.parse import quote
 
 from tableferry import workspace
-from tableferry.errors import SessionError, TableferryError
 
 COMPLETED = "COMPLETED"
 
@@ -105,10 +104,7 @@ def _page(pipeline_id: str, query: Mapping[str, str]) -> Mapping[str, Any]:
         found = workspace.trouble(error, client)
         if found is None:
             raise
-        kind = SessionError if found.kind in ("logged out", "unreachable") else TableferryError
-        raise kind(
-            f"the events of pipeline {pipeline_id} can't be read ({found.reason}): {found.remedy}"
-        ) from error
+        raise found.as_error(f"the events of pipeline {pipeline_id} can't be read") from error
     assert isinstance(page, dict)
     return page
 

@@ -211,9 +211,7 @@ def prepare(
     runner = Runner(one.store, spark, before)
     planned, found = one.decided(adopt=adopt)
     runner.rehearse(planned)
-    if progress(planned, found, in_pipeline=True) or any(
-        preparing.wanted(each, pipeline) for each in planned.targets
-    ):
+    if progress(planned, found, in_pipeline=True) or any(map(preparing.wanted, planned.targets)):
         with one.locked():
             if not one.hold(found):
                 planned, found = one.decided(adopt=adopt)

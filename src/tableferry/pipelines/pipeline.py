@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from tableferry import workspace
 from tableferry.pipelines import checkpoints, events
+from tableferry.pipelines.configuration import Configuration, read
 from tableferry.pipelines.graph import flow_name
 from tableferry.pipelines.plans import Checkpoint
 from tableferry.tables import TableName
@@ -78,6 +80,24 @@ class DatabricksPipeline:
 
     pipeline_id: str
     kind: Kind = "databricks"
+
+    def configuration(self) -> Configuration:
+        """Ask the workspace which project the pipeline draws.
+
+        Raises:
+            SessionError: There is no login, or the workspace doesn't answer.
+            TableferryError: There is no such pipeline, or it names no project.
+        """
+        client = workspace.client()
+        try:
+            found = client.pipelines.get(self.pipeline_id).spec
+        except Exception as error:
+            trouble = workspace.trouble(error, client)
+            if trouble is None:
+                raise
+            raise trouble.as_error(f"pipeline {self.pipeline_id} can't be read") from error
+        settings = (found.configuration if found else None) or {}
+        return read(settings.get)
 
     def progress(self, flows: Flows) -> Progress:
         """Look for each flow's newest event that says that it ran.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def wanted(target: TargetPlan, pipeline: Pipeline) -> bool:
+def wanted(target: TargetPlan) -> bool:
     """Say whether a target has something to prepare."""
     return bool(target.state_steps) or target.copy
 

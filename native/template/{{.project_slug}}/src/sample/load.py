@@ -1,0 +1,1 @@
+../../../../../template/{{cookiecutter.project_slug}}/src/sample/load.py

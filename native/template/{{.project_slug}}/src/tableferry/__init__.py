@@ -1,0 +1,1 @@
+../../../../../src/tableferry/__init__.py

@@ -1,0 +1,1 @@
+../../../../../../src/tableferry/bundle/__init__.py

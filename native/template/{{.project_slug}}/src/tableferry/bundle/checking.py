@@ -1,0 +1,1 @@
+../../../../../../src/tableferry/bundle/checking.py

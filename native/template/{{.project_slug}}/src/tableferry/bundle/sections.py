@@ -1,0 +1,1 @@
+../../../../../../src/tableferry/bundle/sections.py

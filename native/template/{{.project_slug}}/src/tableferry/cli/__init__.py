@@ -1,0 +1,1 @@
+../../../../../../src/tableferry/cli/__init__.py

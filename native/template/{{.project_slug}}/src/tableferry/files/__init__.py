@@ -1,0 +1,1 @@
+../../../../../../src/tableferry/files/__init__.py

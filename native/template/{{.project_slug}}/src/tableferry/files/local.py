@@ -1,0 +1,1 @@
+../../../../../../src/tableferry/files/local.py

@@ -1,0 +1,1 @@
+../../../../../../src/tableferry/pipelines/python_code.py

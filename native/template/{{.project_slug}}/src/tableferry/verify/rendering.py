@@ -1,0 +1,1 @@
+../../../../../../src/tableferry/verify/rendering.py

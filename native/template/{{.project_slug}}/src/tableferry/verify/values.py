@@ -1,0 +1,1 @@
+../../../../../../src/tableferry/verify/values.py

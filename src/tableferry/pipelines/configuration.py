@@ -1,0 +1,58 @@
+"""What a pipeline's configuration says of the project that it draws.
+
+    tableferry.project      the folder with dataflows/ and pipeline_configs/, or one spec file
+    tableferry.environment  which <environment>_substitutions file applies
+    tableferry.tokens       more tokens, which win over that file's: name=value,name=value
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tableferry.errors import TableferryError
+
+_PROJECT, _ENVIRONMENT, _TOKENS = "tableferry.project", "tableferry.environment", "tableferry.tokens"
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Which project a pipeline draws, and how it's read.
+
+    Attributes:
+        project: The project's folder or file, as the pipeline sees it.
+        environment: Whose substitutions apply, or None.
+        tokens: Values of tokens.
+    """
+
+    project: str
+    environment: str | None = None
+    tokens: Mapping[str, str] = field(default_factory=dict)
+
+
+def read(value_of: Callable[[str], str | None]) -> Configuration:
+    """Read a configuration.
+
+    Args:
+        value_of: Returns the value of a key, or None.
+
+    Raises:
+        TableferryError: The project is missing, or the tokens aren't written as they must be.
+    """
+    project = value_of(_PROJECT)
+    if not project:
+        raise TableferryError(
+            f"the pipeline's configuration has no {_PROJECT}: name the folder with dataflows/ and "
+            "pipeline_configs/"
+        )
+    return Configuration(project, value_of(_ENVIRONMENT), _tokens(value_of(_TOKENS) or ""))
+
+
+def _tokens(text: str) -> dict[str, str]:
+    found = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (part.strip() for part in pair.partition("="))
+        if not (name and equals):
+            raise TableferryError(f"{_TOKENS}: '{pair}' isn't a token: write it as name=value")
+        found[name] = value
+    return found

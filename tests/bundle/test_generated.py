@@ -1,0 +1,85 @@
+"""A generated bundle does in an environment of its own what its README says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from scripts.render import ROOT
+
+from tableferry import new
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cookiecutters_own_settings")]
+
+
+class Bundle:
+    """A generated bundle, and the commands of its README."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def call(self, *command: str) -> str:
+        """Run a command in the bundle's folder and return what it says."""
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            # What these say is meant for this project's own environment.
+            if name not in ("PYTHONPATH", "VIRTUAL_ENV", "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "SPARK_HOME")
+        }
+        environment["PIP_CONSTRAINT"] = str(ROOT / "constraints.txt")
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bundle]:
+    answers = {"project_name": "Tea shop", "spec_format": "yaml"}
+    made = Bundle(new.create(tmp_path_factory.mktemp("generated"), answers, no_input=True))
+    made.call("make", "setup", f"PYTHON={sys.executable}")
+    yield made
+    # The environment has half a gigabyte.
+    made.call("rm", "-rf", ".venv")
+
+
+def test_its_tests_pass(bundle: Bundle) -> None:
+    said = bundle.call("make", "test")
+    assert " passed" in said
+    assert " skipped" not in said
+
+
+def test_its_style_and_its_specs_are_right(bundle: Bundle) -> None:
+    assert "All checks passed!" in bundle.call("make", "lint")
+
+
+def test_its_wheel_installs_and_runs(bundle: Bundle, tmp_path: Path) -> None:
+    bundle.call("make", "build")
+    (wheel,) = (bundle.folder / "dist").glob("*.whl")
+    assert wheel.name == "tea_shop-0.1.0-py3-none-any.whl"
+    kept = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    package = bundle.folder / "src" / "tableferry"
+    expected = {path.relative_to(package.parent).as_posix() for path in package.rglob("*") if path.is_file()}
+    assert kept == {name for name in expected if "__pycache__" not in name}
+    uv, venv = f"{bundle.folder}/.venv/bin/uv", str(tmp_path / "venv")
+    bundle.call(uv, "venv", "-q", "--python", sys.executable, venv)
+    constraints = ("--constraint", str(ROOT / "constraints.txt"))
+    bundle.call(uv, "pip", "install", "-q", "--python", f"{venv}/bin/python", *constraints, str(wheel))
+    said = bundle.call(f"{venv}/bin/tableferry", "spec", "check", "src/orders", "--environment", "dev")
+    assert said == "src/orders: 2 data flows, 2 with a migration: all right\n"
+    # So a wheel task finds what it runs.
+    task = (
+        "import importlib.metadata as m; print(m.distribution('tea_shop').entry_points['tableferry'].value)"
+    )
+    assert bundle.call(f"{venv}/bin/python", "-c", task) == "tableferry.cli:main\n"

@@ -1,0 +1,92 @@
+"""`databricks bundle init` with the native twin makes what cookiecutter makes of the template, byte for byte.
+
+The CLI isn't needed for it: init.go fills the same templates in with the same library.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from scripts.render import ROOT
+
+from tableferry import new
+
+pytestmark = [
+    pytest.mark.usefixtures("cookiecutters_own_settings"),
+    pytest.mark.skipif(
+        shutil.which("go") is None and not os.environ.get("CI"), reason="needs Go, which isn't on PATH"
+    ),
+]
+
+DEFAULTS = {
+    "project_name": "Tea shop",
+    "project_slug": "tea_shop",
+    "catalog": "tea",
+    "schema": "silver",
+    "volume": "state",
+    "route": "pipelines",
+    "spec_format": "json",
+    "compute": "serverless",
+    "include_tests": "yes",
+    "include_ci": "yes",
+    "notifications": "",
+}
+OTHERS: list[dict[str, str]] = [
+    {},
+    {"spec_format": "yaml", "compute": "classic", "notifications": "data@tea.example"},
+    {"include_tests": "no"},
+    {"include_tests": "no", "include_ci": "no", "spec_format": "yaml"},
+    {"include_ci": "no", "compute": "classic"},
+]
+
+
+@pytest.fixture(scope="module")
+def init(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program of init.go."""
+    program = tmp_path_factory.mktemp("go") / "init"
+    subprocess.run(["go", "build", "-o", program, Path(__file__).with_name("init.go")], check=True)
+    return program
+
+
+def call(init: Path, folder: Path, answers: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    given = folder / "answers.json"
+    given.write_text(json.dumps(answers))
+    command = [init, ROOT / "native", given, folder / "native"]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def contents(folder: Path) -> dict[str, str]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in files}
+
+
+@pytest.mark.parametrize("others", OTHERS, ids=lambda others: "-".join(others.values()) or "defaults")
+def test_both_make_the_same_bundle(init: Path, tmp_path: Path, others: dict[str, str]) -> None:
+    answers = {**DEFAULTS, **others}
+    said = call(init, tmp_path, answers)
+    assert (said.returncode, said.stderr) == (0, "")
+    expected = new.create(tmp_path / "cookiecutter", answers, no_input=True)
+    assert contents(tmp_path / "native") == contents(expected.parent)
+
+
+@pytest.mark.parametrize(("question", "word"), [("project_slug", "typer"), ("schema", "NULL")])
+def test_both_refuse_the_same_words(init: Path, tmp_path: Path, question: str, word: str) -> None:
+    said = call(init, tmp_path, {**DEFAULTS, question: word})
+    assert said.returncode == 1
+    assert f"{question} can't be '{word}', as" in said.stderr
+    assert not (tmp_path / "native").exists()
+
+
+def test_the_questions_answers_are_judged_alike() -> None:
+    kept = json.loads((ROOT / "native" / "databricks_template_schema.json").read_text(encoding="utf-8"))
+    asked = json.loads((ROOT / "template" / "cookiecutter.json").read_text(encoding="utf-8"))
+    assert list(kept["properties"]) == [name for name in asked if not name.startswith("_")] == list(DEFAULTS)
+    choices = {name: each["enum"] for name, each in kept["properties"].items() if "enum" in each}
+    assert choices == {name: asked[name] for name in choices}
+    patterns = {name: each["pattern"] for name, each in kept["properties"].items() if "pattern" in each}
+    assert patterns == {name: f"^(?:{rule['pattern']})$" for name, rule in asked["_rules"].items()}
