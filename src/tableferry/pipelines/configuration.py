@@ -1,8 +1,8 @@
 """What a pipeline's configuration says of the project that it draws.
 
-    tableferry.project      the folder with dataflows/ and pipeline_configs/, or one spec file
-    tableferry.environment  which <environment>_substitutions file applies
-    tableferry.tokens       more tokens, which win over that file's: name=value,name=value
+tableferry.project      the folder with dataflows/ and pipeline_configs/, or one spec file
+tableferry.environment  which <environment>_substitutions file applies
+tableferry.tokens       more tokens, which win over that file's: name=value,name=value
 """
 
 from __future__ import annotations
