@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import runpy
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -101,7 +102,7 @@ def check(template: Path, answers: Mapping[str, str]) -> None:
 def next_commands(made: Path) -> tuple[str, ...]:
     """Say what to type next."""
     make = "make test" if (made / "tests").is_dir() else "make build"
-    return f"cd {made}", make, "databricks bundle deploy"
+    return f"cd {shlex.quote(str(made))}", make, "databricks bundle deploy"
 
 
 @contextmanager

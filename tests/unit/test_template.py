@@ -241,8 +241,8 @@ def test_the_command_says_what_to_type_next(tmp_path: Path) -> None:
     )
     said = CliRunner().invoke(cli.app, [*words, "--answer", "include_tests=no", "--answer", "project_slug=b"])
     assert "    make build\n" in said.stdout
-    said = CliRunner().invoke(cli.app, ["new", str(tmp_path / "asked")], input="Tea bar\n" + "\n" * 10)
-    assert f"Made {tmp_path}/asked/tea_bar. Next:" in said.stdout
+    said = CliRunner().invoke(cli.app, ["new", str(tmp_path / "a b")], input="Tea bar\n" + "\n" * 10)
+    assert f"Made {tmp_path}/a b/tea_bar. Next:\n\n    cd '{tmp_path}/a b/tea_bar'\n" in said.stdout
     said = CliRunner().invoke(cli.app, [*words, "--answer", "schema"])
     assert (said.exit_code, said.stderr) == (1, "Error: --answer schema: write it as NAME=VALUE\n")
 
