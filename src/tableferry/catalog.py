@@ -46,7 +46,7 @@ _R = TypeVar("_R")
 
 
 def side_by_side(work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
-    """Do a piece of work that waits for Spark on several items at once, in order."""
+    """Do a piece of work that waits for somebody else on several items at once, in order."""
     items = list(items)
     if len(items) < 2:
         return [work(item) for item in items]

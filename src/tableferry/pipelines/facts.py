@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
-from tableferry import catalog
+from tableferry import catalog, files
 from tableferry.errors import StateError, TableError
 from tableferry.pipelines import checkpoints, reads, views
 from tableferry.pipelines.flows import DataFlow, Project, PythonSource
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FlowKey = tuple[str, str]
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
 
 def gather(
@@ -117,20 +120,32 @@ def _remembered(
     project: Project, store: StateStore, only: Collection[str], refreshed: Collection[str]
 ) -> tuple[Mapping[str, Stored], Mapping[FlowKey, Checkpoint]]:
     """Read the state of all targets, and the checkpoints of the chosen ones."""
-    stored = {one.target.name.key: store.read(one.target.name) for one in project.dataflows}
-    found = {}
-    for one in _chosen(project, only):
-        name = one.target.name
-        for flow in one.flows:
-            folder = store.checkpoint(name, stored[name.key].generation, flow.name)
-            try:
-                found[name.key, flow.name] = checkpoints.read(folder)
-            except StateError:
-                # A full refresh drops it, and is the remedy for one that can't be read.
-                if name.key not in refreshed:
-                    raise
-                found[name.key, flow.name] = Checkpoint(pending=True)
-    return stored, found
+    targets = [one.target.name for one in project.dataflows]
+    stored = dict(zip((name.key for name in targets), _each(store, store.read, targets), strict=True))
+
+    def progress(flow: tuple[TableName, str]) -> Checkpoint:
+        name, named = flow
+        try:
+            return checkpoints.read(store.checkpoint(name, stored[name.key].generation, named))
+        except StateError:
+            # A full refresh drops it, and is the remedy for one that can't be read.
+            if name.key not in refreshed:
+                raise
+            return Checkpoint(pending=True)
+
+    flows = [(one.target.name, flow.name) for one in _chosen(project, only) for flow in one.flows]
+    keys = [(name.key, flow) for name, flow in flows]
+    return stored, dict(zip(keys, _each(store, progress, flows), strict=True))
+
+
+def _each(store: StateStore, work: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+    """Read state for several items.
+
+    Through the workspace's API each file is a request to wait for; here, threads cost more than they save.
+    """
+    if files.is_mounted(store.volume):
+        return [work(item) for item in items]
+    return catalog.side_by_side(work, items)
 
 
 def _orphans(one: DataFlow, store: StateStore, stored: Mapping[str, Stored]) -> Mapping[str, Checkpoint]:

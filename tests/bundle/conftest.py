@@ -1,0 +1,120 @@
+"""The databricks CLI, wherever it is, and bundles for it to deploy."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.workspace import FakeWorkspace
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Cli:
+    """The databricks CLI in a bundle's folder, logged in to a workspace and to nothing else.
+
+    Attributes:
+        program: The program.
+        folder: The bundle's folder.
+        environ: All that it sees of the environment.
+    """
+
+    program: str
+    folder: Path
+    environ: dict[str, str]
+
+    def __call__(self, *args: str, target: str) -> str:
+        """Run ``databricks bundle …`` and return what it printed."""
+        done = self.fails(*args, target=target, status=0)
+        return done
+
+    def fails(self, *args: str, target: str, status: int = 1) -> str:
+        """Run ``databricks bundle …``, which must end with this exit code, and return all that it printed."""
+        done = subprocess.run(
+            [self.program, "bundle", *args, "--target", target],
+            cwd=self.folder,
+            env=self.environ,
+            stdout=subprocess.PIPE,
+            stderr=None if status == 0 else subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == status, done.stdout
+        return done.stdout
+
+    def json(self, *args: str, target: str) -> Any:
+        """Run ``databricks bundle … --output json`` and return what it printed."""
+        return json.loads(self(*args, "--output", "json", target=target))
+
+
+@pytest.fixture(scope="session")
+def program() -> str:
+    """The databricks CLI."""
+    named = os.environ.get("TABLEFERRY_DATABRICKS_CLI")
+    found = named or shutil.which("databricks")
+    if not found:
+        pytest.skip(
+            "no databricks CLI on PATH or in TABLEFERRY_DATABRICKS_CLI; no package registry has it, so CI "
+            "runs without"
+        )
+    return found
+
+
+@pytest.fixture
+def cli(program: str, bundle: Path, workspace: FakeWorkspace, tmp_path: Path) -> Cli:
+    """The CLI in the bundle under test, with a home folder of its own."""
+    home = tmp_path / "home"
+    home.mkdir()
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("DATABRICKS_")}
+    environ = {
+        **kept,
+        # `uv build` is the one that the development environment has.
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), kept["PATH"]]),
+        "HOME": str(home),
+        "DATABRICKS_HOST": workspace.url,
+        "DATABRICKS_TOKEN": workspace.token,
+        "DATABRICKS_CONFIG_FILE": os.devnull,
+        "DATABRICKS_BUNDLE_ENGINE": "direct",
+        "DATABRICKS_CLI_DISABLE_TELEMETRY": "1",
+        "DATABRICKS_CLI_DISABLE_UPDATE_CHECK": "1",
+        "DATABRICKS_CACHE_ENABLED": "false",
+    }
+    return Cli(program, bundle, environ)
+
+
+def repository(folder: Path) -> Path:
+    """Copy what git keeps of this repository, which is a bundle itself."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def generated(folder: Path) -> Path:
+    """Make a bundle from the template as its users do, with other answers than the defaults."""
+    answers = ["project_name=Shop Move", "schema=shop", "spec_format=yaml", "compute=classic"]
+    made = ["--no-input", "--output-dir", str(folder), "--directory", "template", str(ROOT), *answers]
+    subprocess.run([sys.executable, "-m", "cookiecutter", *made, "notifications=ops@example.com"], check=True)
+    return folder / "shop_move"
+
+
+@pytest.fixture(params=["root", "generated"])
+def bundle(request: pytest.FixtureRequest, program: str, tmp_path: Path) -> Path:
+    """The folder of a bundle: this repository's, or one made from the template."""
+    return repository(tmp_path / "root") if request.param == "root" else generated(tmp_path)

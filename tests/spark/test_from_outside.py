@@ -1,0 +1,67 @@
+"""A migration whose state is in a workspace's volume, looked at and taken out from a laptop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.spark.projects import Project
+from tests.workspace import FakeWorkspace
+
+from tableferry.errors import Refused, StateError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
+    """A project with one migration, whose copy was made and whose live flow runs."""
+    project = Project(tmp_path / "shop", schema, spark)
+    project.create("src", "id int", (1,))
+    project.create("rows_legacy", "id int", (1,))
+    project.standard("rows", "src", migration={})
+    project.run()
+    project.insert("src", (2,))
+    project.run()
+    assert project.phases() == {"rows": "complete"}
+    return project
+
+
+def into_a_volume(project: Project, workspace: FakeWorkspace) -> str:
+    """Move a project's state into a volume, as if it had been there from the start."""
+    root = workspace.make_volume("main", "bronze", "state")
+    for path in project.state.rglob("*"):
+        place = f"{root}/{path.relative_to(project.state)}"
+        if path.is_dir():
+            workspace.folders.add(place)
+        else:
+            workspace.files[place] = path.read_bytes()
+    project.write("pipeline_configs/global.json", {"table_migration_state_volume_path": root})
+    return root
+
+
+def test_plan_status_and_finish_work_from_a_laptop_and_a_run_is_refused(
+    project: Project, logged_in: FakeWorkspace
+) -> None:
+    root = into_a_volume(project, logged_in)
+    before = dict(logged_in.files)
+    assert project.phases() == {"rows": "complete"}
+    with pytest.raises(Refused, match=rf"{root} isn't mounted here.*: start the pipeline or the job"):
+        project.run()
+    assert logged_in.files == before
+
+    assert len(project.finish().finished) == 1
+    assert [one for one in logged_in.files if "initial_versions" in one or "tracking" in one] == []
+    assert f"{root}/checkpoints/targetTable={project.schema}.rows/_finished" in logged_in.files
+    assert project.phases() == {"rows": "finished"}
+
+
+def test_somebody_who_was_given_no_right_to_the_state_is_told_so_in_one_sentence(
+    project: Project, logged_in: FakeWorkspace
+) -> None:
+    root = into_a_volume(project, logged_in)
+    logged_in.denied = (f"{root}/initial_versions",)
+    with pytest.raises(StateError, match=r"initial_versions/.*READ VOLUME.*: ask whoever owns it"):
+        project.plan()
