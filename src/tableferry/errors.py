@@ -3,7 +3,7 @@
     TableferryError              what went wrong, where, and the remedy: exit code 1
     ├── SpecError                a project's files are wrong; carries every problem of the project at once
     ├── StateError               a state file can't be read, or belongs to somebody else
-    ├── SessionError             no Spark session can be had
+    ├── SessionError             no Spark session, or no login to a workspace, can be had
     ├── TableError               a table is missing, isn't Delta, was recreated, or lost a version
     ├── TemplateError            no bundle can be made from the template with these answers, or here
     ├── Refused                  the plan can't go on safely; says how to go on
@@ -55,7 +55,7 @@ class StateError(TableferryError):
 
 
 class SessionError(TableferryError):
-    """No Spark session can be had."""
+    """No Spark session, or no login to a workspace, can be had."""
 
 
 class TableError(TableferryError):

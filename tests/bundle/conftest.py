@@ -16,14 +16,22 @@ from tests.workspace import FakeWorkspace
 
 ROOT = Path(__file__).parents[2]
 
+ANSWERS = {
+    "project_name": "Shop Move",
+    "schema": "shop",
+    "spec_format": "yaml",
+    "compute": "classic",
+    "notifications": "ops@example.com",
+}
+
 
 @dataclass(frozen=True)
 class Cli:
-    """The databricks CLI in a bundle's folder, logged in to a workspace and to nothing else.
+    """The databricks CLI in a folder, logged in to a workspace and to nothing else.
 
     Attributes:
         program: The program.
-        folder: The bundle's folder.
+        folder: Where it runs.
         environ: All that it sees of the environment.
     """
 
@@ -33,17 +41,20 @@ class Cli:
 
     def __call__(self, *args: str, target: str) -> str:
         """Run ``databricks bundle …`` and return what it printed."""
-        done = self.fails(*args, target=target, status=0)
-        return done
+        return self.run("bundle", *args, "--target", target)
 
-    def fails(self, *args: str, target: str, status: int = 1) -> str:
-        """Run ``databricks bundle …``, which must end with this exit code, and return all that it printed."""
+    def fails(self, *args: str, target: str) -> str:
+        """Run ``databricks bundle …``, which must fail, and return all that it printed."""
+        return self.run("bundle", *args, "--target", target, status=1)
+
+    def run(self, *args: str, status: int = 0) -> str:
+        """Run ``databricks …``, which must end with this exit code; errors are returned if it isn't 0."""
         done = subprocess.run(
-            [self.program, "bundle", *args, "--target", target],
+            [self.program, *args],
             cwd=self.folder,
             env=self.environ,
             stdout=subprocess.PIPE,
-            stderr=None if status == 0 else subprocess.STDOUT,
+            stderr=subprocess.STDOUT if status else None,
             text=True,
             check=False,
         )
@@ -69,9 +80,14 @@ def program() -> str:
 
 
 @pytest.fixture
-def cli(program: str, bundle: Path, workspace: FakeWorkspace, tmp_path: Path) -> Cli:
-    """The CLI in the bundle under test, with a home folder of its own."""
-    home = tmp_path / "home"
+def cli(program: str, bundle: Path, workspace: FakeWorkspace) -> Cli:
+    """The CLI in the bundle under test."""
+    return logged_in_cli(program, bundle, workspace)
+
+
+def logged_in_cli(program: str, folder: Path, workspace: FakeWorkspace) -> Cli:
+    """Give the CLI, logged in to a workspace, and with a home folder of its own beside the one it runs in."""
+    home = folder.parent / "home"
     home.mkdir()
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DATABRICKS_")}
     environ = {
@@ -87,7 +103,7 @@ def cli(program: str, bundle: Path, workspace: FakeWorkspace, tmp_path: Path) ->
         "DATABRICKS_CLI_DISABLE_UPDATE_CHECK": "1",
         "DATABRICKS_CACHE_ENABLED": "false",
     }
-    return Cli(program, bundle, environ)
+    return Cli(program, folder, environ)
 
 
 def repository(folder: Path) -> Path:
@@ -108,9 +124,12 @@ def repository(folder: Path) -> Path:
 
 def generated(folder: Path) -> Path:
     """Make a bundle from the template as its users do, with other answers than the defaults."""
-    answers = ["project_name=Shop Move", "schema=shop", "spec_format=yaml", "compute=classic"]
-    made = ["--no-input", "--output-dir", str(folder), "--directory", "template", str(ROOT), *answers]
-    subprocess.run([sys.executable, "-m", "cookiecutter", *made, "notifications=ops@example.com"], check=True)
+    config = folder / "cookiecutter.yaml"
+    config.write_text(f"replay_dir: {folder}/replay\n")
+    options = ["--no-input", "--config-file", str(config), "--output-dir", str(folder)]
+    answers = [f"{name}={answer}" for name, answer in ANSWERS.items()]
+    asked = [*options, "--directory", "template", str(ROOT), *answers]
+    subprocess.run([sys.executable, "-m", "cookiecutter", *asked], check=True)
     return folder / "shop_move"
 
 

@@ -9,12 +9,15 @@ import pytest
 # What only decides: a plan or a check of a spec needs no Spark, and no terminal.
 PURE = [
     "tableferry.errors",
+    "tableferry.files",
     "tableferry.tables",
     "tableferry.bundle",
+    "tableferry.workspace",
     "tableferry.session",
     "tableferry.localspark",
     "tableferry.pipelines.decide",
     "tableferry.pipelines.engine",
+    "tableferry.pipelines.events",
     "tableferry.pipelines.flows",
     "tableferry.pipelines.plans",
     "tableferry.pipelines.reads",

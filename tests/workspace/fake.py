@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
 from tests.workspace.bundles import Bundles
 from tests.workspace.catalog import Catalog
 from tests.workspace.http import Answer, Request, Server, route
@@ -13,6 +16,11 @@ USER = "someone@example.com"
 
 class FakeWorkspace(Bundles, Pipelines, Catalog, Volumes, Server):
     """A workspace with one user and nothing in it."""
+
+    def deployed(self) -> dict[str, dict[Any, Any]]:
+        """Return a copy of what a bundle made, by kind."""
+        kinds = ("jobs", "pipelines", "schemas", "volumes")
+        return {kind: copy.deepcopy(getattr(self, kind)) for kind in kinds}
 
     @route("GET", "/.well-known/databricks-config")
     def discovery(self, request: Request) -> dict[str, str]:

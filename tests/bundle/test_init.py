@@ -1,0 +1,29 @@
+"""The template as `databricks bundle init` takes it, with the real databricks CLI."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.bundle.conftest import ANSWERS, ROOT, generated, logged_in_cli
+from tests.workspace import FakeWorkspace
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return all files of a bundle but what the CLI remembers of itself."""
+    found = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
+    return {str(name): path.read_bytes() for name, path in found.items() if name.parts[0] != ".databricks"}
+
+
+def test_the_native_template_makes_what_cookiecutter_makes(
+    program: str, workspace: FakeWorkspace, tmp_path: Path
+) -> None:
+    wanted = contents(generated(tmp_path))
+    folder = tmp_path / "native"
+    folder.mkdir()
+    (folder / "answers.json").write_text(json.dumps(ANSWERS))
+    cli = logged_in_cli(program, folder, workspace)
+    cli.run("bundle", "init", str(ROOT / "native"), "--config-file", "answers.json", "--output-dir", "made")
+    made = contents(folder / "made" / "shop_move")
+    assert sorted(made) == sorted(wanted)
+    assert [name for name in wanted if made[name] != wanted[name]] == []
