@@ -2,133 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.spark.projects import Project
+from tests.spark.runtime import Ran, Runtime
 
 from tableferry import pipelines
 from tableferry.errors import Refused, TableError, TableferryError
-from tableferry.pipelines.pipeline import Flows, Kind, Progress
-from tableferry.pipelines.plans import Checkpoint
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-Build = Callable[[], "DataFrame"]
-
-
-class Runtime:
-    """What `pyspark.pipelines` is on Databricks: its reference's signatures, and a memory of the calls."""
-
-    def __init__(self) -> None:
-        self.tables: dict[str, dict[str, Any]] = {}
-        self.views: dict[str, Build] = {}
-        self.expected: dict[str, dict[str, str]] = {}
-        self.appends: dict[str, tuple[str, bool, Build]] = {}
-        self.cdc: dict[str, dict[str, Any]] = {}
-
-    def create_streaming_table(
-        self,
-        name: str,
-        comment: str | None = None,
-        spark_conf: dict[str, str] | None = None,
-        table_properties: dict[str, str] | None = None,
-        path: str | None = None,
-        partition_cols: list[str] | None = None,
-        cluster_by_auto: bool = False,
-        cluster_by: list[str] | None = None,
-        schema: Any = None,
-        expect_all: dict[str, str] | None = None,
-        expect_all_or_drop: dict[str, str] | None = None,
-        expect_all_or_fail: dict[str, str] | None = None,
-        row_filter: str | None = None,
-    ) -> None:
-        assert name not in self.tables
-        self.tables[name] = _given(locals())
-
-    def temporary_view(self, *, name: str) -> Callable[[Build], None]:
-        def define(build: Build) -> None:
-            assert name not in self.views
-            self.views[name] = build
-
-        return define
-
-    def append_flow(
-        self,
-        *,
-        target: str,
-        name: str | None = None,
-        once: bool = False,
-        spark_conf: dict[str, str] | None = None,
-        comment: str | None = None,
-    ) -> Callable[[Build], None]:
-        def define(build: Build) -> None:
-            assert name not in self.appends
-            self.appends[str(name)] = (target, once, build)
-
-        return define
-
-    def create_auto_cdc_flow(
-        self,
-        target: str,
-        source: str,
-        keys: list[str],
-        sequence_by: Column,
-        ignore_null_updates: bool = False,
-        apply_as_deletes: Column | None = None,
-        apply_as_truncates: Column | None = None,
-        column_list: list[str] | None = None,
-        except_column_list: list[str] | None = None,
-        stored_as_scd_type: int = 1,
-        track_history_column_list: list[str] | None = None,
-        track_history_except_column_list: list[str] | None = None,
-        name: str | None = None,
-        once: bool = False,
-    ) -> None:
-        self.cdc[str(name)] = _given(locals())
-
-    def expect_all(self, rules: dict[str, str]) -> Callable[[Build], Build]:
-        return self._expecting("warn", rules)
-
-    def expect_all_or_drop(self, rules: dict[str, str]) -> Callable[[Build], Build]:
-        return self._expecting("drop", rules)
-
-    def expect_all_or_fail(self, rules: dict[str, str]) -> Callable[[Build], Build]:
-        return self._expecting("fail", rules)
-
-    def _expecting(self, action: str, rules: dict[str, str]) -> Callable[[Build], Build]:
-        def decorate(build: Build) -> Build:
-            self.expected[action] = rules
-            return build
-
-        return decorate
-
-
-def _given(arguments: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: value
-        for key, value in arguments.items()
-        if key not in ("self", "name") and value is not None and value is not False
-    }
-
-
-class Ran:
-    """A pipeline on Databricks whose event log says that these flows have completed."""
-
-    kind: Kind = "databricks"
-
-    def __init__(self, *flows: str) -> None:
-        self.flows = flows
-
-    def progress(self, flows: Flows) -> Progress:
-        return {
-            (owner.key, flow): Checkpoint(done=flow in self.flows, others=flow in self.flows)
-            for owner, flow in flows
-        }
-
+    from pyspark.sql import Column, SparkSession
 
 HISTORY = "f_tableferry_history"
 
@@ -367,6 +254,35 @@ def test_what_a_runtime_lacks_is_refused_by_name(project: Project, monkeypatch: 
     monkeypatch.delattr(Runtime, "create_auto_cdc_flow")
     with pytest.raises(TableError, match=r"f_tableferry_history: this runtime has no create_auto_cdc_flow"):
         pipelines.declare(runtime, project.spark)
+
+
+def test_an_older_runtime_has_other_names_for_the_same(project: Project) -> None:
+    project.create("feed", "id INT, at INT")
+    project.create("legacy", "id INT, at INT", (1, 1))
+    project.standard(
+        "new", "feed", cdc={"keys": ["id"], "scd_type": "1", "sequence_by": "at"},
+        migration={"table": "legacy"},
+    )  # fmt: skip
+    pipelines.prepare(project.root, project.spark, pipeline=Ran())
+    newer = Runtime()
+    called: dict[str, Any] = {}
+
+    def apply_changes(
+        target: str, source: str, keys: list[str], sequence_by: Column, apply_as_deletes: Column,
+        except_column_list: list[str], stored_as_scd_type: int, flow_name: str, once: bool,
+    ) -> None:  # fmt: skip
+        called.update(target=target, flow_name=flow_name, once=once)
+
+    dlt = SimpleNamespace(
+        create_streaming_table=newer.create_streaming_table,
+        append_flow=newer.append_flow,
+        view=newer.temporary_view,
+        apply_changes=apply_changes,
+    )
+    pipelines.declare(dlt, project.spark)
+    name = f"{HISTORY}__{project.schema}_new"
+    assert called == {"target": f"{project.schema}.new", "flow_name": name, "once": True}
+    assert list(newer.views) == [f"rows_of_{name}"]
 
 
 def test_a_pipeline_says_what_its_configuration_lacks(project: Project) -> None:

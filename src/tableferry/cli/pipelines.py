@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -32,6 +33,7 @@ from tableferry.pipelines import show, spec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from rich.console import Console
 
     from tableferry.pipelines.flows import Project as LoadedProject
 
@@ -116,7 +118,7 @@ def pipelines_run(
             at.project, at.spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
             pipeline_id=pipeline_id,
         )  # fmt: skip
-        _told(done, output)
+        _told(done, output, show.print_run)
 
     guarded(run, debug)
 
@@ -151,7 +153,7 @@ def pipelines_prepare(
             at.project, at.spark, pipeline=at.pipeline, targets=target or (), adopt=adopt,
             pipeline_id=pipeline_id,
         )  # fmt: skip
-        _told(done, output)
+        _told(done, output, show.print_prepared)
 
     guarded(prepare, debug)
 
@@ -253,10 +255,12 @@ def _pipeline(engine: Engine, storage: Path | None, pipeline_id: str | None) -> 
             return pipelines.SparkPipeline(storage)
 
 
-def _told(done: pipelines.RunReport, output: Output) -> None:
+def _told(
+    done: pipelines.RunReport, output: Output, print_: Callable[[Console, pipelines.RunReport], None]
+) -> None:
     if output is Output.JSON:
         typer.echo(report.as_json(show.run_data(done)))
     else:
-        show.print_run(report.console(), done)
+        print_(report.console(), done)
     if not done.ok:
         raise typer.Exit(1)

@@ -17,7 +17,7 @@ from tableferry.errors import TableError
 from tableferry.pipelines import history, views
 from tableferry.pipelines.flows import CdcSettings, Expectation, HistorySource, Migration, Project, Target
 from tableferry.pipelines.fold import DELETE, EXACT, OPERATION, SEQUENCE
-from tableferry.pipelines.graph import Build, Datasets, ambiguous, call, flow_name, made
+from tableferry.pipelines.graph import Build, Datasets, ambiguous, call, flow_name, made, takes
 from tableferry.pipelines.rows import history_rows, prefixed
 from tableferry.pipelines.steps import DrawAppend, DrawCdc, DrawTable, DrawView
 
@@ -92,7 +92,10 @@ class DatabricksEngine:
                 "source": self._source(definition),
                 "keys": list(definition.settings.keys),
                 "stored_as_scd_type": definition.settings.scd_type,
-                "name": flow_name(definition.flow.name, definition.owner),
+                # `dlt` calls it so.
+                "name" if takes(function, "name") else "flow_name": flow_name(
+                    definition.flow.name, definition.owner
+                ),
                 "once": definition.once or None,
                 **(_as_copied() if copied else _as_fed(definition.settings)),
             },

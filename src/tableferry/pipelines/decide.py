@@ -44,7 +44,7 @@ def decide(project: Project, facts: Facts, request: Request) -> Plan:
             plan = _target_plan(Case(one, dataflows, producers, facts, request, set(filling), stored))
             filling |= {step.flow.target.key for step in plan.steps if isinstance(step, DrawAppend | DrawCdc)}
             plans.append(plan)
-    return Plan(project, request.pipeline_id, tuple(plans))
+    return Plan(project, request.pipeline_id, tuple(plans), request.engine)
 
 
 def in_order(project: Project, facts: Facts) -> tuple[DataFlow, ...]:

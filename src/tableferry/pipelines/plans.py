@@ -208,11 +208,19 @@ class TargetPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What one run of a project does: its targets in the order in which they are filled."""
+    """What one run of a project does: its targets in the order in which they are filled.
+
+    Attributes:
+        project: What is planned.
+        pipeline_id: The pipeline whose state is used.
+        targets: Its targets.
+        engine: What runs the flows.
+    """
 
     project: Project
     pipeline_id: str
     targets: tuple[TargetPlan, ...]
+    engine: EngineKind = "streaming"
 
     @property
     def refusals(self) -> tuple[str, ...]:

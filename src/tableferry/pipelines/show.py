@@ -100,6 +100,8 @@ def print_plan(console: Console, plan: Plan, found: Sequence[Inexpressible] | No
         console.print("Check: AUTO CDC can express every row that would be copied.")
     if plan.refusals:
         console.print("Nothing can run until the lines marked ! are mended.")
+    elif plan.engine != "streaming":
+        console.print(f"Nothing was written. It's done by {_UPDATE}.")
     elif plan.steps:
         console.print("Nothing was written. `tableferry pipelines run` performs these steps.")
     else:
@@ -124,13 +126,23 @@ def print_run(console: Console, run: RunReport) -> None:
     _print_next(console, [one.plan for one in run.targets])
 
 
+def print_prepared(console: Console, run: RunReport) -> None:
+    """Print what `prepare` found of the copies, and where each target stands now."""
+    for one in run.targets:
+        if one.verdict:
+            rows = f"{one.verdict.source.rows:,} rows of history"
+            console.print(f"{one.plan.target}: {rows}; the copy {_verdict_words(one.verdict.matches)}")
+    _print_targets(console, [one.plan for one in run.targets])
+    _print_next(console, [one.plan for one in run.targets], _UPDATE)
+
+
 def print_status(console: Console, status: StatusReport) -> None:
     """Print where each target stands."""
     _print_targets(console, status.plan.targets)
     for one in status.plan.targets:
         for refusal in one.refusals:
             console.print(f"! {refusal}")
-    _print_next(console, status.plan.targets)
+    _print_next(console, status.plan.targets, _RUN if status.plan.engine == "streaming" else _UPDATE)
 
 
 def print_finish(console: Console, finish: FinishReport) -> None:
@@ -190,13 +202,17 @@ def _print_targets(console: Console, targets: Sequence[TargetPlan]) -> None:
             console.print(f"{one.target} waits: {_waits(wait)}")
 
 
-def _print_next(console: Console, targets: Sequence[TargetPlan]) -> None:
+_RUN = "`tableferry pipelines run`"
+_UPDATE = "an update of the pipeline, with `tableferry pipelines prepare` before it and behind it"
+
+
+def _print_next(console: Console, targets: Sequence[TargetPlan], what: str = _RUN) -> None:
     phases = {one.phase for one in targets}
     if "complete" in phases:
         done = ", ".join(str(one.target) for one in targets if one.phase == "complete")
         console.print(f"Next: `tableferry pipelines finish` takes the migration of {done} out.")
     if phases & {"new", "copying", "ready", "later"}:
-        console.print("Next: `tableferry pipelines run`.")
+        console.print(f"Next: {what}.")
     elif "waiting" in phases:
         console.print("Next: run again when the sources have new commits.")
 

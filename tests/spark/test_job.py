@@ -1,0 +1,110 @@
+"""The root bundle's job, task by task, with the parameters that stand in its file; not run on Databricks."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from tests.spark.runtime import Runtime
+from tests.workspace import FakeWorkspace
+
+from tableferry import pipelines, verify
+from tableferry.cli import main
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+SAMPLE = ROOT / "src" / "sample"
+PIPELINE = "p1"
+
+
+class Job:
+    """The job `migrate` of the root bundle, on a workspace whose pipeline draws a project."""
+
+    def __init__(self, workspace: FakeWorkspace, spark: SparkSession, schema: str, project: Path) -> None:
+        self.workspace, self.spark, self.project = workspace, spark, project
+        resources = yaml.safe_load((ROOT / "resources" / "migrate.job.yml").read_text("utf-8"))["resources"]
+        self.tasks: list[dict[str, Any]] = resources["jobs"]["migrate"]["tasks"]
+        written = (ROOT / "resources" / "migration.pipeline.yml").read_text("utf-8")
+        for reference, value in {
+            "workspace.file_path}/src/orders": f"{project}",
+            "bundle.target}": "dev",
+            "resources.schemas.target.catalog_name}": "spark_catalog",
+            "resources.schemas.target.name}": schema,
+            "resources.volumes.state.name}": "state",
+        }.items():
+            written = written.replace("${" + reference, value)
+        definition = yaml.safe_load(written)["resources"]["pipelines"]["migration"]
+        # The platform puts the pipeline's own id beside what its definition says.
+        self.configuration: dict[str, str] = {**definition["configuration"], "pipelines.id": PIPELINE}
+        workspace.pipelines[PIPELINE] = {"pipeline_id": PIPELINE, "name": "migration", "spec": definition}
+
+    def run(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Run the tasks in their order, and fail with the first that fails."""
+        for task in self.tasks:
+            if "pipeline_task" in task:
+                self._update()
+                continue
+            wheel = task["python_wheel_task"]
+            assert wheel["entry_point"] == "tableferry"
+            parameters = [
+                each.replace("${resources.pipelines.migration.id}", PIPELINE) for each in wheel["parameters"]
+            ]
+            monkeypatch.setattr("sys.argv", ["tableferry", *parameters])
+            main()
+
+    def _update(self) -> None:
+        runtime = Runtime()
+        for key, value in self.configuration.items():
+            self.spark.conf.set(key, value)
+        try:
+            pipelines.declare(runtime, self.spark)
+        finally:
+            for key in self.configuration:
+                self.spark.conf.unset(key)
+        for flow in runtime.update(self.spark, self.project / "checkpoints"):
+            self.workspace.flow_progress(PIPELINE, f"spark_catalog.any.{flow}", "COMPLETED")
+
+
+def test_two_runs_of_the_job_migrate_the_example(
+    logged_in: FakeWorkspace,
+    spark: SparkSession,
+    schema: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    project = tmp_path / "orders"
+    shutil.copytree(ROOT / "src" / "orders", project)
+    # What stands for the platform here runs append flows only.
+    shutil.rmtree(project / "dataflows" / "customers")
+    configs = project / "pipeline_configs"
+    state = json.dumps({"table_migration_state_volume_path": str(tmp_path / "state")})
+    (configs / "global.json").write_text(state, "utf-8")
+    load = runpy.run_path(str(SAMPLE / "load.py"))["load"]
+    load(spark, SAMPLE, f"spark_catalog.{schema}", "history")
+    job = Job(logged_in, spark, schema, project)
+
+    job.run(monkeypatch)
+    told = capsys.readouterr().out
+    assert re.search(r"orders: 24 rows of history; the copy matches the legacy table row for row", told)
+    assert re.search(rf"{schema}.orders +waiting for sources +24 +matches", told)
+    load(spark, SAMPLE, f"spark_catalog.{schema}", "new")
+    job.run(monkeypatch)
+    assert re.search(rf"{schema}.orders +complete: safe to remove +24 +matches", capsys.readouterr().out)
+    assert verify.verify_tables(spark, f"{schema}.orders_feed", f"{schema}.orders").matches
+    # A task that fails must fail the job.
+    logged_in.pipelines.clear()
+    with pytest.raises(SystemExit) as left:
+        job.run(monkeypatch)
+    assert left.value.code == 1
+    assert (
+        "Error: pipeline p1 can't be read (The specified pipeline p1 was not found" in capsys.readouterr().err
+    )
