@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tableferry.catalog import SPARK_ERRORS
+from tableferry.catalog import SPARK_ERRORS, in_process
 from tableferry.errors import TableError, TableferryError, first_line
 from tableferry.pipelines import sql
 from tableferry.pipelines.flows import (
@@ -52,29 +52,39 @@ def read(
         TableferryError: It can't be read; the message names the view's place in the spec.
     """
     view = views[name]
-    streamed = view.mode == "stream" and not once
-    own = starts.get(name, {})
     try:
-        match view.source:
-            case DeltaSource() as source:
-                return _delta(spark, source, own, streamed=streamed)
-            case JoinSource() as source:
-                return _join(spark, source, own, streamed=streamed)
-            case SqlSource(statement):
-                return _sql(spark, views, name, statement, starts, once=once)
-            case PythonSource(code):
-                frame = load_function(code, "get_df")(TrackedSpark(spark, own), dict(code.tokens))
-                return cast("DataFrame", frame)
-            case OtherSource() as source:
-                return _other(spark, source, streamed=streamed)
-            case HistorySource(migration, version):
-                return history(spark, migration, version)
-            case _:
-                assert_never(view.source)
+        frame = _built(spark, views, view, starts, once=once)
+        if not in_process(spark):
+            # Spark Connect looks at names and expressions only when it's asked for the columns.
+            frame.schema  # noqa: B018
+        return frame
     except SPARK_ERRORS as error:
         raise TableferryError(
             f"{view.place}: {name} can't be read ({first_line(error)}): correct the spec"
         ) from error
+
+
+def _built(
+    spark: SparkSession, views: Mapping[str, View], view: View, starts: Starts, *, once: bool
+) -> DataFrame:
+    streamed = view.mode == "stream" and not once
+    own = starts.get(view.name, {})
+    match view.source:
+        case DeltaSource() as source:
+            return _delta(spark, source, own, streamed=streamed)
+        case JoinSource() as source:
+            return _join(spark, source, own, streamed=streamed)
+        case SqlSource(statement):
+            return _sql(spark, views, view.name, statement, starts, once=once)
+        case PythonSource(code):
+            frame = load_function(code, "get_df")(TrackedSpark(spark, own), dict(code.tokens))
+            return cast("DataFrame", frame)
+        case OtherSource() as source:
+            return _other(spark, source, streamed=streamed)
+        case HistorySource(migration, version):
+            return history(spark, migration, version)
+        case _:
+            assert_never(view.source)
 
 
 def history(spark: SparkSession, migration: Migration, version: int) -> DataFrame:
