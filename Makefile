@@ -8,6 +8,8 @@ MAKEFLAGS += --no-print-directory
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
+CONNECT := .venv-connect
+CONNECT_STAMP := $(CONNECT)/.made
 BENCHMARKS := $(wildcard benchmarks/pipeline_init.py benchmarks/spec_load.py)
 
 # PYTHON=/path/to/python chooses one; otherwise the first on PATH that is fit.
@@ -16,6 +18,15 @@ PYTHONS := $(if $(PYTHON),$(PYTHON),python3 python3.13 python3.12 python3.11)
 PYTHON_IS_FIT := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 KEEPABLE := { $(BIN)/python -c '$(PYTHON_IS_FIT)' && $(BIN)/python -m pip --version; } >/dev/null 2>&1
 comma := ,
+
+# databricks-connect takes this version alone; PYTHON312=/path/to/python3.12 names one.
+PYTHON312 ?=
+PYTHONS312 = $(if $(PYTHON312),$(PYTHON312),python3.12 $(BIN)/python $(CONNECT)/bin/python \
+    $(wildcard $(or $(PYENV_ROOT),$(HOME)/.pyenv)/versions/3.12.*/bin/python) \
+    $(shell PATH="$(abspath $(BIN)):$$PATH" uv python find 3.12 2>/dev/null))
+IS_PYTHON312 := import sys, venv, ensurepip; sys.exit(sys.version_info[:2] != (3, 12))
+FIT312 = $(firstword $(foreach python,$(PYTHONS312),\
+    $(shell $(python) -c '$(IS_PYTHON312)' >/dev/null 2>&1 && echo $(python))))
 
 # Another PYTHON than last time makes the environment anew.
 ifneq ($(PYTHON),)
@@ -38,6 +49,20 @@ demo: setup ## Migrate a real table on this machine, step by step
 .PHONY: test
 test: setup ## Run all tests
 	@$(BIN)/python -m pytest
+	@$(MAKE) connect
+
+# One Java process at a time: this one comes when the other tests' has ended.
+.PHONY: connect
+connect: setup ## Run the tests of databricks-connect, in .venv-connect
+	@if [ -n "$(FIT312)" ]; then \
+	    $(MAKE) --silent $(CONNECT_STAMP) && \
+	    TABLEFERRY_SERVER_PYTHON=$(abspath $(BIN))/python $(CONNECT)/bin/python -m pytest tests/connect; \
+	else \
+	    echo "SKIPPED tests/connect: databricks-connect needs Python 3.12 with its venv module," \
+	        "and $(if $(PYTHON312),$(PYTHON312) isn't that,there is none): install it, or name one with" \
+	        "PYTHON312=/path/to/python3.12, and run make connect." >&2; \
+	    [ "$${CI:-false}" = false ]; \
+	fi
 
 .PHONY: unit
 unit: $(STAMP) ## Run the tests that need no Java
@@ -59,8 +84,8 @@ render: $(STAMP) ## Render what is made from the template: the root bundle, its 
 	@$(BIN)/python -m scripts.render
 
 .PHONY: clean
-clean: ## Remove .venv and the caches; tables under .tableferry stay
-	@rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+clean: ## Remove .venv, .venv-connect and the caches; tables under .tableferry stay
+	@rm -rf $(VENV) $(CONNECT) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Spark's launcher takes JAVA_HOME's Java before the one on PATH, and so does this.
@@ -91,7 +116,17 @@ $(STAMP): pyproject.toml constraints.txt
 	fi; \
 	echo "Setting up $(VENV) with $$($(BIN)/python --version); the first time, this takes a few minutes."; \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --constraint constraints.txt --editable '.[local,databricks,demo,dev]' \
+	    --constraint constraints.txt --editable '.[local,remote,databricks,demo,dev]' \
 	    || { echo "The packages couldn't be installed: read pip's reason above, and run make again." >&2; exit 1; }
 	@echo '$(PYTHON)' > $(VENV)/.python
+	@touch $@
+
+$(CONNECT_STAMP): pyproject.toml constraints-connect.txt
+	@if ! { $(CONNECT)/bin/python -c '$(IS_PYTHON312)' && $(CONNECT)/bin/python -m pip --version; } >/dev/null 2>&1; then \
+	    $(FIT312) -m venv --clear $(CONNECT) || exit 1; \
+	fi; \
+	echo "Setting up $(CONNECT) with $$($(CONNECT)/bin/python --version); the first time, this takes a minute."; \
+	$(CONNECT)/bin/python -m pip install --quiet --disable-pip-version-check \
+	    --constraint constraints-connect.txt --editable '.[connect,databricks,test]' \
+	    || { echo "The packages couldn't be installed: read pip's reason above, and run make again." >&2; exit 1; }
 	@touch $@

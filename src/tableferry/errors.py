@@ -18,6 +18,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)")
+
 
 class TableferryError(Exception):
     """Base of every error that is the user's to mend; its message is one sentence with place and remedy."""
@@ -79,6 +81,9 @@ def first_line(error: Exception) -> str:
     lines = str(error).strip().split("\n")
     # py4j says first which call failed, and then why.
     text = lines[1].lstrip(": ") if len(lines) > 1 and lines[1].startswith(": ") else lines[0]
+    # Of a Python worker's traceback only the end says why.
+    if traced := _TRACEBACK.search(str(error)):
+        text = traced[1]
     text = re.sub(r"^(\w+\.)+\w+(Exception|Error): ", "", text)
     text = re.sub(r"\[STREAM_FAILED\] .* terminated with exception: ", "", text)
     text = re.sub(r"\s*SQLSTATE: \w+.*$", "", text)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 DEFAULT_WAREHOUSE = ".tableferry"
 WAREHOUSE_VARIABLE = "TABLEFERRY_WAREHOUSE"
 
+# A server that is up answers within milliseconds, and one behind a gateway within a second or two.
+_ANSWER_SECONDS = 10
+
 Kind = Literal["runtime", "databricks-connect", "remote", "local"]
 
 
@@ -225,6 +228,7 @@ def _remote(url: str, place: str, app_name: str) -> SparkSession:
     try:
         from pyspark.sql import SparkSession
 
+        _reach(url)
         # The client's warnings about its retries say less than the error that follows them.
         with warnings.catch_warnings(action="ignore"):
             session = SparkSession.builder.remote(url).appName(app_name).getOrCreate()
@@ -234,7 +238,7 @@ def _remote(url: str, place: str, app_name: str) -> SparkSession:
         raise SessionError(
             f"SPARK_REMOTE is {place}, and Spark Connect's client isn't complete here "
             f"({_first_line(error)}): "
-            'pip install "pyspark[connect]==4.1.4", or unset SPARK_REMOTE to work locally'
+            'pip install "tableferry[remote]", or unset SPARK_REMOTE to work locally'
         ) from error
     except Exception as error:
         # Errors of grpc, of the client and of the server's own start share no base.
@@ -243,6 +247,22 @@ def _remote(url: str, place: str, app_name: str) -> SparkSession:
             f"({_first_line(error)}): start it, or unset SPARK_REMOTE to work locally"
         ) from error
     return session
+
+
+def _reach(url: str) -> None:
+    """Make sure that somebody listens: the client itself would try again for up to ten minutes."""
+    import grpc
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    channel = DefaultChannelBuilder(url).toChannel()
+    try:
+        # Whoever doesn't know this question says so at once, and is there.
+        channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=_ANSWER_SECONDS)
+    except grpc.RpcError as error:
+        if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            raise
+    finally:
+        channel.close()
 
 
 def _first_line(error: BaseException) -> str:

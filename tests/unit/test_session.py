@@ -183,6 +183,29 @@ def test_the_line_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "Spark: here\n")
 
 
+def test_a_remote_where_nobody_listens_is_told_at_once(bare: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    bare.setenv("SPARK_REMOTE", "sc://localhost:1/;token=secret")
+    with pytest.raises(SessionError) as told:
+        session.resolve(say=said.append)
+    assert said == ["Spark: Spark Connect at sc://localhost:1"]
+    assert str(told.value) == (
+        "no Spark Connect server answers at sc://localhost:1, which is what SPARK_REMOTE says (failed to "
+        "connect to all addresses): start it, or unset SPARK_REMOTE to work locally"
+    )
+
+
+def test_a_remote_without_the_client_s_packages_says_what_to_install(bare: pytest.MonkeyPatch) -> None:
+    bare.setenv("SPARK_REMOTE", "sc://s:15002")
+    bare.setitem(sys.modules, "grpc", None)
+    with pytest.raises(SessionError) as told:
+        session.resolve(say=lambda line: None)
+    assert str(told.value).startswith(
+        "SPARK_REMOTE is sc://s:15002, and Spark Connect's client isn't complete"
+    )
+    assert str(told.value).endswith('pip install "tableferry[remote]", or unset SPARK_REMOTE to work locally')
+
+
 @pytest.mark.parametrize(
     ("printed", "expected"),
     [

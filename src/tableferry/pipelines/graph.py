@@ -134,14 +134,20 @@ class Datasets:
         view = definition.view
         starts = {} if whole else {view.name: definition.starts}
 
-        def build() -> DataFrame:
+        def build(*, asked: bool = False) -> DataFrame:
             return views.read(
-                self._spark, {view.name: view}, view.name, starts, once=whole, folders=self._folders
+                self._spark,
+                {view.name: view},
+                view.name,
+                starts,
+                once=whole,
+                folders=self._folders,
+                asked=asked,
             )
 
         if looked_up({view.name: view}, view.name) & self._made:
             return build
-        frame = self._frames[qualified] = build()
+        frame = self._frames[qualified] = build(asked=True)
         return lambda: frame
 
     def add_built(self, name: str, build: Build) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
@@ -12,13 +12,13 @@ from pyspark.sql.types import NullType
 from tableferry import verify
 from tableferry.catalog import SPARK_ERRORS, exists, schema_exists
 from tableferry.errors import Busy, Refused, TableError, TableferryError, first_line
-from tableferry.pipelines import cdc, history, views
+from tableferry.pipelines import batches, cdc, history, views
 from tableferry.pipelines.engine import draw
-from tableferry.pipelines.flows import CdcSettings, DataFlow, HistorySource, Migration, Project
+from tableferry.pipelines.flows import CdcSettings, DataFlow, Flow, HistorySource, Migration, Project
 from tableferry.pipelines.plans import HISTORY_FLOW, Facts, Plan, TargetPlan
 from tableferry.pipelines.rows import flow_rows, history_rows
 from tableferry.pipelines.state import Beginning, StateStore, Tracking
-from tableferry.pipelines.steps import Adopt, Begin, Forget, RenameFlow, Reset, StateStep, describe
+from tableferry.pipelines.steps import Adopt, Begin, DrawCdc, Forget, RenameFlow, Reset, StateStep, describe
 from tableferry.pipelines.streaming import FlowResult, StreamingEngine, failed
 from tableferry.tables import TableName
 
@@ -65,6 +65,8 @@ class Runner:
         """
         if planned.refusals:
             raise Refused("\n".join(planned.refusals))
+        if flow := next(_live_cdc(planned), None):
+            batches.require(self._spark, flow)
         for target in planned.targets:
             if target.copy and (bad := inexpressible(target, self._spark)) and not bad.left_out:
                 raise Refused(refusal(bad))
@@ -213,6 +215,16 @@ class Runner:
             source_label=f"{migration.table}@{version}",
             target_label=str(target.target),
         )
+
+
+def _live_cdc(planned: Plan) -> Iterator[Flow]:
+    """Yield the live CDC flows of targets that are filled by one, now or once their sources are ready."""
+    for target in planned.targets:
+        if any(
+            isinstance(step, Begin | Reset) or (isinstance(step, DrawCdc) and not step.once)
+            for step in target.steps
+        ):
+            yield from (flow for flow in target.dataflow.flows if flow.kind == "cdc" and not flow.once)
 
 
 def _events(frame: DataFrame, settings: CdcSettings, file: str) -> DataFrame:

@@ -16,7 +16,7 @@ from pyspark.sql.types import NullType, StructField, StructType
 from tableferry import session
 from tableferry.catalog import SPARK_ERRORS, exists, in_process
 from tableferry.errors import TableError, TableferryError, first_line
-from tableferry.pipelines import cdc, checkpoints, views
+from tableferry.pipelines import batches, cdc, checkpoints, views
 from tableferry.pipelines.flows import Flow, HistorySource, Target, View
 from tableferry.pipelines.history import history_events
 from tableferry.pipelines.rows import flow_rows, history_rows
@@ -177,17 +177,8 @@ class StreamingEngine:
         )
         raised: list[BaseException] = []
         if isinstance(one, DrawCdc):
-            settings = one.settings
-
-            def merge(batch: DataFrame, _: int) -> None:
-                try:
-                    events = cdc.feed_events(batch, settings)
-                    cdc.apply(batch.sparkSession, events, one.flow.target, settings, before=self._before)
-                except BaseException as error:
-                    raised.append(error)
-                    raise
-
-            query = writer.foreachBatch(merge).start()
+            fold = batches.folding(self._spark, one.flow.target, one.settings, self._before, raised)
+            query = writer.foreachBatch(fold).start()
         else:
             query = (
                 writer.format("delta")
@@ -197,16 +188,19 @@ class StreamingEngine:
             )
         try:
             query.awaitTermination()
-        except SPARK_ERRORS:
+        except SPARK_ERRORS as error:
             # What the batch's own code raised is the reason; Spark's wrapping of it says less.
-            if raised:
-                raise raised[0] from None
+            if reason := raised[0] if raised else batches.told_there(error):
+                raise reason from None
             raise
         finally:
             query.stop()
         if isinstance(one, DrawCdc):
             return None
-        return sum(int(progress["numInputRows"]) for progress in query.recentProgress)
+        # Not every client sums up the sources itself.
+        return sum(
+            int(source["numInputRows"]) for progress in query.recentProgress for source in progress["sources"]
+        )
 
     def _frame(self, one: DrawAppend | DrawCdc) -> DataFrame:
         drawn = self._views[one.owner.key]

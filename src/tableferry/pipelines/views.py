@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tableferry.catalog import SPARK_ERRORS
+from tableferry.catalog import SPARK_ERRORS, in_process
 from tableferry.errors import TableError, TableferryError, first_line
 from tableferry.pipelines import sql
 from tableferry.pipelines.flows import (
@@ -49,6 +49,7 @@ def read(
     *,
     once: bool = False,
     folders: Mapping[str, str] = NOWHERE,
+    asked: bool = True,
 ) -> DataFrame:
     """Return a view's rows.
 
@@ -59,35 +60,52 @@ def read(
         starts: Where streams start.
         once: Read what is there now, also where the view's mode is stream.
         folders: Folders of Delta tables by `TableName.key`: what is read with options is read from there.
+        asked: Have the names and expressions looked at, which a function of a pipeline can't.
 
     Raises:
         TableferryError: It can't be read; the message names the view's place in the spec.
     """
     view = views[name]
-    streamed = view.mode == "stream" and not once
-    own = starts.get(name, {})
     try:
-        match view.source:
-            case DeltaSource() as source:
-                return _delta(spark, source, own, folders, streamed=streamed)
-            case JoinSource() as source:
-                return _join(spark, source, own, folders, streamed=streamed)
-            case SqlSource(statement):
-                return _sql(spark, views, name, statement, starts, once=once)
-            case PythonSource(code):
-                tracked = TrackedSpark(spark, own, folders)
-                frame = load_function(code, "get_df")(tracked, dict(code.tokens))
-                return cast("DataFrame", frame)
-            case OtherSource() as source:
-                return _other(spark, source, streamed=streamed)
-            case HistorySource(migration, version):
-                return history(spark, migration, version)
-            case _:
-                assert_never(view.source)
+        frame = _built(spark, views, view, starts, folders, once=once)
+        if asked and not in_process(spark):
+            # Spark Connect looks at names and expressions only when it's asked for the columns.
+            frame.schema  # noqa: B018
+        return frame
     except SPARK_ERRORS as error:
         raise TableferryError(
             f"{view.place}: {name} can't be read ({first_line(error)}): correct the spec"
         ) from error
+
+
+def _built(
+    spark: SparkSession,
+    views: Mapping[str, View],
+    view: View,
+    starts: Starts,
+    folders: Mapping[str, str],
+    *,
+    once: bool,
+) -> DataFrame:
+    streamed = view.mode == "stream" and not once
+    own = starts.get(view.name, {})
+    match view.source:
+        case DeltaSource() as source:
+            return _delta(spark, source, own, folders, streamed=streamed)
+        case JoinSource() as source:
+            return _join(spark, source, own, folders, streamed=streamed)
+        case SqlSource(statement):
+            return _sql(spark, views, view.name, statement, starts, once=once)
+        case PythonSource(code):
+            tracked = TrackedSpark(spark, own, folders)
+            frame = load_function(code, "get_df")(tracked, dict(code.tokens))
+            return cast("DataFrame", frame)
+        case OtherSource() as source:
+            return _other(spark, source, streamed=streamed)
+        case HistorySource(migration, version):
+            return history(spark, migration, version)
+        case _:
+            assert_never(view.source)
 
 
 def history(spark: SparkSession, migration: Migration, version: int) -> DataFrame:

@@ -1,0 +1,116 @@
+"""The batches of live CDC flows: folded here where Spark is in this process, else by the server's own Python.
+
+Spark Connect carries a ``foreachBatch`` function to its server as the name of its module and what it closes
+over. So the server needs this version of tableferry, in a Python of the same minor version as this one.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from tableferry import __version__
+from tableferry.catalog import SPARK_ERRORS, in_process
+from tableferry.errors import Refused, TableError, TableferryError, first_line
+from tableferry.pipelines import cdc
+from tableferry.pipelines.flows import CdcSettings, Flow
+from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Fold = Callable[["DataFrame", int], None]
+
+
+def folding(
+    spark: SparkSession,
+    target: TableName,
+    settings: CdcSettings,
+    before: Callable[[str], None],
+    raised: list[BaseException],
+) -> Fold:
+    """Return a function for ``foreachBatch`` that folds a live feed's rows into a target.
+
+    Args:
+        spark: The session that the stream is started on.
+        target: The table.
+        settings: How AUTO CDC is to fold.
+        before: As for `cdc.apply`; not called where a server folds.
+        raised: Takes what a batch raises in this process; see `told_there` for a server's.
+    """
+    return (
+        _folding_here(target, settings, before, raised)
+        if in_process(spark)
+        else _folding_there(target, settings)
+    )
+
+
+def _folding_here(
+    target: TableName, settings: CdcSettings, before: Callable[[str], None], raised: list[BaseException]
+) -> Fold:
+    def fold(batch: DataFrame, _: int) -> None:
+        try:
+            events = cdc.feed_events(batch, settings)
+            cdc.apply(batch.sparkSession, events, target, settings, before=before)
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    return fold
+
+
+def _folding_there(target: TableName, settings: CdcSettings) -> Fold:
+    """Return a function that raises one line without a cause: all that comes back is a printed traceback."""
+
+    def fold(batch: DataFrame, _: int) -> None:
+        try:
+            events = cdc.feed_events(batch, settings)
+            cdc.apply(batch.sparkSession, events, target, settings)
+        except TableferryError as error:
+            raise type(error)(str(error)) from None
+        except SPARK_ERRORS as error:
+            raise RuntimeError(first_line(error)) from None
+
+    return fold
+
+
+def told_there(error: Exception) -> TableError | None:
+    """Return what a batch raised on a server for the user to mend, from the query's own error."""
+    found = re.search(r"tableferry\.errors\.\w+: (.+)", str(error))
+    return TableError(found[1]) if found else None
+
+
+def require(spark: SparkSession, flow: Flow) -> None:
+    """Make sure that a live CDC flow's batches can be folded where they will be; writes nothing.
+
+    Raises:
+        Refused: The server's Python can't.
+    """
+    if in_process(spark):
+        return
+    version = F.udf(_version, "string", useArrow=False)
+    try:
+        found = spark.range(1).select(version("id").alias("version")).collect()[0]["version"]
+    except SPARK_ERRORS as error:
+        reason = first_line(error).split(". ")[0]
+    else:
+        if found == __version__:
+            return
+        reason = f"it has tableferry {found}"
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    raise Refused(
+        f"{flow.place}: {flow.name} into {flow.target} is a CDC flow, whose batches a Spark Connect server "
+        f"folds in its own Python, and this one can't ({reason}): install tableferry {__version__} there, "
+        f"for Python {python}, or run the project where Spark is local"
+    )
+
+
+def _version(_: int) -> str:
+    # A batch asks Spark through the client in the server's Python, which needs more packages than pyspark.
+    import pyspark.sql.connect.session  # noqa: F401
+
+    return __version__

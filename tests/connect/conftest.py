@@ -1,0 +1,106 @@
+"""A Spark Connect server for the whole run, and databricks-connect's session on it.
+
+These tests run in the environment of databricks-connect. The server runs in the one of pyspark, whose Python
+TABLEFERRY_SERVER_PYTHON names. `make connect` makes both and runs them.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tableferry import session, workspace
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SERVER_PYTHON = "TABLEFERRY_SERVER_PYTHON"
+
+# The first start fetches Delta's jars.
+_PATIENCE_SECONDS = 300
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Spark Connect server that lives as long as the run."""
+    python = os.environ.get(SERVER_PYTHON)
+    if not python or not session.has_databricks_connect():
+        pytest.fail("tests/connect needs databricks-connect here and pyspark elsewhere: run `make connect`")
+    folder = tmp_path_factory.mktemp("server")
+    port = _free_port()
+    process = subprocess.Popen(
+        [python, Path(__file__).with_name("server.py"), folder, str(port)],
+        env=_server_environment(),
+        stdin=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    try:
+        _wait_for(port, process, folder / "spark.log")
+        yield f"sc://localhost:{port}"
+    finally:
+        process.stdin.close()
+        process.wait(timeout=60)
+
+
+@pytest.fixture(scope="session")
+def spark(server: str) -> Iterator[SparkSession]:
+    """The session that `resolve` gives where SPARK_REMOTE names the server and no workspace is configured."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in (*workspace.DATABRICKS_VARIABLES, "DATABRICKS_RUNTIME_VERSION"):
+            patch.delenv(name, raising=False)
+        # A developer's own profile would lead these tests into a workspace.
+        patch.setenv("DATABRICKS_CONFIG_FILE", os.devnull)
+        patch.setenv("SPARK_REMOTE", server)
+        spark = session.resolve()
+        yield spark
+        session.stop(spark)
+
+
+@pytest.fixture
+def schema(spark: SparkSession) -> Iterator[str]:
+    """The name of an empty schema that goes, with all its tables, when the test ends."""
+    name = f"connect_{next(_numbers)}"
+    spark.sql(f"CREATE SCHEMA {name}")
+    yield name
+    spark.sql(f"DROP SCHEMA {name} CASCADE")
+
+
+def _server_environment() -> dict[str, str]:
+    environ = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
+    # The batches of CDC flows run on the server in a Python that has tableferry, of the client's version.
+    environ["PYSPARK_PYTHON"] = sys.executable
+    # As for the tests of local Spark: many small queries, each with code of its own.
+    environ.setdefault(
+        "JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=480m"
+    )
+    return environ
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        with socket.socket() as asking:
+            if asking.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        if process.poll() is not None:
+            break
+        time.sleep(0.2)
+    said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    pytest.fail("the Spark Connect server didn't start; the end of its log:\n" + said[-3000:])

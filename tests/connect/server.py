@@ -1,0 +1,64 @@
+"""Runs a Spark Connect server with the pinned Spark and Delta until its standard input ends.
+
+    <python of an environment with the extra 'local'> server.py FOLDER PORT
+
+It is a program of its own because databricks-connect and pyspark never share an environment. The settings
+are those of local Spark; the log is FOLDER/spark.log. Whoever started it ends it by closing its standard
+input, as a killed test run does too.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from importlib import metadata
+from pathlib import Path
+
+import pyspark
+
+from tableferry import localspark
+
+SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+
+
+def settings(folder: Path, port: int) -> dict[str, str]:
+    """Give the settings of a server on this machine's loopback."""
+    local = localspark.settings(folder, metadata.version("pyspark"), metadata.version("delta-spark"))
+    return local | {
+        "spark.app.name": "tableferry-connect",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        # Spark gives this one as '3221225472b', and databricks-connect reads a number.
+        "spark.sql.session.localRelationSizeLimit": str(3 * 2**30),
+    }
+
+
+def main(folder: Path, port: int) -> int:
+    """Run the server in a folder; return its exit code."""
+    (folder / "tmp").mkdir(parents=True)
+    conf = folder / "conf"
+    conf.mkdir()
+    lines = [f"{key} {value}\n" for key, value in settings(folder, port).items()]
+    (conf / "spark-defaults.conf").write_text("".join(lines), encoding="utf-8")
+    home = Path(pyspark.__file__).parent
+    with (folder / "spark.log").open("wb") as log:
+        server = subprocess.Popen(
+            [home / "bin" / "spark-submit", "--class", SERVER_CLASS, "spark-internal"],
+            env={**os.environ, "SPARK_HOME": str(home), "SPARK_CONF_DIR": str(conf)},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    threading.Thread(target=_end_with_input, args=(server,), daemon=True).start()
+    return server.wait()
+
+
+def _end_with_input(server: subprocess.Popen[bytes]) -> None:
+    sys.stdin.read()
+    server.terminate()
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))

@@ -1,0 +1,129 @@
+"""The command line of both clients, each in an environment and a process of its own, against one server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.connect.conftest import SERVER_PYTHON
+from tests.spark.projects import Project
+
+from tableferry import __version__
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+FEED = "id int, v string, at int"
+
+
+@dataclass(frozen=True)
+class Client:
+    """An environment that has the command, and where it looks for Spark."""
+
+    python: Path
+    remote: str
+
+    def version(self) -> str:
+        """Return the minor version of its Python, such as ``3.11``."""
+        asked = subprocess.run([self.python, "-V"], capture_output=True, text=True, check=True)
+        return ".".join(asked.stdout.split()[1].split(".")[:2])
+
+    def __call__(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [self.python.with_name("tableferry"), *arguments],
+            env={**os.environ, "SPARK_REMOTE": self.remote, "PYTHONPATH": str(ROOT / "src")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.fixture
+def databricks_connect(spark: SparkSession, server: str) -> Client:
+    """The client that these tests run in."""
+    return Client(Path(sys.executable), server)
+
+
+@pytest.fixture
+def pyspark(spark: SparkSession, server: str) -> Client:
+    """The plain client, in the environment of the server."""
+    return Client(Path(os.environ[SERVER_PYTHON]), server)
+
+
+@pytest.fixture
+def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
+    project = Project(tmp_path / "shop", schema, spark)
+    project.create("src", FEED, (1, "a", 1))
+    project.create("orders_legacy", FEED, (1, "a", 1))
+    return project
+
+
+def test_run_and_status_print_what_they_print_everywhere(
+    databricks_connect: Client, project: Project
+) -> None:
+    project.standard("orders", "src", migration={})
+    done = databricks_connect("pipelines", "run", project.root)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == f"Spark: Spark Connect at {databricks_connect.remote}\n"
+    status = databricks_connect("pipelines", "status", project.root, "--output", "json")
+    assert status.returncode == 0, status.stderr
+    (target,) = json.loads(status.stdout)["targets"]
+    assert (target["target"], target["phase"]) == (f"{project.schema}.orders", "waiting")
+    verdict = databricks_connect("verify", f"{project.schema}.orders", f"{project.schema}.gone")
+    assert verdict.returncode == 1
+    assert verdict.stderr.splitlines()[1:] == [
+        f"Error: {project.schema}.gone doesn't exist: check its name, its schema and your permission to read "
+        "it"
+    ]
+
+
+def test_no_server_is_one_sentence(databricks_connect: Client, project: Project) -> None:
+    nobody = Client(databricks_connect.python, "sc://localhost:1")
+    status = nobody("pipelines", "status", project.root)
+    assert status.returncode == 1
+    assert status.stdout == ""
+    assert status.stderr == (
+        "Spark: Spark Connect at sc://localhost:1\n"
+        "Error: no Spark Connect server answers at sc://localhost:1, which is what SPARK_REMOTE says (failed "
+        "to connect to all addresses): start it, or unset SPARK_REMOTE to work locally\n"
+    )
+
+
+def test_the_plain_client_appends_and_leaves_to_its_own_python_what_only_that_can_fold(
+    pyspark: Client, project: Project
+) -> None:
+    project.standard("orders", "src", migration={})
+    done = pyspark("pipelines", "run", project.root)
+    assert done.returncode == 0, done.stderr
+    assert project.rows("orders") == [(1, "a", 1)]
+
+    project.create("latest_legacy", FEED, (1, "a", 1))
+    project.standard(
+        "latest", "src", cdc={"keys": ["id"], "sequence_by": "at", "scd_type": "1"}, migration={}
+    )
+    python = pyspark.version()
+    if python == "3.12":
+        # The server's workers have the same: nothing is in the way.
+        done = pyspark("pipelines", "run", project.root)
+        assert done.returncode == 0, done.stderr
+        assert project.rows("latest") == [(1, "a", 1)]
+        return
+    with project.nothing_written():
+        refused = pyspark("pipelines", "run", project.root)
+    assert refused.returncode == 1
+    sentence = refused.stderr.splitlines()[-1]
+    assert sentence.startswith(
+        f"Error: dataflows/d/dataflowspec/latest_main.json: f_v_latest into {project.schema}.latest is a CDC "
+        "flow, whose batches a Spark Connect server folds in its own Python, and this one can't ("
+    )
+    assert sentence.endswith(
+        f"): install tableferry {__version__} there, for Python {python}, or run the project where Spark is "
+        "local"
+    )

@@ -1,0 +1,120 @@
+"""Whole migrations by databricks-connect, on the server's own tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.spark.projects import Project
+
+from tableferry import pipelines
+from tableferry.errors import Refused, TableError, TableferryError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FEED = "id int, v string, at int"
+SPEC = "dataflows/d/dataflowspec/orders_main.json"
+
+
+@pytest.fixture
+def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
+    return Project(tmp_path / "shop", schema, spark)
+
+
+def test_appends_go_from_the_first_plan_to_the_finish(project: Project) -> None:
+    project.create("src", FEED, (1, "a", 1))
+    project.create("orders_legacy", FEED, (1, "a", 1), (2, None, 1))
+    project.standard("orders", "src", migration={})
+    with project.nothing_written():
+        planned = project.plan()
+        assert [(one.phase, one.copy) for one in planned.targets] == [("new", True)]
+        assert pipelines.check(planned, project.spark) == ()
+
+    (report,) = project.run().targets
+    assert report.verdict is not None
+    assert report.verdict.matches
+    assert project.rows("orders") == [(1, "a", 1), (2, None, 1)]
+    with project.nothing_written():
+        project.run()
+        assert project.phases() == {"orders": "waiting"}
+        with pytest.raises(Refused, match=r"isn't complete \(waiting for sources; .*src has no commit"):
+            project.finish()
+
+    project.insert("src", (3, "c", 2))
+    project.insert("src", (4, "d", 2), (5, "e", 2))
+    (report,) = project.run().targets
+    assert [result.rows for result in report.results] == [3]
+    wanted = [(1, "a", 1), (2, None, 1), (3, "c", 2), (4, "d", 2), (5, "e", 2)]
+    assert project.rows("orders") == wanted
+    with project.nothing_written():
+        assert project.phases() == {"orders": "complete"}
+
+    assert [name.table for name in project.finish().finished] == ["orders"]
+    project.insert("src", (6, "f", 3))
+    project.run()
+    assert project.rows("orders") == [*wanted, (6, "f", 3)]
+
+
+def test_scd2_is_folded_by_the_server_s_python(project: Project) -> None:
+    project.create("src", FEED, (1, "a", 1))
+    project.create("orders_legacy", "id int, v string, s int, e int", (1, "x", 1, 3), (1, "y", 3, None))
+    project.write(
+        "dataflows/d/python_functions/spelled.py",
+        """
+def get_df(spark, tokens):
+    spelled = spark.createDataFrame([("a", "A"), ("b", "B")], "v string, spelled string")
+    rows = spark.readStream.table(tokens["table"]).join(spelled, "v", "left")
+    return rows.selectExpr("id", "coalesce(spelled, v) AS v", "at")
+""",
+    )
+    project.standard(
+        "orders",
+        {"functionPath": "spelled.py", "tokens": {"table": f"{project.schema}.src"}},
+        sourceType="python",
+        cdc={"keys": ["id"], "sequence_by": "at", "scd_type": "2", "except_column_list": ["at"]},
+        migration={"selectExp": ["id", "v", "s AS __START_AT", "e AS __END_AT"]},
+    )
+    assert project.run().ok
+    project.insert("src", (1, "b", 5), (2, "z", 5))
+    project.run()
+    wanted: list[tuple[Any, ...]] = [(1, "B", 5, None), (1, "x", 1, 3), (1, "y", 3, 5), (2, "z", 5, None)]
+    assert project.rows("orders") == wanted
+    assert project.status().complete
+
+    # What goes wrong over there is told as if it had gone wrong here.
+    project.insert("src", (7, "no sequence", None))
+    with pytest.raises(TableError) as told:
+        project.run()
+    assert str(told.value) == (
+        "AUTO CDC needs a sequence in every event, and sequence_by gives none for the event with the keys "
+        '{"id":7}: leave such events out with cdcSettings.where, or give them a value in sequence_by'
+    )
+    assert project.rows("orders") == wanted
+
+
+def test_what_cannot_be_read_is_told_with_its_place_before_anything_is_written(project: Project) -> None:
+    schema = project.schema
+    project.create("src", FEED, (1, "a", 1))
+    project.create("orders_legacy", FEED, (1, "a", 1))
+    project.spark.sql(f"CREATE TABLE {schema}.files (id int) USING parquet")
+    live = f"{SPEC}: sourceDetails: "
+    history = f"{SPEC}: tableMigrationDetails: "
+    cases: list[tuple[Any, dict[str, Any], str]] = [
+        ("nowhere", {}, f"{live}table {schema}.nowhere doesn't exist: restore it, or correct the spec"),
+        (
+            "files",
+            {},
+            f"{live}{schema}.files is a parquet table, not a Delta table: convert",
+        ),
+        (project.delta("src", selectExp=["id", "nope"]), {}, f"{live}v_orders can't be read ([UNRESOLVED_"),
+        ("src", {"table": "gone"}, f"{history}table {schema}.gone doesn't exist: correct database and table"),
+        ("src", {"selectExp": ["nope"]}, f"{history}{schema}.orders_legacy can't be read as of version 1 ("),
+    ]
+    for source, migration, sentence in cases:
+        project.standard("orders", source, migration=migration)
+        with project.nothing_written(), pytest.raises(TableferryError) as told:
+            project.run()
+        assert str(told.value).startswith(sentence)
+        assert "\n" not in str(told.value)

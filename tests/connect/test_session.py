@@ -1,0 +1,24 @@
+"""Which session databricks-connect gets on an open-source server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tableferry import session
+from tableferry.catalog import in_process
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_spark_remote_gives_a_session_on_the_server(spark: SparkSession, server: str) -> None:
+    said: list[str] = []
+    assert session.resolve(say=said.append) is spark
+    assert said == [f"Spark: Spark Connect at {server}"]
+    assert spark.version == "4.1.4"
+    assert not in_process(spark)
+
+
+def test_rows_of_the_client_s_own_reach_the_server(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(1, "é"), (2, None)], "id int, name string")
+    assert [tuple(row) for row in frame.orderBy("id").collect()] == [(1, "é"), (2, None)]

@@ -1,0 +1,42 @@
+"""Comparing tables by databricks-connect: the same verdicts and sentences as in Spark's own process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tableferry.errors import TableError
+from tableferry.verify import verify_tables
+from tableferry.verify.verdict import RowDifference, ValueDifference
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_a_match_a_difference_and_what_cannot_be_compared(spark: SparkSession, schema: str) -> None:
+    old, new = f"{schema}.old", f"{schema}.new"
+    spark.sql(f"CREATE TABLE {old} (id INT, tags MAP<STRING, DOUBLE>, v STRING) USING delta")
+    spark.sql(f"INSERT INTO {old} VALUES (1, MAP('a', 1.5D), 'x'), (2, NULL, 'é'), (3, MAP(), NULL)")
+    spark.sql(f"CREATE TABLE {new} USING delta PARTITIONED BY (v) AS SELECT * FROM {old}")
+    assert verify_tables(spark, old, new, keys=["id"]).matches
+
+    spark.sql(f"UPDATE {new} SET v = 'other' WHERE id = 2")
+    spark.sql(f"DELETE FROM {new} WHERE id = 3")
+    verdict = verify_tables(spark, old, new, keys=["id"])
+    assert not verdict.matches
+    assert verdict.partition_columns == ("v",)
+    assert verdict.keys is not None
+    assert (verdict.keys.source_only, verdict.keys.target_only, verdict.keys.different) == (1, 0, 1)
+    assert verdict.keys.rows[0] == RowDifference(("2",), "different", (ValueDifference("v", "é", "other"),))
+    assert verify_tables(spark, f"{old}@1", f"{new}@0").matches
+
+    for source, said in {
+        f"{schema}.nothing": f"{schema}.nothing doesn't exist: check its name",
+        "no_schema.nothing": "no_schema.nothing doesn't exist: check its name",
+        f"{old}@9": f"{old} has no version 9 that can be read: DESCRIBE HISTORY",
+    }.items():
+        with pytest.raises(TableError) as told:
+            verify_tables(spark, source, new)
+        assert str(told.value).startswith(said)
+        assert "\n" not in str(told.value)
