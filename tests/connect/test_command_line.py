@@ -85,6 +85,7 @@ def test_run_and_status_print_what_they_print_everywhere(
 
 
 def test_no_server_is_one_sentence(databricks_connect: Client, project: Project) -> None:
+    project.standard("orders", "src", migration={})
     nobody = Client(databricks_connect.python, "sc://localhost:1")
     status = nobody("pipelines", "status", project.root)
     assert status.returncode == 1
