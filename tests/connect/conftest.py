@@ -78,7 +78,7 @@ def schema(spark: SparkSession) -> Iterator[str]:
 
 def _server_environment() -> dict[str, str]:
     environ = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
-    # The batches of CDC flows run on the server in a Python that has tableferry, of the client's version.
+    # The batches of CDC flows run in the server's Python, which must be of the client's version.
     environ["PYSPARK_PYTHON"] = sys.executable
     # As for the tests of local Spark: many small queries, each with code of its own.
     environ.setdefault(

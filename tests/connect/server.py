@@ -42,11 +42,20 @@ def main(folder: Path, port: int) -> int:
     conf.mkdir()
     lines = [f"{key} {value}\n" for key, value in settings(folder, port).items()]
     (conf / "spark-defaults.conf").write_text("".join(lines), encoding="utf-8")
+    # What the server's Python runs brings all that it needs of tableferry, so a server has none.
+    python = folder / "python"
+    python.mkdir()
+    (python / "tableferry.py").write_text('raise ImportError("this server has none")\n', encoding="utf-8")
     home = Path(pyspark.__file__).parent
     with (folder / "spark.log").open("wb") as log:
         server = subprocess.Popen(
             [home / "bin" / "spark-submit", "--class", SERVER_CLASS, "spark-internal"],
-            env={**os.environ, "SPARK_HOME": str(home), "SPARK_CONF_DIR": str(conf)},
+            env={
+                **os.environ,
+                "SPARK_HOME": str(home),
+                "SPARK_CONF_DIR": str(conf),
+                "PYTHONPATH": str(python),
+            },
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

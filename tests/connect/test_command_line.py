@@ -14,8 +14,6 @@ import pytest
 from tests.connect.conftest import SERVER_PYTHON
 from tests.spark.projects import Project
 
-from tableferry import __version__
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -125,6 +123,5 @@ def test_the_plain_client_appends_and_leaves_to_its_own_python_what_only_that_ca
         "flow, whose batches a Spark Connect server folds in its own Python, and this one can't ("
     )
     assert sentence.endswith(
-        f"): install tableferry {__version__} there, for Python {python}, or run the project where Spark is "
-        "local"
+        f"): give it Python {python} with pyspark[connect], or run the project where Spark is local"
     )

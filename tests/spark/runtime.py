@@ -105,7 +105,7 @@ class Runtime:
                 build().write.format("delta").mode("append").saveAsTable(target)
                 place.mkdir(parents=True)
             elif not once:
-                writer = build().writeStream.trigger(availableNow=True)
+                writer = build().writeStream.format("delta").trigger(availableNow=True)
                 writer.option("checkpointLocation", str(place)).toTable(target).awaitTermination()
             ran.append(name)
         for name in self.views:

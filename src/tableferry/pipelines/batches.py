@@ -1,7 +1,7 @@
 """The batches of live CDC flows: folded here where Spark is in this process, else by the server's own Python.
 
-Spark Connect carries a ``foreachBatch`` function to its server as the name of its module and what it closes
-over. So the server needs this version of tableferry, in a Python of the same minor version as this one.
+Spark Connect carries a ``foreachBatch`` function to its server. All that it needs of tableferry goes with it,
+so that the server needs none; but its Python must be of the same minor version as this one.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import TYPE_CHECKING
 
+from pyspark import cloudpickle
 from pyspark.sql import functions as F
 
-from tableferry import __version__
+import tableferry
 from tableferry.catalog import SPARK_ERRORS, in_process
 from tableferry.errors import Refused, TableError, TableferryError, first_line
 from tableferry.pipelines import cdc
@@ -42,11 +44,10 @@ def folding(
         before: As for `cdc.apply`; not called where a server folds.
         raised: Takes what a batch raises in this process; see `told_there` for a server's.
     """
-    return (
-        _folding_here(target, settings, before, raised)
-        if in_process(spark)
-        else _folding_there(target, settings)
-    )
+    if in_process(spark):
+        return _folding_here(target, settings, before, raised)
+    _carry()
+    return _folding_there(target, settings)
 
 
 def _folding_here(
@@ -92,25 +93,28 @@ def require(spark: SparkSession, flow: Flow) -> None:
     """
     if in_process(spark):
         return
-    version = F.udf(_version, "string", useArrow=False)
+    _carry()
+    ready = F.udf(_ready, "boolean", useArrow=False)
     try:
-        found = spark.range(1).select(version("id").alias("version")).collect()[0]["version"]
+        spark.range(1).select(ready("id")).collect()
     except SPARK_ERRORS as error:
         reason = first_line(error).split(". ")[0]
-    else:
-        if found == __version__:
-            return
-        reason = f"it has tableferry {found}"
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    raise Refused(
-        f"{flow.place}: {flow.name} into {flow.target} is a CDC flow, whose batches a Spark Connect server "
-        f"folds in its own Python, and this one can't ({reason}): install tableferry {__version__} there, "
-        f"for Python {python}, or run the project where Spark is local"
-    )
+        python = f"{sys.version_info.major}.{sys.version_info.minor}"
+        raise Refused(
+            f"{flow.place}: {flow.name} into {flow.target} is a CDC flow, whose batches a Spark Connect "
+            f"server folds in its own Python, and this one can't ({reason}): give it Python {python} with "
+            "pyspark[connect], or run the project where Spark is local"
+        ) from error
 
 
-def _version(_: int) -> str:
+def _ready(_: int) -> bool:
     # A batch asks Spark through the client in the server's Python, which needs more packages than pyspark.
     import pyspark.sql.connect.session  # noqa: F401
 
-    return __version__
+    return True
+
+
+def _carry() -> None:
+    """Let Spark Connect send this package's functions themselves, not their names."""
+    register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value  # it has no annotations
+    register(tableferry)

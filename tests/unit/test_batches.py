@@ -1,0 +1,58 @@
+"""What a Spark Connect server is given to fold CDC batches, and what comes back when one fails."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark import cloudpickle
+
+from tableferry.errors import TableError
+from tableferry.pipelines import batches
+from tableferry.pipelines.flows import CdcSettings
+from tableferry.tables import TableName
+
+SERVER = """
+import pickle, sys
+sys.modules["tableferry"] = None  # it can't be imported here
+fold = pickle.load(open(sys.argv[1], "rb"))
+class Batch:
+    columns = ["id", "__sequence"]
+try:
+    fold(Batch(), 0)
+except Exception as error:
+    print(type(error).__module__, type(error).__name__, error, error.__suppress_context__)
+"""
+
+
+class Remote:
+    """Stands in for a session of Spark Connect, which says where Spark is by its module."""
+
+    __module__ = "pyspark.sql.connect.session"
+
+
+def test_a_server_that_has_no_tableferry_gets_all_that_it_needs(tmp_path: Path) -> None:
+    settings = CdcSettings(keys=("id",), sequence_by="at", scd_type=2)
+    fold = batches.folding(Remote(), TableName.parse("silver.t"), settings, print, [])  # type: ignore[arg-type]
+    file = tmp_path / "fold"
+    dumps: Callable[[object], bytes] = cloudpickle.dumps  # it has no annotations
+    file.write_bytes(dumps(fold))
+    server = subprocess.run([sys.executable, "-c", SERVER, file], capture_output=True, text=True, check=False)
+    assert (server.stdout, server.stderr) == (
+        "tableferry.errors TableError the feed has a column '__sequence', a name that AUTO CDC keeps for "
+        "itself: rename it True\n",
+        "",
+    )
+
+
+def test_what_a_batch_raises_there_for_the_user_to_mend_is_raised_here() -> None:
+    printed = "[STREAM_FAILED] Query [id = 1] terminated with exception: Traceback (most recent call last):\n"
+    printed += '  File "/there/worker.py", line 84, in main\n'
+    told = batches.told_there(
+        Exception(f"{printed}tableferry.errors.TableError: t: column 'v' is int: cast it\n SQLSTATE: 39000")
+    )
+    assert isinstance(told, TableError)
+    assert str(told) == "t: column 'v' is int: cast it"
+    assert batches.told_there(Exception(f"{printed}KeyError: 'k'\n")) is None
