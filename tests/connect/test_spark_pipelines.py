@@ -17,6 +17,7 @@ from tests.connect.conftest import SERVER_PYTHON
 from tests.spark.projects import Project
 
 from tableferry import pipelines
+from tableferry.errors import Refused
 from tableferry.pipelines import SparkPipeline
 from tableferry.pipelines.engine import draw
 from tableferry.pipelines.steps import DrawAppend
@@ -232,10 +233,17 @@ def test_what_such_a_pipeline_cannot_do_is_refused_by_name(project: Project, ser
         migration={"table": "legacy"},
     )
     pipeline = Pipeline(project, server)
+    before = project.contents()
+    told = (
+        r"new is a target of AUTO CDC, which a pipeline of Spark's own can't fill together with its history: "
+        r"run the project with the streaming engine \(tableferry pipelines run\), or run it on Databricks"
+    )
+    with pytest.raises(Refused, match=told):
+        pipelines.prepare(project.root, project.spark, pipeline=pipeline.kind)
+    assert project.contents() == before
+    assert re.search(told, pipeline.refused())
+
+    project.standard("new", "feed", migration={"table": "legacy"})
     pipelines.prepare(project.root, project.spark, pipeline=pipeline.kind)
-    assert (
-        "new is an SCD type 1 target, which a pipeline of Spark's own can't fill together with its history: "
-        "run the project with the streaming engine (tableferry pipelines run), or run it on Databricks"
-    ) in pipeline.refused()
     pipeline.configure()
     assert "take their format from spark.sql.sources.default: set it to delta" in pipeline.refused()

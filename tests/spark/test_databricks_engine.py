@@ -248,8 +248,9 @@ def test_what_a_runtime_lacks_is_refused_by_name(project: Project, monkeypatch: 
 
     project.standard("new", "orders", cdc={**SCD2, "scd_type": "1", "apply_as_deletes": ""},
                      migration={"table": "legacy", "selectExp": ["id"]})  # fmt: skip
-    with pytest.raises(TableError, match=r"without a sequence.*nothing for at: map it, or __START"):
-        declared(project)
+    for refused in (declared, lambda one: pipelines.prepare(one.root, one.spark, pipeline=Ran())):
+        with pytest.raises(TableError, match=r"without a sequence.*nothing for at: map it, or __START"):
+            refused(project)
     runtime = Runtime()
     monkeypatch.delattr(Runtime, "create_auto_cdc_flow")
     with pytest.raises(TableError, match=r"f_tableferry_history: this runtime has no create_auto_cdc_flow"):

@@ -17,6 +17,7 @@ from tests.unit.test_decide import (
     only,
 )
 
+from tableferry.pipelines.flows import CdcSettings, Target
 from tableferry.pipelines.plans import HISTORY_FLOW, Checkpoint, TargetPlan
 from tableferry.pipelines.state import Stored
 from tableferry.pipelines.steps import DrawAppend, DrawTable, DrawView, RenameFlow
@@ -102,3 +103,17 @@ def test_a_flow_that_the_pipeline_would_take_for_a_new_one_is_refused() -> None:
     own_start = facts(source=MOVED_ON, stored=replace(COPIED, tracking=tracking), explicit=6)
     assert only(own_start, engine="databricks").refusals == ()
     assert not any(isinstance(step, RenameFlow) for step in only(gone, engine="databricks").steps)
+
+
+def test_what_a_pipeline_of_spark_s_own_cannot_do_is_refused_before_anything_begins() -> None:
+    once = dataflow(
+        flows=(replace(FLOW, once=True),),
+        target=Target(ORDERS, CdcSettings(("id",), "at", 2), place="orders_main.json: targetDetails"),
+    )
+    refused = only(facts(), once, engine="declarative")
+    assert refused.steps == ()
+    assert [refusal.split(", which")[0] for refusal in refused.refusals] == [
+        "orders_main.json: targetDetails: silver.orders is a target of AUTO CDC",
+        "orders_main.json: flow: f_orders runs once",
+    ]
+    assert only(facts(), once, engine="databricks").refusals == ()

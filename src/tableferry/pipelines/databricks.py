@@ -160,9 +160,5 @@ def _as_fed(settings: CdcSettings) -> dict[str, Any]:
 
 def _events(frame: DataFrame, migration: Migration, settings: CdcSettings) -> DataFrame:
     """Return the copied rows as events; AUTO CDC itself keeps the rows as exact as the events are."""
-    if not history.is_sequenced(frame, settings):
-        raise TableError(
-            f"{migration.place}: AUTO CDC of a pipeline takes no event without a sequence, and the copied "
-            f"rows have nothing for {settings.sequence_by}: map it, or __START_AT, in selectExp"
-        )
+    history.check_sequence(frame, settings, migration.place)
     return history.history_events(frame, settings).drop(EXACT)

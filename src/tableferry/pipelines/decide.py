@@ -30,6 +30,14 @@ from tableferry.pipelines.state import Beginning, Stored
 from tableferry.pipelines.steps import DrawAppend, DrawCdc, DrawTable, DrawView, Reset, Start
 from tableferry.tables import TableName
 
+_STREAMING = "run the project with the streaming engine (tableferry pipelines run)"
+# Spark 4.1 has no AUTO CDC; 4.2 has SCD type 1 alone, and not for the two flows that a migration needs.
+NO_CDC = (
+    "is a target of AUTO CDC, which a pipeline of Spark's own can't fill together with its history: "
+    f"{_STREAMING}, or run it on Databricks"
+)
+NO_ONCE = f"runs once, which a flow in a pipeline of Spark's own can't: {_STREAMING}"
+
 
 def decide(project: Project, facts: Facts, request: Request) -> Plan:
     """Decide what a run of the project does."""
@@ -70,6 +78,8 @@ def _target_plan(case: Case) -> TargetPlan:
     if later:
         case.notes.append(f"begins once {_listed(later)} holds its copied history")
         return _result(case, "later", (), None)
+    if case.request.engine == "declarative":
+        _check_declarative(case)
     begun = beginnings.beginning(case, migration) if migration else None
     if migration is None and not finished:
         beginnings.end(case)
@@ -91,6 +101,16 @@ def _target_plan(case: Case) -> TargetPlan:
         )
     _draw(case, drawn, begun, flows, generation)
     return _result(case, phase, flows, begun, copy=copy, generation=generation)
+
+
+def _check_declarative(case: Case) -> None:
+    """Refuse what a pipeline of Spark's own can't do."""
+    for table in (case.dataflow.target, *case.dataflow.staging):
+        if table.cdc:
+            case.refusals.append(f"{table.place}: {table.name} {NO_CDC}")
+    for flow in case.dataflow.flows:
+        if flow.once:
+            case.refusals.append(f"{flow.place}: {flow.name} {NO_ONCE}")
 
 
 def _phase(case: Case, flows: Sequence[FlowPlan], *, copy: bool) -> Phase:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tableferry.errors import TableError
 from tableferry.pipelines import views
+from tableferry.pipelines.decide import NO_CDC, NO_ONCE
 from tableferry.pipelines.flows import HistorySource, Project, Target
 from tableferry.pipelines.graph import Build, Datasets, ambiguous, call, flow_name, made
 from tableferry.pipelines.python_code import NOWHERE
@@ -25,8 +26,6 @@ from tableferry.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_STREAMING = "run the project with the streaming engine (tableferry pipelines run)"
 
 
 def pinned_name(target: TableName) -> TableName:
@@ -89,7 +88,7 @@ class DeclarativeEngine:
             history = views.shaped(pinned, source.migration)
             build: Build = lambda: history  # noqa: E731
         elif definition.once:
-            raise TableError(f"{where} runs once, which a pipeline of Spark's own can't: {_STREAMING}")
+            raise TableError(f"{where} {NO_ONCE}")
         else:
             read = self._datasets.named(definition.owner, flow.view, whole=False)
             columns = self._datasets.columns(read) if flow.column_prefix else None
@@ -111,18 +110,12 @@ class DeclarativeEngine:
         call(self._dp.append_flow, where, given)(build)
 
     def cdc(self, definition: DrawCdc) -> None:
-        """Refuse AUTO CDC.
+        """Refuse AUTO CDC, which `decide` has done before.
 
         Raises:
-            TableError: Always: Spark 4.1 has no AUTO CDC, and 4.2 takes neither SCD type 2 nor the two flows
-                into one table that a migration needs.
+            TableError: Always.
         """
-        flow = definition.flow
-        kind = f"SCD type {definition.settings.scd_type}"
-        raise TableError(
-            f"{flow.place}: {flow.target} is an {kind} target, which a pipeline of Spark's own can't fill "
-            f"together with its history: {_STREAMING}, or run it on Databricks"
-        )
+        raise TableError(f"{definition.flow.place}: {definition.flow.target} {NO_CDC}")
 
     def _define(self, name: str, build: Build) -> None:
         self._dp.temporary_view(name=name)(build)

@@ -54,10 +54,18 @@ def history_events(frame: DataFrame, settings: CdcSettings) -> DataFrame:
     )
 
 
-def is_sequenced(frame: DataFrame, settings: CdcSettings) -> bool:
-    """Say whether the rows' events come with a sequence of their own, not merely before every live event."""
+def check_sequence(frame: DataFrame, settings: CdcSettings, place: str) -> None:
+    """Make sure that the rows' events have a sequence: AUTO CDC on a platform takes none without.
+
+    Raises:
+        TableError: They would come without one, merely before every live event.
+    """
     sequence = frame.select(_sequence(frame, settings).alias(SEQUENCE)).schema[SEQUENCE]
-    return _has_intervals(frame, settings) or not isinstance(sequence.dataType, NullType)
+    if not _has_intervals(frame, settings) and isinstance(sequence.dataType, NullType):
+        raise TableError(
+            f"{place}: AUTO CDC of a pipeline takes no event without a sequence, and the copied rows have "
+            f"nothing for {settings.sequence_by}: map it, or __START_AT, in selectExp"
+        )
 
 
 def inexpressible(frame: DataFrame, settings: CdcSettings) -> DataFrame:

@@ -70,10 +70,22 @@ class Runner:
         for target in planned.targets:
             if target.copy and (bad := inexpressible(target, self._spark)) and not bad.left_out:
                 raise Refused(refusal(bad))
+            if target.copy and planned.engine == "databricks":
+                self._rehearse_sequence(target)
             if any(isinstance(step, Begin | Reset) for step in target.state_steps):
                 self._rehearse_flows(planned.project, target.dataflow)
             if any(isinstance(step, Reset) for step in target.state_steps):
                 self._rehearse_copy(target)
+
+    def _rehearse_sequence(self, target: TargetPlan) -> None:
+        migration, beginning, settings = (
+            target.dataflow.migration,
+            target.beginning,
+            target.dataflow.target.cdc,
+        )
+        if migration and beginning and settings:
+            legacy = views.history(self._spark, migration, beginning.copy.version)
+            history.check_sequence(legacy, settings, migration.place)
 
     def _rehearse_copy(self, target: TargetPlan) -> None:
         """Read all that is to be copied again, before the rows that hold it are dropped."""
