@@ -1,0 +1,31 @@
+"""A bundle from the template: its own tests, through databricks-connect."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.connect.conftest import SERVER_PYTHON
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_its_tests_pass(server: str, tmp_path: Path) -> None:
+    # cookiecutter is in the environment that `make setup` makes.
+    cookiecutter = Path(os.environ[SERVER_PYTHON]).with_name("cookiecutter")
+    subprocess.run(
+        [cookiecutter, ROOT, "--directory", "template", "--no-input", "--output-dir", tmp_path], check=True
+    )
+    folder = tmp_path / "tableferry"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "tests/test_migration.py", "tests/test_specs.py"],
+        cwd=folder,
+        env={**os.environ, "SPARK_REMOTE": server, "DATABRICKS_CONFIG_FILE": os.devnull},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "passed" in done.stdout
+    assert "skipped" not in done.stdout
