@@ -13,6 +13,9 @@ from tests.spark.runtime import Ran, Runtime
 
 from tableferry import pipelines
 from tableferry.errors import Refused, TableError, TableferryError
+from tableferry.pipelines import SparkPipeline
+from tableferry.pipelines.state import Baseline
+from tableferry.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -297,3 +300,57 @@ def test_a_pipeline_says_what_its_configuration_lacks(project: Project) -> None:
             declared(project)
     finally:
         project.spark.conf.unset("tableferry.tokens")
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+def prepared(project: Project, pipeline: Ran | SparkPipeline) -> int:
+    """Prepare, dying before every effect in turn, until one goes through; return how often it died."""
+    for deaths in range(20):
+        left = deaths
+
+        def before(_: str) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise Crash
+
+        try:
+            pipelines.prepare(project.root, project.spark, pipeline=pipeline, before=before)
+        except Crash:
+            continue
+        if left >= 0:
+            return deaths
+    raise AssertionError("it never came to an end")
+
+
+def test_a_crash_before_any_effect_of_prepare_is_gone_on_with(project: Project) -> None:
+    project.create("orders", "id INT", (1,))
+    project.create("orders_legacy", "id INT", (1,))
+    project.standard("new", "orders", migration={"table": "orders_legacy"})
+    assert prepared(project, Ran()) > 1
+    copied(project, "new", declared(project), f"{HISTORY}__{project.schema}_new")
+    project.insert("orders", (2,))
+    assert prepared(project, Ran(HISTORY)) > 1
+    begun = pipelines.plan(project.root, project.spark, pipeline=Ran(HISTORY)).targets[0]
+    assert (begun.phase, begun.beginning and dict(begun.beginning.baselines)) == (
+        "ready",
+        {
+            f"{project.schema}.orders": Baseline(
+                TableName.parse(f"{project.schema}.orders"),
+                project.spark.sql(f"DESCRIBE DETAIL {project.schema}.orders").collect()[0]["id"],
+                1,
+                ("v_new",),
+            )
+        },
+    )
+
+
+def test_the_clone_of_a_pipeline_of_spark_s_own_is_made_whatever_dies(project: Project) -> None:
+    project.create("orders", "id INT", (1,))
+    project.create("orders_legacy", "id INT", (1,))
+    project.standard("new", "orders", migration={"table": "orders_legacy"})
+    assert prepared(project, SparkPipeline(project.root / "storage")) > 2
+    assert project.rows("new__tableferry_pinned") == [(1,)]
