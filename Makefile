@@ -53,15 +53,18 @@ test: setup ## Run all tests
 
 # One Java process at a time: this one comes when the other tests' has ended.
 .PHONY: connect
-connect: setup ## Run the tests of databricks-connect, in .venv-connect
-	@if [ -n "$(FIT312)" ]; then \
-	    $(MAKE) --silent $(CONNECT_STAMP) && \
-	    TABLEFERRY_SERVER_PYTHON=$(abspath $(BIN))/python $(CONNECT)/bin/python -m pytest tests/connect; \
-	else \
-	    echo "SKIPPED tests/connect: databricks-connect needs Python 3.12 with its venv module," \
-	        "and $(if $(PYTHON312),$(PYTHON312) isn't that,there is none): install it, or name one with" \
+connect: setup setup-connect ## Run the tests of databricks-connect, in .venv-connect
+	@[ -z "$(FIT312)" ] || \
+	    TABLEFERRY_SERVER_PYTHON=$(abspath $(BIN))/python $(CONNECT)/bin/python -m pytest tests/connect
+
+.PHONY: setup-connect
+setup-connect:
+	@if [ -n "$(FIT312)" ]; then $(MAKE) --silent $(CONNECT_STAMP) || exit 1; else \
+	    case "$${CI:-false}" in false|0) so=SKIPPED;; *) so=FAILED;; esac; \
+	    echo "$$so: tests/connect, for databricks-connect needs Python 3.12 with its venv module, and" \
+	        "$(if $(PYTHON312),$(PYTHON312) isn't that,there is none): install it, or name one with" \
 	        "PYTHON312=/path/to/python3.12, and run make connect." >&2; \
-	    [ "$${CI:-false}" = false ]; \
+	    [ $$so = SKIPPED ]; \
 	fi
 
 .PHONY: unit
