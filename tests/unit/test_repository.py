@@ -4,6 +4,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 # Written in pieces, so that this file passes its own test.
@@ -52,8 +54,9 @@ def test_no_file_names_a_registry() -> None:
     assert named == []
 
 
-def test_constraints_pin_exact_versions() -> None:
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
+@pytest.mark.parametrize("name", ["constraints.txt", "constraints-connect.txt"])
+def test_constraints_pin_exact_versions(name: str) -> None:
+    lines = (ROOT / name).read_text().splitlines()
     pins = [line for line in lines if not line.startswith("#")]
     assert pins
     assert [line for line in pins if not re.fullmatch(r"[a-z0-9-]+==[\w.]+( ; .+)?", line)] == []
