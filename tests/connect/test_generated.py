@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.connect.conftest import SERVER_PYTHON
 
 ROOT = Path(__file__).parents[2]
 
 
+# The fixtures keep a developer's own workspace and cookiecutter's settings out.
+@pytest.mark.usefixtures("spark", "cookiecutters_own_settings")
 def test_its_tests_pass(server: str, tmp_path: Path) -> None:
     # cookiecutter is in the environment that `make setup` makes.
     cookiecutter = Path(os.environ[SERVER_PYTHON]).with_name("cookiecutter")
@@ -22,7 +25,7 @@ def test_its_tests_pass(server: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "tests/test_migration.py", "tests/test_specs.py"],
         cwd=folder,
-        env={**os.environ, "SPARK_REMOTE": server, "DATABRICKS_CONFIG_FILE": os.devnull},
+        env={**os.environ, "SPARK_REMOTE": server},
         capture_output=True,
         text=True,
     )
