@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tableferry.pipelines.spec.read import DEEPEST
+from tableferry.yamlfiles import DEEPEST
 
 if TYPE_CHECKING:
     from tests.unit.conftest import ProjectFiles

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from tableferry.bundle.problems import Problem
 from tableferry.bundle.tree import Node, Place, Value
+from tableferry.yamlfiles import DEEPEST, SafeLoader, explain, is_too_deep
 
-# Far beyond any bundle, and far below what the readers themselves can bear.
-DEEPEST = 100
 LARGEST = 50_000
 
-_Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAG = "tag:yaml.org,2002:"
 
 
-class _Loader(_Parser):  # type: ignore[misc]
+class _Loader(SafeLoader):  # type: ignore[misc]
     """Composes nodes, with the types of YAML 1.2."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
@@ -55,7 +52,7 @@ def read(file: Path, name: str, problems: list[Problem]) -> Node:
     nothing = Node({}, place)
     try:
         content = file.read_bytes().decode("utf-8-sig")
-        if _depth(content) > DEEPEST:
+        if is_too_deep(content):
             raise RecursionError
         loader = _Loader(content)
         try:
@@ -69,7 +66,7 @@ def read(file: Path, name: str, problems: list[Problem]) -> Node:
         reason = (error.strerror or "unknown reason").lower()
         problems.append(nothing.problem(f"can't be read ({reason})", "check the file and its permissions"))
     except yaml.YAMLError as error:
-        problems.append(nothing.problem(f"isn't valid YAML ({_explain(error)})", "mend it there"))
+        problems.append(nothing.problem(f"isn't valid YAML ({explain(error)})", "mend it there"))
     except RecursionError:
         problems.append(nothing.problem("is nested too deeply", f"flatten it to at most {DEEPEST} levels"))
     except _Unfit as error:
@@ -176,23 +173,3 @@ def _scalar(tag: str, text: str) -> str | int | float | bool | None:
             return float(text)
         case _:
             return text
-
-
-def _depth(content: str) -> int:
-    """Return how deep YAML is nested, or the first depth that is too deep; composing has no bound."""
-    deepest = depth = 0
-    for event in yaml.parse(content, _Loader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            deepest = max(deepest, depth)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > DEEPEST:
-            break
-    return deepest
-
-
-def _explain(error: yaml.YAMLError) -> str:
-    if isinstance(error, yaml.MarkedYAMLError) and (mark := error.problem_mark or error.context_mark):
-        return f"{error.problem or error.context} at line {mark.line + 1}, column {mark.column + 1}"
-    return " ".join(str(error).split())

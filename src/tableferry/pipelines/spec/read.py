@@ -12,18 +12,16 @@ import yaml
 
 from tableferry.errors import Problem
 from tableferry.pipelines.spec.place import Place
+from tableferry.yamlfiles import DEEPEST, SafeLoader, explain, is_too_deep
 
 SUFFIXES = (".json", ".yaml", ".yml")
 
-_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Repeated = dict[int, list[str]]
 
-# Far beyond any spec, and far below what the readers themselves can bear.
-DEEPEST = 100
 _TOO_DEEP = f"is nested too deeply: flatten it to at most {DEEPEST} levels"
 
 
-class _Loader(_SafeLoader):  # type: ignore[misc]
+class _Loader(SafeLoader):  # type: ignore[misc]
     """YAML's safe loader, which remembers repeated keys and leaves dates as they are written."""
 
     def __init__(self, stream: str) -> None:
@@ -88,7 +86,7 @@ def mapping(file: Path, place: Place, problems: list[Problem]) -> dict[str, Any]
         problems.append(place.problem(f"isn't valid JSON: {error.msg} at {where}: mend it there"))
         return None
     except yaml.YAMLError as error:
-        problems.append(place.problem(f"isn't valid YAML: {_explain(error)}: mend it there"))
+        problems.append(place.problem(f"isn't valid YAML: {explain(error)}: mend it there"))
         return None
     except RecursionError:
         problems.append(place.problem(_TOO_DEEP))
@@ -142,8 +140,8 @@ def _json(content: str, repeated: _Repeated) -> Any:
 
 
 def _yaml(content: str, repeated: _Repeated) -> Any:
-    # The parser of YAML goes down in C, without a bound. The events alone take little time and no depth.
-    if sum(content.count(mark) for mark in "[{-?") > 10 * DEEPEST and _depth(content) > DEEPEST:
+    # The events alone take little time and no depth, and most specs have too few of them to be asked.
+    if sum(content.count(mark) for mark in "[{-?") > 10 * DEEPEST and is_too_deep(content):
         raise RecursionError
     loader = _Loader(content)
     try:
@@ -154,28 +152,8 @@ def _yaml(content: str, repeated: _Repeated) -> Any:
         loader.dispose()
 
 
-def _depth(content: str) -> int:
-    """Return how deep YAML is nested, or the first depth that is too deep."""
-    deepest = depth = 0
-    for event in yaml.parse(content, _SafeLoader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            deepest = max(deepest, depth)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > DEEPEST:
-            break
-    return deepest
-
-
 def _twice(names: list[str]) -> list[str]:
     return sorted({each for each in names if names.count(each) > 1}) if len(set(names)) < len(names) else []
-
-
-def _explain(error: yaml.YAMLError) -> str:
-    if isinstance(error, yaml.MarkedYAMLError) and (mark := error.problem_mark or error.context_mark):
-        return f"{error.problem or error.context} at line {mark.line + 1}, column {mark.column + 1}"
-    return " ".join(str(error).split())
 
 
 def _oddities(value: Any, place: Place, repeated: _Repeated, above: dict[int, Place]) -> Iterator[Problem]:
