@@ -14,10 +14,19 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from tableferry.errors import TableError
-from tableferry.pipelines import history, views
+from tableferry.pipelines import history
 from tableferry.pipelines.flows import CdcSettings, Expectation, HistorySource, Migration, Project, Target
 from tableferry.pipelines.fold import DELETE, EXACT, OPERATION, SEQUENCE
-from tableferry.pipelines.graph import Build, Datasets, ambiguous, call, flow_name, made, takes
+from tableferry.pipelines.graph import (
+    Build,
+    Datasets,
+    ambiguous,
+    call,
+    flow_name,
+    made,
+    table_arguments,
+    takes,
+)
 from tableferry.pipelines.rows import history_rows, prefixed
 from tableferry.pipelines.steps import DrawAppend, DrawCdc, DrawTable, DrawView
 
@@ -47,16 +56,9 @@ class DatabricksEngine:
             self._dp.create_streaming_table,
             f"{target.place}: {target.name}",
             {
-                "name": str(target.name),
-                "comment": target.comment,
+                **table_arguments(self._spark, target),
                 "spark_conf": {**self._conf, **target.spark_conf} or None,
-                "table_properties": dict(target.properties) or None,
-                "path": target.path,
-                "partition_cols": list(target.partition_columns) or None,
-                "cluster_by": list(target.cluster_columns) or None,
                 "cluster_by_auto": target.cluster_auto or None,
-                "schema": views.schema_of(self._spark, target.schema_file) if target.schema_file else None,
-                "row_filter": target.row_filter,
             },
         )
 
@@ -108,7 +110,8 @@ class DatabricksEngine:
             copied = history_rows(self._spark, view.source)
             if isinstance(one, DrawCdc):
                 copied = _events(copied, view.source.migration, one.settings)
-            return self._datasets.add_built(name, lambda: copied)
+            self._define(name, lambda: copied)
+            return name
         whole = not self._datasets.streams(one)
         read = self._datasets.named(one.owner, one.flow.view, whole=whole)
         rules = self._tables[one.flow.target.key].expectations
@@ -121,7 +124,8 @@ class DatabricksEngine:
             return frame.where(where) if where else frame
 
         # Rules of the table would judge the copied history too, which came through its own gates long ago.
-        return self._datasets.add_built(name, self._expecting(rules, rows))
+        self._define(name, self._expecting(rules, rows))
+        return name
 
     def _define(self, name: str, build: Build) -> None:
         define = getattr(self._dp, "temporary_view", None) or self._dp.view

@@ -18,7 +18,7 @@ from tableferry.errors import TableError
 from tableferry.pipelines import views
 from tableferry.pipelines.decide import NO_CDC, NO_ONCE
 from tableferry.pipelines.flows import HistorySource, Project, Target
-from tableferry.pipelines.graph import Build, Datasets, ambiguous, call, flow_name, made
+from tableferry.pipelines.graph import Build, Datasets, ambiguous, call, flow_name, made, table_arguments
 from tableferry.pipelines.python_code import NOWHERE
 from tableferry.pipelines.rows import judged, prefixed
 from tableferry.pipelines.steps import DrawAppend, DrawCdc, DrawTable, DrawView
@@ -61,16 +61,7 @@ class DeclarativeEngine:
         call(
             self._dp.create_streaming_table,
             f"{target.place}: {target.name}",
-            {
-                "name": str(target.name),
-                "comment": target.comment,
-                "table_properties": dict(target.properties) or None,
-                "path": target.path,
-                "partition_cols": list(target.partition_columns) or None,
-                "cluster_by": list(target.cluster_columns) or None,
-                "schema": views.schema_of(self._spark, target.schema_file) if target.schema_file else None,
-                "row_filter": target.row_filter,
-            },
+            table_arguments(self._spark, target),
         )
 
     def append(self, definition: DrawAppend) -> None:

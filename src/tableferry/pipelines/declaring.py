@@ -103,6 +103,8 @@ def _folders(planned: Plan, found: Facts, spark: SparkSession) -> dict[str, str]
                     names |= {side.source.table.key: side.source.table for side in sides}
                 case _:
                     pass
-    there = [name for name in names.values() if name.path is None and catalog.exists(spark, name)]
-    places = catalog.side_by_side(lambda name: catalog.location(spark, name), there)
-    return {name.key: place for name, place in zip(there, places, strict=True)}
+    named = [name for name in names.values() if name.path is None]
+    places = catalog.side_by_side(
+        lambda name: catalog.location(spark, name) if catalog.exists(spark, name) else "", named
+    )
+    return {name.key: place for name, place in zip(named, places, strict=True) if place}

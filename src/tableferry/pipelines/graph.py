@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tableferry.errors import TableError
 from tableferry.pipelines import sql, views
-from tableferry.pipelines.flows import Project, SqlSource, View
+from tableferry.pipelines.flows import Project, SqlSource, Target, View
 from tableferry.pipelines.plans import HISTORY_VIEW
 from tableferry.pipelines.python_code import NOWHERE, start_options
 from tableferry.pipelines.reads import looked_up
@@ -42,6 +42,20 @@ def ambiguous(project: Project) -> frozenset[str]:
 def made(project: Project) -> frozenset[str]:
     """Return the keys of the tables that a project's pipeline makes."""
     return frozenset(target.name.key for one in project.dataflows for target in (one.target, *one.staging))
+
+
+def table_arguments(spark: SparkSession, target: Target) -> dict[str, Any]:
+    """Return what ``create_streaming_table`` is called with on every kind of pipeline; None isn't given."""
+    return {
+        "name": str(target.name),
+        "comment": target.comment,
+        "table_properties": dict(target.properties) or None,
+        "path": target.path,
+        "partition_cols": list(target.partition_columns) or None,
+        "cluster_by": list(target.cluster_columns) or None,
+        "schema": views.schema_of(spark, target.schema_file) if target.schema_file else None,
+        "row_filter": target.row_filter,
+    }
 
 
 def call(function: Callable[..., Any], what: str, given: Mapping[str, Any]) -> Any:
@@ -149,11 +163,6 @@ class Datasets:
             return build
         frame = self._frames[qualified] = build(asked=True)
         return lambda: frame
-
-    def add_built(self, name: str, build: Build) -> str:
-        """Draw a view that no spec has."""
-        self._define(name, build)
-        return name
 
     def frame(self, name: str, *, whole: bool) -> DataFrame:
         """Read a view of the pipeline."""
