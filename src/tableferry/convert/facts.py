@@ -1,0 +1,112 @@
+"""What is known of a directory of Parquet files: frozen, and without Spark or Arrow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tableferry.convert.types import Leafy, Struct
+
+
+class DataFile(NamedTuple):
+    """A Parquet file of a table.
+
+    Attributes:
+        path: Where it is below the table's root, as the file system spells it, with ``/`` between names.
+        size: Bytes.
+        modified: Milliseconds since 1970, UTC.
+    """
+
+    path: str
+    size: int
+    modified: int
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A column of primitive type, in no array and no map, so that statistics can say something of it.
+
+    Attributes:
+        path: The column's name, and below it the names of the fields of structs.
+        type: Its type in this file.
+    """
+
+    path: tuple[str, ...]
+    type: Leafy
+
+
+@dataclass(frozen=True)
+class FileSchema:
+    """The schema that some files share.
+
+    Attributes:
+        columns: All columns, as Spark would read them.
+        leaves: Those of which there can be statistics, in the file's order.
+    """
+
+    columns: Struct
+    leaves: tuple[Leaf, ...]
+
+
+class Bounds(NamedTuple):
+    """The statistics of one leaf in one file; None where the footer doesn't say or can't be trusted.
+
+    Attributes:
+        lowest: A value that none is below, as the JSON text that Delta's log holds: ``12``, ``"abc"``.
+        highest: A value that none is above.
+        nulls: How many are null.
+    """
+
+    lowest: str | None
+    highest: str | None
+    nulls: int | None
+
+
+class Footer(NamedTuple):
+    """What a file's footer says.
+
+    Attributes:
+        rows: How many rows the file has.
+        schema: Its schema; files that share one share the object.
+        bounds: The statistics of each of the schema's leaves.
+    """
+
+    rows: int
+    schema: FileSchema
+    bounds: tuple[Bounds, ...]
+
+
+class Unreadable(NamedTuple):
+    """A file whose footer can't be had.
+
+    Attributes:
+        reason: What follows the file's name in a sentence: ``is not a Parquet file``.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class PartitionColumn:
+    """A column whose value the directories' names give."""
+
+    name: str
+    type: Leafy
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.type}"
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """The partition columns of a table and every file's values.
+
+    Attributes:
+        columns: From the root down.
+        values: For each file, in the listing's order, each column's value as the log writes it; None is null.
+        notes: What a person should know, such as a column that became string and why.
+    """
+
+    columns: tuple[PartitionColumn, ...]
+    values: tuple[tuple[str | None, ...], ...]
+    notes: tuple[str, ...] = ()

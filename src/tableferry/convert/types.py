@@ -1,0 +1,198 @@
+"""Column types as Delta's log writes them: frozen, hashable, and without Spark.
+
+Their names and their JSON are those of the Delta protocol's schema serialization format
+(https://github.com/delta-io/delta/blob/master/PROTOCOL.md#schema-serialization-format), which is Spark's too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, assert_never
+
+
+@dataclass(frozen=True)
+class Atomic:
+    """A type without parameters.
+
+    Attributes:
+        name: byte, short, integer, long, float, double, boolean, string, binary, date, timestamp,
+            timestamp_ntz or variant.
+    """
+
+    name: str
+
+    def __str__(self) -> str:
+        return _SQL_NAMES.get(self.name, self.name)
+
+
+@dataclass(frozen=True)
+class Decimal:
+    """An exact number of ``precision`` digits, ``scale`` of them behind the point."""
+
+    precision: int
+    scale: int
+
+    def __str__(self) -> str:
+        return f"decimal({self.precision},{self.scale})"
+
+
+@dataclass(frozen=True)
+class Array:
+    """A list of elements of one type."""
+
+    element: DataType
+    contains_null: bool = True
+
+    def __str__(self) -> str:
+        return f"array<{self.element}>"
+
+
+@dataclass(frozen=True)
+class Map:
+    """Keys of one type, values of another."""
+
+    key: DataType
+    value: DataType
+    value_contains_null: bool = True
+
+    def __str__(self) -> str:
+        return f"map<{self.key},{self.value}>"
+
+
+@dataclass(frozen=True)
+class Field:
+    """A named column, or a field of a struct.
+
+    Attributes:
+        name: As the files spell it.
+        type: Its type.
+        nullable: Whether it may be null.
+        metadata: What else the schema says of it, such as its ``comment``.
+    """
+
+    name: str
+    type: DataType
+    nullable: bool = True
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class Struct:
+    """Fields in their order; a table's schema is one."""
+
+    fields: tuple[Field, ...] = ()
+
+    def __str__(self) -> str:
+        return f"struct<{','.join(f'{each.name}:{each.type}' for each in self.fields)}>"
+
+
+Leafy: TypeAlias = Atomic | Decimal
+DataType: TypeAlias = Atomic | Decimal | Array | Map | Struct
+
+BYTE, SHORT, INTEGER, LONG = Atomic("byte"), Atomic("short"), Atomic("integer"), Atomic("long")
+FLOAT, DOUBLE, BOOLEAN = Atomic("float"), Atomic("double"), Atomic("boolean")
+STRING, BINARY, DATE = Atomic("string"), Atomic("binary"), Atomic("date")
+TIMESTAMP, TIMESTAMP_NTZ, VARIANT = Atomic("timestamp"), Atomic("timestamp_ntz"), Atomic("variant")
+
+_SQL_NAMES = {
+    "byte": "tinyint",
+    "short": "smallint",
+    "integer": "int",
+    "long": "bigint",
+}
+_ATOMIC = (
+    *(BYTE, SHORT, INTEGER, LONG, FLOAT, DOUBLE, BOOLEAN, STRING, BINARY, DATE),
+    *(TIMESTAMP, TIMESTAMP_NTZ, VARIANT),
+)
+_BY_NAME = {each.name: each for each in _ATOMIC}
+
+
+def to_json(schema: Struct) -> str:
+    """Write a schema as the log's ``schemaString``."""
+    return json.dumps(_plain(schema), ensure_ascii=False, separators=(",", ":"))
+
+
+def from_json(text: str) -> Struct:
+    """Read a schema from JSON, such as the one that Spark keeps in the footers it writes.
+
+    Raises:
+        ValueError: It isn't one, or has a type that Delta's log can't hold.
+    """
+    try:
+        found = _typed(json.loads(text))
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"not a schema: {text[:200]}") from error
+    if not isinstance(found, Struct):
+        raise ValueError(f"not a struct: {text[:200]}")
+    return found
+
+
+def _plain(value: DataType) -> Any:
+    match value:
+        case Atomic():
+            return value.name
+        case Decimal():
+            return str(value)
+        case Array():
+            return {
+                "type": "array",
+                "elementType": _plain(value.element),
+                "containsNull": value.contains_null,
+            }
+        case Map():
+            return {
+                "type": "map",
+                "keyType": _plain(value.key),
+                "valueType": _plain(value.value),
+                "valueContainsNull": value.value_contains_null,
+            }
+        case Struct():
+            return {
+                "type": "struct",
+                "fields": [
+                    {
+                        "name": each.name,
+                        "type": _plain(each.type),
+                        "nullable": each.nullable,
+                        "metadata": dict(each.metadata),
+                    }
+                    for each in value.fields
+                ],
+            }
+        case _:
+            assert_never(value)
+
+
+def _typed(value: Any) -> DataType:
+    if isinstance(value, str):
+        if value in _BY_NAME:
+            return _BY_NAME[value]
+        if value == "decimal":
+            return Decimal(10, 0)
+        if value.startswith("decimal(") and value.endswith(")"):
+            precision, scale = value[8:-1].split(",")
+            return Decimal(int(precision), int(scale))
+        raise ValueError(f"no type of a column: {value}")
+    match value["type"]:
+        case "array":
+            return Array(_typed(value["elementType"]), bool(value["containsNull"]))
+        case "map":
+            return Map(_typed(value["keyType"]), _typed(value["valueType"]), bool(value["valueContainsNull"]))
+        case "struct":
+            return Struct(
+                tuple(
+                    Field(
+                        str(each["name"]),
+                        _typed(each["type"]),
+                        bool(each["nullable"]),
+                        dict(each.get("metadata") or {}),
+                    )
+                    for each in value["fields"]
+                )
+            )
+        case "udt":
+            return _typed(value["sqlType"])
+        case other:
+            raise ValueError(f"no type of a column: {other}")
