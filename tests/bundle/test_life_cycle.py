@@ -89,7 +89,7 @@ def test_what_was_changed_by_hand_is_planned_and_put_right(cli: Cli, workspace: 
     cli("deploy", target="prod")
     before = workspace.deployed()
     (schema,), (volume,) = workspace.schemas.values(), workspace.volumes.values()
-    (pipeline,), (job,) = workspace.pipelines.values(), workspace.jobs.values()
+    (pipeline,), job = workspace.pipelines.values(), next(iter(workspace.jobs.values()))
     schema["comment"] = volume["comment"] = "somebody's own words"
     pipeline["spec"]["configuration"]["tableferry.environment"] = "another"
     job["settings"]["max_concurrent_runs"] = 5

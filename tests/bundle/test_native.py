@@ -26,11 +26,12 @@ pytestmark = [
 DEFAULTS = {
     "project_name": "Tea shop",
     "project_slug": "tea_shop",
+    "route": "all",
     "catalog": "tea",
     "schema": "silver",
     "volume": "state",
-    "route": "pipelines",
     "spec_format": "json",
+    "convert_sources": "tea.landing.*, tea.raw.orders",
     "compute": "serverless",
     "include_tests": "yes",
     "include_ci": "yes",
@@ -42,6 +43,11 @@ OTHERS: list[dict[str, str]] = [
     {"include_tests": "no"},
     {"include_tests": "no", "include_ci": "no", "spec_format": "yaml"},
     {"include_ci": "no", "compute": "classic"},
+    {"route": "pipelines"},
+    {"route": "pipelines", "include_tests": "no", "compute": "classic"},
+    {"route": "convert"},
+    {"route": "convert", "spec_format": "yaml", "compute": "classic", "include_ci": "no"},
+    {"route": "convert", "include_tests": "no"},
 ]
 
 
