@@ -96,3 +96,15 @@ def test_the_questions_answers_are_judged_alike() -> None:
     assert choices == {name: asked[name] for name in choices}
     patterns = {name: each["pattern"] for name, each in kept["properties"].items() if "pattern" in each}
     assert patterns == {name: f"^(?:{rule['pattern']})$" for name, rule in asked["_rules"].items()}
+    skipped = {
+        name: each["skip_prompt_if"] for name, each in kept["properties"].items() if "skip_prompt_if" in each
+    }
+    only_converting, only_pipelines = (
+        {"properties": {"route": {"enum": [one]}}} for one in ("convert", "pipelines")
+    )
+    assert skipped == {
+        **dict.fromkeys(("schema", "volume", "spec_format"), only_converting),
+        "convert_sources": only_pipelines,
+    }
+    # A condition on a question that comes later would always hold.
+    assert kept["properties"]["route"]["order"] < min(kept["properties"][name]["order"] for name in skipped)

@@ -29,22 +29,28 @@ RENDER = "render it anew: make render"
 QUESTIONS = json.loads((TEMPLATE / "cookiecutter.json").read_text(encoding="utf-8"))
 ASKED = [name for name in QUESTIONS if not name.startswith("_")]
 CHOICES = {name: QUESTIONS[name] for name in ASKED if isinstance(QUESTIONS[name], list)}
-EVERY = [
-    dict(zip([*CHOICES, "notifications"], answers, strict=True))
-    for answers in product(*CHOICES.values(), ["", "data@tea.example"])
-]
-# Of answers to a question that the chosen route doesn't ask, one is enough; who is told is the same for each.
-ASKED_BY = {name: each for each in QUESTIONS["_only_with"] for name in each["questions"]}
+
+
+def asked(answers: dict[str, str]) -> bool:
+    """Say whether each answer matters: where the route doesn't ask, one answer stands for all."""
+    pointless = [
+        name
+        for each in QUESTIONS["_only_with"]
+        for name in each["questions"]
+        if answers[each["question"]] not in each["answers"]
+    ]
+    # Who is told is the same for each route.
+    if answers["route"] != "all" and answers["notifications"]:
+        return False
+    return all(answers[name] == CHOICES[name][0] for name in pointless if name in CHOICES)
+
+
 MATRIX = [
     answers
-    for answers in EVERY
-    if (answers["route"] == "all" or not answers["notifications"])
-    and all(
-        answers[each["question"]] in each["answers"] or answers[name] == CHOICES[name][0]
-        for name, each in ASKED_BY.items()
-        if name in CHOICES
-    )
+    for combination in product(*CHOICES.values(), ["", "data@tea.example"])
+    if asked(answers := dict(zip([*CHOICES, "notifications"], combination, strict=True)))
 ]
+
 # How the names of the files begin that only one route has.
 ROUTES = {
     "pipelines": ("resources/migrat", "resources/sample", "resources/state", "resources/target", "src/"),
@@ -186,7 +192,8 @@ def test_every_job_runs_the_wheel_on_the_compute_that_was_chosen(matrix: list[tu
             assert chosen in job
             assert other not in job
             wheels = [task["python_wheel_task"] for task in job["tasks"] if "python_wheel_task" in task]
-            assert {(one["package_name"], one["entry_point"]) for one in wheels} == {(made.name, "tableferry")}
+            assert {one["package_name"] for one in wheels} == {made.name}
+            assert {one["entry_point"] for one in wheels} == {"tableferry"}
 
 
 def test_the_specs_of_every_bundle_are_right(matrix: list[tuple[Answers, Path]]) -> None:
@@ -236,7 +243,9 @@ def test_the_tables_to_convert_are_in_the_catalog_that_was_answered(tmp_path: Pa
     ] * 2
 
 
-@pytest.mark.parametrize("sources", ["orders", "a.b.", "a.b.c;d.e.f", "a.b.*c", "*", "", "a.b.c, ", "${var.x}"])
+@pytest.mark.parametrize(
+    "sources", ["orders", "a.b.", "a.b.c;d.e.f", "a.b.*c", "*", "", "a.b.c, ", "${var.x}"]
+)
 def test_what_names_no_tables_is_refused(tmp_path: Path, sources: str) -> None:
     with pytest.raises(TemplateError, match=r"convert_sources must be tables or folders with commas"):
         new.create(tmp_path, {"convert_sources": sources}, no_input=True)
@@ -417,7 +426,8 @@ def test_a_bundle_needs_what_the_package_needs() -> None:
     assert bundle["requires-python"] == package["requires-python"]
     assert bundle["scripts"] == package["scripts"]
     extras, known = bundle["optional-dependencies"], package["optional-dependencies"]
-    assert [name for name in ("local", "connect", "databricks", "convert") if extras[name] != known[name]] == []
+    shared = ("local", "connect", "databricks", "convert")
+    assert [name for name in shared if extras[name] != known[name]] == []
     tools = (*known["dev"], *known["test"], *known["local"])
     assert [each for each in extras["dev"] if each not in tools] == []
     names = [each.split(">=")[0] for each in package["dependencies"]]
