@@ -121,8 +121,10 @@ def _plain(path: str) -> str:
     elif path.startswith("~"):
         path = os.path.expanduser(path)
     bare = path.rstrip("/")
-    # What is left of a root is nothing, or a scheme.
-    return bare if bare and not bare.endswith(":") else path
+    if not bare or bare.endswith(":"):  # All that is left of a root is nothing, or a scheme.
+        return path
+    # So that nobody takes it for a table who reads it again.
+    return bare if "/" in bare or bare[0] in ".~" else f"./{bare}"
 
 
 def _of_file_uri(uri: str) -> str:
