@@ -42,10 +42,13 @@ class FileSchema:
     Attributes:
         columns: All columns, as Spark would read them.
         leaves: Those of which there can be statistics, in the file's order.
+        undecimal: Paths of what is stored in a way that Spark can't read as a wider decimal: integers without
+            a sign, and nulls without a type. Below arrays and maps come ``element``, ``key`` and ``value``.
     """
 
     columns: Struct
     leaves: tuple[Leaf, ...]
+    undecimal: frozenset[tuple[str, ...]] = frozenset()
 
 
 class Bounds(NamedTuple):

@@ -79,16 +79,13 @@ def parse(text: str) -> Source:
     if named := _BY_PATH.fullmatch(text):
         provider, path = named[1].lower(), named[2].replace("``", "`")
         if provider in _OURS:
-            return Folder(_plain(path))
+            return folder(path)
         if "/" in path:
-            raise TableError(
-                "CONVERT TO DELTA only supports parquet tables, but you are trying to convert a "
-                f"{provider} source: {text}"
-            )
+            raise wrong_provider(provider, text)
     elif _BEGINS_BY_PATH.match(text) and not os.path.isdir(text):
         raise TableError(f"{text} is neither a path nor a format and one: {_FORM}")
     if "/" in text or text.startswith((".", "~")) or os.path.isdir(text):
-        return Folder(_plain(text))
+        return folder(text)
     if text == "*":
         raise TableError(f"'*' names no schema: {_FORM}")
     if text.endswith(_ALL):
@@ -97,6 +94,19 @@ def parse(text: str) -> Source:
             raise TableError(f"'{text}' has {len(parts)} parts before the star: write catalog.schema.*")
         return Schema(parts)
     return Table(TableName.parse(text))
+
+
+def folder(path: str) -> Folder:
+    """Take a path or a URI, such as a table's location, for a folder."""
+    return Folder(_plain(path))
+
+
+def wrong_provider(provider: str, source: str) -> TableError:
+    """Say that a source is of another format."""
+    return TableError(
+        "CONVERT TO DELTA only supports parquet tables, but you are trying to convert a "
+        f"{provider} source: {source}"
+    )
 
 
 def _plain(path: str) -> str:

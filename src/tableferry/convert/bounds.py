@@ -1,0 +1,256 @@
+"""From a footer's raw statistics to the JSON text that Delta's log holds.
+
+The texts are those of the Delta protocol's per-file statistics: exact numbers, ISO dates, instants with
+milliseconds that enclose the microseconds, strings cut to 32 characters. What can't be trusted is left out,
+so that no reader ever skips a file that has rows for it:
+
+- **float and double** only from parquet-mr 1.10 to 1.17. These order NaN above all other values when they
+  write (``PrimitiveComparator``, ``DoubleStatistics.updateStats``; 1.9 and older compare with ``<``, and lose
+  it), so a file with NaN says so in its maximum and gets no bounds. parquet-mr from 1.18 (PARQUET-2249) and
+  all others known, Arrow's among them, leave NaN out of the bounds, while Spark orders it above infinity.
+- **values of bytes** (strings, decimals) not from parquet-mr before 1.10, which compared them as signed
+  bytes, nor from writers that don't say who they are (PARQUET-251, PARQUET-297, PARQUET-686).
+- **dates before 1582 and instants before 1900** not from writers with the old hybrid calendar (Spark 2,
+  Hive), which Spark moves when it reads them.
+- **INT96** never, as nobody orders it well; **boolean and binary** never, as Delta has no bounds for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import date
+from functools import lru_cache
+from json import JSONEncoder
+from typing import Any, NamedTuple, TypeAlias
+
+from tableferry.convert.elements import Element
+
+Texts: TypeAlias = tuple[str | None, str | None]
+
+# What a Delta table keeps of a string unless it's told otherwise: DataSkippingStringPrefixLength.
+_PREFIX = 32
+_EPOCH = date(1970, 1, 1).toordinal()
+_FIRST_DAY, _LAST_DAY = 1 - _EPOCH, date.max.toordinal() - _EPOCH
+# Where the Gregorian calendar begins, and where the last time zone got its offset in whole seconds.
+_GREGORIAN = date(1582, 10, 15).toordinal() - _EPOCH
+_ZONED = (date(1900, 1, 1).toordinal() - _EPOCH) * 86_400_000_000
+_WRITER = re.compile(r"parquet-mr(?: version (\d+)\.(\d+))?")
+_NONE: Texts = (None, None)
+
+_quote = JSONEncoder(ensure_ascii=False).encode
+
+
+class Trust(NamedTuple):
+    """What a file's writer is known to get right.
+
+    Attributes:
+        floats: Bounds of float and double show a NaN.
+        binary: Bounds of values that are stored as bytes.
+        ancient: Dates before 1582 and instants before 1900 mean what they say.
+    """
+
+    floats: bool
+    binary: bool
+    ancient: bool
+
+
+class Kind(NamedTuple):
+    """How the bounds of one leaf become text.
+
+    Attributes:
+        value: From what the statistics hold to what can be compared; None for a value that can't be.
+        texts: From the lowest and the highest of these to JSON.
+    """
+
+    value: Callable[[Any], Any]
+    texts: Callable[[Any, Any], Texts]
+
+
+def trust(created_by: str, metadata: Mapping[bytes, bytes]) -> Trust:
+    """Say what to believe of a file.
+
+    Args:
+        created_by: The writer, as the footer names it; may be empty.
+        metadata: The footer's own keys and values.
+    """
+    writer = _WRITER.match(created_by)
+    if writer is None:
+        return Trust(floats=False, binary=bool(created_by), ancient=True)
+    version = (int(writer[1]), int(writer[2])) if writer[1] else (0, 0)
+    spark = metadata.get(b"org.apache.spark.version", b"").partition(b".")[0]
+    return Trust(
+        floats=(1, 10) <= version < (1, 18),
+        binary=version >= (1, 10),
+        ancient=spark.isdigit() and int(spark) >= 3 and b"org.apache.spark.legacyDateTime" not in metadata,
+    )
+
+
+def kind(element: Element, believed: Trust) -> Kind | None:
+    """Choose how to read the bounds of a leaf that is stored so; None if it gets none."""
+    said = element.annotation
+    name = said.kind if said else ""
+    match element.physical, name:
+        case ("INT32", "") | ("INT64", ""):
+            return Kind(_same, _integers)
+        case ("INT32" | "INT64", "INTEGER") if said and said.signed:
+            return Kind(_within(-(1 << said.bits - 1), (1 << said.bits - 1) - 1), _integers)
+        case ("INT32" | "INT64", "INTEGER") if said:
+            width = 32 if element.physical == "INT32" else 64
+            return Kind(_unsigned(width, said.bits), _integers)
+        case ("INT32" | "INT64", "DECIMAL") if said:
+            return Kind(_digits(_same, said.precision), _decimals(said.scale))
+        case ("BINARY" | "FIXED_LEN_BYTE_ARRAY", "DECIMAL") if said and believed.binary:
+            return Kind(_digits(_big_endian, said.precision), _decimals(said.scale))
+        case ("INT32", "DATE"):
+            return Kind(_same, _dates(_FIRST_DAY if believed.ancient else _GREGORIAN))
+        case ("INT64", "TIMESTAMP") if said:
+            first = _FIRST_DAY * 86_400_000_000 if believed.ancient else _ZONED
+            return Kind(_same, _times(1 if said.unit == "MILLIS" else 1000, first, "Z" if said.utc else ""))
+        case ("FLOAT" | "DOUBLE", _) if believed.floats:
+            return Kind(_same, _floats)
+        case ("BINARY", "STRING" | "ENUM" | "JSON") if believed.binary:
+            return Kind(_same, _strings)
+        case _:
+            return None
+
+
+def _same(raw: Any) -> Any:
+    return raw
+
+
+def _within(least: int, most: int) -> Callable[[int], int | None]:
+    def value(raw: int) -> int | None:
+        return raw if least <= raw <= most else None
+
+    return value
+
+
+def _unsigned(width: int, bits: int) -> Callable[[int], int | None]:
+    """Read a number without a sign that Parquet stores in one of ``width`` bits with a sign."""
+    mask, most = (1 << width) - 1, (1 << bits) - 1
+
+    def value(raw: int) -> int | None:
+        found = raw & mask
+        return found if found <= most else None
+
+    return value
+
+
+def _big_endian(raw: bytes) -> int:
+    return int.from_bytes(raw, "big", signed=True)
+
+
+def _digits(read: Callable[[Any], int], precision: int) -> Callable[[Any], int | None]:
+    limit = 10**precision
+
+    def value(raw: Any) -> int | None:
+        found = read(raw)
+        return found if -limit < found < limit else None
+
+    return value
+
+
+def _integers(lowest: int, highest: int) -> Texts:
+    return (str(lowest), str(highest)) if lowest <= highest else _NONE
+
+
+def _decimals(scale: int) -> Callable[[int, int], Texts]:
+    if scale == 0:
+        return _integers
+
+    def text(unscaled: int) -> str:
+        digits = str(abs(unscaled)).rjust(scale + 1, "0")
+        return f"{'-' if unscaled < 0 else ''}{digits[:-scale]}.{digits[-scale:]}"
+
+    def texts(lowest: int, highest: int) -> Texts:
+        return (text(lowest), text(highest)) if lowest <= highest else _NONE
+
+    return texts
+
+
+@lru_cache(maxsize=1 << 14)
+def _day(number: int) -> str:
+    return date.fromordinal(number + _EPOCH).isoformat()
+
+
+def _dates(first: int) -> Callable[[int, int], Texts]:
+    def text(number: int) -> str | None:
+        return f'"{_day(number)}"' if first <= number <= _LAST_DAY else None
+
+    def texts(lowest: int, highest: int) -> Texts:
+        return (text(lowest), text(highest)) if lowest <= highest else _NONE
+
+    return texts
+
+
+def _times(per_milli: int, first: int, zone: str) -> Callable[[int, int], Texts]:
+    """Write instants with milliseconds: Delta's readers know no finer ones."""
+    first = first // 1000
+
+    def text(millis: int) -> str | None:
+        day, rest = divmod(millis, 86_400_000)
+        if millis < first or day > _LAST_DAY:
+            return None
+        seconds, rest = divmod(rest, 1000)
+        minutes, seconds = divmod(seconds, 60)
+        return f'"{_day(day)}T{minutes // 60:02}:{minutes % 60:02}:{seconds:02}.{rest:03}{zone}"'
+
+    def texts(lowest: int, highest: int) -> Texts:
+        if lowest > highest:
+            return _NONE
+        return text(lowest // per_milli), text(-(-highest // per_milli))
+
+    return texts
+
+
+def _floats(lowest: float, highest: float) -> Texts:
+    # NaN is neither below nor above anything.
+    if not lowest <= highest:
+        return _NONE
+    # Both zeros are one value to SQL, and two to some readers' order.
+    return _float(lowest or -0.0), _float(highest or 0.0)
+
+
+def _float(value: float) -> str | None:
+    return None if value in (float("inf"), float("-inf")) else repr(value)
+
+
+def _strings(lowest: bytes, highest: bytes) -> Texts:
+    if lowest > highest:
+        return _NONE
+    return _string(lowest, _lowest), _string(highest, _highest)
+
+
+def _string(raw: bytes, cut: Callable[[str], str | None]) -> str | None:
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return None
+    # No string of so few bytes is cut.
+    found = text if len(raw) <= _PREFIX else cut(text)
+    return None if found is None else _quote(found)
+
+
+def _lowest(text: str) -> str:
+    return text[:_PREFIX]
+
+
+def _highest(text: str) -> str | None:
+    """Cut a string to something that isn't below it, where Delta's ``truncateMaxStringAgg`` would.
+
+    That counts UTF-16 units, never parts a pair, and adds a last character that sorts above what was cut
+    away, for which it may have to take in more of the string: up to twice as much.
+    """
+    units = at = 0
+    while at < len(text) and units < _PREFIX:
+        units += 1 if text[at] < "\U00010000" else 2
+        at += 1
+    while units <= 2 * _PREFIX:
+        if at == len(text):
+            return text
+        if text[at] != "\U0010ffff":
+            return text[:at] + ("\x7f" if text[at] < "\x7f" else "\U0010ffff")
+        units += 2
+        at += 1
+    return None

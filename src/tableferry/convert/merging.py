@@ -1,0 +1,233 @@
+"""One schema for files that have several: columns by name, types widened where all readers read them rightly.
+
+What was tried: files of both types in one table by a hand-written first commit, read with Spark 4.1.4 and
+Delta 4.4.0 (vectorized reader on and off) and deltalake 1.6.6 (Arrow and DataFusion), dictionary-encoded
+and plain, as columns, in structs and in arrays, values at both ends of each type, whole and by comparison
+with each value. Read rightly by all of them **without** the ``typeWidening`` feature: byte, short and int
+to any wider one, to double and to decimals of ten whole digits and more; long to decimals of twenty; float
+to double; decimals to wider ones; date to timestamp_ntz. With the feature and ``delta.typeChanges`` Spark
+reads the very same and deltalake nothing at all ("not yet supported"), so it's not asked for.
+
+Refused, as Spark fails or returns other values: long to double, int to float, numbers to string, date to
+timestamp, and decimals from unsigned integers, of which it reads 4294967295 as -1 without the vectorized
+reader and can't read any with it; so it does with nulls that have no type. Refused, as they mean something
+else though readers take the one for the other: timestamp_ntz and timestamp, binary and string.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tableferry.convert import types
+from tableferry.convert.facts import FileSchema
+from tableferry.convert.types import Array, DataType, Decimal, Field, Leafy, Map, Struct
+from tableferry.errors import Refused
+
+_WHOLE = (types.BYTE, types.SHORT, types.INTEGER, types.LONG)
+# Digits of the widest number: Parquet's readers widen by how it's stored, 32 bits or 64.
+_WHOLE_DIGITS = {types.BYTE: 10, types.SHORT: 10, types.INTEGER: 10, types.LONG: 20}
+_MOST_DIGITS = 38
+# Of every int a double holds each digit, of a long it doesn't.
+_IN_DOUBLE = (types.BYTE, types.SHORT, types.INTEGER, types.FLOAT, types.DOUBLE)
+_CHAR = "__CHAR_VARCHAR_TYPE_STRING"
+
+
+@dataclass(frozen=True, order=True)
+class Widening:
+    """A column whose type in some file is narrower than the table's.
+
+    Attributes:
+        path: Its name, and below it those of fields; ``element``, ``key`` and ``value`` in arrays and maps.
+        narrow: Its type in the file, as SQL writes it.
+        wide: Its type in the table.
+        file: A file in which it's narrow.
+    """
+
+    path: tuple[str, ...]
+    narrow: str
+    wide: str
+    file: str
+
+    def __str__(self) -> str:
+        return f"`{'.'.join(self.path)}` from {self.narrow} to {self.wide}"
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What a table's files have in common.
+
+    Attributes:
+        columns: The table's, without those that directories' names give; all of them may be null.
+        widenings: Which types some files have narrower.
+    """
+
+    columns: Struct
+    widenings: tuple[Widening, ...] = ()
+
+
+@dataclass
+class _Node:
+    """A column, field or element on its way to its final type, and every type it was seen with."""
+
+    type: DataType
+    file: str
+    name: str = ""
+    undecimal: bool = False
+    metadata: dict[str, Any] = field(default_factory=dict)
+    seen: dict[Leafy, str] = field(default_factory=dict)
+    parts: dict[str, _Node] = field(default_factory=dict)
+
+
+def merge(schemas: Iterable[tuple[FileSchema, str]]) -> Merged:
+    """Find the schema that all files can be read with.
+
+    Columns come in the order in which the files, taken one after another, first have them; so do fields of
+    structs. Each may be null, as a file may lack it. A comment is the first that a file has.
+
+    Args:
+        schemas: Each schema, with a file that has it; the same one may come again.
+
+    Raises:
+        Refused: Two files contradict each other.
+    """
+    known: dict[int, FileSchema] = {}
+    top = _Node(Struct(), "")
+    for schema, file in schemas:
+        if id(schema) not in known:
+            known[id(schema)] = schema
+            _add(top, schema.columns, file, (), schema.undecimal)
+    columns = _finished(top)
+    assert isinstance(columns, Struct)
+    return Merged(columns, tuple(_widenings(top, ())))
+
+
+def widens(narrow: Leafy, wide: Leafy) -> bool:
+    """Say whether files of one type can be read as the other, with each value what it was."""
+    return _wider(narrow, wide) == wide
+
+
+def _add(
+    node: _Node, found: DataType, file: str, path: tuple[str, ...], undecimal: frozenset[tuple[str, ...]]
+) -> None:
+    """Add what one file says of a column to what the files before it said."""
+    match node.type, found:
+        case (Struct(), Struct()):
+            spellings = {name.lower(): name for name in node.parts}
+            for each in found.fields:
+                known = node.parts.get(each.name)
+                if known is None and (other := spellings.get(each.name.lower())):
+                    known = node.parts[other]
+                    raise Refused(
+                        f"column {_name((*path, other))} in {known.file} is spelled "
+                        f"{_name((*path, each.name))} in {file}, which Spark can't tell apart: "
+                        "write one of them again with the other's name"
+                    )
+                _part(node, each.name, each.type, file, path, undecimal, each.metadata)
+        case (Array(), Array()):
+            _part(node, "element", found.element, file, path, undecimal, {})
+        case (Map(), Map()):
+            _part(node, "key", found.key, file, path, undecimal, {})
+            _part(node, "value", found.value, file, path, undecimal, {})
+        case (types.Atomic() | Decimal(), types.Atomic() | Decimal()):
+            wider = _wider(node.type, found)
+            rigid = isinstance(wider, Decimal) and (
+                (node.undecimal and wider != node.type) or (path in undecimal and wider != found)
+            )
+            if wider is None or rigid:
+                raise _conflict(node, found, file, path, rigid)
+            node.type = wider
+            node.undecimal = node.undecimal or path in undecimal
+            node.seen.setdefault(found, file)
+        case _:
+            raise _conflict(node, found, file, path, False)
+
+
+def _part(
+    node: _Node,
+    name: str,
+    found: DataType,
+    file: str,
+    path: tuple[str, ...],
+    undecimal: frozenset[tuple[str, ...]],
+    metadata: Any,
+) -> None:
+    path = (*path, name)
+    part = node.parts.get(name)
+    if part is None:
+        part = node.parts[name] = _Node(_empty(found), file, name, metadata=dict(metadata))
+    else:
+        # A length that only some files know binds nobody.
+        if part.metadata.get(_CHAR) != metadata.get(_CHAR):
+            part.metadata.pop(_CHAR, None)
+            metadata = {key: value for key, value in metadata.items() if key != _CHAR}
+        part.metadata = {**metadata, **part.metadata}
+    _add(part, found, file, path, undecimal)
+
+
+def _empty(found: DataType) -> DataType:
+    return Struct() if isinstance(found, Struct) else found
+
+
+def _wider(one: Leafy, other: Leafy) -> Leafy | None:
+    """Return the narrowest type that holds the values of both."""
+    if one == other:
+        return one
+    if one in _WHOLE and other in _WHOLE:
+        return max(one, other, key=_WHOLE.index)
+    if one in _IN_DOUBLE and other in _IN_DOUBLE:
+        return types.DOUBLE
+    if {one, other} == {types.DATE, types.TIMESTAMP_NTZ}:
+        return types.TIMESTAMP_NTZ
+    first, second = _as_decimal(one), _as_decimal(other)
+    if first is None or second is None:
+        return None
+    scale = max(first.scale, second.scale)
+    whole = max(first.precision - first.scale, second.precision - second.scale)
+    return Decimal(whole + scale, scale) if whole + scale <= _MOST_DIGITS else None
+
+
+def _as_decimal(leaf: Leafy) -> Decimal | None:
+    if isinstance(leaf, Decimal):
+        return leaf
+    return Decimal(_WHOLE_DIGITS[leaf], 0) if leaf in _WHOLE_DIGITS else None
+
+
+def _finished(node: _Node) -> DataType:
+    match node.type:
+        case Struct():
+            return Struct(
+                tuple(Field(name, _finished(part), True, part.metadata) for name, part in node.parts.items())
+            )
+        case Array():
+            return Array(_finished(node.parts["element"]))
+        case Map():
+            return Map(_finished(node.parts["key"]), _finished(node.parts["value"]))
+        case leaf:
+            return leaf
+
+
+def _widenings(node: _Node, path: tuple[str, ...]) -> Iterable[Widening]:
+    for found, file in node.seen.items():
+        if found != node.type:
+            yield Widening(path, str(found), str(node.type), file)
+    for name, part in node.parts.items():
+        yield from _widenings(part, (*path, name))
+
+
+def _conflict(node: _Node, found: DataType, file: str, path: tuple[str, ...], rigid: bool) -> Refused:
+    known, before = _finished(node), node.file
+    if not isinstance(found, Struct | Array | Map):
+        # A type that others have already widened is in none of the files.
+        clashing = (each for each in node.seen.items() if rigid or _wider(each[0], found) is None)
+        known, before = next(clashing, (known, before))
+    why = ", one of them stored in a way that Spark reads as no wider decimal" if rigid else ""
+    return Refused(
+        f"column {_name(path)} is {known} in {before} and {found} in {file}{why}: "
+        "write one of them again with the other's type, or convert them as two tables"
+    )
+
+
+def _name(path: tuple[str, ...]) -> str:
+    return f"`{'.'.join(path)}`"
