@@ -155,7 +155,8 @@ def _adds(contents: Contents) -> Iterator[str]:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(value, separators=(",", ":"))
 
 
-_quoted = json.JSONEncoder(ensure_ascii=False).encode
+# In ASCII alone no character of a name can be taken for the end of a line.
+_quoted = json.JSONEncoder().encode
