@@ -155,8 +155,8 @@ def _adds(contents: Contents) -> Iterator[str]:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-# In ASCII alone no character of a name can be taken for the end of a line.
-_quoted = json.JSONEncoder().encode
+# Not in ASCII alone: of the two escapes that a character beyond U+FFFF takes then, delta-rs 1.6.6 makes another.
+_quoted = json.JSONEncoder(ensure_ascii=False).encode
