@@ -334,7 +334,9 @@ def _die(root: Path, at: int, verb: str) -> bool:
     return died.returncode == 9
 
 
-def test_a_death_leaves_no_commit_or_a_whole_one_and_the_next_run_goes_on(events: Path, tmp_path: Path) -> None:
+def test_a_death_leaves_no_commit_or_a_whole_one_and_the_next_run_goes_on(
+    events: Path, tmp_path: Path
+) -> None:
     whole = None
     for at in range(1, 20):
         root = tmp_path / f"copy{at}"

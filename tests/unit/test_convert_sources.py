@@ -19,7 +19,7 @@ from tableferry.tables import TableName
         ("/a/b", "/a/b"),
         ("/a/b//", "/a/b"),
         ("/", "/"),
-        (" /a b ", "/a b"),
+        ("/a b ", "/a b "),
         ("./a", "./a"),
         (".", "."),
         ("..", ".."),

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import click
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -17,24 +15,32 @@ from typer.core import TyperGroup
 
 from tableferry import convert, report, session
 from tableferry.cli.options import Debug, Output, OutputAs, Warehouse, guarded
+from tableferry.convert import show
 
 # A source between backticks may hold a comma.
 _SEPARATED = re.compile(r"(?:`[^`]*`|[^,\n`])+")
 
+_RUN = "run"
+
 
 class _SourcesFirst(TyperGroup):
-    """Takes what isn't a command's name for the first source, so that ``tableferry convert ./events`` works."""
+    """Takes what isn't a command's name for the first source: ``tableferry convert ./events``."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or args[0] != "undo":
-            args = ["run", *args]
-        return super().parse_args(ctx, args)
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args if args[:1] == ["undo"] else [_RUN, *args])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        # What nobody types isn't shown either.
+        return "" if name == _RUN else name, command, rest
 
 
-convert_app = typer.Typer(cls=_SourcesFirst, help="Turn Parquet into Delta in place, and back.", add_help_option=False)
+convert_app = typer.Typer(
+    cls=_SourcesFirst, help="Turn Parquet into Delta in place, and back.", add_help_option=False
+)
 
 
-@convert_app.command("run", hidden=True)
+@convert_app.command(_RUN, hidden=True)
 def convert_run(
     sources: Annotated[
         list[str] | None,
@@ -56,7 +62,9 @@ def convert_run(
             help="The partition columns; by default the directories' names and values tell.",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and write nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be done, and write nothing.")
+    ] = False,
     no_statistics: Annotated[
         bool, typer.Option("--no-statistics", help="Leave out the statistics that let readers skip files.")
     ] = False,
@@ -65,7 +73,8 @@ def convert_run(
         typer.Option("--engine", help="Who writes the log; native is Spark's own CONVERT TO DELTA."),
     ] = convert.Engine.AUTO,
     reader: Annotated[
-        convert.Reader, typer.Option("--reader", help="Where the footers are read: here, or in Spark's tasks.")
+        convert.Reader,
+        typer.Option("--reader", help="Where the footers are read: here, or in Spark's tasks."),
     ] = convert.Reader.AUTO,
     recursive: Annotated[
         bool, typer.Option("--recursive", "-r", help="A folder stands for all tables below it.")
@@ -77,7 +86,8 @@ def convert_run(
         bool, typer.Option("--column-mapping", help="Map names with spaces or any of ,;{}()= in them.")
     ] = False,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Compare the rows as Parquet and as Delta afterwards, with Spark.")
+        bool,
+        typer.Option("--verify", help="Compare the rows as Parquet and as Delta afterwards, with Spark."),
     ] = False,
     warehouse: Warehouse = None,
     output: OutputAs = Output.TEXT,
@@ -89,7 +99,7 @@ def convert_run(
     """
     named = [*(sources or ()), *(one for text in more_sources or () for one in _separated(text))]
     if not named:
-        raise click.UsageError("Name a SOURCE: a folder, a table or a schema (db.*).")
+        raise typer.BadParameter("name a SOURCE: a folder, a table or a schema (db.*)")
 
     def work() -> None:
         with _progress(output) as (progress, told):
@@ -109,9 +119,9 @@ def convert_run(
                 resolve=partial(session.resolve, warehouse),
             )
         if output is Output.JSON:
-            typer.echo(report.as_json(convert.show.data(done)))
+            typer.echo(report.as_json(show.data(done)))
         else:
-            convert.show.print_report(report.console(), done)
+            show.print_report(report.console(), done)
         if not done.ok:
             raise typer.Exit(1)
 
@@ -142,7 +152,7 @@ def _separated(text: str) -> Iterator[str]:
 
 
 @contextmanager
-def _progress(output: Output) -> Iterator[tuple[convert.Progress, Callable[[convert.TableReport, int], None]]]:
+def _progress(output: Output) -> Iterator[tuple[convert.Progress, convert.Told]]:
     """Show a bar on a terminal, and a plain line for each of several tables elsewhere."""
     console = Console(stderr=True)
     if console.is_terminal and output is Output.TEXT:
@@ -151,13 +161,13 @@ def _progress(output: Output) -> Iterator[tuple[convert.Progress, Callable[[conv
             tables = bars.add_task("tables", total=None)
             current = bars.add_task("files", total=None)
 
-            def show(table: str, done: int, total: int) -> None:
+            def files(table: str, done: int, total: int) -> None:
                 bars.update(current, description=table, completed=done, total=total)
 
             def told(one: convert.TableReport, total: int) -> None:
                 bars.update(tables, advance=1, total=total)
 
-            yield show, told
+            yield files, told
         return
     done = 0
 

@@ -41,7 +41,7 @@ def put(root: Path, lines: Iterable[str]) -> None:
         raise
     if not put_it:
         raise Busy(
-            f"{root} was converted by another process meanwhile, and this one wrote nothing: look at its history"
+            f"{root} was converted by another process meanwhile; this one wrote nothing: look at its history"
         )
 
 
@@ -60,7 +60,8 @@ def take_back(root: Path) -> None:
             folder.rename(aside)
         except OSError as error:
             raise StateError(
-                f"{folder} can't be moved ({error.strerror}): give this user the right to, and undo one at a time"
+                f"{folder} can't be moved ({error.strerror}): give this user the right to, and undo it "
+                "once at a time"
             ) from error
     # A writer may have come between the look and the rename; and a run before this one may have died here.
     if _versions(aside) not in ([0], []):
@@ -84,8 +85,8 @@ def _demand_only_a_conversion(root: Path) -> None:
     info = _commit_info(first)
     if info.get("operation") != "CONVERT":
         raise Refused(
-            f"{root}: its first commit is {info.get('operation', 'of an unknown operation')} and no conversion: "
-            "only a conversion can be undone"
+            f"{root}: its first commit is {info.get('operation', 'nameless')} and no conversion: only "
+            " a conversion can be undone"
         )
 
 
@@ -103,6 +104,6 @@ def _versions(folder: Path) -> list[int]:
 
 def _written_after(root: Path) -> Refused:
     return Refused(
-        f"{root} was written after its conversion: undoing it would lose that; copy what is new, or restore it with "
-        "RESTORE TABLE … TO VERSION AS OF 0, and keep it as Delta"
+        f"{root} was written after its conversion: undoing it would lose that; copy what is new, or "
+        "restore it with RESTORE TABLE … TO VERSION AS OF 0, and keep it as Delta"
     )

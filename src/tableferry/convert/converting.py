@@ -32,9 +32,9 @@ class TableReport:
 
     Attributes:
         source: What the user named it.
-        outcome: ``planned`` by a dry run; ``converted``; ``switched`` if only the catalog's entry was; ``already``
-            Delta; ``skipped`` as a schema's view or table of another format; ``refused`` for a reason that is
-            its own; ``failed`` for another.
+        outcome: ``planned`` by a dry run; ``converted``; ``switched`` if only the catalog's entry was;
+            ``already`` Delta; ``skipped`` as a schema's view or table of another format; ``refused`` for a
+            reason that is its own; ``failed`` for another.
         plan: What was planned, as far as it came.
         error: Why it was skipped or refused, or how it failed.
         verdict: How the rows compared, if that was asked for.
@@ -59,6 +59,10 @@ class Report:
         return all(one.outcome not in ("refused", "failed") for one in self.tables)
 
 
+Told = Callable[[TableReport, int], None]
+"""Takes a table's report when it's there, and how many tables there are."""
+
+
 def run(
     sources: Iterable[str],
     spark: SparkSession | None = None,
@@ -73,7 +77,7 @@ def run(
     verify: bool = False,
     reader: Reader = Reader.AUTO,
     progress: Progress = lambda table, done, total: None,
-    told: Callable[[TableReport, int], None] = lambda one, total: None,
+    told: Told = lambda one, total: None,
     resolve: Callable[[], SparkSession] = session.resolve,
 ) -> Report:
     """Convert Parquet to Delta in place: nothing is written but the first commit of each table's log.
@@ -81,15 +85,15 @@ def run(
     Run again, it goes on where it stopped: what is Delta already is left alone.
 
     Args:
-        sources: Folders (``/data/events``, ``parquet.`/data/events```), tables of the catalog (``db.events``) or
-            all Parquet tables of a schema (``db.*``).
+        sources: Folders (``/data/events``, ``parquet.`/data/events```), tables of the catalog
+            (``db.events``) or all Parquet tables of a schema (``db.*``).
         spark: The session for tables of the catalog, for storage that only Spark reaches and for `verify`;
             by default `resolve` is asked for one when the first of these needs it.
         partitioned_by: The partition columns with their types, ``year int, month int``; by default the
             directories' names and their values tell, or the catalog.
         dry_run: Plan, and write nothing.
-        statistics: Put each file's row count, bounds and null counts into the log, so that files are skipped.
-        engine: Who writes the log; ``auto`` takes Spark's own command only where nobody else reaches the files.
+        statistics: Put each file's row count, bounds and null counts into the log: files are skipped by them.
+        engine: Who writes the log; ``auto`` takes Spark's own command where nobody else reaches the files.
         recursive: A folder stands for all tables below it.
         msck: Convert what is on disk where the catalog knows other partitions.
         column_mapping: Map names that Delta doesn't take otherwise.
@@ -147,7 +151,10 @@ def _convert(
             raise
         return TableReport(source, "failed", plan, f"{source}: Spark failed ({first_line(error)})")
     if verdict and not verdict.matches:
-        differs = f"{source} holds other rows as Delta than as Parquet: look, and take it back with tableferry convert undo"
+        differs = (
+            f"{source} holds other rows as Delta than as Parquet: look at them, and take the conversion back "
+            "with tableferry convert undo"
+        )
         return TableReport(source, "failed", plan, f"{differs}\n{verifying.render(verdict)}", verdict)
     return TableReport(source, "switched" if facts.delta else "converted", plan, verdict=verdict)
 
@@ -175,7 +182,7 @@ def undo(
         return
     if not found.local:
         raise Refused(
-            f"{source} is storage that only Spark reaches from here: remove {found.location}/_delta_log with its own "
-            "tools, if nothing was written after the conversion"
+            f"{source} is storage that only Spark reaches from here: remove {found.location}/_delta_log "
+            "with its own tools, if nothing was written after the conversion"
         )
     commit.take_back(Path(found.location))

@@ -43,7 +43,10 @@ def perform(plan: Plan, spark: Sparks) -> verify.Verdict | None:
                 through_spark.switch_to_delta(spark.session(), step.table)
             case Verify():
                 verdict = through_spark.compare_rows(
-                    spark.session(), step.location, plan.schema, [each.name for each in plan.partition_columns]
+                    spark.session(),
+                    step.location,
+                    plan.schema,
+                    [each.name for each in plan.partition_columns],
                 )
             case _:
                 assert_never(step)
@@ -69,5 +72,6 @@ def put(root: Path, of: contents.Contents) -> None:
 def _unchanged(root: Path, of: contents.Contents) -> None:
     if changes := discover.changes(of.files, discover.list_files(root)):
         raise Refused(
-            f"{root} was written while it was converted: {'; '.join(changes)}: stop what writes there, and run again"
+            f"{root} was written while it was converted: {'; '.join(changes)}: stop what writes "
+            "there, and run again"
         )

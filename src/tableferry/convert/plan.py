@@ -25,6 +25,9 @@ from tableferry.tables import TableName
 _SHOWN = 5
 
 
+_UNPARTITIONED = Partitions((), ())
+
+
 class Reader(StrEnum):
     """Where footers are read."""
 
@@ -108,7 +111,7 @@ class Facts:
     delta: bool
     table_id: str = ""
     files: tuple[DataFile, ...] = ()
-    partitions: Partitions = Partitions((), ())
+    partitions: Partitions = _UNPARTITIONED
     footers: tuple[Footer, ...] = ()
     merged: Merged | None = None
     entry: CatalogEntry | None = None
@@ -156,8 +159,8 @@ def engine_for(location: str, local: bool, wished: Engine) -> tuple[Engine, str]
             return Engine.NATIVE, "asked for"
         case Engine.TABLEFERRY if not local:
             raise Refused(
-                f"{location} is storage that only Spark reaches from here, so tableferry can't write its log: "
-                "use --engine native, or run where it's mounted"
+                f"{location} is storage that only Spark reaches from here, so tableferry can't write "
+                "its log: use --engine native, or run where it's mounted"
             )
         case Engine.TABLEFERRY:
             return Engine.TABLEFERRY, "asked for"
@@ -251,8 +254,9 @@ def _contents(facts: Facts, wishes: Wishes, merged: Merged) -> Contents:
     if unfit := sorted(mapping.unfit(schema)):
         if not wishes.column_mapping:
             raise Refused(
-                f"{facts.location}: Delta takes no spaces, line ends or any of ,;{{}}()= in a column's name, as in "
-                f"{_some([f'`{name}`' for name in unfit])}: give --column-mapping, which needs readers that know it"
+                f"{facts.location}: Delta takes no spaces, line ends or any of ,;{{}}()= in a column's name, "
+                f"as in {_some([f'`{name}`' for name in unfit])}: give --column-mapping, which needs readers "
+                "that know it"
             )
         schema, mapped = mapping.mapped(schema)
         properties |= mapped
@@ -278,14 +282,18 @@ def _remarks(facts: Facts, merged: Merged) -> tuple[str, ...]:
     names = [column.name for column in merged.columns.fields]
     if both := [name for name in names if name.lower() in partitions]:
         found.append(
-            f"{_some([f'`{name}`' for name in both])}: in the files and in the directories' names, which count"
+            f"{_some([f'`{name}`' for name in both])}: in the files and in directories' names, which count"
         )
-    if empty := [file.path for file, footer in zip(facts.files, facts.footers, strict=True) if not footer.rows]:
+    if empty := [
+        file.path for file, footer in zip(facts.files, facts.footers, strict=True) if not footer.rows
+    ]:
         found.append(f"{len(empty):,} files have no rows and are kept: {_some(empty)}")
     if facts.entry:
         known = {column.name.lower() for column in facts.entry.columns.fields}
         if new := [f"`{name}`" for name in names if name.lower() not in known]:
-            found.append(f"the files have columns that the catalog doesn't show, and the table will: {_some(new)}")
+            found.append(
+                f"the files have columns that the catalog doesn't show: {_some(new)}; the table will"
+            )
     return tuple(found)
 
 

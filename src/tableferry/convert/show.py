@@ -30,8 +30,8 @@ def print_report(console: Console, found: Report) -> None:
             (
                 one.source,
                 one.outcome,
-                one.plan.files if one.plan else None,
-                size(one.plan.bytes) if one.plan else None,
+                one.plan.files if one.plan and one.plan.files else None,
+                size(one.plan.bytes) if one.plan and one.plan.files else None,
                 one.plan.rows if one.plan else None,
                 _columns(one.plan) if one.plan else None,
             )
@@ -70,7 +70,11 @@ def _print_one(console: Console, one: TableReport, plan: Plan) -> None:
     elif plan.partition_columns:
         console.print(f"Partitioned by {_columns(plan)}")
     if plan.steps:
-        console.print(f"Engine: {plan.engine.value}, for {plan.because}" if plan.because != "asked for" else f"Engine: {plan.engine.value}")
+        console.print(
+            f"Engine: {plan.engine.value}, for {plan.because}"
+            if plan.because != "asked for"
+            else f"Engine: {plan.engine.value}"
+        )
         for number, step in enumerate(plan.steps, 1):
             console.print(f"  {number}. {describe(step)}")
     _print_remarks(console, one, "")

@@ -74,8 +74,7 @@ def parse(text: str) -> Source:
     Raises:
         TableError: It can't be any of them, or is a path of another format than Parquet.
     """
-    text = text.strip()
-    if not text:
+    if not text.strip():
         raise TableError(f"nothing is named to convert: {_FORM}")
     if named := _BY_PATH.fullmatch(text):
         provider, path = named[1].lower(), named[2].replace("``", "`")
