@@ -126,5 +126,5 @@ def test_a_job_without_sources_is_wrong_usage(
         with pytest.raises(SystemExit) as left:
             job.run(sources=sources, dry_run="false")
         assert left.value.code == 2
-        assert "Name a SOURCE" in capsys.readouterr().err
+        assert "name a SOURCE" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
