@@ -119,11 +119,12 @@ def test_a_table_that_cannot_be_converted_fails_the_job_and_stops_no_other(
 
 
 def test_a_job_without_sources_is_wrong_usage(
-    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for sources in ("", " , \n"):
         with pytest.raises(SystemExit) as left:
             job.run(sources=sources, dry_run="false")
         assert left.value.code == 2
+        assert "name a SOURCE" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
