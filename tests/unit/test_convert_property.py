@@ -25,7 +25,7 @@ from tableferry import convert
 UTC = dt.UTC
 EXAMPLES = 150 * int(os.environ.get("TABLEFERRY_EXAMPLES", "1"))
 
-# Each column as the files may have it: the types it has in one file or another, and values that all of them hold.
+# Each column as files may have it: the types it has in one or another, and values that all of them hold.
 COLUMNS: dict[str, tuple[list[pa.DataType], st.SearchStrategy[Any]]] = {
     "number": ([pa.int8(), pa.int16(), pa.int32(), pa.int64()], st.integers(-128, 127)),
     "large": ([pa.int64()], st.integers(-(2**63), 2**63 - 1)),
@@ -48,7 +48,7 @@ COLUMNS: dict[str, tuple[list[pa.DataType], st.SearchStrategy[Any]]] = {
     ),
     "several": ([pa.list_(pa.int32())], st.lists(st.none() | st.integers(-9, 9), max_size=3)),
 }
-# delta-rs finds no file with a control character in its name, whoever wrote the log. Hidden names begin with _ or ..
+# delta-rs finds no file with a control character in its name, whoever wrote the log.
 NAMES = st.text(
     st.characters(exclude_characters="/", exclude_categories=("Cs", "Cc")), min_size=1, max_size=12
 ).filter(lambda name: name[0] not in "._" and name not in (".", ".."))

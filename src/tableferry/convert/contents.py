@@ -41,6 +41,7 @@ class Contents:
         description: The table's comment.
         configuration: The table's properties.
         features: The table features that the schema doesn't show by itself.
+        writer_features: Those of them that only who writes has to know.
         catalog_table: The table's quoted name in the catalog, if it was converted by that.
     """
 
@@ -54,6 +55,7 @@ class Contents:
     description: str | None = None
     configuration: Mapping[str, str] = field(default_factory=dict, hash=False)
     features: tuple[str, ...] = ()
+    writer_features: tuple[str, ...] = ()
     catalog_table: str | None = None
 
 
@@ -114,14 +116,12 @@ def _protocol(contents: Contents) -> dict[str, Any]:
         needed.append("timestampNtz")
     if VARIANT in kinds:
         needed.append("variantType")
-    if not needed:
+    writing = [*needed, *contents.writer_features]
+    if not writing:
         return {"minReaderVersion": 1, "minWriterVersion": 2}
-    return {
-        "minReaderVersion": 3,
-        "minWriterVersion": 7,
-        "readerFeatures": needed,
-        "writerFeatures": [*needed, *_LEGACY],
-    }
+    versions = {"minReaderVersion": 3 if needed else 1, "minWriterVersion": 7}
+    reading = {"readerFeatures": needed} if needed else {}
+    return {**versions, **reading, "writerFeatures": [*writing, *_LEGACY]}
 
 
 def _kinds(of: DataType) -> Iterator[DataType]:
@@ -158,5 +158,5 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-# Not in ASCII alone: of the two escapes that a character beyond U+FFFF takes then, delta-rs 1.6.6 makes another.
+# Not in ASCII alone: of the two escapes of a character beyond U+FFFF delta-rs 1.6.6 makes another one.
 _quoted = json.JSONEncoder(ensure_ascii=False).encode

@@ -219,8 +219,8 @@ def kept_properties(entry: Entry) -> dict[str, str]:
 def log_columns(entry: Entry) -> Struct:
     """Return the columns as the log may hold them: with comments, lengths of char and varchar, and defaults.
 
-    What Spark gives rows of files that lack a column, ``EXISTS_DEFAULT``, is left out: the protocol has no such
-    thing.
+    What Spark gives rows of files that lack a column, ``EXISTS_DEFAULT``, is left out, as the protocol has no
+    such thing.
     """
     return Struct(
         tuple(

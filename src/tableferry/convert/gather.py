@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tableferry.convert import discover, merging, partitions, sources, through_spark
-from tableferry.convert.facts import DataFile, FileSchema, Footer, PartitionColumn, Partitions, Unreadable
+from tableferry.convert.facts import DataFile, FileSchema, Footer, Partitions, Unreadable
 from tableferry.convert.formats import already_delta, foreign_format
+from tableferry.convert.mismatches import sentences
 from tableferry.convert.plan import CatalogEntry, Facts, Reader, Wishes, all_schemas
 from tableferry.convert.reading import read
 from tableferry.convert.roots import find_roots
@@ -79,8 +80,9 @@ def _meant(text: str, sparks: Sparks, *, recursive: bool) -> Iterator[Found]:
         case sources.Table(name):
             yield Found(str(name), table=name)
         case sources.Schema(parts):
-            for listed in through_spark.tables(sparks.session(), parts):
-                yield Found(str(listed.name), table=listed.name, skipped=listed.skipped)
+            held = through_spark.tables(sparks.session(), parts)
+            yield from (Found(str(name), table=name) for name in held.tables)
+            yield from (Found(str(each.name), skipped=f"{each.name} {each.reason}") for each in held.skipped)
 
 
 def gather(
@@ -95,24 +97,75 @@ def gather(
     Raises:
         TableferryError: It's missing, or something about it can't be read or understood.
     """
-    entry, location = _in_catalog(found, sparks)
-    folder = sources.folder(location)
-    facts = Facts(found.source, folder.path, local=folder.is_local, delta=False, entry=entry)
-    if not folder.is_local:
+    if found.table is not None:
+        return _of_table(found, found.table, wishes, sparks, reader, progress)
+    facts = Facts(found.source, found.location, local=found.local, delta=False)
+    if not found.local:
         return _far(facts, wishes, sparks)
-    root = Path(folder.path)
+    return _near(facts, Path(found.location), wishes, sparks, reader, progress)
+
+
+def _of_table(
+    found: Found,
+    name: TableName,
+    wishes: Wishes,
+    sparks: Sparks,
+    reader: Reader,
+    progress: Callable[[int, int], None],
+) -> Facts:
+    spark = sparks.session()
+    entry = through_spark.entry(spark, name)
+    known = CatalogEntry(
+        entry.name, through_spark.log_columns(entry), entry.partition_columns, delta=entry.is_delta
+    )
+    location = str(entry.folder or entry.location)
+    facts = Facts(found.source, location, local=entry.folder is not None, delta=entry.is_delta, entry=known)
+    if entry.is_delta:
+        return facts
+    if wishes.partitioned_by is not None:
+        through_spark.check_declared(entry, wishes.partitioned_by)
+    wishes = replace(wishes, partitioned_by=entry.partition_columns)
+    if entry.folder is None:
+        facts = _far(facts, wishes, sparks)
+    else:
+        facts = _near(facts, entry.folder, wishes, sparks, reader, progress)
+    mismatches = through_spark.partitions_of(spark, entry, facts.files) if not facts.delta else None
+    return replace(
+        facts,
+        entry=replace(
+            known,
+            comment=entry.comment,
+            properties=through_spark.kept_properties(entry),
+            mismatches=sentences(entry.name, entry.location, mismatches) if mismatches else (),
+            mendable=bool(mismatches and mismatches.mendable),
+            has_defaults=through_spark.needs_defaults(entry),
+            existence_defaults=through_spark.existence_defaults(entry),
+            notes=through_spark.notes(entry),
+        ),
+    )
+
+
+def _near(
+    facts: Facts,
+    root: Path,
+    wishes: Wishes,
+    sparks: Sparks,
+    reader: Reader,
+    progress: Callable[[int, int], None],
+) -> Facts:
+    """Read what this process reaches: the directories' names and the files' footers."""
     if already_delta(root):
         return replace(facts, delta=True)
     if foreign := foreign_format(root):
-        raise sources.wrong_provider(foreign, found.source)
+        raise sources.wrong_provider(foreign, facts.source)
     files = discover.list_files(root)
-    found_partitions = _partitions(files, wishes, entry)
+    found = _partitions(files, wishes)
     footers, schemas = _footers(root, files, _reader(root, files, wishes, sparks, reader), progress)
     return replace(
         facts,
         table_id=str(uuid.uuid4()),
         files=files,
-        partitions=found_partitions,
+        partitions=found,
         footers=footers,
         merged=merging.merge(all_schemas(schemas, facts.entry)),
     )
@@ -121,29 +174,18 @@ def gather(
 def _far(facts: Facts, wishes: Wishes, sparks: Sparks) -> Facts:
     """List what only Spark reaches; its own command reads the footers."""
     spark = sparks.session()
-    if through_spark.already_delta(spark, facts.location):
+    if through_spark.has_log(spark, facts.location):
         return replace(facts, delta=True)
     files = through_spark.list_files(spark, facts.location)
-    return replace(facts, files=files, partitions=_partitions(files, wishes, facts.entry))
+    if not files:
+        raise Refused(f"{facts.location} holds no Parquet file: name the directory that holds the table")
+    return replace(facts, files=files, partitions=_partitions(files, wishes))
 
 
-def _in_catalog(found: Found, sparks: Sparks) -> tuple[CatalogEntry | None, str]:
-    if found.table is None:
-        return None, found.location
-    raise NotImplementedError
-
-
-def _partitions(files: Sequence[DataFile], wishes: Wishes, entry: CatalogEntry | None) -> Partitions:
-    if entry is not None:
-        if wishes.partitioned_by not in (None, entry.partition_columns):
-            raise Refused(
-                f"{entry.name} is partitioned by ({_listed(entry.partition_columns)}) in the catalog, not by "
-                f"({_listed(wishes.partitioned_by)}): leave out --partitioned-by"
-            )
-        return partitions.check(files, entry.partition_columns)
-    if wishes.partitioned_by is not None:
-        return partitions.check(files, wishes.partitioned_by)
-    return partitions.infer(files)
+def _partitions(files: Sequence[DataFile], wishes: Wishes) -> Partitions:
+    if wishes.partitioned_by is None:
+        return partitions.infer(files)
+    return partitions.check(files, wishes.partitioned_by)
 
 
 def _reader(
@@ -183,7 +225,3 @@ def _footers(
             "name it with a leading '_'"
         )
     return tuple(read), list(first.values())
-
-
-def _listed(columns: Sequence[PartitionColumn] | None) -> str:
-    return ", ".join(map(str, columns or ()))

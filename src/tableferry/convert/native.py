@@ -18,7 +18,7 @@ from tableferry.convert.catalog_partitions import has_null
 from tableferry.convert.entries import Entry, existence_defaults, needs_defaults
 from tableferry.convert.facts import DataFile, PartitionColumn
 from tableferry.convert.locations import FEW_LISTING_TASKS, below, literal, reachable
-from tableferry.convert.switching import restore_comments, switch_to_delta
+from tableferry.convert.switching import NO_LOG, restore_comments, switch_to_delta
 from tableferry.convert.types import TIMESTAMP, TIMESTAMP_NTZ
 from tableferry.errors import Busy, Refused, TableError, first_line
 
@@ -88,6 +88,23 @@ def list_files(spark: SparkSession, location: str) -> tuple[DataFile, ...]:
             )
         found.append(DataFile(path, row["length"], row["modified"]))
     return tuple(sorted(found))
+
+
+def has_log(spark: SparkSession, location: str) -> bool:
+    """Say whether there is a Delta table at a location.
+
+    Raises:
+        TableError: Nobody lets us look.
+    """
+    try:
+        spark.sql(f"DESCRIBE DETAIL delta.{_quoted(location)}").collect()
+    except SPARK_ERRORS as error:
+        if condition(error).startswith(NO_LOG):
+            return False
+        raise TableError(
+            f"{location} can't be looked at ({first_line(error)}): check the path and your rights"
+        ) from error
+    return True
 
 
 def convert(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from tableferry import verify
 from tableferry.convert import commit, contents, discover, through_spark
@@ -17,6 +17,9 @@ from tableferry.convert.steps import (
     Verify,
 )
 from tableferry.errors import Refused
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def perform(plan: Plan, spark: Sparks) -> verify.Verdict | None:
@@ -32,15 +35,17 @@ def perform(plan: Plan, spark: Sparks) -> verify.Verdict | None:
     for step in plan.steps:
         match step:
             case RegisterPartitions():
-                through_spark.register_missing(spark.session(), step.table)
+                session = spark.session()
+                through_spark.register_missing(session, through_spark.entry(session, step.table))
             case PutFirstCommit():
                 put(Path(step.root), step.contents)
             case ConvertNatively():
-                through_spark.convert(
-                    spark.session(), step.location, step.partitions, statistics=step.statistics
-                )
+                _natively(spark.session(), step)
             case SwitchEntry():
-                through_spark.switch_to_delta(spark.session(), step.table)
+                session = spark.session()
+                entry = through_spark.entry(session, step.table)
+                # A log that was there before may lack what only the catalog has.
+                through_spark.switch_to_delta(session, entry, merge_properties=True)
             case Verify():
                 verdict = through_spark.compare_rows(
                     spark.session(),
@@ -51,6 +56,14 @@ def perform(plan: Plan, spark: Sparks) -> verify.Verdict | None:
             case _:
                 assert_never(step)
     return verdict
+
+
+def _natively(spark: SparkSession, step: ConvertNatively) -> None:
+    if step.table:
+        entry = through_spark.entry(spark, step.table)
+        through_spark.convert_table(spark, entry, statistics=step.statistics)
+    else:
+        through_spark.convert(spark, step.location, step.partitions, statistics=step.statistics)
 
 
 def put(root: Path, of: contents.Contents) -> None:

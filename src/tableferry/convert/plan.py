@@ -76,7 +76,11 @@ class CatalogEntry:
         comment: The table's.
         properties: Those that the log is to hold.
         delta: Whether the entry says Delta already.
-        mismatches: How the partitions that it knows differ from those on disk, and can be made the same.
+        mismatches: How the partitions that it knows differ from those on disk.
+        mendable: Whether registering and removing partitions would make them the same.
+        has_defaults: Whether columns have defaults.
+        existence_defaults: What rows of files that lack a column read as: column and SQL expression.
+        notes: What a Delta table doesn't keep of it.
     """
 
     name: TableName
@@ -86,6 +90,10 @@ class CatalogEntry:
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
     delta: bool = False
     mismatches: tuple[str, ...] = ()
+    mendable: bool = False
+    has_defaults: bool = False
+    existence_defaults: Mapping[str, str] = field(default_factory=dict, hash=False)
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -182,23 +190,22 @@ def decide(facts: Facts, wishes: Wishes) -> Plan:
     switch: tuple[Step, ...] = (SwitchEntry(entry.name),) if entry and not entry.delta else ()
     if facts.delta:
         return replace(plan, steps=switch)
-    if entry and entry.mismatches and not wishes.msck:
-        raise Refused(
-            f"{entry.name}: the catalog's partitions aren't those on disk: {'; '.join(entry.mismatches)}: "
-            "look at them, and give --msck to convert what is on disk"
-        )
+    if entry and entry.mismatches and not (wishes.msck and entry.mendable):
+        raise Refused(". ".join(entry.mismatches))
     register: tuple[Step, ...] = (RegisterPartitions(entry.name),) if entry and entry.mismatches else ()
     write: Step
+    notes = (*facts.partitions.notes, *(entry.notes if entry else ()))
     if engine is Engine.NATIVE:
-        write = ConvertNatively(facts.location, facts.partitions.columns, wishes.statistics)
-        notes = facts.partitions.notes
+        # By its name, Spark's own command switches the entry too.
+        table, switch = (entry.name if entry else None), ()
+        write = ConvertNatively(facts.location, table, facts.partitions.columns, wishes.statistics)
     else:
         if facts.merged is None:
             raise AssertionError(f"{facts.location}: its footers weren't read")
         contents = _contents(facts, wishes, facts.merged)
         write = PutFirstCommit(facts.location, contents)
         plan = replace(plan, schema=contents.schema, rows=sum(footer.rows for footer in facts.footers))
-        notes = (*facts.partitions.notes, *_remarks(facts, facts.merged))
+        notes = (*notes, *_remarks(facts, facts.merged))
     return replace(
         plan,
         partition_columns=facts.partitions.columns,
@@ -249,6 +256,7 @@ def with_partitions(schema: Struct, columns: Sequence[PartitionColumn], entry: C
 
 def _contents(facts: Facts, wishes: Wishes, merged: Merged) -> Contents:
     schema = with_partitions(merged.columns, facts.partitions.columns, facts.entry)
+    _demand_defaults(facts)
     features: tuple[str, ...] = ()
     properties = dict(facts.entry.properties) if facts.entry else {}
     if unfit := sorted(mapping.unfit(schema)):
@@ -272,8 +280,22 @@ def _contents(facts: Facts, wishes: Wishes, merged: Merged) -> Contents:
         description=facts.entry.comment if facts.entry else None,
         configuration=properties,
         features=features,
+        writer_features=("allowColumnDefaults",) if facts.entry and facts.entry.has_defaults else (),
         catalog_table=facts.entry.name.sql if facts.entry else None,
     )
+
+
+def _demand_defaults(facts: Facts) -> None:
+    """Refuse a table whose files lack a column that reads as a default there: in Delta it reads as null."""
+    defaults = facts.entry.existence_defaults if facts.entry else {}
+    for name, default in defaults.items():
+        for file, footer in zip(facts.files, facts.footers, strict=True):
+            if all(column.name.lower() != name.lower() for column in footer.schema.columns.fields):
+                raise Refused(
+                    f"{facts.source}: column `{name}` is {default} for the rows of {file.path}, which lacks "
+                    "it, and would be null in Delta: write the table anew with CREATE TABLE … USING delta AS "
+                    "SELECT"
+                )
 
 
 def _remarks(facts: Facts, merged: Merged) -> tuple[str, ...]:

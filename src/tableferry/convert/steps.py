@@ -31,11 +31,13 @@ class ConvertNatively:
 
     Attributes:
         location: The folder's URI.
+        table: Its name, if the catalog's entry is to be switched too.
         partitions: Its partition columns, which that command can't find by itself.
         statistics: Whether it scans the data for statistics.
     """
 
     location: str
+    table: TableName | None
     partitions: tuple[PartitionColumn, ...]
     statistics: bool
 
@@ -69,7 +71,7 @@ def describe(step: Step) -> str:
             )
         case ConvertNatively():
             return (
-                f"run Spark's CONVERT TO DELTA on {step.location}"
+                f"run Spark's CONVERT TO DELTA on {step.table or step.location}"
                 f"{'' if step.statistics else ', without statistics'}"
             )
         case SwitchEntry():

@@ -12,7 +12,7 @@ from tableferry.errors import Refused, TableError, first_line
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_NO_LOG = (
+NO_LOG = (
     "DELTA_MISSING_DELTA_TABLE",
     "DELTA_TABLE_NOT_FOUND",
     "PATH_NOT_FOUND",
@@ -89,7 +89,7 @@ def _configuration(spark: SparkSession, entry: Entry) -> dict[str, str]:
     try:
         [detail] = spark.sql(f"DESCRIBE DETAIL delta.{path}").select("properties").collect()
     except SPARK_ERRORS as error:
-        if condition(error).startswith(_NO_LOG):
+        if condition(error).startswith(NO_LOG):
             raise TableError(
                 f"{entry.location} has no Delta log: convert the table {entry.name} first"
             ) from error
