@@ -142,9 +142,9 @@ def _convert(
             return TableReport(source, "planned", plan)
         verdict = perform(plan, sparks)
     except Refused as error:
-        return TableReport(source, "refused", plan, str(error))
+        return TableReport(source, "refused", plan, _placed(error, found))
     except TableferryError as error:
-        return TableReport(source, "failed", plan, str(error))
+        return TableReport(source, "failed", plan, _placed(error, found))
     except Exception as error:
         # One table's trouble with Spark isn't the others'; what is nobody's to mend ends it all.
         if not is_sparks(error):
@@ -157,6 +157,13 @@ def _convert(
         )
         return TableReport(source, "failed", plan, f"{differs}\n{verifying.render(verdict)}", verdict)
     return TableReport(source, "switched" if facts.delta else "converted", plan, verdict=verdict)
+
+
+def _placed(error: TableferryError, found: Found) -> str:
+    """Return what an error says, with the table's name if it doesn't say that itself."""
+    text = str(error)
+    named = [name for name in (found.source, found.location, str(found.table or "")) if name]
+    return text if any(name in text for name in named) else f"{found.source}: {text}"
 
 
 def undo(

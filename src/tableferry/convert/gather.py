@@ -159,13 +159,13 @@ def _near(
     if foreign := foreign_format(root):
         raise sources.wrong_provider(foreign, facts.source)
     files = discover.list_files(root)
-    found = _partitions(files, wishes)
+    # Footers first: a note that lies about is better called no Parquet file than a file of other partitions.
     footers, schemas = _footers(root, files, _reader(root, files, wishes, sparks, reader), progress)
     return replace(
         facts,
         table_id=str(uuid.uuid4()),
         files=files,
-        partitions=found,
+        partitions=_partitions(files, wishes),
         footers=footers,
         merged=merging.merge(all_schemas(schemas, facts.entry)),
     )
