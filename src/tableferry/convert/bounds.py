@@ -4,12 +4,16 @@ The texts are those of the Delta protocol's per-file statistics: exact numbers, 
 milliseconds that enclose the microseconds, strings cut to 32 characters. What can't be trusted is left out,
 so that no reader ever skips a file that has rows for it:
 
-- **float and double** only from parquet-mr 1.10 to 1.17. These order NaN above all other values when they
-  write (``PrimitiveComparator``, ``DoubleStatistics.updateStats``; 1.9 and older compare with ``<``, and lose
-  it), so a file with NaN says so in its maximum and gets no bounds. parquet-mr from 1.18 (PARQUET-2249) and
-  all others known, Arrow's among them, leave NaN out of the bounds, while Spark orders it above infinity.
+- **float and double** only from parquet-mr 1.10 to 1.17, and where the footer says that no value is NaN.
+  Those versions order NaN above all other values when they write (``PrimitiveComparator``,
+  ``DoubleStatistics.updateStats``; 1.9 and older compare with ``<``, and lose it), so a file with NaN says so
+  in its maximum and gets no bounds. parquet-mr from 1.18 (PARQUET-2249) and all others known, Arrow's among
+  them, leave NaN out of the bounds, while Spark orders it above infinity.
 - **values of bytes** (strings, decimals) not from parquet-mr before 1.10, which compared them as signed
   bytes, nor from writers that don't say who they are (PARQUET-251, PARQUET-297, PARQUET-686).
+- **the deprecated** ``min`` **and** ``max`` only for numbers with a sign, dates and instants, as their order
+  was that of signed numbers for all types; ``min_value`` and ``max_value`` only if the footer says that they
+  follow the order of the column's type.
 - **dates before 1582 and instants before 1900** not from writers with the old hybrid calendar (Spark 2,
   Hive), which Spark moves when it reads them.
 - **INT96** never, as nobody orders it well; **boolean and binary** never, as Delta has no bounds for them.
@@ -22,6 +26,7 @@ from collections.abc import Callable, Mapping
 from datetime import date
 from functools import lru_cache
 from json import JSONEncoder
+from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
 
 from tableferry.convert.elements import Element
@@ -34,9 +39,10 @@ _EPOCH = date(1970, 1, 1).toordinal()
 _FIRST_DAY, _LAST_DAY = 1 - _EPOCH, date.max.toordinal() - _EPOCH
 # Where the Gregorian calendar begins, and where the last time zone got its offset in whole seconds.
 _GREGORIAN = date(1582, 10, 15).toordinal() - _EPOCH
-_ZONED = (date(1900, 1, 1).toordinal() - _EPOCH) * 86_400_000_000
+_ZONED = date(1900, 1, 1).toordinal() - _EPOCH
 _WRITER = re.compile(r"parquet-mr(?: version (\d+)\.(\d+))?")
 _NONE: Texts = (None, None)
+_CODES = {"INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}
 
 _quote = JSONEncoder(ensure_ascii=False).encode
 
@@ -59,12 +65,16 @@ class Kind(NamedTuple):
     """How the bounds of one leaf become text.
 
     Attributes:
-        value: From what the statistics hold to what can be compared; None for a value that can't be.
+        value: From the plainly encoded value to what can be compared; None for a value that can't be.
         texts: From the lowest and the highest of these to JSON.
+        signed: Whether the deprecated bounds had the right order.
+        counted: Whether the bounds count only where the footer says that no value is NaN.
     """
 
-    value: Callable[[Any], Any]
+    value: Callable[[bytes], Any]
     texts: Callable[[Any, Any], Texts]
+    signed: bool = False
+    counted: bool = False
 
 
 def trust(created_by: str, metadata: Mapping[bytes, bytes]) -> Trust:
@@ -91,48 +101,62 @@ def kind(element: Element, believed: Trust) -> Kind | None:
     said = element.annotation
     name = said.kind if said else ""
     match element.physical, name:
-        case ("INT32", "") | ("INT64", ""):
-            return Kind(_same, _integers)
+        case ("INT32" | "INT64", ""):
+            return Kind(_number(element), _integers, signed=True)
         case ("INT32" | "INT64", "INTEGER") if said and said.signed:
-            return Kind(_within(-(1 << said.bits - 1), (1 << said.bits - 1) - 1), _integers)
+            return Kind(_within(_number(element), said.bits), _integers, signed=True)
         case ("INT32" | "INT64", "INTEGER") if said:
-            width = 32 if element.physical == "INT32" else 64
-            return Kind(_unsigned(width, said.bits), _integers)
+            return Kind(_unsigned(element, said.bits), _integers)
         case ("INT32" | "INT64", "DECIMAL") if said:
-            return Kind(_digits(_same, said.precision), _decimals(said.scale))
+            return Kind(_digits(_number(element), said.precision), _decimals(said.scale), signed=True)
         case ("BINARY" | "FIXED_LEN_BYTE_ARRAY", "DECIMAL") if said and believed.binary:
             return Kind(_digits(_big_endian, said.precision), _decimals(said.scale))
         case ("INT32", "DATE"):
-            return Kind(_same, _dates(_FIRST_DAY if believed.ancient else _GREGORIAN))
+            first = _FIRST_DAY if believed.ancient else _GREGORIAN
+            return Kind(_number(element), _dates(first), signed=True)
         case ("INT64", "TIMESTAMP") if said:
-            first = _FIRST_DAY * 86_400_000_000 if believed.ancient else _ZONED
-            return Kind(_same, _times(1 if said.unit == "MILLIS" else 1000, first, "Z" if said.utc else ""))
-        case ("FLOAT" | "DOUBLE", _) if believed.floats:
-            return Kind(_same, _floats)
+            first = (_FIRST_DAY if believed.ancient else _ZONED) * 86_400_000
+            per_milli = 1 if said.unit == "MILLIS" else 1000
+            return Kind(_number(element), _times(per_milli, first, "Z" if said.utc else ""), signed=True)
+        case ("FLOAT" | "DOUBLE", _):
+            return Kind(_number(element), _floats, counted=not believed.floats)
         case ("BINARY", "STRING" | "ENUM" | "JSON") if believed.binary:
             return Kind(_same, _strings)
         case _:
             return None
 
 
-def _same(raw: Any) -> Any:
+def _same(raw: bytes) -> bytes:
     return raw
 
 
-def _within(least: int, most: int) -> Callable[[int], int | None]:
-    def value(raw: int) -> int | None:
-        return raw if least <= raw <= most else None
+def _number(element: Element) -> Callable[[bytes], Any]:
+    """Read plainly encoded numbers."""
+    code = Struct(_CODES[element.physical])
+    unpack, size = code.unpack, code.size
+
+    def value(raw: bytes) -> Any:
+        return unpack(raw)[0] if len(raw) == size else None
 
     return value
 
 
-def _unsigned(width: int, bits: int) -> Callable[[int], int | None]:
-    """Read a number without a sign that Parquet stores in one of ``width`` bits with a sign."""
-    mask, most = (1 << width) - 1, (1 << bits) - 1
+def _within(read: Callable[[bytes], Any], bits: int) -> Callable[[bytes], int | None]:
+    limit = 1 << bits - 1
 
-    def value(raw: int) -> int | None:
-        found = raw & mask
-        return found if found <= most else None
+    def value(raw: bytes) -> int | None:
+        found = read(raw)
+        return found if found is not None and -limit <= found < limit else None
+
+    return value
+
+
+def _unsigned(element: Element, bits: int) -> Callable[[bytes], int | None]:
+    size = Struct(_CODES[element.physical]).size
+
+    def value(raw: bytes) -> int | None:
+        found = int.from_bytes(raw, "little")
+        return found if len(raw) == size and found < 1 << bits else None
 
     return value
 
@@ -141,12 +165,12 @@ def _big_endian(raw: bytes) -> int:
     return int.from_bytes(raw, "big", signed=True)
 
 
-def _digits(read: Callable[[Any], int], precision: int) -> Callable[[Any], int | None]:
+def _digits(read: Callable[[bytes], Any], precision: int) -> Callable[[bytes], int | None]:
     limit = 10**precision
 
-    def value(raw: Any) -> int | None:
+    def value(raw: bytes) -> int | None:
         found = read(raw)
-        return found if -limit < found < limit else None
+        return found if found is not None and -limit < found < limit else None
 
     return value
 
@@ -186,7 +210,6 @@ def _dates(first: int) -> Callable[[int, int], Texts]:
 
 def _times(per_milli: int, first: int, zone: str) -> Callable[[int, int], Texts]:
     """Write instants with milliseconds: Delta's readers know no finer ones."""
-    first = first // 1000
 
     def text(millis: int) -> str | None:
         day, rest = divmod(millis, 86_400_000)

@@ -2,10 +2,8 @@
 
 pyarrow shows a schema only after Arrow has interpreted it: names joined by dots, lists by Arrow's rules,
 Variant as any other group, and what the ``ARROW:schema`` entry says in the place of what the file holds.
-Spark's rules need the elements themselves, so the few kinds of Thrift that they are made of are read here
-(https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md,
-https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift).
-It's done once for each schema that differs, never for each file.
+Spark's rules need the elements themselves
+(https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift).
 """
 
 from __future__ import annotations
@@ -13,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-# Deeper than any schema that Spark could plan a query for, and shallow enough for Python's own stack.
-_DEEPEST = 100
+from tableferry.convert.thrift import DEEPEST, Broken
 
 PHYSICAL = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BINARY", "FIXED_LEN_BYTE_ARRAY")
 _REPETITION = ("required", "optional", "repeated")
@@ -104,33 +101,23 @@ _CONVERTED = (
 )
 
 
-def root(footer: bytes) -> tuple[Element, int]:
-    """Read the schema at the beginning of a footer.
+def root(elements: list[dict[int, Any]]) -> Element:
+    """Build the tree that a footer holds as a list, depth first.
 
     Args:
-        footer: The file's metadata, without its length and magic.
-
-    Returns:
-        The root, and how many of the footer's bytes say so: two footers that begin with the same ones
-        have the same schema.
+        elements: Each SchemaElement, by field number.
 
     Raises:
-        ValueError: The bytes aren't a footer.
+        Broken: They aren't a schema.
     """
-    reader = _Reader(footer)
     try:
-        for number, kind in reader.fields():
-            if number == 2:
-                found = [_element(each) for each in reader.value(kind, 0)]
-                end = reader.at
-                tree, used = _tree(found, 0, 0)
-                if used != len(found):
-                    raise ValueError("elements of the schema that no group holds")
-                return tree, end
-            reader.value(kind, 0)
-    except (IndexError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError("not the metadata of a Parquet file") from error
-    raise ValueError("no schema")
+        found = [_element(each) for each in elements]
+        tree, used = _tree(found, 0, 0)
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise Broken("no schema") from error
+    if used != len(found):
+        raise Broken("a schema with elements that no group holds")
+    return tree
 
 
 def _tree(elements: list[tuple[Element, int]], at: int, depth: int) -> tuple[Element, int]:
@@ -138,8 +125,8 @@ def _tree(elements: list[tuple[Element, int]], at: int, depth: int) -> tuple[Ele
     at += 1
     if element.physical:
         return element, at
-    if depth > _DEEPEST:
-        raise ValueError(f"groups in more than {_DEEPEST} groups")
+    if depth > DEEPEST:
+        raise Broken(f"groups in more than {DEEPEST} others")
     children = []
     for _ in range(count):
         child, at = _tree(elements, at, depth + 1)
@@ -180,7 +167,7 @@ def _logical(union: dict[int, Any]) -> Annotation | None:
             case "DECIMAL":
                 return Annotation(kind, precision=int(said[2]), scale=int(said[1]))
             case "TIME" | "TIMESTAMP":
-                return Annotation(kind, unit=_UNITS[next(iter(said[2]))], utc=bool(said[1]))
+                return Annotation(kind, unit=_UNITS[min(said[2])], utc=bool(said[1]))
             case "INTEGER":
                 return Annotation(kind, bits=int(said[1]), signed=bool(said[2]))
             case "VARIANT":
@@ -188,73 +175,3 @@ def _logical(union: dict[int, Any]) -> Annotation | None:
             case _:
                 return Annotation(kind)
     return None
-
-
-class _Reader:
-    """Thrift's compact protocol: structs become dictionaries by field number, strings stay bytes."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.at = 0
-
-    def fields(self) -> Any:
-        """Go through the fields of a struct; the caller takes each value before the next field."""
-        number = 0
-        while head := self._byte():
-            number = number + (head >> 4) if head >> 4 else self._integer()
-            yield number, head & 15
-
-    def value(self, kind: int, depth: int) -> Any:
-        """Read a value of one of Thrift's kinds."""
-        if depth > _DEEPEST:
-            raise ValueError("nested too deep")
-        match kind:
-            case 1 | 2:
-                return kind == 1
-            case 3:
-                return int.from_bytes(self._bytes(1), signed=True)
-            case 4 | 5 | 6:
-                return self._integer()
-            case 7:
-                return self._bytes(8)
-            case 8:
-                return self._bytes(self._length())
-            case 9 | 10:
-                head = self._byte()
-                count = head >> 4 if head >> 4 < 15 else self._length()
-                # An element takes a byte at least, so that no number in a broken file makes a long list.
-                if count > len(self.data) - self.at:
-                    raise IndexError
-                return [self._item(head & 15, depth) for _ in range(count)]
-            case 12:
-                return {number: self.value(kind, depth + 1) for number, kind in self.fields()}
-            case _:
-                raise ValueError(f"no kind of Thrift's: {kind}")
-
-    def _item(self, kind: int, depth: int) -> Any:
-        return self._byte() == 1 if kind in (1, 2) else self.value(kind, depth + 1)
-
-    def _byte(self) -> int:
-        self.at += 1
-        return self.data[self.at - 1]
-
-    def _bytes(self, count: int) -> bytes:
-        self.at += count
-        if self.at > len(self.data):
-            raise IndexError
-        return self.data[self.at - count : self.at]
-
-    def _length(self) -> int:
-        found = shift = 0
-        while True:
-            byte = self._byte()
-            found |= (byte & 127) << shift
-            if byte < 128:
-                return found
-            shift += 7
-            if shift > 63:
-                raise ValueError("a number of more than 64 bits")
-
-    def _integer(self) -> int:
-        raw = self._length()
-        return (raw >> 1) ^ -(raw & 1)

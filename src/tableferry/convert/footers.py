@@ -1,33 +1,36 @@
 """A Parquet file's footer: one open, one read of the file's end, and no exception whatever the bytes are.
 
-pyarrow decodes the footer and gives raw statistics; which bytes of it are the schema, and what that means,
-is looked up among the schemas already seen, so that a directory of files with one schema pays for it once.
+Which of a footer's bytes are the schema, and what that means, is looked up among the schemas already seen,
+so that a directory of files with one schema pays for it once.
 """
 
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from tableferry.convert.bounds import Kind, Trust, kind, trust
+from tableferry.convert.chunks import Columns, Encrypted, Group, Raw
 from tableferry.convert.elements import root
 from tableferry.convert.facts import Bounds, FileSchema, Footer, Unreadable
-from tableferry.convert.parquet_schema import Illegal, Interpreted, interpret
+from tableferry.convert.parquet_schema import Illegal, Interpreted, dress, interpret
+from tableferry.convert.thrift import Broken, Reader
 
 # Nearly all footers are smaller; one that isn't takes a second read.
 _TAIL = 1 << 16
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 # Length and magic at the end, and the magic at the beginning.
 _END, _LEAST = 8, 12
-# Nonce and tag of a footer that anyone can read and nobody can forge: the file's columns are encrypted.
-_SIGNATURE = 28
+# Enough for any table; a directory in which each file differs must not make each take longer than the last.
+_MOST_SHAPES = 64
 
 _ROW_METADATA = b"org.apache.spark.sql.parquet.row.metadata"
+# The fields of parquet.thrift's FileMetaData.
+_SCHEMA, _ROWS, _GROUPS, _KEYS, _CREATED_BY, _ORDERS, _ENCRYPTION = range(2, 9)
+# Those of ColumnOrder.
+_TYPE_ORDER, _TOTAL_ORDER = 1, 2
+
 _UNKNOWN = Bounds(None, None, None)
 
 _Leaf: TypeAlias = tuple[int, Kind | None]
@@ -40,6 +43,14 @@ class _Plan(NamedTuple):
     leaves: tuple[_Leaf, ...]
 
 
+class _Shape(NamedTuple):
+    """What files whose footers begin alike share; plans are by what Spark says and what's believed."""
+
+    found: Interpreted
+    columns: Columns
+    plans: dict[tuple[bytes, Trust], _Plan | Illegal]
+
+
 class Known:
     """The schemas seen so far: files that have one in common share the object.
 
@@ -47,41 +58,49 @@ class Known:
     """
 
     def __init__(self) -> None:
-        self._interpreted: dict[bytes, OrderedDict[bytes, Interpreted | Illegal]] = {}
+        self._shapes: dict[bytes, _Shape | Illegal] = {}
         self._schemas: dict[FileSchema, FileSchema] = {}
-        self._trusts: dict[tuple[str, bytes | None, bool], Trust] = {}
-        self._plans: dict[tuple[int, Trust], _Plan] = {}
 
-    def plan(self, footer: bytes, created_by: str, metadata: Mapping[bytes, bytes]) -> _Plan:
-        """Say how to read a footer.
+    def shape(self, reader: Reader) -> _Shape:
+        """Read a footer up to the end of its schema.
 
         Raises:
-            ValueError: It's not the metadata of a Parquet file, or of one that can't be in a Delta table.
+            Broken: There is no schema.
+            Illegal: It can't be that of a Delta table.
         """
-        found = self._interpret(footer, metadata.get(_ROW_METADATA, b""))
+        beginning = next(filter(reader.data.startswith, self._shapes), None)
+        if beginning is None:
+            found = _shape(reader)
+            if len(self._shapes) == _MOST_SHAPES:
+                del self._shapes[next(iter(self._shapes))]
+            self._shapes[reader.data[: reader.at]] = found
+        else:
+            found = self._shapes[beginning]
+            reader.at = len(beginning)
         if isinstance(found, Illegal):
             raise found
-        believed = trust(created_by, metadata)
-        # The interpretation is kept as long as this object, so its id stays its own.
-        key = (id(found), believed)
-        if (plan := self._plans.get(key)) is None:
-            schema, stored = found
-            leaves = tuple((each.column, kind(each.element, believed)) for each in stored)
-            plan = self._plans[key] = _Plan(self._schemas.setdefault(schema, schema), leaves)
+        return found
+
+    def plan(self, shape: _Shape, created_by: str, keys: Mapping[bytes, bytes]) -> _Plan:
+        """Say how to read a footer's statistics.
+
+        Raises:
+            Illegal: Spark says of its columns what can't be in a Delta table.
+        """
+        said, believed = keys.get(_ROW_METADATA, b""), trust(created_by, keys)
+        if (plan := shape.plans.get((said, believed))) is None:
+            plan = shape.plans[said, believed] = self._new_plan(shape.found, said, believed)
+        if isinstance(plan, Illegal):
+            raise plan
         return plan
 
-    def _interpret(self, footer: bytes, said: bytes) -> Interpreted | Illegal:
-        known = self._interpreted.setdefault(said, OrderedDict())
-        for beginning, found in known.items():
-            if footer.startswith(beginning):
-                return found
-        tree, length = root(footer)
+    def _new_plan(self, found: Interpreted, said: bytes, believed: Trust) -> _Plan | Illegal:
         try:
-            found = interpret(tree, said.decode(errors="replace"))
+            schema, places = dress(found, said.decode(errors="replace"))
         except Illegal as illegal:
-            found = illegal
-        known[footer[:length]] = found
-        return found
+            return illegal
+        leaves = tuple((place, kind(found.stored[place].element, believed)) for place in places)
+        return _Plan(self._schemas.setdefault(schema, schema), leaves)
 
 
 def read_footer(
@@ -148,81 +167,125 @@ def _read(file: int, offset: int, count: int) -> bytes:
 
 
 def decode(footer: bytes, *, statistics: bool = True, known: Known | None = None) -> Footer | Unreadable:
-    """Read what a footer's bytes say."""
-    known = known or Known()
-    # Whatever is wrong with bytes that anybody may have written: it's this one file's fault.
+    """Read what a footer's bytes say, whatever they are."""
     try:
-        return _decode(footer, statistics, known)
+        return _decode(Reader(footer), statistics, known or Known())
     except Illegal as illegal:
         return Unreadable(str(illegal))
-    except Exception as error:
-        why = str(error).strip().partition("\n")[0] or type(error).__name__
-        return Unreadable(f"has a broken footer ({why}): write it again")
-
-
-def _decode(footer: bytes, statistics: bool, known: Known) -> Footer | Unreadable:
-    whole = b"".join((footer, len(footer).to_bytes(4, "little"), _MAGIC))
-    with pq.ParquetFile(pa.BufferReader(whole)) as file:
-        metadata = file.metadata
-    if len(footer) == metadata.serialized_size + _SIGNATURE:
+    except Encrypted:
         return Unreadable("has encrypted columns: write it again without encryption")
-    plan = known.plan(footer, metadata.created_by or "", metadata.metadata or {})
-    rows = metadata.num_rows
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    if rows < 0 or rows != sum(group.num_rows for group in groups):
-        raise ValueError("its row groups don't have the rows that it says it has")
+    except Broken as broken:
+        return Unreadable(f"has a broken footer ({broken}): write it again")
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        # A footer may have anything in the place of a value, and that's no defect but the file's own.
+        return Unreadable("has a broken footer (a value isn't of its kind): write it again")
+
+
+def _decode(reader: Reader, statistics: bool, known: Known) -> Footer:
+    shape = known.shape(reader)
+    rows, created_by = -1, b""
+    keys: dict[bytes, bytes] = {}
+    groups: list[Group] = []
+    typed: bool | list[Any] = False
+    for number, form in reader.fields(_SCHEMA):
+        if number == _GROUPS:
+            count, _ = reader.list_head()
+            groups = [shape.columns.group(reader) for _ in range(count)]
+        elif number == _ORDERS and reader.data.startswith(shape.columns.typed, reader.at):
+            typed = True
+            reader.at += len(shape.columns.typed)
+        else:
+            value = reader.value(form)
+            if number == _ROWS:
+                rows = value
+            elif number == _KEYS:
+                keys = {each[1]: each.get(2, b"") for each in value}
+            elif number == _CREATED_BY:
+                created_by = value
+            elif number == _ORDERS:
+                typed = value
+            elif number == _ENCRYPTION:
+                raise Encrypted
+    if rows < 0 or rows != sum(found for found, _ in groups):
+        raise Broken("its row groups don't have as many rows as it says")
+    plan = known.plan(shape, created_by.decode(errors="replace"), keys)
     if not statistics:
         return Footer(rows, plan.schema, ())
     if rows == 0:
         return Footer(0, plan.schema, (Bounds(None, None, 0),) * len(plan.leaves))
+    orders = _orders(shape, typed)
     if len(groups) == 1:
-        column = groups[0].column
-        bounds = [_bounds(column(number).statistics, reader, rows) for number, reader in plan.leaves]
+        raws = groups[0][1]
+        bounds = [_bounds(raws[place], reads, orders[place], rows) for place, reads in plan.leaves]
     else:
-        bounds = [_over_all(groups, number, reader) for number, reader in plan.leaves]
+        filled = [group for group in groups if group[0]]
+        bounds = [_over_all(filled, place, reads, orders[place]) for place, reads in plan.leaves]
     return Footer(rows, plan.schema, tuple(bounds))
 
 
-def _bounds(statistics: Any, reader: Kind | None, rows: int) -> Bounds:
-    if statistics is None:
-        return _UNKNOWN
-    nulls = statistics.null_count
+def _shape(reader: Reader) -> _Shape | Illegal:
+    for number, form in reader.fields():
+        value = reader.value(form)
+        if number == _SCHEMA:
+            tree = root(value)
+            try:
+                found = interpret(tree)
+            except Illegal as illegal:
+                return illegal
+            return _Shape(found, Columns(tree, [each.column for each in found.stored]), {})
+    raise Broken("no schema")
+
+
+def _orders(shape: _Shape, found: Any) -> list[int]:
+    """Return the number of the order that the bounds of each stored leaf follow; 0 if nothing says so."""
+    if found is True:
+        return [_TYPE_ORDER] * len(shape.found.stored)
+    if not isinstance(found, list) or len(found) != shape.columns.count:
+        return [0] * len(shape.found.stored)
+    unions = (found[each.column] for each in shape.found.stored)
+    return [next(iter(union), 0) if isinstance(union, dict) else 0 for union in unions]
+
+
+def _ends(raw: Raw, reads: Kind, order: int) -> tuple[Any, Any]:
+    """Return the lowest and the highest value, as far as a chunk's statistics can be trusted."""
+    lowest, highest = raw.lowest, raw.highest
+    if order == _TOTAL_ORDER or reads.counted:
+        # No number is missing in bounds of floats from which nothing was left out.
+        if not reads.counted or order == 0 or raw.nans != 0:
+            return None, None
+    elif order != _TYPE_ORDER or lowest is None:
+        lowest, highest = (raw.old_lowest, raw.old_highest) if reads.signed else (None, None)
+    if lowest is None or highest is None:
+        return None, None
+    return reads.value(lowest), reads.value(highest)
+
+
+def _bounds(raw: Raw, reads: Kind | None, order: int, rows: int) -> Bounds:
+    nulls = raw.nulls
     if nulls is not None and not 0 <= nulls <= rows:
         return _UNKNOWN
-    if reader is None or (raw := statistics.min_raw) is None:
+    if reads is None:
         return Bounds(None, None, nulls)
-    lowest, highest = reader.value(raw), reader.value(statistics.max_raw)
+    lowest, highest = _ends(raw, reads, order)
     if lowest is None or highest is None:
         return Bounds(None, None, nulls)
-    return Bounds(*reader.texts(lowest, highest), nulls)
+    return Bounds(*reads.texts(lowest, highest), nulls)
 
 
-def _over_all(groups: list[Any], number: int, reader: Kind | None) -> Bounds:
+def _over_all(groups: list[Group], place: int, reads: Kind | None, order: int) -> Bounds:
     """Put the statistics of row groups together; where one doesn't say, the file doesn't."""
     nulls: int | None = 0
-    lows: list[Any] = []
-    highs: list[Any] = []
-    bounded = reader is not None
-    for group in groups:
-        rows = group.num_rows
-        if rows == 0:
-            continue
-        statistics = group.column(number).statistics
-        count = statistics.null_count if statistics is not None else None
-        if count is not None and not 0 <= count <= rows:
+    ends: list[tuple[Any, Any]] = []
+    for rows, raws in groups:
+        raw = raws[place]
+        if raw.nulls is not None and not 0 <= raw.nulls <= rows:
             return _UNKNOWN
-        nulls = None if nulls is None or count is None else nulls + count
-        if not bounded or count == rows:
-            continue
-        raw = statistics.min_raw if statistics is not None else None
-        if reader is None or raw is None:
-            bounded = False
-            continue
-        lows.append(reader.value(raw))
-        highs.append(reader.value(statistics.max_raw))
-    if reader is None or not bounded or not lows or None in lows or None in highs:
+        nulls = None if nulls is None or raw.nulls is None else nulls + raw.nulls
+        if reads is not None and raw.nulls != rows:
+            ends.append(_ends(raw, reads, order))
+    if reads is None or not ends:
         return Bounds(None, None, nulls)
-    # A row group of NaN has no order to its neighbours, and one whose bounds are crossed can't be believed.
-    if any(not low <= high for low, high in zip(lows, highs, strict=True)):
+    # One that's NaN has no order to the others, and crossed ones can't be believed.
+    if any(low is None or high is None or not low <= high for low, high in ends):
         return Bounds(None, None, nulls)
-    return Bounds(*reader.texts(min(lows), max(highs)), nulls)
+    return Bounds(*reads.texts(min(low for low, _ in ends), max(high for _, high in ends)), nulls)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import NamedTuple
 
 from tableferry.convert import types
 from tableferry.convert.elements import Element
@@ -40,53 +40,77 @@ _FOREIGN = re.compile(r'"(?:type|elementType|keyType|valueType)":"(interval[^"]*
 _INTERNAL = re.compile(r"delta\.|CURRENT_DEFAULT$|EXISTS_DEFAULT$|__(?!CHAR_VARCHAR_TYPE_STRING$)")
 
 
-@dataclass(frozen=True)
-class Stored:
-    """Where a leaf is in its file.
-
-    Attributes:
-        column: The number of its column chunk in each row group.
-        element: How its values are stored there.
-    """
-
-    column: int
-    element: Element
-
-
-Interpreted: TypeAlias = tuple[FileSchema, tuple[Stored, ...]]
-
-
 class Illegal(ValueError):
     """A schema that no Delta table can have; the message follows the file's name in a sentence."""
 
 
-def interpret(root: Element, said: str | None = None) -> Interpreted:
+class Stored(NamedTuple):
+    """A column or field of primitive type, in no array and no map.
+
+    Attributes:
+        path: Its name, and below it the names of fields.
+        column: The number of its column chunk in each row group.
+        element: How its values are stored there.
+    """
+
+    path: tuple[str, ...]
+    column: int
+    element: Element
+
+
+@dataclass(frozen=True)
+class Interpreted:
+    """What a schema means to Spark.
+
+    Attributes:
+        columns: The columns.
+        stored: Where the leaves are, in the file's order.
+        undecimal: As in `FileSchema`.
+    """
+
+    columns: Struct
+    stored: tuple[Stored, ...]
+    undecimal: frozenset[tuple[str, ...]]
+
+
+def interpret(root: Element) -> Interpreted:
     """Say what Spark would read.
-
-    Args:
-        root: The file's schema.
-        said: The JSON that Spark keeps under ``org.apache.spark.sql.parquet.row.metadata``.
-
-    Returns:
-        The schema, and where each of its leaves is.
 
     Raises:
         Illegal: Spark or Delta can't read such a column.
     """
-    if said and (foreign := _FOREIGN.search(said)):
-        raise Illegal(f"has a column of type {foreign[1]}, which Delta doesn't have: {_REMEDY}")
     walk = _Walk()
     columns = walk.struct(root, (), True)
+    stored = tuple(Stored(path, *found) for path, found in walk.leaves.items())
+    return Interpreted(columns, stored, frozenset(walk.undecimal))
+
+
+def dress(found: Interpreted, said: str) -> tuple[FileSchema, tuple[int, ...]]:
+    """Put what Spark keeps of its own schema onto the file's columns.
+
+    Args:
+        found: The file's schema.
+        said: The JSON under ``org.apache.spark.sql.parquet.row.metadata``; empty if there is none.
+
+    Returns:
+        The schema, and for each of its leaves its place among those stored.
+
+    Raises:
+        Illegal: Spark says that a column has a type that Delta doesn't have.
+    """
+    if foreign := _FOREIGN.search(said):
+        raise Illegal(f"has a column of type {foreign[1]}, which Delta doesn't have: {_REMEDY}")
+    columns = found.columns
     if said:
         try:
             fitting = _dressed(columns, types.from_json(said))
         except ValueError:  # Other versions of Spark have other types; the file itself says enough.
             fitting = None
         columns = fitting if isinstance(fitting, Struct) else columns
-    kinds = {path: _type_at(columns, path) for path in walk.leaves}
-    leaves = tuple(Leaf(path, kind) for path, kind in kinds.items() if kind is not None)
-    schema = FileSchema(columns, leaves, frozenset(walk.undecimal))
-    return schema, tuple(walk.leaves[leaf.path] for leaf in leaves)
+    kinds = [(place, each.path, _type_at(columns, each.path)) for place, each in enumerate(found.stored)]
+    leaves = [(place, Leaf(path, kind)) for place, path, kind in kinds if kind is not None]
+    schema = FileSchema(columns, tuple(leaf for _, leaf in leaves), found.undecimal)
+    return schema, tuple(place for place, _ in leaves)
 
 
 class _Walk:
@@ -94,7 +118,7 @@ class _Walk:
 
     def __init__(self) -> None:
         self.column = 0
-        self.leaves: dict[tuple[str, ...], Stored] = {}
+        self.leaves: dict[tuple[str, ...], tuple[int, Element]] = {}
         self.undecimal: set[tuple[str, ...]] = set()
 
     def struct(self, group: Element, path: tuple[str, ...], plain: bool) -> Struct:
@@ -125,7 +149,7 @@ class _Walk:
             if _undecimal(element):
                 self.undecimal.add(path)
             if plain:
-                self.leaves[path] = Stored(self.column, element)
+                self.leaves[path] = (self.column, element)
             self.column += 1
             return found
         if not element.children:
@@ -181,7 +205,8 @@ class _Walk:
 
 def _leaf(element: Element, path: tuple[str, ...]) -> Leafy:
     said = element.annotation
-    kind = said.kind if said else ""
+    # A column of nulls whose type nobody knew is to Spark what it's stored as.
+    kind = said.kind if said and said.kind != "UNKNOWN" else ""
     match element.physical, kind:
         case ("BOOLEAN", _):
             return types.BOOLEAN
@@ -191,7 +216,7 @@ def _leaf(element: Element, path: tuple[str, ...]) -> Leafy:
             return types.DOUBLE
         case ("INT96", _):
             return types.TIMESTAMP
-        case ("INT32", "" | "UNKNOWN"):
+        case ("INT32", ""):
             return types.INTEGER
         case ("INT64", ""):
             return types.LONG
@@ -218,7 +243,7 @@ def _leaf(element: Element, path: tuple[str, ...]) -> Leafy:
 
 def _undecimal(element: Element) -> bool:
     said = element.annotation
-    return said is not None and (said.kind == "UNKNOWN" or (not said.signed and said.bits >= 32))
+    return said is not None and (said.kind == "UNKNOWN" or not said.signed)
 
 
 def _digits(length: int) -> int:
@@ -232,7 +257,8 @@ def _illegal(element: Element, path: tuple[str, ...]) -> Illegal:
 
 
 def _name(path: tuple[str, ...]) -> str:
-    return f"`{'.'.join(path)}`"
+    name = ".".join(path)
+    return f"`{name if name.isprintable() else name.encode('unicode_escape').decode()}`"
 
 
 def _dressed(found: DataType, said: DataType) -> DataType | None:

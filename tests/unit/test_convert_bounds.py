@@ -1,0 +1,224 @@
+"""The bounds that Delta's log gets: never narrower than the data, and as narrow as the footer allows."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import struct
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal as Number
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableferry.convert.bounds import Trust, kind, trust
+from tableferry.convert.elements import Annotation, Element
+from tableferry.convert.facts import Bounds, Footer
+from tableferry.convert.footers import decode
+
+ALL = Trust(floats=True, binary=True, ancient=True)
+MR = "parquet-mr version 1.16.0 (build 7e8dd8e8fbcd5d0d35e8a6a8b6d5d6c4d3b6f9b1)"
+
+
+def footer_of(table: pa.Table, **options: Any) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **options)
+    data = sink.getvalue()
+    return data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
+
+
+def bounds(values: list[Any], type: pa.DataType, **options: Any) -> Bounds:
+    found = decode(footer_of(pa.table({"c": pa.array(values, type)}), **options))
+    assert isinstance(found, Footer), found
+    return found.bounds[0]
+
+
+def texts(element: Element, lowest: bytes, highest: bytes, believed: Trust = ALL) -> Any:
+    reads = kind(element, believed)
+    return reads and reads.texts(reads.value(lowest), reads.value(highest))
+
+
+@pytest.mark.parametrize(
+    ("values", "type", "lowest", "highest"),
+    [
+        ([-128, 127], pa.int8(), "-128", "127"),
+        ([-(2**63), 2**63 - 1], pa.int64(), "-9223372036854775808", "9223372036854775807"),
+        ([0, 255], pa.uint8(), "0", "255"),
+        ([1, 2**32 - 1], pa.uint32(), "1", "4294967295"),
+        ([1, 2**64 - 1], pa.uint64(), "1", "18446744073709551615"),
+        ([Number("-1.50"), Number("0.05")], pa.decimal128(5, 2), "-1.50", "0.05"),
+        ([Number("-0.001"), Number("0.000")], pa.decimal128(3, 3), "-0.001", "0.000"),
+        ([Number(-7), Number(10**37)], pa.decimal128(38, 0), "-7", "1" + "0" * 37),
+        ([Number("0." + "9" * 38)], pa.decimal128(38, 38), "0." + "9" * 38, "0." + "9" * 38),
+        ([date(1, 1, 1), date(9999, 12, 31)], pa.date32(), '"0001-01-01"', '"9999-12-31"'),
+        ([date(1969, 12, 31)], pa.date32(), '"1969-12-31"', '"1969-12-31"'),
+        ([b"a"], pa.binary(), None, None),
+        ([True, False], pa.bool_(), None, None),
+        ([1.5], pa.float64(), None, None),
+        (["", "b"], pa.string(), '""', '"b"'),
+        (['"\\\n\x00\u2028'], pa.string(), '"\\"\\\\\\n\\u0000\u2028"', '"\\"\\\\\\n\\u0000\u2028"'),
+    ],
+)
+def test_bounds_by_type(
+    values: list[Any], type: pa.DataType, lowest: str | None, highest: str | None
+) -> None:
+    assert bounds([*values, None], type) == Bounds(lowest, highest, 1)
+    if pa.types.is_decimal(type) and type.precision <= 18:
+        as_integer = bounds([*values, None], type, store_decimal_as_integer=True)
+        assert as_integer == Bounds(lowest, highest, 1)
+
+
+@pytest.mark.parametrize(
+    ("micros", "lowest", "highest"),
+    [
+        (0, "1970-01-01T00:00:00.000", "1970-01-01T00:00:00.000"),
+        (-1, "1969-12-31T23:59:59.999", "1970-01-01T00:00:00.000"),
+        (1, "1970-01-01T00:00:00.000", "1970-01-01T00:00:00.001"),
+        (1_704_067_199_999_001, "2023-12-31T23:59:59.999", "2024-01-01T00:00:00.000"),
+        (-62_135_596_800_000_000, "0001-01-01T00:00:00.000", "0001-01-01T00:00:00.000"),
+        (253_402_300_799_999_999, "9999-12-31T23:59:59.999", None),
+        (-62_135_596_800_000_001, None, "0001-01-01T00:00:00.000"),
+        (2**63 - 1, None, None),
+        (-(2**63), None, None),
+    ],
+)
+def test_instants_are_enclosed_by_milliseconds(micros: int, lowest: str | None, highest: str | None) -> None:
+    for zone, mark in (("UTC", "Z"), (None, "")):
+        found = bounds([micros], pa.timestamp("us", zone))
+        assert found.lowest == (lowest and f'"{lowest}{mark}"')
+        assert found.highest == (highest and f'"{highest}{mark}"')
+
+
+@given(st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)))
+def test_instants_are_within_a_millisecond_of_their_bounds(at: datetime) -> None:
+    found = bounds([at.replace(tzinfo=UTC)], pa.timestamp("us", "UTC"))
+    assert found.lowest is not None
+    assert found.highest is not None
+    lowest, highest = (datetime.fromisoformat(json.loads(text)[:-1]) for text in found[:2] if text)
+    assert lowest <= at <= highest
+    assert highest - lowest == (timedelta(milliseconds=1) if at.microsecond % 1000 else timedelta())
+
+
+LONG = "b" * 40
+
+
+@pytest.mark.parametrize(
+    ("text", "lowest", "highest"),
+    [
+        ("a" * 32, "a" * 32, "a" * 32),
+        ("a" * 33, "a" * 32, "a" * 32 + "\x7f"),
+        ("é" * 33, "é" * 32, "é" * 32 + "\U0010ffff"),
+        # A pair of UTF-16 units counts twice for the highest, and isn't parted.
+        ("😀" * 17, "😀" * 17, "😀" * 16 + "\U0010ffff"),
+        ("a" + "😀" * 33, "a" + "😀" * 31, "a" + "😀" * 16 + "\U0010ffff"),
+        ("😀" * 16, "😀" * 16, "😀" * 16),
+        # What's above all that can be appended is taken in.
+        ("a" * 32 + "\U0010ffff" + "b", "a" * 32, "a" * 32 + "\U0010ffff" + "\x7f"),
+        ("a" * 32 + "\x7f", "a" * 32, "a" * 32 + "\U0010ffff"),
+        ("\U0010ffff" * 40, "\U0010ffff" * 32, None),
+        ("\U0010ffff" * 20, "\U0010ffff" * 20, "\U0010ffff" * 20),
+    ],
+)
+def test_strings_are_cut_as_delta_cuts_them(text: str, lowest: str, highest: str | None) -> None:
+    found = bounds([text], pa.string())
+    assert found.lowest is not None
+    assert json.loads(found.lowest) == lowest
+    assert (found.highest and json.loads(found.highest)) == highest
+
+
+@given(st.lists(st.text(st.sampled_from("a~\x7fé\ud7ff\ue000\uffff😀\U0010ffff"), max_size=80), min_size=1))
+def test_cut_strings_are_bounds_in_the_order_of_utf_8(values: list[str]) -> None:
+    found = bounds(values, pa.string())
+    # A footer doesn't hold bounds of any length.
+    if found.lowest is not None:
+        assert all(json.loads(found.lowest).encode() <= value.encode() for value in values)
+    if found.highest is not None:
+        assert all(value.encode() <= json.loads(found.highest).encode() for value in values)
+
+
+STRING = Element("c", "optional", Annotation("STRING"), "BINARY")
+
+
+def test_strings_that_are_no_text_have_no_bound() -> None:
+    assert texts(STRING, b"a", b"b\xff") == ('"a"', None)
+    assert texts(STRING, b"\xed\xa0\x80", b"\xff") == (None, None)
+
+
+def test_crossed_bounds_are_not_believed() -> None:
+    number = Element("c", "optional", None, "INT32")
+    assert texts(number, struct.pack("<i", 2), struct.pack("<i", 1)) == (None, None)
+    assert texts(STRING, b"b", b"a") == (None, None)
+
+
+DOUBLE = Element("c", "optional", None, "DOUBLE")
+
+
+def doubles(lowest: float, highest: float) -> Any:
+    return texts(DOUBLE, struct.pack("<d", lowest), struct.pack("<d", highest))
+
+
+def test_doubles_with_nan_have_no_bounds() -> None:
+    assert doubles(1.0, math.nan) == (None, None)
+    assert doubles(math.nan, math.nan) == (None, None)
+    assert doubles(math.nan, 1.0) == (None, None)
+    assert doubles(-math.inf, 1e300) == (None, "1e+300")
+    assert doubles(-1e-9, math.inf) == ("-1e-09", None)
+
+
+def test_zero_is_bounded_by_both_zeros() -> None:
+    assert doubles(0.0, -0.0) == ("-0.0", "0.0")
+    assert doubles(-0.0, 0.0) == ("-0.0", "0.0")
+
+
+def test_a_float_is_written_with_all_that_a_double_makes_of_it() -> None:
+    single = Element("c", "optional", None, "FLOAT")
+    found = texts(single, struct.pack("<f", -0.1), struct.pack("<f", 0.1))
+    assert found == ("-0.10000000149011612", "0.10000000149011612")
+
+
+@pytest.mark.parametrize(
+    ("writer", "keys", "expected"),
+    [
+        (MR, {b"org.apache.spark.version": b"4.1.4"}, Trust(True, True, True)),
+        (MR, {}, Trust(True, True, False)),
+        (MR, {b"org.apache.spark.version": b"2.4.8"}, Trust(True, True, False)),
+        (
+            MR,
+            {b"org.apache.spark.version": b"3.5.0", b"org.apache.spark.legacyDateTime": b""},
+            Trust(True, True, False),
+        ),
+        ("parquet-mr version 1.17.1 (build x)", {}, Trust(True, True, False)),
+        ("parquet-mr version 1.18.0 (build x)", {}, Trust(False, True, False)),
+        ("parquet-mr version 1.10.1", {}, Trust(True, True, False)),
+        ("parquet-mr version 1.9.0", {}, Trust(False, False, False)),
+        ("parquet-mr version 1.8.1 (build x)", {}, Trust(False, False, False)),
+        ("parquet-mr", {}, Trust(False, False, False)),
+        ("parquet-mr compatible Photon version 0.3", {}, Trust(False, False, False)),
+        ("parquet-cpp-arrow version 26.0.1", {}, Trust(False, True, True)),
+        ("", {}, Trust(False, False, True)),
+    ],
+)
+def test_what_is_believed_of_whom(writer: str, keys: dict[bytes, bytes], expected: Trust) -> None:
+    assert trust(writer, keys) == expected
+
+
+def test_old_calendars_bound_nothing_that_they_move() -> None:
+    old = ALL._replace(ancient=False)
+    day = Element("c", "optional", Annotation("DATE"), "INT32")
+    assert texts(day, struct.pack("<i", -141_428), struct.pack("<i", -141_427), old) == (None, '"1582-10-15"')
+    at = Element("c", "optional", Annotation("TIMESTAMP", unit="MICROS"), "INT64")
+    before, after = (struct.pack("<q", -2_208_988_800_000_000 + step) for step in (-1, 0))
+    assert texts(at, before, after, old) == (None, '"1900-01-01T00:00:00.000Z"')
+    assert texts(at, before, after)[0] == '"1899-12-31T23:59:59.999Z"'
+
+
+def test_bytes_of_unreliable_writers_bound_nothing() -> None:
+    old = ALL._replace(binary=False)
+    assert kind(STRING, old) is None
+    assert kind(Element("c", "optional", Annotation("DECIMAL", precision=9), "BINARY"), old) is None
+    assert kind(Element("c", "optional", Annotation("DECIMAL", precision=9), "INT32"), old) is not None

@@ -1,0 +1,198 @@
+"""One schema from those of many files."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableferry.convert import types
+from tableferry.convert.facts import FileSchema
+from tableferry.convert.merging import Merged, Widening, merge, widens
+from tableferry.convert.types import Array, DataType, Decimal, Field, Leafy, Map, Struct
+from tableferry.errors import Refused
+
+
+def schema(**columns: DataType) -> FileSchema:
+    return FileSchema(Struct(tuple(Field(name, kind) for name, kind in columns.items())), ())
+
+
+def merged(*schemas: FileSchema) -> Merged:
+    return merge((each, f"{number}.parquet") for number, each in enumerate(schemas))
+
+
+def refusal(*schemas: FileSchema) -> str:
+    with pytest.raises(Refused) as caught:
+        merged(*schemas)
+    return str(caught.value)
+
+
+def test_columns_come_in_the_order_in_which_files_first_have_them() -> None:
+    found = merged(schema(b=types.LONG, a=types.STRING), schema(c=types.DATE, a=types.STRING))
+    assert found.columns == Struct((Field("b", types.LONG), Field("a", types.STRING), Field("c", types.DATE)))
+    assert found.widenings == ()
+
+
+def test_everything_may_be_null() -> None:
+    inner = Struct((Field("x", types.LONG, nullable=False),))
+    required = Struct(
+        (
+            Field("s", inner, nullable=False),
+            Field("l", Array(inner, False), nullable=False),
+            Field("m", Map(types.STRING, inner, False), nullable=False),
+        )
+    )
+    loose = Struct((Field("x", types.LONG),))
+    assert merged(FileSchema(required, ())).columns == Struct(
+        (Field("s", loose), Field("l", Array(loose)), Field("m", Map(types.STRING, loose)))
+    )
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide"),
+    [
+        (types.BYTE, types.SHORT),
+        (types.SHORT, types.INTEGER),
+        (types.INTEGER, types.LONG),
+        (types.BYTE, types.LONG),
+        (types.FLOAT, types.DOUBLE),
+        (types.INTEGER, types.DOUBLE),
+        (types.DATE, types.TIMESTAMP_NTZ),
+        (types.INTEGER, Decimal(10, 0)),
+        (types.BYTE, Decimal(12, 2)),
+        (types.LONG, Decimal(20, 0)),
+        (Decimal(5, 2), Decimal(10, 4)),
+    ],
+)
+def test_a_type_widens_at_any_depth(narrow: Leafy, wide: Leafy) -> None:
+    def nested(leaf: Leafy) -> FileSchema:
+        inner = Struct((Field("x", leaf),))
+        return schema(a=leaf, s=inner, l=Array(inner), m=Map(leaf, Array(leaf)))
+
+    for one, other in permutations((narrow, wide)):
+        found = merged(nested(one), nested(other))
+        assert found.columns == nested(wide).columns
+        file = "0.parquet" if one == narrow else "1.parquet"
+        paths = (("a",), ("s", "x"), ("l", "element", "x"), ("m", "key"), ("m", "value", "element"))
+        assert found.widenings == tuple(Widening(path, str(narrow), str(wide), file) for path in paths)
+    assert widens(narrow, wide)
+    assert not widens(wide, narrow)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "wide"),
+    [
+        (Decimal(10, 2), Decimal(10, 4), Decimal(12, 4)),
+        (types.INTEGER, Decimal(5, 2), Decimal(12, 2)),
+        (types.LONG, Decimal(5, 2), Decimal(22, 2)),
+        (types.INTEGER, types.FLOAT, types.DOUBLE),
+    ],
+)
+def test_two_types_may_need_a_third(one: Leafy, other: Leafy, wide: Leafy) -> None:
+    found = merged(schema(a=one), schema(a=other))
+    assert found.columns == schema(a=wide).columns
+    assert {each.narrow for each in found.widenings} == {str(one), str(other)}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (types.LONG, types.STRING),
+        (types.LONG, types.DOUBLE),
+        (types.DATE, types.TIMESTAMP),
+        (types.TIMESTAMP, types.TIMESTAMP_NTZ),
+        (types.STRING, types.BINARY),
+        (types.DOUBLE, Decimal(10, 2)),
+        (Decimal(38, 0), Decimal(38, 1)),
+        (types.LONG, Array(types.LONG)),
+        (Struct((Field("x", types.LONG),)), types.VARIANT),
+        (Array(types.LONG), Map(types.STRING, types.LONG)),
+    ],
+)
+def test_what_conflicts_is_named_with_both_files(one: DataType, other: DataType) -> None:
+    def nested(kind: DataType) -> FileSchema:
+        return schema(a=Struct((Field("b", kind),)))
+
+    assert refusal(nested(one), nested(other)) == (
+        f"column `a.b` is {one} in 0.parquet and {other} in 1.parquet: "
+        "write one of them again with the other's type, or convert them as two tables"
+    )
+    assert f"is {other} in 0.parquet and {one} in 1.parquet" in refusal(nested(other), nested(one))
+
+
+def test_the_file_that_is_named_has_the_type_that_is_named() -> None:
+    found = refusal(schema(a=Decimal(30, 0)), schema(a=Decimal(36, 6)), schema(a=Decimal(10, 10)))
+    assert found.startswith("column `a` is decimal(30,0) in 0.parquet and decimal(10,10) in 2.parquet")
+
+
+def test_unsigned_numbers_become_no_decimals() -> None:
+    unsigned = FileSchema(schema(a=types.LONG).columns, (), frozenset({("a",)}))
+    assert merged(unsigned, schema(a=types.INTEGER)).columns == schema(a=types.LONG).columns
+    for schemas in permutations((unsigned, schema(a=Decimal(20, 0)))):
+        assert "stored in a way that Spark reads as no wider decimal" in refusal(*schemas)
+    stored = FileSchema(schema(a=Decimal(20, 0)).columns, (), frozenset({("a",)}))
+    assert merged(stored, schema(a=Decimal(20, 0))).columns == schema(a=Decimal(20, 0)).columns
+    for schemas in permutations((stored, schema(a=Decimal(22, 2)))):
+        assert "stored in a way" in refusal(*schemas)
+
+
+def test_spellings_that_differ_in_case_are_refused_with_both_files() -> None:
+    assert refusal(schema(Id=types.LONG), schema(id=types.LONG)) == (
+        "column `Id` in 0.parquet is spelled `id` in 1.parquet, which Spark can't tell apart: "
+        "write one of them again with the other's name"
+    )
+    nested = [schema(l=Array(Struct((Field(name, types.LONG),)))) for name in ("x", "X")]
+    assert "`l.element.x` in 0.parquet is spelled `l.element.X`" in refusal(*nested)
+
+
+def test_comments_survive_and_lengths_only_if_all_files_have_them() -> None:
+    def file(**metadata: str) -> FileSchema:
+        return FileSchema(Struct((Field("a", types.STRING, metadata=metadata),)), ())
+
+    length = "__CHAR_VARCHAR_TYPE_STRING"
+    assert merged(file(comment="one"), file(comment="two")).columns.fields[0].metadata == {"comment": "one"}
+    assert merged(file(), file(comment="two")).columns.fields[0].metadata == {"comment": "two"}
+    same = merged(file(**{length: "varchar(5)"}), file(**{length: "varchar(5)"}))
+    assert same.columns.fields[0].metadata == {length: "varchar(5)"}
+    for files in permutations((file(**{length: "varchar(5)"}), file(comment="x"))):
+        assert merged(*files).columns.fields[0].metadata == {"comment": "x"}
+
+
+def test_one_schema_may_come_often() -> None:
+    same = schema(a=types.LONG)
+    assert merge((same, f"{number}.parquet") for number in range(1000)) == Merged(same.columns)
+    assert merge(()) == Merged(Struct())
+
+
+leaves: st.SearchStrategy[Leafy] = st.sampled_from(
+    [
+        *(types.BYTE, types.SHORT, types.INTEGER, types.LONG, types.FLOAT, types.DOUBLE),
+        *(Decimal(5, 2), Decimal(10, 0), Decimal(20, 5), Decimal(38, 10)),
+        *(types.DATE, types.TIMESTAMP_NTZ, types.TIMESTAMP, types.STRING),
+    ]
+)
+
+
+@given(
+    st.lists(leaves, min_size=1, max_size=5).flatmap(
+        lambda kinds: st.tuples(st.just(kinds), st.permutations(kinds))
+    )
+)
+def test_the_order_of_files_decides_nothing_but_the_order_of_columns(
+    orders: tuple[list[Leafy], list[Leafy]],
+) -> None:
+    def outcome(order: list[Leafy]) -> DataType | None:
+        try:
+            return merged(*(schema(a=kind) for kind in order)).columns
+        except Refused:
+            return None
+
+    kinds, shuffled = orders
+    found = outcome(kinds)
+    assert found == outcome(shuffled)
+    if isinstance(found, Struct):
+        wide = found.fields[0].type
+        assert isinstance(wide, types.Atomic | Decimal)
+        assert all(widens(kind, wide) for kind in kinds)
