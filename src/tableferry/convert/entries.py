@@ -219,8 +219,8 @@ def kept_properties(entry: Entry) -> dict[str, str]:
 def log_columns(entry: Entry) -> Struct:
     """Return the columns as the log may hold them: with comments, lengths of char and varchar, and defaults.
 
-    What Spark gives rows of files that lack a column, ``EXISTS_DEFAULT``, is left out: the protocol has no such
-    thing.
+    What Spark gives rows of files that lack a column, ``EXISTS_DEFAULT``, is left out: the protocol has no
+    such thing.
     """
     return Struct(
         tuple(
@@ -302,7 +302,10 @@ def _entry(spark: SparkSession, name: TableName) -> Entry:
     )
     if provider == "delta":
         return common
-    columns = from_json(spark.table(name.sql).schema.json())
+    try:
+        columns = from_json(spark.table(name.sql).schema.json())
+    except ValueError as error:
+        raise Refused(f"{name} can't be Delta: {error}; write it anew without that column") from error
     return replace(
         common,
         columns=columns,
