@@ -302,7 +302,10 @@ def _entry(spark: SparkSession, name: TableName) -> Entry:
     )
     if provider == "delta":
         return common
-    columns = from_json(spark.table(name.sql).schema.json())
+    try:
+        columns = from_json(spark.table(name.sql).schema.json())
+    except ValueError as error:
+        raise Refused(f"{name} can't be Delta: {error}; write it anew without that column") from error
     return replace(
         common,
         columns=columns,

@@ -8,9 +8,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-# By default there is a task for each of up to 10,000 directories: 15 s for 3,000, of which 1 s is work.
-FEW_LISTING_TASKS = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "32"}
-
 _LOCATION = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/]*))?(/.*)?", re.DOTALL)
 
 
