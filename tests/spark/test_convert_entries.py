@@ -14,16 +14,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tableferry.convert.catalog_partitions import check, partitions_of, register_missing
-from tableferry.convert.entries import (
+from tableferry.convert.entries import entry, tables
+from tableferry.convert.entry import (
     Entry,
     check_declared,
-    entry,
     existence_defaults,
     kept_properties,
     log_columns,
     needs_defaults,
     notes,
-    tables,
 )
 from tableferry.convert.facts import DataFile, PartitionColumn
 from tableferry.convert.native import list_files
