@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tableferry.catalog import SPARK_ERRORS, condition, side_by_side
-from tableferry.convert.entries import Entry
+from tableferry.convert.entry import Entry
 from tableferry.convert.facts import DataFile
 from tableferry.convert.locations import below, literal
 from tableferry.convert.mismatches import PartitionMismatches, Registered, compare, same, sentences, split

@@ -32,6 +32,13 @@ def reachable(location: str, *, same_machine: bool) -> Path | None:
     return None
 
 
+def for_spark(location: str) -> str:
+    """Return how to name a folder to Spark, which on Databricks takes a bare path for one of DBFS."""
+    if not location.startswith("/") or location.startswith("/Volumes/"):
+        return location
+    return f"dbfs:{location.removeprefix('/dbfs')}" if location.startswith("/dbfs/") else f"file:{location}"
+
+
 def below(location: str, root: str) -> str | None:
     """Return where a location is below a root, ``""`` for the root itself, or None if it is outside."""
     (scheme, authority, path), (root_scheme, root_authority, root_path) = split(location), split(root)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tableferry.catalog import SPARK_ERRORS, condition, in_process
 from tableferry.convert.catalog_partitions import has_null
-from tableferry.convert.entries import Entry, existence_defaults, kept_properties, needs_defaults
+from tableferry.convert.entry import Entry, existence_defaults, kept_properties, needs_defaults
 from tableferry.convert.facts import DataFile, PartitionColumn
 from tableferry.convert.locations import below, literal, reachable
 from tableferry.convert.switching import NO_LOG, restore_comments, switch_to_delta

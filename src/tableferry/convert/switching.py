@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tableferry.catalog import SPARK_ERRORS, condition
-from tableferry.convert.entries import Entry, kept_properties
+from tableferry.convert.entry import Entry, kept_properties
 from tableferry.convert.types import Field
 from tableferry.convert.wishes import wished
 from tableferry.errors import Refused, TableError, first_line
