@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from tableferry.convert.native import convert, convert_table, has_log, list_files
     from tableferry.convert.switching import switch_to_delta
+    from tableferry.convert.through_spark.tasks import Unreached, batch_size, read
     from tableferry.convert.through_spark.verifying import compare_rows
 
 _HOMES = {
@@ -31,11 +32,14 @@ _HOMES = {
     ),
     "native": ("convert", "convert_table", "has_log", "list_files"),
     "switching": ("switch_to_delta",),
+    "through_spark.tasks": ("Unreached", "batch_size", "read"),
     "through_spark.verifying": ("compare_rows",),
 }
 
 __all__ = [
     "Entry",
+    "Unreached",
+    "batch_size",
     "check_declared",
     "compare_rows",
     "convert",
@@ -49,6 +53,7 @@ __all__ = [
     "needs_defaults",
     "notes",
     "partitions_of",
+    "read",
     "register_missing",
     "switch_to_delta",
     "tables",
