@@ -12,7 +12,7 @@ from tableferry.convert.facts import DataFile, FileSchema, Footer, Partitions, U
 from tableferry.convert.formats import already_delta, foreign_format
 from tableferry.convert.mismatches import sentences
 from tableferry.convert.plan import CatalogEntry, Facts, Reader, Wishes, all_schemas
-from tableferry.convert.reading import read
+from tableferry.convert.readers import read_footers
 from tableferry.convert.roots import find_roots
 from tableferry.convert.sparks import Sparks
 from tableferry.errors import Refused, TableError
@@ -160,7 +160,8 @@ def _near(
         raise sources.wrong_provider(foreign, facts.source)
     files = discover.list_files(root)
     # Footers first: a note that lies about is better called no Parquet file than a file of other partitions.
-    footers, schemas = _footers(root, files, _reader(root, files, wishes, sparks, reader), progress)
+    read = read_footers(root, files, sparks, reader, statistics=wishes.statistics)
+    footers, schemas = _footers(root, files, read, progress)
     return replace(
         facts,
         table_id=str(uuid.uuid4()),
@@ -186,12 +187,6 @@ def _partitions(files: Sequence[DataFile], wishes: Wishes) -> Partitions:
     if wishes.partitioned_by is None:
         return partitions.infer(files)
     return partitions.check(files, wishes.partitioned_by)
-
-
-def _reader(
-    root: Path, files: Sequence[DataFile], wishes: Wishes, sparks: Sparks, reader: Reader
-) -> Iterator[Footer | Unreadable]:
-    return read(root, files, statistics=wishes.statistics)
 
 
 def _footers(
