@@ -123,7 +123,7 @@ $(STAMP): pyproject.toml constraints.txt
 	fi; \
 	echo "Setting up $(VENV) with $$($(BIN)/python --version); the first time, this takes a few minutes."; \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --constraint constraints.txt --editable '.[local,remote,databricks,convert,demo,dev]' \
+	    --constraint constraints.txt --editable '.[local,remote,databricks,demo,dev]' \
 	    || { echo "The packages couldn't be installed: read pip's reason above, and run make again." >&2; exit 1; }
 	@echo '$(PYTHON)' > $(VENV)/.python
 	@touch $@

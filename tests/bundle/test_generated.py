@@ -96,7 +96,6 @@ def test_its_wheel_installs_and_runs(bundle: Bundle, tmp_path: Path) -> None:
 
 def test_a_bundle_that_only_converts_needs_no_spark(converting_bundle: Bundle) -> None:
     packages = converting_bundle.call(".venv/bin/python", "-m", "pip", "list", "--format", "freeze")
-    assert "pyarrow==" in packages
     assert "spark" not in packages
     assert "All checks passed!" in converting_bundle.call("make", "lint")
     said = converting_bundle.call("make", "test")

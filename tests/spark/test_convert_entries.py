@@ -14,16 +14,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tableferry.convert.catalog_partitions import check, partitions_of, register_missing
-from tableferry.convert.entries import (
+from tableferry.convert.entries import entry, tables
+from tableferry.convert.entry import (
     Entry,
     check_declared,
-    entry,
     existence_defaults,
     kept_properties,
     log_columns,
+    losses,
     needs_defaults,
-    notes,
-    tables,
 )
 from tableferry.convert.facts import DataFile, PartitionColumn
 from tableferry.convert.native import list_files
@@ -350,7 +349,7 @@ def test_a_bucketed_table_reads_and_writes_right(spark: SparkSession, schema: st
     spark.sql(f"INSERT INTO {table} SELECT int(id), 'x' FROM range(20)")
     found = entry(spark, named(schema, "t"))
     assert (found.buckets, found.bucket_columns) == (4, ("id",))
-    assert "bucketed by id into 4" in notes(found)[0]
+    assert "bucketed by id into 4" in losses(found)[0]
     commit(found)
     switch_to_delta(spark, found)
     # Files of this write aren't buckets: a reader that took them for some would lose rows.

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
+import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from tableferry import session
 from tableferry.catalog import condition
 from tableferry.convert.entries import entry
 from tableferry.convert.facts import DataFile, PartitionColumn
 from tableferry.convert.native import convert, convert_table, list_files
 from tableferry.convert.types import INTEGER, TIMESTAMP
-from tableferry.errors import Refused, TableError
+from tableferry.convert.wishes import wished
+from tableferry.errors import Busy, Refused, TableError
 from tableferry.tables import TableName
 
 K = (PartitionColumn("k", INTEGER),)
@@ -43,10 +48,12 @@ def operation(spark: SparkSession, location: str) -> dict[str, str]:
 @pytest.fixture
 def mounted(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """A location that Spark reaches and this process doesn't, and what is behind it."""
-    name = f"fs.viewfs.mounttable.{tmp_path.name.lower()}.link./data"
-    spark.conf.set(name, f"file:{tmp_path}")
-    yield f"viewfs://{tmp_path.name.lower()}/data", tmp_path
-    spark.conf.unset(name)
+    # Hadoop keeps what it once mounted under a name.
+    name = uuid.uuid4().hex
+    link = f"fs.viewfs.mounttable.{name}.link./data"
+    spark.conf.set(link, f"file:{tmp_path}")
+    yield f"viewfs://{name}/data", tmp_path
+    spark.conf.unset(link)
 
 
 @pytest.mark.parametrize("statistics", [True, False])
@@ -70,9 +77,13 @@ def test_null_partitions_by_path_are_null(spark: SparkSession, tmp_path: Path) -
     assert spark.sql(f"SELECT id FROM delta.`{tmp_path}/t` WHERE k IS NULL").collect() == [(0,)]
 
 
-@pytest.mark.parametrize("null", [False, True])
+@pytest.mark.parametrize(("null", "defaults"), [(False, False), (True, False), (True, True)])
 def test_a_table_keeps_its_comments_properties_and_nulls(
-    spark: SparkSession, schema: str, tmp_path: Path, null: bool
+    spark: SparkSession,
+    schema: str,
+    tmp_path: Path,
+    null: bool,
+    defaults: bool,
 ) -> None:
     table = f"{schema}.t"
     spark.sql(
@@ -81,12 +92,15 @@ def test_a_table_keeps_its_comments_properties_and_nulls(
     )
     spark.sql(f"INSERT INTO {table} VALUES (1, 1), (2, {'null' if null else 2})")
     found = entry(spark, TableName.parse(table))
-    convert_table(spark, found, statistics=True)
+    key = "spark.databricks.delta.properties.defaults.checkpointInterval"
+    with session.settings(spark, {key: "7"} if defaults else {}, "test"):
+        convert_table(spark, found, statistics=True)
     assert entry(spark, TableName.parse(table)).is_delta
     value = "IS NULL" if null else "= 2"
     assert spark.sql(f"SELECT id FROM {table} WHERE k {value}").collect() == [(2,)]
     [detail] = spark.sql(f"DESCRIBE DETAIL {table}").collect()
-    assert (detail["description"], detail["properties"]) == ("it's", {"a": "b"})
+    properties = {"a": "b"} | ({"delta.checkpointInterval": "7"} if defaults else {})
+    assert (detail["description"], detail["properties"]) == ("it's", properties)
     comments = [each.metadata.get("comment") for each in spark.table(table).schema]
     assert comments == ["the 'id'", "kk"]
 
@@ -264,3 +278,54 @@ def test_defaults_of_columns_are_not_for_the_native_command(spark: SparkSession,
     spark.sql(f"CREATE TABLE {schema}.t (id int, n string DEFAULT 'q') USING parquet")
     with pytest.raises(Refused, match="has columns with defaults"):
         convert_table(spark, entry(spark, TableName.parse(f"{schema}.t")), statistics=True)
+
+
+def test_the_native_command_forgets_the_tables_comment_and_keeps_its_buckets(
+    spark: SparkSession, schema: str
+) -> None:
+    """What the switch after our own commit does better, and what neither does."""
+    ddl = "(id int) USING parquet CLUSTERED BY (id) INTO 2 BUCKETS COMMENT 'c' TBLPROPERTIES ('a' = 'b')"
+    spark.sql(f"CREATE TABLE {schema}.t {ddl}")
+    spark.sql(f"INSERT INTO {schema}.t VALUES (1)")
+    spark.sql(f"CONVERT TO DELTA {schema}.t")
+    [detail] = spark.sql(f"DESCRIBE DETAIL {schema}.t").collect()
+    assert (detail["description"], detail["properties"]) == (None, {"a": "b"})
+    [row] = spark.sql(f"SHOW TABLE EXTENDED IN {schema} LIKE 't'").collect()
+    assert "Num Buckets: 2" in row["information"]
+    assert "Table Properties" not in row["information"]
+
+
+def test_the_native_command_leaves_a_delta_table_alone(spark: SparkSession, tmp_path: Path) -> None:
+    """Files that came after the first commit aren't picked up."""
+    root = write(spark, tmp_path / "t", "id")
+    convert(spark, str(root), (), statistics=True)
+    [file] = root.glob("*.parquet")
+    shutil.copy(file, root / "late.parquet")
+    convert(spark, str(root), (), statistics=True)
+    assert spark.sql(f"DESCRIBE HISTORY delta.`{root}`").count() == 1
+
+
+def test_of_two_native_runs_one_commits(spark: SparkSession, tmp_path: Path) -> None:
+    root = write(spark, tmp_path / "t", "id")
+
+    def run(_: int) -> str:
+        try:
+            convert(spark, str(root), (), statistics=True)
+        except Busy as error:
+            return str(error)
+        return "done"
+
+    with ThreadPoolExecutor(2) as pool:
+        ended = list(pool.map(run, range(2)))
+    assert "done" in ended
+    assert all(each == "done" or "another converter was first" in each for each in ended)
+    assert spark.sql(f"DESCRIBE HISTORY delta.`{root}`").count() == 1
+    assert spark.sql(f"SELECT * FROM delta.`{root}`").collect() == [(0,)]
+
+
+def test_a_wish_that_spark_refuses_is_done_without(spark: SparkSession) -> None:
+    taken, refused = "spark.sql.maxMetadataStringLength", "spark.sql.warehouse.dir"
+    before = spark.conf.get(taken)
+    with wished(spark, {refused: "/nowhere", taken: "77"}):
+        assert (spark.conf.get(taken), spark.conf.get(refused) == "/nowhere") == ("77", False)
+    assert spark.conf.get(taken) == before

@@ -426,7 +426,7 @@ def test_a_bundle_needs_what_the_package_needs() -> None:
     assert bundle["requires-python"] == package["requires-python"]
     assert bundle["scripts"] == package["scripts"]
     extras, known = bundle["optional-dependencies"], package["optional-dependencies"]
-    shared = ("local", "connect", "databricks", "convert")
+    shared = ("local", "connect", "databricks")
     assert [name for name in shared if extras[name] != known[name]] == []
     tools = (*known["dev"], *known["test"], *known["local"])
     assert [each for each in extras["dev"] if each not in tools] == []

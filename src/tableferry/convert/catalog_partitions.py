@@ -13,12 +13,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tableferry import session
 from tableferry.catalog import SPARK_ERRORS, condition, side_by_side
-from tableferry.convert.entries import Entry
+from tableferry.convert.entry import Entry
 from tableferry.convert.facts import DataFile
-from tableferry.convert.locations import FEW_LISTING_TASKS, below, literal
+from tableferry.convert.locations import below, literal
 from tableferry.convert.mismatches import PartitionMismatches, Registered, compare, same, sentences, split
+from tableferry.convert.wishes import FEW_LISTING_TASKS, WHOLE_PLANS, wished
 from tableferry.errors import Refused, TableError, first_line
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 # What Hive calls a null value's directory.
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
-_WHOLE_TEXT = {"spark.sql.maxMetadataStringLength": str(2**30)}
 _LOCATIONS = re.compile(r"Location: \w+\(\d+ paths?\)\[(.*)\], PartitionFilters: ", re.DOTALL)
 
 
@@ -67,7 +66,7 @@ def register_missing(spark: SparkSession, entry: Entry) -> None:
         TableError: The catalog refuses, or a directory can't be listed.
     """
     try:
-        with session.settings(spark, FEW_LISTING_TASKS, f"partitions of {entry.name}"):
+        with wished(spark, FEW_LISTING_TASKS):
             spark.sql(f"MSCK REPAIR TABLE {entry.name.sql} SYNC PARTITIONS").collect()
     except SPARK_ERRORS as error:
         raise TableError(
@@ -111,7 +110,7 @@ def _planned_locations(spark: SparkSession, entry: Entry) -> list[str]:
     columns = ", ".join(_quoted(each.name) for each in entry.partition_columns)
     # Always true, and nothing that the optimizer sees through: without a filter the plan has the root alone.
     query = f"EXPLAIN SELECT * FROM {entry.name.sql} WHERE pmod(hash({columns}), 1) = 0"
-    with session.settings(spark, FEW_LISTING_TASKS | _WHOLE_TEXT, f"partitions of {entry.name}"):
+    with wished(spark, FEW_LISTING_TASKS | WHOLE_PLANS):
         plan = spark.sql(query).collect()[0][0]
     found = _LOCATIONS.search(plan)
     # A value may hold a comma, but every location begins with its scheme.

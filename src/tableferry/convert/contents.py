@@ -16,7 +16,7 @@ from urllib.parse import quote
 from tableferry import __version__
 from tableferry.convert import types
 from tableferry.convert.facts import DataFile, Footer
-from tableferry.convert.statistics import statistics_json
+from tableferry.convert.statistics import INDEXED, statistics_json
 from tableferry.convert.types import TIMESTAMP_NTZ, VARIANT, Array, DataType, Map, Struct
 
 # What a path in a URI may hold as it is. A colon may not, for the first name would be taken for a scheme.
@@ -141,7 +141,8 @@ def _kinds(of: DataType) -> Iterator[DataType]:
 def _adds(contents: Contents) -> Iterator[str]:
     # Files of one directory share the tuple of their values, so its text is made once.
     texts: dict[tuple[str | None, ...], str] = {}
-    describe = statistics_json(contents.schema, contents.partition_columns)
+    indexed = int(contents.configuration.get("delta.dataSkippingNumIndexedCols", INDEXED))
+    describe = statistics_json(contents.schema, contents.partition_columns, indexed)
     for file, values, footer in zip(contents.files, contents.values, contents.footers, strict=True):
         text = texts.get(values)
         if text is None:

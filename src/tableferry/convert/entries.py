@@ -1,4 +1,4 @@
-"""Entries of the catalog: what it knows of a Parquet table, and their switch to Delta.
+"""Entries of the catalog: what it knows of a table, or of all tables of a schema.
 
 Everything goes through SQL. ``DESCRIBE TABLE EXTENDED … AS JSON`` gives the facts of a Parquet table exactly;
 for a Delta table, and for one that another connector owns, Spark has the plain form alone.
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from tableferry import catalog
 from tableferry.catalog import SPARK_ERRORS, in_process
+from tableferry.convert.entry import Entry
 from tableferry.convert.facts import PartitionColumn
 from tableferry.convert.locations import reachable
 from tableferry.convert.types import Atomic, Decimal, Field, Struct, from_json
@@ -36,72 +36,6 @@ _PARQUET_SERDE = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"
 
 # Spark has the exact form of DESCRIBE for its own tables alone.
 _NOT_FOR_CONNECTORS = "NOT_SUPPORTED_COMMAND_FOR_V2_TABLE"
-
-# The metastore sets it again with every change; `CONVERT TO DELTA` leaves it out of its comparison too.
-_TRANSIENT = frozenset({"transient_lastDdlTime"})
-
-_CURRENT_DEFAULT, _EXISTS_DEFAULT = "CURRENT_DEFAULT", "EXISTS_DEFAULT"
-
-# What takes effect in a Delta table of reader version 1 and writer version 2.
-_HARMLESS = (
-    "delta.appendonly",
-    "delta.autooptimize",
-    "delta.checkpointinterval",
-    "delta.dataskippingnumindexedcols",
-    "delta.deletedfileretentionduration",
-    "delta.enableexpiredlogcleanup",
-    "delta.logretentionduration",
-    "delta.randomizefileprefixes",
-    "delta.randomprefixlength",
-    "delta.settransactionretentionduration",
-    "delta.targetfilesize",
-    "delta.tunefilesizesforrewrites",
-)
-
-
-_NO_COLUMNS = Struct()
-
-
-@dataclass(frozen=True)
-class Entry:
-    """What the catalog knows of a table, at one moment.
-
-    Of a Delta table only the first five and the owner are filled in: everything else is its log's.
-
-    Attributes:
-        name: The table, with catalog and schema.
-        provider: ``parquet`` for Spark's and for Hive's Parquet, ``delta``.
-        type: Whether dropping the table removes its files.
-        location: The table's root, as Hadoop writes it: not percent-encoded.
-        folder: The root, if this process sees the same files as Spark.
-        columns: All columns in their order, with their comments in ``metadata``.
-        partition_columns: From the root down.
-        comment: The table's comment.
-        properties: Its properties, without those that the metastore keeps for itself.
-        options: The options that Spark's reader and writer of Parquet take.
-        owner: Who owns it.
-        buckets: How many files a row's key is hashed to; 0 if none.
-        bucket_columns: That key.
-    """
-
-    name: TableName
-    provider: str
-    type: Literal["managed", "external"]
-    location: str
-    folder: Path | None
-    columns: Struct = _NO_COLUMNS
-    partition_columns: tuple[PartitionColumn, ...] = ()
-    comment: str | None = None
-    properties: Mapping[str, str] = field(default_factory=dict, hash=False)
-    options: Mapping[str, str] = field(default_factory=dict, hash=False)
-    owner: str = ""
-    buckets: int = 0
-    bucket_columns: tuple[str, ...] = ()
-
-    @property
-    def is_delta(self) -> bool:
-        """Whether the catalog takes it for a Delta table already."""
-        return self.provider == "delta"
 
 
 @dataclass(frozen=True)
@@ -182,88 +116,6 @@ def tables(spark: SparkSession, schema: Sequence[str]) -> SchemaTables:
     return SchemaTables(tuple(sorted(found)), tuple(sorted(skipped, key=lambda each: each.name)))
 
 
-def check_declared(entry: Entry, declared: Sequence[PartitionColumn]) -> None:
-    """Refuse partition columns other than the catalog's.
-
-    Raises:
-        Refused: They differ in name, type or order.
-    """
-    if _comparable(declared) != _comparable(entry.partition_columns):
-        said, known = (", ".join(map(str, each)) or "nothing" for each in (declared, entry.partition_columns))
-        raise Refused(
-            f"{entry.name} is partitioned by {known} in the catalog, not by {said}: leave --partitioned-by "
-            "out"
-        )
-
-
-def kept_properties(entry: Entry) -> dict[str, str]:
-    """Return what the first commit's ``configuration`` has to hold.
-
-    These are all properties but the metastore's time stamp: the command that switches the entry compares them
-    with the log's. One that is missing there costs a second commit, or is refused.
-
-    Raises:
-        Refused: A property would mean something to Delta that a table of writer version 2 hasn't got.
-    """
-    kept = {key: value for key, value in entry.properties.items() if key not in _TRANSIENT}
-    for key in kept:
-        if key.lower().startswith("delta.") and not key.lower().startswith(_HARMLESS):
-            raise Refused(
-                f"{entry.name} has the property {key}, which begins to mean something when the table becomes "
-                f"Delta: ALTER TABLE {entry.name.sql} UNSET TBLPROPERTIES ('{key}'), convert, and set it "
-                "again"
-            )
-    return kept
-
-
-def log_columns(entry: Entry) -> Struct:
-    """Return the columns as the log may hold them: with comments, lengths of char and varchar, and defaults.
-
-    What Spark gives rows of files that lack a column, ``EXISTS_DEFAULT``, is left out, as the protocol has no
-    such thing.
-    """
-    return Struct(
-        tuple(
-            replace(each, metadata={key: of for key, of in each.metadata.items() if key != _EXISTS_DEFAULT})
-            for each in entry.columns.fields
-        )
-    )
-
-
-def needs_defaults(entry: Entry) -> bool:
-    """Say whether the first commit must have the writer feature ``allowColumnDefaults``."""
-    return any(_CURRENT_DEFAULT in each.metadata for each in entry.columns.fields)
-
-
-def existence_defaults(entry: Entry) -> dict[str, str]:
-    """Return what rows read as where their file lacks a column: column and SQL expression.
-
-    In Delta they read as null, or differently from reader to reader: such a table can only be written anew.
-    """
-    return {
-        each.name: str(each.metadata[_EXISTS_DEFAULT])
-        for each in entry.columns.fields
-        if _EXISTS_DEFAULT in each.metadata
-    }
-
-
-def notes(entry: Entry) -> tuple[str, ...]:
-    """Say what a Delta table doesn't keep of this one."""
-    said = []
-    if entry.buckets:
-        said.append(
-            f"it is bucketed by {', '.join(entry.bucket_columns)} into {entry.buckets}: Delta reads it right "
-            "without the buckets, and writes none"
-        )
-    if entry.options:
-        said.append(f"its options {', '.join(sorted(entry.options))} no longer have an effect")
-    return tuple(said)
-
-
-def _comparable(columns: Sequence[PartitionColumn]) -> list[tuple[str, object]]:
-    return [(each.name.lower(), each.type) for each in columns]
-
-
 def _why_not(details: Mapping[str, str]) -> str | None:
     if "VIEW" in details.get("Type", "").upper():
         return "is a view"
@@ -302,7 +154,10 @@ def _entry(spark: SparkSession, name: TableName) -> Entry:
     )
     if provider == "delta":
         return common
-    columns = from_json(spark.table(name.sql).schema.json())
+    try:
+        columns = from_json(spark.table(name.sql).schema.json())
+    except ValueError as error:
+        raise Refused(f"{name} can't be Delta: {error}; write it anew without that column") from error
     return replace(
         common,
         columns=columns,

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tableferry.convert import discover, merging, partitions, sources, through_spark
+from tableferry.convert.entry import check_declared
 from tableferry.convert.facts import DataFile, FileSchema, Footer, Partitions, Unreadable
 from tableferry.convert.formats import already_delta, foreign_format
-from tableferry.convert.mismatches import sentences
-from tableferry.convert.plan import CatalogEntry, Facts, Reader, Wishes, all_schemas
+from tableferry.convert.plan import Facts, Reader, Wishes, all_schemas
 from tableferry.convert.readers import read_footers
 from tableferry.convert.roots import find_roots
 from tableferry.convert.sparks import Sparks
@@ -115,34 +115,20 @@ def _of_table(
 ) -> Facts:
     spark = sparks.session()
     entry = through_spark.entry(spark, name)
-    known = CatalogEntry(
-        entry.name, through_spark.log_columns(entry), entry.partition_columns, delta=entry.is_delta
-    )
     location = str(entry.folder or entry.location)
-    facts = Facts(found.source, location, local=entry.folder is not None, delta=entry.is_delta, entry=known)
+    facts = Facts(found.source, location, local=entry.folder is not None, delta=entry.is_delta, entry=entry)
     if entry.is_delta:
         return facts
     if wishes.partitioned_by is not None:
-        through_spark.check_declared(entry, wishes.partitioned_by)
+        check_declared(entry, wishes.partitioned_by)
     wishes = replace(wishes, partitioned_by=entry.partition_columns)
     if entry.folder is None:
         facts = _far(facts, wishes, sparks)
     else:
         facts = _near(facts, entry.folder, wishes, sparks, reader, progress)
-    mismatches = through_spark.partitions_of(spark, entry, facts.files) if not facts.delta else None
-    return replace(
-        facts,
-        entry=replace(
-            known,
-            comment=entry.comment,
-            properties=through_spark.kept_properties(entry),
-            mismatches=sentences(entry.name, entry.location, mismatches) if mismatches else (),
-            mendable=bool(mismatches and mismatches.mendable),
-            has_defaults=through_spark.needs_defaults(entry),
-            existence_defaults=through_spark.existence_defaults(entry),
-            notes=through_spark.notes(entry),
-        ),
-    )
+    if facts.delta:
+        return facts
+    return replace(facts, mismatches=through_spark.partitions_of(spark, entry, facts.files))
 
 
 def _near(

@@ -8,9 +8,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-# By default there is a task for each of up to 10,000 directories: 15 s for 3,000, of which 1 s is work.
-FEW_LISTING_TASKS = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "32"}
-
 _LOCATION = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/]*))?(/.*)?", re.DOTALL)
 
 
@@ -33,6 +30,13 @@ def reachable(location: str, *, same_machine: bool) -> Path | None:
                 return Path(path)
             return Path(path) if same_machine else None
     return None
+
+
+def for_spark(location: str) -> str:
+    """Return how to name a folder to Spark, which on Databricks takes a bare path for one of DBFS."""
+    if not location.startswith("/") or location.startswith("/Volumes/"):
+        return location
+    return f"dbfs:{location.removeprefix('/dbfs')}" if location.startswith("/dbfs/") else f"file:{location}"
 
 
 def below(location: str, root: str) -> str | None:

@@ -12,14 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tableferry import session
 from tableferry.catalog import SPARK_ERRORS, condition, in_process
 from tableferry.convert.catalog_partitions import has_null
-from tableferry.convert.entries import Entry, existence_defaults, needs_defaults
+from tableferry.convert.entry import Entry, existence_defaults, kept_properties, needs_defaults
 from tableferry.convert.facts import DataFile, PartitionColumn
-from tableferry.convert.locations import FEW_LISTING_TASKS, below, literal, reachable
+from tableferry.convert.locations import below, literal, reachable
 from tableferry.convert.switching import NO_LOG, restore_comments, switch_to_delta
 from tableferry.convert.types import TIMESTAMP, TIMESTAMP_NTZ
+from tableferry.convert.wishes import FEW_LISTING_TASKS, wished
 from tableferry.errors import Busy, Refused, TableError, first_line
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def list_files(spark: SparkSession, location: str) -> tuple[DataFile, ...]:
     """
     files = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     try:
-        with session.settings(spark, FEW_LISTING_TASKS, f"the listing of {location}"):
+        with wished(spark, FEW_LISTING_TASKS):
             listed = files.load(literal(location)).selectExpr(
                 "path", "length", "unix_millis(modificationTime) AS modified"
             )
@@ -156,6 +156,8 @@ def convert_table(spark: SparkSession, entry: Entry, *, statistics: bool) -> Non
             "SELECT"
         )
     if has_null(spark, entry):
+        # What the switch would refuse has to be refused before anything is written.
+        kept_properties(entry)
         convert(spark, entry.location, entry.partition_columns, statistics=statistics)
         switch_to_delta(spark, entry, merge_properties=True)
     else:
@@ -177,10 +179,14 @@ def _run(spark: SparkSession, statement: str, location: str) -> None:
 
 
 def _tidy(log: Path) -> None:
-    """Remove the empty folders that a failed native run leaves; one with a commit in it is never empty."""
-    for folder in (log / "_staged_commits", log):
-        with suppress(OSError):
-            folder.rmdir()
+    """Remove the empty folders that a failed native run leaves, and no log in which somebody wrote."""
+    staged = log / "_staged_commits"
+    # What another converter puts there in the meantime makes rmdir fail, as it should.
+    with suppress(OSError):
+        if {each.name for each in log.iterdir()} <= {staged.name}:
+            if staged.exists():
+                staged.rmdir()
+            log.rmdir()
 
 
 def _translated(error: Exception, location: str) -> TableError | Refused | Busy:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tableferry.convert import mapping
 from tableferry.convert.contents import Contents
+from tableferry.convert.entry import (
+    Entry,
+    existence_defaults,
+    kept_properties,
+    log_columns,
+    losses,
+    needs_defaults,
+)
 from tableferry.convert.facts import DataFile, FileSchema, Footer, PartitionColumn, Partitions
+from tableferry.convert.locations import for_spark
 from tableferry.convert.merging import Merged
+from tableferry.convert.mismatches import PartitionMismatches, sentences
 from tableferry.convert.steps import (
     ConvertNatively,
     PutFirstCommit,
@@ -20,12 +30,12 @@ from tableferry.convert.steps import (
 )
 from tableferry.convert.types import Field, Struct
 from tableferry.errors import Refused
-from tableferry.tables import TableName
 
 _SHOWN = 5
 
 
 _UNPARTITIONED = Partitions((), ())
+_NO_MISMATCHES = PartitionMismatches()
 
 
 class Reader(StrEnum):
@@ -66,37 +76,6 @@ class Wishes:
 
 
 @dataclass(frozen=True)
-class CatalogEntry:
-    """What the catalog says of a table.
-
-    Attributes:
-        name: The table.
-        columns: All columns with their comments, the partition columns among them.
-        partition_columns: Those, from the root down.
-        comment: The table's.
-        properties: Those that the log is to hold.
-        delta: Whether the entry says Delta already.
-        mismatches: How the partitions that it knows differ from those on disk.
-        mendable: Whether registering and removing partitions would make them the same.
-        has_defaults: Whether columns have defaults.
-        existence_defaults: What rows of files that lack a column read as: column and SQL expression.
-        notes: What a Delta table doesn't keep of it.
-    """
-
-    name: TableName
-    columns: Struct
-    partition_columns: tuple[PartitionColumn, ...]
-    comment: str | None = None
-    properties: Mapping[str, str] = field(default_factory=dict, hash=False)
-    delta: bool = False
-    mismatches: tuple[str, ...] = ()
-    mendable: bool = False
-    has_defaults: bool = False
-    existence_defaults: Mapping[str, str] = field(default_factory=dict, hash=False)
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Facts:
     """What is known of one table before its conversion.
 
@@ -111,6 +90,7 @@ class Facts:
         footers: What each file's footer says; empty where only Spark reaches them.
         merged: The schema of all files together; None where only Spark reaches them.
         entry: What the catalog says of it, if it was named by its name.
+        mismatches: How the partitions that the catalog knows differ from those on disk.
     """
 
     source: str
@@ -122,7 +102,8 @@ class Facts:
     partitions: Partitions = _UNPARTITIONED
     footers: tuple[Footer, ...] = ()
     merged: Merged | None = None
-    entry: CatalogEntry | None = None
+    entry: Entry | None = None
+    mismatches: PartitionMismatches = _NO_MISMATCHES
 
 
 @dataclass(frozen=True)
@@ -187,18 +168,20 @@ def decide(facts: Facts, wishes: Wishes) -> Plan:
     engine, because = engine_for(facts.location, facts.local, wishes.engine)
     plan = Plan(facts.source, facts.location, engine, because)
     entry = facts.entry
-    switch: tuple[Step, ...] = (SwitchEntry(entry.name),) if entry and not entry.delta else ()
+    switch: tuple[Step, ...] = (SwitchEntry(entry.name),) if entry and not entry.is_delta else ()
     if facts.delta:
         return replace(plan, steps=switch)
-    if entry and entry.mismatches and not (wishes.msck and entry.mendable):
-        raise Refused(". ".join(entry.mismatches))
-    register: tuple[Step, ...] = (RegisterPartitions(entry.name),) if entry and entry.mismatches else ()
+    register: tuple[Step, ...] = ()
+    if entry and facts.mismatches:
+        if not (wishes.msck and facts.mismatches.mendable):
+            raise Refused(". ".join(sentences(entry.name, entry.location, facts.mismatches)))
+        register = (RegisterPartitions(entry.name),)
     write: Step
-    notes = (*facts.partitions.notes, *(entry.notes if entry else ()))
+    notes = (*facts.partitions.notes, *(losses(entry) if entry else ()))
     if engine is Engine.NATIVE:
         # By its name, Spark's own command switches the entry too.
         table, switch = (entry.name if entry else None), ()
-        write = ConvertNatively(facts.location, table, facts.partitions.columns, wishes.statistics)
+        write = ConvertNatively(for_spark(facts.location), table, facts.partitions.columns, wishes.statistics)
     else:
         if facts.merged is None:
             raise AssertionError(f"{facts.location}: its footers weren't read")
@@ -211,13 +194,13 @@ def decide(facts: Facts, wishes: Wishes) -> Plan:
         partition_columns=facts.partitions.columns,
         files=len(facts.files),
         bytes=sum(file.size for file in facts.files),
-        steps=(*register, write, *switch, *((Verify(facts.location),) if wishes.verify else ())),
+        steps=(*register, write, *switch, *((Verify(for_spark(facts.location)),) if wishes.verify else ())),
         notes=notes,
     )
 
 
 def all_schemas(
-    schemas: Iterable[tuple[FileSchema, str]], entry: CatalogEntry | None
+    schemas: Iterable[tuple[FileSchema, str]], entry: Entry | None
 ) -> list[tuple[FileSchema, str]]:
     """Put the catalog's data columns before the files' schemas, spelled as the files spell them.
 
@@ -234,18 +217,18 @@ def all_schemas(
     partitions = {column.name.lower() for column in entry.partition_columns}
     columns = tuple(
         replace(column, name=spelled.get(column.name.lower(), column.name))
-        for column in entry.columns.fields
+        for column in log_columns(entry).fields
         if column.name.lower() not in partitions or column.name.lower() in spelled
     )
     return [(FileSchema(Struct(columns), ()), f"the catalog's entry of {entry.name}"), *found]
 
 
-def with_partitions(schema: Struct, columns: Sequence[PartitionColumn], entry: CatalogEntry | None) -> Struct:
+def with_partitions(schema: Struct, columns: Sequence[PartitionColumn], entry: Entry | None) -> Struct:
     """Add the partition columns: where the files have them too, at their place; else at the end.
 
     Either way they have the partition's type, for the directory's name and not the file is what is read.
     """
-    comments = {each.name.lower(): each.metadata for each in entry.columns.fields} if entry else {}
+    comments = {each.name.lower(): each.metadata for each in log_columns(entry).fields} if entry else {}
     partitions = {
         column.name.lower(): Field(column.name, column.type, metadata=comments.get(column.name.lower(), {}))
         for column in columns
@@ -258,7 +241,7 @@ def _contents(facts: Facts, wishes: Wishes, merged: Merged) -> Contents:
     schema = with_partitions(merged.columns, facts.partitions.columns, facts.entry)
     _demand_defaults(facts)
     features: tuple[str, ...] = ()
-    properties = dict(facts.entry.properties) if facts.entry else {}
+    properties = kept_properties(facts.entry) if facts.entry else {}
     if unfit := sorted(mapping.unfit(schema)):
         if not wishes.column_mapping:
             raise Refused(
@@ -280,14 +263,14 @@ def _contents(facts: Facts, wishes: Wishes, merged: Merged) -> Contents:
         description=facts.entry.comment if facts.entry else None,
         configuration=properties,
         features=features,
-        writer_features=("allowColumnDefaults",) if facts.entry and facts.entry.has_defaults else (),
+        writer_features=("allowColumnDefaults",) if facts.entry and needs_defaults(facts.entry) else (),
         catalog_table=facts.entry.name.sql if facts.entry else None,
     )
 
 
 def _demand_defaults(facts: Facts) -> None:
     """Refuse a table whose files lack a column that reads as a default there: in Delta it reads as null."""
-    defaults = facts.entry.existence_defaults if facts.entry else {}
+    defaults = existence_defaults(facts.entry) if facts.entry else {}
     for name, default in defaults.items():
         for file, footer in zip(facts.files, facts.footers, strict=True):
             if all(column.name.lower() != name.lower() for column in footer.schema.columns.fields):

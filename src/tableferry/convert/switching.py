@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tableferry.catalog import SPARK_ERRORS, condition
-from tableferry.convert.entries import Entry, kept_properties
+from tableferry.convert.entry import Entry, kept_properties
 from tableferry.convert.types import Field
+from tableferry.convert.wishes import wished
 from tableferry.errors import Refused, TableError, first_line
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ NO_LOG = (
     "PATH_NOT_FOUND",
     "DELTA_PATH_DOES_NOT_EXIST",
 )
+
+# A log whose properties come from the session's defaults is one that CONVERT TO DELTA adds none to otherwise.
+_NO_COMPARISON = {"spark.databricks.delta.convert.metadataCheck.enabled": "false"}
 
 
 def switch_to_delta(spark: SparkSession, entry: Entry, *, merge_properties: bool = False) -> None:
@@ -47,7 +51,8 @@ def switch_to_delta(spark: SparkSession, entry: Entry, *, merge_properties: bool
             f"{', '.join(differing)}: give both the same, with ALTER TABLE … SET or UNSET TBLPROPERTIES"
         )
     try:
-        spark.sql(f"CONVERT TO DELTA {entry.name.sql} NO STATISTICS").collect()
+        with wished(spark, _NO_COMPARISON if merge_properties else {}):
+            spark.sql(f"CONVERT TO DELTA {entry.name.sql} NO STATISTICS").collect()
     except SPARK_ERRORS as error:
         if condition(error) == "DELTA_CONVERT_METASTORE_METADATA_MISMATCH":
             raise Refused(

@@ -8,50 +8,32 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tableferry.convert.catalog_partitions import partitions_of, register_missing
-    from tableferry.convert.entries import (
-        Entry,
-        check_declared,
-        entry,
-        existence_defaults,
-        kept_properties,
-        log_columns,
-        needs_defaults,
-        notes,
-        tables,
-    )
+    from tableferry.convert.entries import entry, tables
     from tableferry.convert.native import convert, convert_table, has_log, list_files
     from tableferry.convert.switching import switch_to_delta
-    from tableferry.convert.through_spark.tasks import Unreached, batch_size, read
+    from tableferry.convert.through_spark.batches import batch_size
+    from tableferry.convert.through_spark.tasks import Unreached, read
     from tableferry.convert.through_spark.verifying import compare_rows
 
 _HOMES = {
     "catalog_partitions": ("partitions_of", "register_missing"),
-    "entries": (
-        *("Entry", "check_declared", "entry", "existence_defaults"),
-        *("kept_properties", "log_columns", "needs_defaults", "notes", "tables"),
-    ),
+    "entries": ("entry", "tables"),
     "native": ("convert", "convert_table", "has_log", "list_files"),
     "switching": ("switch_to_delta",),
-    "through_spark.tasks": ("Unreached", "batch_size", "read"),
+    "through_spark.batches": ("batch_size",),
+    "through_spark.tasks": ("Unreached", "read"),
     "through_spark.verifying": ("compare_rows",),
 }
 
 __all__ = [
-    "Entry",
     "Unreached",
     "batch_size",
-    "check_declared",
     "compare_rows",
     "convert",
     "convert_table",
     "entry",
-    "existence_defaults",
     "has_log",
-    "kept_properties",
     "list_files",
-    "log_columns",
-    "needs_defaults",
-    "notes",
     "partitions_of",
     "read",
     "register_missing",

@@ -13,53 +13,25 @@ What was tried, with 20,000 files on two cores:
 
 from __future__ import annotations
 
-import os
-import platform
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import cloudpickle
 
 import tableferry
-from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert.facts import DataFile, FileSchema, Footer, Unreadable
-from tableferry.convert.packed import pack, pack_schema, unpack, unpack_schema
-from tableferry.convert.reading import read as read_here
-from tableferry.errors import Refused, SessionError
+from tableferry.convert.packed import unpack, unpack_schema
+from tableferry.convert.through_spark.batches import batch_size
+from tableferry.convert.through_spark.shares import COLUMNS, UNREACHED, UNREADABLE, Task, task
+from tableferry.errors import Refused
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# How many files Delta's own command takes at once: for their statistics, and for their schemas.
-_STATISTICS_BATCH = ("spark.databricks.delta.import.batchSize.statsCollection", 50_000)
-_SCHEMA_BATCH = ("spark.databricks.delta.import.batchSize.schemaInference", 1_000_000)
-
-# What stands in the place of a number of rows.
-_UNREADABLE, _UNREACHED = -1, -2
-_COLUMNS = "rows bigint, schema int, described string, text string"
-
-_Row: TypeAlias = tuple[int, int, str | None, str]
-_Task: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
 
 class Unreached(Refused):
     """A machine that runs Spark's tasks doesn't have the directory."""
-
-
-def batch_size(spark: SparkSession, *, statistics: bool) -> int:
-    """Return how many files are read at once, by the settings that Delta's own command has for that.
-
-    It infers schemas in batches of ``spark.databricks.delta.import.batchSize.schemaInference`` files and
-    collects statistics in batches of ``…statsCollection``. Here one pass over the footers gives both, so the
-    smaller counts, and that of the statistics only if there are any.
-
-    Raises:
-        SessionError: A setting isn't a positive number.
-    """
-    settings = (_SCHEMA_BATCH, _STATISTICS_BATCH) if statistics else (_SCHEMA_BATCH,)
-    return min(_setting(spark, name, default) for name, default in settings)
 
 
 def read(
@@ -82,25 +54,15 @@ def read(
     size = batch_size(spark, statistics=statistics)
     for start in range(0, len(files), size):
         batch = files[start : start + size]
-        for found in _run(spark, _task(root, batch, statistics), len(batch)).to_batches():
+        for found in _run(spark, task(root, batch, statistics=statistics), len(batch)).to_batches():
             yield from _footers(root, found, schemas, numbered)
 
 
-def _setting(spark: SparkSession, name: str, default: int) -> int:
-    try:
-        said = spark.conf.get(name, None) or str(default)
-    except SPARK_ERRORS:  # Serverless compute shows few of its settings.
-        return default
-    if not said.isdecimal() or int(said) == 0:
-        raise SessionError(f"{name} is {said}: set it to a positive number, or unset it")
-    return int(said)
-
-
-def _run(spark: SparkSession, task: _Task, count: int) -> pa.Table:
+def _run(spark: SparkSession, task: Task, count: int) -> pa.Table:
     """Run a task for each of Spark's cores, which share the numbers below `count` in their order."""
     cloudpickle.register_pickle_by_value(tableferry)  # type: ignore[no-untyped-call]
     try:
-        return spark.range(count).mapInArrow(task, _COLUMNS).toArrow()
+        return spark.range(count).mapInArrow(task, COLUMNS).toArrow()
     finally:
         cloudpickle.unregister_pickle_by_value(tableferry)  # type: ignore[no-untyped-call]
 
@@ -117,12 +79,12 @@ def _footers(
         numbered: Those of the task whose rows were read last, by the numbers that it gave them.
     """
     for rows, number, described, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-        if rows == _UNREACHED:
+        if rows == UNREACHED:
             raise Unreached(
                 f"{root} isn't there on {text}, where Spark's tasks run: mount it there, or read the "
                 "footers here with --reader process"
             )
-        if rows == _UNREADABLE:
+        if rows == UNREADABLE:
             yield Unreadable(text)
             continue
         if described is not None:
@@ -131,39 +93,3 @@ def _footers(
                 known = schemas[described] = unpack_schema(described)
             numbered[number] = known
         yield Footer(rows, numbered[number], unpack(text))
-
-
-# What runs in tasks, without Spark, and with no more of this package than is pickled with it.
-
-
-def _task(root: str, files: Sequence[DataFile], statistics: bool) -> _Task:
-    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        reached = os.path.isdir(root)
-        for batch in batches:
-            numbers = batch.column(0).to_pylist()
-            share = files[numbers[0] : numbers[-1] + 1] if numbers else ()
-            rows = list(_rows(root, share, statistics) if reached else map(_unreached, share))
-            arrays = [
-                pa.array([row[place] for row in rows], kind)
-                for place, kind in enumerate((pa.int64(), pa.int32(), pa.string(), pa.string()))
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, ["rows", "schema", "described", "text"])
-
-    return work
-
-
-def _rows(root: str, files: Sequence[DataFile], statistics: bool) -> Iterator[_Row]:
-    """Read some files; a schema comes with the first file that has it, and has its number from then on."""
-    numbers: dict[int, int] = {}
-    for found in read_here(Path(root), files, statistics=statistics):
-        if isinstance(found, Unreadable):
-            yield _UNREADABLE, 0, None, found.reason
-            continue
-        schema, count = found.schema, len(numbers)
-        # The reader keeps each schema, so that its id stays its own.
-        number = numbers.setdefault(id(schema), count)
-        yield found.rows, number, pack_schema(schema) if number == count else None, pack(found.bounds)
-
-
-def _unreached(file: DataFile) -> _Row:
-    return _UNREACHED, 0, None, platform.node()
