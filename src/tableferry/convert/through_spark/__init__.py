@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from tableferry.convert.native import convert, convert_table, has_log, list_files
     from tableferry.convert.switching import switch_to_delta
     from tableferry.convert.through_spark.verifying import compare_rows
+    from tableferry.convert.undoing import undo, undo_if_named
 
 _HOMES = {
     "catalog_partitions": ("partitions_of", "register_missing"),
     "entries": ("entry", "tables"),
     "native": ("convert", "convert_table", "has_log", "list_files"),
     "switching": ("switch_to_delta",),
+    "undoing": ("undo", "undo_if_named"),
     "through_spark.verifying": ("compare_rows",),
 }
 
@@ -32,6 +34,8 @@ __all__ = [
     "register_missing",
     "switch_to_delta",
     "tables",
+    "undo",
+    "undo_if_named",
 ]
 
 
