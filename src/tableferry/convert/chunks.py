@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from tableferry.convert.elements import PHYSICAL, Element
@@ -79,7 +78,6 @@ _REST = _FIELDS + rb"\x00" + _FIELDS + rb"\x00"
 _AFTER = re.compile(_REST, re.DOTALL)
 
 
-@lru_cache
 def _whole(width: int) -> re.Pattern[bytes]:
     """Match what follows the path in a chunk whose bounds have that many bytes, if it has bounds."""
     size = re.escape(bytes((width,)))

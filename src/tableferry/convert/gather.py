@@ -12,7 +12,7 @@ from tableferry.convert.entry import check_declared
 from tableferry.convert.facts import DataFile, FileSchema, Footer, Partitions, Unreadable
 from tableferry.convert.formats import already_delta, foreign_format
 from tableferry.convert.plan import Facts, Reader, Wishes, all_schemas
-from tableferry.convert.reading import read
+from tableferry.convert.readers import read_footers
 from tableferry.convert.roots import find_roots
 from tableferry.convert.sparks import Sparks
 from tableferry.errors import Refused, TableError
@@ -146,7 +146,8 @@ def _near(
         raise sources.wrong_provider(foreign, facts.source)
     files = discover.list_files(root)
     # Footers first: a note that lies about is better called no Parquet file than a file of other partitions.
-    footers, schemas = _footers(root, files, _reader(root, files, wishes, sparks, reader), progress)
+    read = read_footers(root, files, sparks, reader, statistics=wishes.statistics)
+    footers, schemas = _footers(root, files, read, progress)
     return replace(
         facts,
         table_id=str(uuid.uuid4()),
@@ -172,12 +173,6 @@ def _partitions(files: Sequence[DataFile], wishes: Wishes) -> Partitions:
     if wishes.partitioned_by is None:
         return partitions.infer(files)
     return partitions.check(files, wishes.partitioned_by)
-
-
-def _reader(
-    root: Path, files: Sequence[DataFile], wishes: Wishes, sparks: Sparks, reader: Reader
-) -> Iterator[Footer | Unreadable]:
-    return read(root, files, statistics=wishes.statistics)
 
 
 def _footers(
@@ -207,7 +202,7 @@ def _footers(
     if unreadable:
         more = f", and {len(unreadable) - _SHOWN:,} more" if len(unreadable) > _SHOWN else ""
         raise Refused(
-            f"{root}: {'; '.join(unreadable[:_SHOWN])}{more}: move away or mend what isn't the table's, or "
-            "name it with a leading '_'"
+            f"{root}: {'; '.join(unreadable[:_SHOWN])}{more} (what isn't the table's may stay "
+            "under a name with a leading '_')"
         )
     return tuple(read), list(first.values())

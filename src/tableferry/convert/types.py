@@ -123,7 +123,7 @@ def from_json(text: str) -> Struct:
         ValueError: It isn't one, or has a type that Delta's log can't hold.
     """
     try:
-        found = _typed(json.loads(text))
+        found = typed(json.loads(text))
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"not a schema: {text[:200]}") from error
     if not isinstance(found, Struct):
@@ -182,7 +182,12 @@ def plain(value: DataType) -> Any:
             assert_never(value)
 
 
-def _typed(value: Any) -> DataType:
+def typed(value: Any) -> DataType:
+    """Read what `plain` returned.
+
+    Raises:
+        ValueError: Delta's log has no such type.
+    """
     if isinstance(value, str):
         if value in _BY_NAME:
             return _BY_NAME[value]
@@ -194,15 +199,15 @@ def _typed(value: Any) -> DataType:
         raise ValueError(f"no type of a column: {value}")
     match value["type"]:
         case "array":
-            return Array(_typed(value["elementType"]), bool(value["containsNull"]))
+            return Array(typed(value["elementType"]), bool(value["containsNull"]))
         case "map":
-            return Map(_typed(value["keyType"]), _typed(value["valueType"]), bool(value["valueContainsNull"]))
+            return Map(typed(value["keyType"]), typed(value["valueType"]), bool(value["valueContainsNull"]))
         case "struct":
             return Struct(
                 tuple(
                     Field(
                         str(each["name"]),
-                        _typed(each["type"]),
+                        typed(each["type"]),
                         bool(each["nullable"]),
                         dict(each.get("metadata") or {}),
                     )
@@ -210,6 +215,6 @@ def _typed(value: Any) -> DataType:
                 )
             )
         case "udt":
-            return _typed(value["sqlType"])
+            return typed(value["sqlType"])
         case other:
             raise ValueError(f"no type of a column: {other}")

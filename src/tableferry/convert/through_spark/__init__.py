@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from tableferry.convert.entries import entry, tables
     from tableferry.convert.native import convert, convert_table, has_log, list_files
     from tableferry.convert.switching import switch_to_delta
+    from tableferry.convert.through_spark.batches import batch_size
+    from tableferry.convert.through_spark.tasks import Unreached, read
     from tableferry.convert.through_spark.verifying import compare_rows
     from tableferry.convert.undoing import undo, undo_if_named
 
@@ -19,11 +21,15 @@ _HOMES = {
     "entries": ("entry", "tables"),
     "native": ("convert", "convert_table", "has_log", "list_files"),
     "switching": ("switch_to_delta",),
-    "undoing": ("undo", "undo_if_named"),
+    "through_spark.batches": ("batch_size",),
+    "through_spark.tasks": ("Unreached", "read"),
     "through_spark.verifying": ("compare_rows",),
+    "undoing": ("undo", "undo_if_named"),
 }
 
 __all__ = [
+    "Unreached",
+    "batch_size",
     "compare_rows",
     "convert",
     "convert_table",
@@ -31,6 +37,7 @@ __all__ = [
     "has_log",
     "list_files",
     "partitions_of",
+    "read",
     "register_missing",
     "switch_to_delta",
     "tables",
