@@ -292,8 +292,8 @@ def _remarks(facts: Facts, merged: Merged) -> tuple[str, ...]:
     names = [column.name for column in merged.columns.fields]
     if both := [name for name in names if name.lower() in partitions]:
         found.append(
-            f"{_some([f'`{name}`' for name in both])}: in the files and in the names of directories: the names "
-            "count"
+            f"{_some([f'`{name}`' for name in both])} in the files isn't what counts: the names of the "
+            "directories do"
         )
     if empty := [
         file.path for file, footer in zip(facts.files, facts.footers, strict=True) if not footer.rows
