@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -38,6 +40,14 @@ FORMS = {
     "STORED AS INPUTFORMAT 'org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat' "
     "OUTPUTFORMAT 'org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat'",
 }
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int32()),
+        ("v", pa.string()),
+        ("s", pa.struct([("a b", pa.int32()), ("c", pa.map_(pa.string(), pa.list_(pa.int32())))])),
+    ]
+)
+NULL = "__HIVE_DEFAULT_PARTITION__"
 TYPES = ("external", "managed")
 """A managed table's folder is in the warehouse, and goes with DROP."""
 
@@ -51,11 +61,15 @@ def make(spark: SparkSession, schema: str, form: str, kind: str, folder: Path) -
         f"CREATE {what} {table} {FORMS[form]} {where} "
         f"COMMENT '{NASTY}' TBLPROPERTIES ('team' = 'a=b, c', 'k.sql.x' = '{NASTY}')"
     )
-    for number, (k, d) in enumerate((("7", "DATE'2024-01-01'"), ("8", "DATE'2024-01-02'"), ("null", "null"))):
-        spark.sql(
-            f"INSERT INTO {table} PARTITION (k = {k}, d = {d}) "
-            f"SELECT {number}, 'x{number}', named_struct('a b', {number}, 'c', map('m', array(1)))"
-        )
+    root = entry(spark, name(table)).folder
+    assert root is not None
+    values = (("7", "2024-01-01"), ("8", "2024-01-02"), (NULL, NULL))
+    for number, (k, d) in enumerate(values):
+        file = root / f"k={k}" / f"d={d}" / "a.parquet"
+        file.parent.mkdir(parents=True)
+        columns = {"id": [number], "v": [f"x{number}"], "s": [{"a b": number, "c": [("m", [1])]}]}
+        pq.write_table(pa.table(columns, SCHEMA), file)
+    spark.sql(f"MSCK REPAIR TABLE {table}")
     return table
 
 
@@ -150,8 +164,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[list[str]]:
         yield done
 
 
-@pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("form", ["spark", "hive"])
+@pytest.mark.parametrize(("form", "kind"), [("spark", "external"), ("hive", "managed")])
 def test_an_undo_that_dies_anywhere_loses_no_file_and_the_next_one_goes_on(
     spark: SparkSession,
     schema: str,

@@ -298,10 +298,8 @@ def _remarks(facts: Facts, merged: Merged) -> tuple[str, ...]:
     if empty := [
         file.path for file, footer in zip(facts.files, facts.footers, strict=True) if not footer.rows
     ]:
-        have = (
-            "1 file has no rows and is" if len(empty) == 1 else f"{len(empty):,} files have no rows and are"
-        )
-        found.append(f"{have} kept: {_some(empty)}")
+        files = "1 file has" if len(empty) == 1 else f"{len(empty):,} files have"
+        found.append(f"{files} no rows: {_some(empty)}")
     if facts.entry:
         known = {column.name.lower() for column in facts.entry.columns.fields}
         if new := [f"`{name}`" for name in names if name.lower() not in known]:

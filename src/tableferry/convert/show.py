@@ -106,21 +106,13 @@ def _next(found: Report) -> Iterator[str]:
         yield f"{found.tables[0].source}: The table you are trying to convert is already a delta table"
     if "planned" in of:
         yield "Nothing was written: run it without --dry-run."
-    if bad := [*of.get("refused", ()), *of.get("failed", ())]:
-        yield (
-            "Mend it, and run the same again."
-            if single
-            else (
-                f"Mend {'it' if len(bad) == 1 else 'these'}, and run the same again: what is Delta already is left "
-                "alone."
-            )
-        )
+    if not found.ok and not single:
+        yield "Mend what was refused or failed, and run the same again: what is Delta already is left alone."
     if done := [*of.get("converted", ()), *of.get("switched", ())]:
-        verified = " with the same rows" if all(one.verdict for one in done) else ""
-        source = shlex.quote(done[0].source) if len(done) == 1 else "TABLE"
-        what = "The log was there; the catalog says Delta now." if single and "switched" in of else ""
-        what = what or (f"Converted{verified}." if single else "")
-        yield f"{what} To take {'it' if single else 'one'} back: tableferry convert undo {source}".strip()
+        said = {"converted": "Converted.", "switched": "The log was there; the catalog says Delta now."}
+        same = " Its rows are those of the Parquet files." if done[0].verdict else ""
+        what = f"{said[done[0].outcome]}{same} To take it back" if single else "To take one back"
+        yield f"{what}: tableferry convert undo {shlex.quote(done[0].source) if single else 'TABLE'}"
 
 
 def _summary(found: Report) -> str:
