@@ -327,6 +327,20 @@ def test_what_would_lose_something_is_refused_and_untouched(
     assert neighbours(root) == []
 
 
+def test_a_table_between_two_undos_is_called_that(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    table = make(spark, schema, "hive", "external", tmp_path / "t")
+    before = rows(spark, table)
+    assert convert.run([table], spark, column_mapping=True).ok
+    commit.set_aside(tmp_path / "t")
+
+    [refused] = convert.run([table], spark).tables
+
+    assert refused.outcome == "failed"
+    assert f"tableferry convert undo {table}" in refused.error
+    convert.undo(table, spark)
+    assert rows(spark, table) == before
+
+
 def test_views_and_other_formats_were_never_converted(spark: SparkSession, schema: str) -> None:
     spark.sql(f"CREATE VIEW {schema}.v AS SELECT 1 AS x")
     spark.sql(f"CREATE TABLE {schema}.c (id int) USING csv")
