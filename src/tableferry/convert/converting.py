@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -153,7 +154,7 @@ def _convert(
     if verdict and not verdict.matches:
         differs = (
             f"{source} holds other rows as Delta than as Parquet: look at them, and take the conversion back "
-            "with tableferry convert undo"
+            f"with tableferry convert undo {shlex.quote(source)}"
         )
         return TableReport(source, "failed", plan, f"{differs}\n{verifying.render(verdict)}", verdict)
     return TableReport(source, "switched" if facts.delta else "converted", plan, verdict=verdict)

@@ -35,6 +35,9 @@ _HIVE_FORMATS = {
 }
 _PARQUET_SERDE = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"
 
+# What an undo leaves that died, or somebody who removed the log.
+_NO_LOG = "DELTA_PATH_DOES_NOT_EXIST"
+
 # Spark has the exact form of DESCRIBE for its own tables alone.
 _NOT_FOR_CONNECTORS = "NOT_SUPPORTED_COMMAND_FOR_V2_TABLE"
 
@@ -101,6 +104,11 @@ def entry(spark: SparkSession, name: TableName) -> Entry:
         if catalog.condition(error).startswith(catalog.MISSING):
             raise TableError(
                 f"there is no table {name}: check its name, its schema and your rights"
+            ) from error
+        if catalog.condition(error) == _NO_LOG:
+            raise TableError(
+                f"table {name} is Delta in the catalog, and its log isn't there: restore it, or if an undo died, "
+                f"end it with tableferry convert undo {name}"
             ) from error
         raise TableError(
             f"table {name} can't be described ({first_line(error)}): check its name and your rights"

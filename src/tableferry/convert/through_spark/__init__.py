@@ -23,8 +23,8 @@ _HOMES = {
     "switching": ("switch_to_delta",),
     "through_spark.batches": ("batch_size",),
     "through_spark.tasks": ("Unreached", "read"),
-    "undoing": ("undo", "undo_if_named"),
     "through_spark.verifying": ("compare_rows",),
+    "undoing": ("undo", "undo_if_named"),
 }
 
 __all__ = [
