@@ -374,7 +374,7 @@ def goals(measured: Sequence[Measured]) -> str:
 
 
 def markdown(measured: Sequence[Measured]) -> str:
-    """Write the table for the README: warm seconds, and what the largest number of small files takes besides."""
+    """Write the table for the README: warm seconds, and what the most small files take besides."""
     sets = list(dict.fromkeys(each.data for each in measured))
     most = max((each for each in sets if "large" not in each), key=len, default=sets[0])
     found = {(each.contender, each.data): each for each in measured}

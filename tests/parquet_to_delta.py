@@ -50,6 +50,7 @@ def commit(root: Path, table: Struct | None = None) -> Struct:
         add = {"path": file.path, "partitionValues": {}, "size": file.size, "modificationTime": 0}
         actions.append({"add": {**add, "dataChange": True, "stats": written(footer)}})
     (root / "_delta_log").mkdir()
-    lines = (json.dumps(action) + "\n" for action in actions)
-    (root / "_delta_log" / f"{0:020}.json").write_text("".join(lines))
+    # deltalake 1.6.6 reads the escapes of U+100000 and above, which end cut strings, as something lower.
+    lines = (json.dumps(action, ensure_ascii=False) + "\n" for action in actions)
+    (root / "_delta_log" / f"{0:020}.json").write_text("".join(lines), "utf-8")
     return table

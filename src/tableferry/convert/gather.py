@@ -202,7 +202,7 @@ def _footers(
     if unreadable:
         more = f", and {len(unreadable) - _SHOWN:,} more" if len(unreadable) > _SHOWN else ""
         raise Refused(
-            f"{root}: {'; '.join(unreadable[:_SHOWN])}{more}: move away or mend what isn't the table's, or "
-            "name it with a leading '_'"
+            f"{root}: {'; '.join(unreadable[:_SHOWN])}{more} (what isn't the table's may stay "
+            "under a name with a leading '_')"
         )
     return tuple(read), list(first.values())

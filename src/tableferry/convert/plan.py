@@ -264,7 +264,7 @@ def _contents(facts: Facts, wishes: Wishes, merged: Merged) -> Contents:
         configuration=properties,
         features=features,
         writer_features=("allowColumnDefaults",) if facts.entry and needs_defaults(facts.entry) else (),
-        catalog_table=facts.entry.name.sql if facts.entry else None,
+        catalog_entry=facts.entry,
     )
 
 
@@ -282,17 +282,24 @@ def _demand_defaults(facts: Facts) -> None:
 
 
 def _remarks(facts: Facts, merged: Merged) -> tuple[str, ...]:
-    found = [f"column {each}, as {each.file} has it narrower" for each in merged.widenings]
+    found = [
+        f"column `{'.'.join(each.path)}` is {each.wide}, and {each.narrow} in {each.file}"
+        for each in merged.widenings[:_SHOWN]
+    ]
+    if (more := len(merged.widenings) - _SHOWN) > 0:
+        found.append(f"so it is with {more:,} more of other types")
     partitions = {column.name.lower() for column in facts.partitions.columns}
     names = [column.name for column in merged.columns.fields]
     if both := [name for name in names if name.lower() in partitions]:
         found.append(
-            f"{_some([f'`{name}`' for name in both])}: in the files and in directories' names, which count"
+            f"{_some([f'`{name}`' for name in both])} in the files isn't what counts: the names of the "
+            "directories do"
         )
     if empty := [
         file.path for file, footer in zip(facts.files, facts.footers, strict=True) if not footer.rows
     ]:
-        found.append(f"{len(empty):,} files have no rows and are kept: {_some(empty)}")
+        files = "1 file has" if len(empty) == 1 else f"{len(empty):,} files have"
+        found.append(f"{files} no rows: {_some(empty)}")
     if facts.entry:
         known = {column.name.lower() for column in facts.entry.columns.fields}
         if new := [f"`{name}`" for name in names if name.lower() not in known]:

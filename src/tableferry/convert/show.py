@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tableferry import report
@@ -21,26 +23,20 @@ def data(found: Report) -> dict[str, Any]:
 
 
 def print_report(console: Console, found: Report) -> None:
-    """Print a report: a table of what was found, and below it what each one needs a person for."""
-    if len(found.tables) == 1 and found.tables[0].plan:
-        _print_one(console, found.tables[0], found.tables[0].plan)
-        return
-    if found.tables:
-        rows = [
-            (
-                one.source,
-                one.outcome,
-                one.plan.files if one.plan and one.plan.files else None,
-                size(one.plan.bytes) if one.plan and one.plan.files else None,
-                one.plan.rows if one.plan else None,
-                _columns(one.plan) if one.plan else None,
-            )
-            for one in found.tables
-        ]
-        report.table(console, ["table", "outcome", "files", "size", "rows", "partitioned by"], rows)
-    for one in found.tables:
-        _print_remarks(console, one, f"{one.source}: ")
-    console.print(_summary(found))
+    """Print a report: what was found, what a person has to know or mend, and what to do next."""
+    if len(found.tables) == 1:
+        [one] = found.tables
+        if one.plan:
+            _print_plan(console, one, one.plan)
+        _print_remarks(console, found.tables, named=False)
+    else:
+        if found.tables:
+            columns = ["table", "outcome", "files", "size", "rows", "partitioned by"]
+            report.table(console, columns, [_row(one) for one in found.tables])
+        _print_remarks(console, found.tables, named=True)
+        console.print(_summary(found))
+    for sentence in _next(found):
+        console.print(sentence)
 
 
 def size(count: int) -> str:
@@ -53,10 +49,24 @@ def size(count: int) -> str:
     return f"{number:,.1f} TB"
 
 
-def _print_one(console: Console, one: TableReport, plan: Plan) -> None:
+def _row(one: TableReport) -> tuple[object, ...]:
+    # Why a view is left alone is no news that needs a line of its own.
+    outcome = f"{one.outcome}: {one.error.removeprefix(f'{one.source} ')}" if one.outcome == "skipped" else ""
+    plan = one.plan if one.plan and one.plan.files else None
+    return (
+        one.source,
+        outcome or one.outcome,
+        plan and plan.files,
+        plan and size(plan.bytes),
+        plan and plan.rows,
+        plan and _columns(plan),
+    )
+
+
+def _print_plan(console: Console, one: TableReport, plan: Plan) -> None:
     if plan.files:
-        rows = "" if plan.rows is None else f", {plan.rows:,} rows"
-        console.print(f"{plan.location}: {plan.files:,} files, {size(plan.bytes)}{rows}")
+        rows = "" if plan.rows is None else f", {_counted(plan.rows, 'row')}"
+        console.print(f"{plan.location}: {_counted(plan.files, 'file')}, {size(plan.bytes)}{rows}")
     if plan.schema is not None:
         partitions = {column.name for column in plan.partition_columns}
         report.table(
@@ -69,38 +79,40 @@ def _print_one(console: Console, one: TableReport, plan: Plan) -> None:
         )
     elif plan.partition_columns:
         console.print(f"Partitioned by {_columns(plan)}")
-    if plan.steps:
-        console.print(
-            f"Engine: {plan.engine.value}, for {plan.because}"
-            if plan.because != "asked for"
-            else f"Engine: {plan.engine.value}"
-        )
+    if one.outcome == "planned":
+        console.print("What would be done:")
         for number, step in enumerate(plan.steps, 1):
             console.print(f"  {number}. {describe(step)}")
-    _print_remarks(console, one, "")
-    console.print(_sentence(one))
+    if plan.files:
+        console.print(f"Engine: {plan.engine.value}, {_because(plan)}")
 
 
-def _print_remarks(console: Console, one: TableReport, before: str) -> None:
-    for note in one.plan.notes if one.plan else ():
-        console.print(f"Note: {before}{note}")
-    if one.error:
-        console.print(f"{one.outcome.capitalize()}: {one.error}")
+def _print_remarks(console: Console, tables: Sequence[TableReport], *, named: bool) -> None:
+    for one in tables:
+        for note in one.plan.notes if one.plan else ():
+            console.print(f"Note: {one.source}: {note}" if named else f"Note: {note}")
+    for one in tables:
+        if one.error and (one.outcome != "skipped" or not named):
+            console.print(f"{one.outcome.capitalize()}: {one.error}")
 
 
-def _sentence(one: TableReport) -> str:
-    match one.outcome:
-        case "planned":
-            return "Nothing was written: run it without --dry-run."
-        case "already":
-            return f"{one.source}: The table you are trying to convert is already a delta table"
-        case "converted":
-            verified = " Its rows are those of the Parquet files." if one.verdict else ""
-            return f"Converted.{verified} To take it back: tableferry convert undo {one.source}"
-        case "switched":
-            return "The log was there already; the catalog's entry is Delta now."
-        case _:
-            return "Nothing was written."
+def _next(found: Report) -> Iterator[str]:
+    """Say what to do now."""
+    of: dict[str, list[TableReport]] = {}
+    for one in found.tables:
+        of.setdefault(one.outcome, []).append(one)
+    single = len(found.tables) == 1
+    if single and "already" in of:
+        yield f"{found.tables[0].source}: The table you are trying to convert is already a delta table"
+    if "planned" in of:
+        yield "Nothing was written: run it without --dry-run."
+    if not found.ok and not single:
+        yield "Mend what was refused or failed, and run the same again: what is Delta already is left alone."
+    if done := [*of.get("converted", ()), *of.get("switched", ())]:
+        said = {"converted": "Converted.", "switched": "The log was there; the catalog says Delta now."}
+        same = " Its rows are those of the Parquet files." if done[0].verdict else ""
+        what = f"{said[done[0].outcome]}{same} To take it back" if single else "To take one back"
+        yield f"{what}: tableferry convert undo {shlex.quote(done[0].source) if single else 'TABLE'}"
 
 
 def _summary(found: Report) -> str:
@@ -108,8 +120,16 @@ def _summary(found: Report) -> str:
     for one in found.tables:
         counts[one.outcome] = counts.get(one.outcome, 0) + 1
     told = ", ".join(f"{count:,} {outcome}" for outcome, count in counts.items())
-    tables = "1 table" if len(found.tables) == 1 else f"{len(found.tables):,} tables"
-    return f"{tables}: {told}" if found.tables else "No Parquet table was found."
+    tables = _counted(len(found.tables), "table")
+    return f"{tables}: {told}" if found.tables else "No Parquet table was found: check the name or the path."
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _because(plan: Plan) -> str:
+    return "as asked for" if plan.because == "asked for" else f"for {plan.because}"
 
 
 def _columns(plan: Plan) -> str:
@@ -117,22 +137,23 @@ def _columns(plan: Plan) -> str:
 
 
 def _table_data(one: TableReport) -> dict[str, Any]:
-    found: dict[str, Any] = {"source": one.source, "outcome": one.outcome, "error": one.error}
-    if plan := one.plan:
-        found |= {
-            "location": plan.location,
-            "engine": plan.engine.value,
-            "because": plan.because,
-            "schema": types.plain(plan.schema) if plan.schema else None,
-            "partitionColumns": [
-                {"name": column.name, "type": str(column.type)} for column in plan.partition_columns
-            ],
-            "files": plan.files,
-            "bytes": plan.bytes,
-            "rows": plan.rows,
-            "steps": [describe(step) for step in plan.steps],
-            "notes": list(plan.notes),
-        }
-    if one.verdict:
-        found["verdict"] = one.verdict.to_dict()
-    return found
+    plan = one.plan
+    return {
+        "source": one.source,
+        "outcome": one.outcome,
+        "error": one.error,
+        "location": plan and plan.location,
+        "engine": plan and plan.engine.value,
+        "because": plan and plan.because,
+        "schema": types.plain(plan.schema) if plan and plan.schema else None,
+        "partitionColumns": [
+            {"name": column.name, "type": str(column.type)}
+            for column in (plan.partition_columns if plan else ())
+        ],
+        "files": plan and plan.files,
+        "bytes": plan and plan.bytes,
+        "rows": plan and plan.rows,
+        "steps": [describe(step) for step in (plan.steps if plan else ())],
+        "notes": list(plan.notes) if plan else [],
+        "verdict": one.verdict.to_dict() if one.verdict else None,
+    }

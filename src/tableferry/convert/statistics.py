@@ -59,7 +59,9 @@ def statistics_json(
         indexed: How many leaves get statistics; all if it's negative.
 
     Returns:
-        A function from a footer, read with its statistics, to JSON.
+        A function from a footer, read with its statistics, to JSON. The log has to hold its characters as
+        they are: deltalake (1.6.6) reads the escapes of U+100000 and above, which end cut strings, as
+        something lower.
     """
     apart = {name.lower() for name in partitions}
     columns = Struct(tuple(each for each in table.fields if each.name.lower() not in apart))

@@ -1,0 +1,533 @@
+"""Tables of the catalog become Delta, from end to end: what they hold and what the catalog says of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from collections.abc import Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from tableferry import convert
+from tableferry.convert import commit, switching, through_spark
+from tableferry.convert.catalog_partitions import partitions_of
+from tableferry.convert.discover import list_files
+from tableferry.convert.entries import entry
+from tableferry.convert.entry import Entry
+from tableferry.tables import TableName
+
+FIRST = "00000000000000000000.json"
+
+# Both providers' Parquet, each where the schema puts it and where somebody else did.
+FORMS = {
+    "spark": "(id bigint COMMENT 'the id', name string, d date COMMENT 'day', place string) USING parquet "
+    "PARTITIONED BY (d, place)",
+    "hive": "(id bigint COMMENT 'the id', name string) PARTITIONED BY (d date COMMENT 'day', place string) "
+    "STORED AS parquet",
+}
+PLACES = ("a/b c", "100% ü=é", "null")
+
+
+def make(spark: SparkSession, table: str, form: str, folder: Path | None = None) -> list[str]:
+    """Make a table with a null, an escaped and a date value in its partitions; return its rows."""
+    where = f"LOCATION '{folder}'" if folder else ""
+    spark.sql(
+        f"CREATE {'EXTERNAL ' if folder and form == 'hive' else ''}TABLE {table} {FORMS[form]} {where} "
+        "COMMENT 'of events' TBLPROPERTIES ('team' = 'a')"
+    )
+    for number, place in enumerate(PLACES):
+        literal = place if place == "null" else f"'{place}'"
+        day = "null" if place == "null" else f"DATE'2024-01-0{number + 1}'"
+        spark.sql(
+            f"INSERT INTO {table} PARTITION (d = {day}, place = {literal}) VALUES ({number}, 'n{number}')"
+        )
+    return rows(spark, table)
+
+
+def name(table: str) -> TableName:
+    return TableName.parse(f"spark_catalog.{table}")
+
+
+def found(spark: SparkSession, table: str) -> Entry:
+    return entry(spark, name(table))
+
+
+def folder_of(spark: SparkSession, table: str) -> Path:
+    folder = found(spark, table).folder
+    assert folder is not None
+    return folder
+
+
+def rows(spark: SparkSession, table: str) -> list[str]:
+    return sorted(str(row) for row in spark.table(table).collect())
+
+
+def content(root: Path) -> dict[str, bytes | None]:
+    return {
+        str(path.relative_to(root)): None if path.is_dir() else path.read_bytes()
+        for path in sorted(root.rglob("*"))
+    }
+
+
+def versions(spark: SparkSession, table: str) -> list[int]:
+    return sorted(row["version"] for row in spark.sql(f"DESCRIBE HISTORY {table}").collect())
+
+
+def actions(root: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (root / "_delta_log" / FIRST).read_text().splitlines()]
+
+
+def external(spark: SparkSession, table: str, columns: str, root: Path, rest: str = "") -> None:
+    spark.sql(f"CREATE TABLE {table} ({columns}) USING parquet {rest} LOCATION '{root}'")
+
+
+def write(path: Path, columns: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+
+
+def one(sources: str | Sequence[str], spark: SparkSession, **options: Any) -> convert.TableReport:
+    [done] = convert.run([sources] if isinstance(sources, str) else sources, spark, **options).tables
+    return done
+
+
+@pytest.mark.parametrize("kind", ["external", "managed"])
+@pytest.mark.parametrize("form", sorted(FORMS))
+def test_a_table_is_delta_and_all_else_is_as_it_was(
+    spark: SparkSession, schema: str, tmp_path: Path, form: str, kind: str
+) -> None:
+    table = f"{schema}.t"
+    before = make(spark, table, form, tmp_path / "t %41" if kind == "external" else None)
+    old = found(spark, table)
+    root = folder_of(spark, table)
+    files = content(root)
+
+    done = one(table, spark, verify=True)
+
+    assert (done.outcome, done.error) == ("converted", "")
+    assert done.verdict is not None
+    assert done.verdict.matches
+    new = found(spark, table)
+    assert (new.is_delta, new.type, new.location, new.owner) == (True, old.type, old.location, old.owner)
+    assert rows(spark, table) == before
+    assert spark.sql(f"SELECT id FROM {table} WHERE d IS NULL AND place IS NULL").collect() == [(2,)]
+    assert spark.sql(f"SELECT id FROM {table} WHERE place = '{PLACES[0]}'").collect() == [(0,)]
+    assert spark.sql(f"SELECT id FROM {table} WHERE d = DATE'2024-01-02'").collect() == [(1,)]
+    after = content(root)
+    assert {path: after.get(path) for path in files} == files
+    assert set(after) - set(files) == {"_delta_log", f"_delta_log/{FIRST}"}
+    # Of a path it takes `%41` for an A.
+    by_deltalake = deltalake.DeltaTable(root.as_uri()).to_pyarrow_table().sort_by("id").to_pylist()
+    assert [(row["d"], row["place"]) for row in by_deltalake] == [
+        (date(2024, 1, 1), PLACES[0]),
+        (date(2024, 1, 2), PLACES[1]),
+        (None, None),
+    ]
+
+    comments = [each.metadata.get("comment") for each in spark.table(table).schema]
+    assert comments == ["the id", None, "day", None]
+    details = {row[0]: row[1] for row in spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()}
+    assert details["Comment"] == "of events"
+    assert ("team", "a") in [tuple(row) for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()]
+
+    spark.sql(f"INSERT INTO {table} VALUES (9, 'new', DATE'2024-02-01', 'x')")
+    assert spark.table(table).count() == 4
+    assert sorted(map(str, spark.sql(f"SELECT * FROM {table} VERSION AS OF 0").collect())) == before
+    spark.sql(f"DROP TABLE {table}")
+    assert root.exists() is (kind == "external")
+
+
+def test_a_column_that_no_file_has_and_one_that_the_catalog_does_not_show(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
+    write(tmp_path / "t" / "a.parquet", {"extra": [1.5], "id": [1]})
+    external(spark, f"{schema}.t", "id bigint, later string", tmp_path / "t")
+
+    done = one(f"{schema}.t", spark)
+
+    assert done.plan is not None
+    assert any("`extra`" in note for note in done.plan.notes), done.plan.notes
+    assert spark.table(f"{schema}.t").columns == ["id", "later", "extra"]
+    assert rows(spark, f"{schema}.t") == ["Row(id=1, later=None, extra=1.5)"]
+
+
+def test_a_catalog_that_describes_the_files_wrongly_is_refused(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
+    write(tmp_path / "t" / "a.parquet", {"id": ["one"]})
+    external(spark, f"{schema}.t", "id int", tmp_path / "t")
+    before = content(tmp_path)
+
+    done = one(f"{schema}.t", spark, statistics=False)
+
+    assert done.outcome == "refused"
+    assert all(each in done.error for each in ("`id`", "int", "string", "a.parquet", f"{schema}.t")), (
+        done.error
+    )
+    assert content(tmp_path) == before
+    assert not found(spark, f"{schema}.t").is_delta
+
+
+def test_a_catalog_wider_than_the_files(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    narrow = {"id": pa.array([1, -2, None], pa.int32()), "x": pa.array([0.5, None, 2.0], pa.float32())}
+    write(tmp_path / "t" / "a.parquet", narrow)
+    external(spark, f"{schema}.t", "id bigint, x double", tmp_path / "t")
+
+    done = one(f"{schema}.t", spark, verify=True)
+
+    assert (done.outcome, done.error) == ("converted", "")
+    spark.sql(f"INSERT INTO {schema}.t VALUES (5000000000, 1e300)")
+    assert [row[0] for row in spark.sql(f"SELECT id FROM {schema}.t WHERE id < 0").collect()] == [-2]
+    read = deltalake.DeltaTable(tmp_path / "t").to_pyarrow_table()
+    assert sorted(read["id"].drop_null().to_pylist()) == [-2, 1, 5_000_000_000]
+
+
+def test_file_columns_of_mixed_case_under_a_table_of_hive(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
+    write(tmp_path / "t" / "k=1" / "a.parquet", {"userId": [1], "Name": ["x"]})
+    ddl = "(userid bigint COMMENT 'who', name string) PARTITIONED BY (k int) STORED AS parquet"
+    spark.sql(f"CREATE EXTERNAL TABLE {schema}.t {ddl} LOCATION '{tmp_path}/t'")
+    spark.sql(f"MSCK REPAIR TABLE {schema}.t")
+
+    done = one(f"{schema}.t", spark, verify=True)
+
+    assert (done.outcome, done.error) == ("converted", "")
+    assert spark.table(f"{schema}.t").columns == ["userId", "Name", "k"]
+    assert spark.table(f"{schema}.t").schema["userId"].metadata["comment"] == "who"
+    assert spark.sql(f"SELECT userid, name, k FROM {schema}.t WHERE userid = 1").collect() == [(1, "x", 1)]
+    add = actions(tmp_path / "t")[3]["add"]
+    assert json.loads(add["stats"])["minValues"] == {"userId": 1, "Name": "x"}
+    assert deltalake.DeltaTable(tmp_path / "t").to_pyarrow_table().to_pylist() == [
+        {"userId": 1, "Name": "x", "k": 1}
+    ]
+
+
+def test_two_tables_on_one_path_have_one_log(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    write(tmp_path / "t" / "a.parquet", {"id": [1]})
+    for each in ("first", "second"):
+        external(spark, f"{schema}.{each}", "id bigint", tmp_path / "t")
+
+    done = convert.run([f"{schema}.first", f"{schema}.second"], spark)
+
+    assert [each.outcome for each in done.tables] == ["converted", "switched"]
+    for each in ("first", "second"):
+        assert found(spark, f"{schema}.{each}").is_delta
+        assert versions(spark, f"{schema}.{each}") == [0]
+    spark.sql(f"INSERT INTO {schema}.first VALUES (2)")
+    assert spark.table(f"{schema}.second").count() == 2
+
+
+def test_a_table_converted_by_its_path_before(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    table = f"{schema}.t"
+    before = make(spark, table, "hive", tmp_path / "t")
+    assert convert.run([str(tmp_path / "t")], spark).ok
+
+    planned = one(table, spark, dry_run=True)
+    done = one(table, spark)
+
+    assert planned.plan is not None
+    assert [type(step).__name__ for step in planned.plan.steps] == ["SwitchEntry"]
+    assert (done.outcome, done.error) == ("switched", "")
+    assert rows(spark, table) == before
+    # Its properties weren't in the log: one more commit adds them, and touches no file.
+    assert versions(spark, table) == [0, 1]
+    assert ("team", "a") in [tuple(row) for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()]
+    assert one(table, spark).outcome == "already"
+
+
+def test_a_schema_in_bulk(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    for each in ("a", "c"):
+        make(spark, f"{schema}.{each}", "spark")
+    make(spark, f"{schema}.b", "hive", tmp_path / "b")
+    bad = tmp_path / "b" / "d=2024-01-01" / "place=a%2Fb c" / "notes.txt"
+    bad.write_text("x")
+    spark.sql(f"CREATE VIEW {schema}.v AS SELECT 1 AS x")
+    spark.sql(f"CREATE TABLE {schema}.lines (id int) USING csv")
+    spark.sql(f"CREATE TABLE {schema}.done (id int) USING delta")
+    told: list[tuple[str, int]] = []
+
+    done = convert.run([f"{schema}.*"], spark, told=lambda each, total: told.append((each.source, total)))
+
+    outcomes = {each.source.rpartition(".")[2]: each.outcome for each in done.tables}
+    assert outcomes == {
+        "a": "converted",
+        "b": "refused",
+        "c": "converted",
+        "done": "already",
+        "lines": "skipped",
+        "v": "skipped",
+    }
+    assert not done.ok
+    assert len(told) == 6
+    assert {total for _, total in told} == {6}
+    [refused] = [each.error for each in done.tables if each.outcome == "refused"]
+    assert "notes.txt" in refused
+    assert f"{schema}.b" in refused
+    assert [each.error for each in done.tables if each.outcome == "skipped"] == [
+        f"{schema}.lines is a csv table",
+        f"{schema}.v is a view",
+    ]
+
+    bad.unlink()
+    again = convert.run([f"{schema}.*"], spark)
+    assert again.ok
+    assert {each.outcome for each in again.tables if each.source.endswith((".a", ".c"))} == {"already"}
+    assert [each.outcome for each in again.tables if each.source.endswith(".b")] == ["converted"]
+
+    by_name = convert.run([f"{schema}.v", f"{schema}.lines", f"{schema}.nothing"], spark)
+    assert not by_name.ok
+    assert "is a view: name the Parquet table behind it" in by_name.tables[0].error
+    assert "you are trying to convert a csv source" in by_name.tables[1].error
+    assert "there is no table" in by_name.tables[2].error
+
+
+@pytest.mark.parametrize("form", sorted(FORMS))
+def test_partitions_that_catalog_and_disk_do_not_agree_on(
+    spark: SparkSession, schema: str, tmp_path: Path, form: str
+) -> None:
+    table, root = f"{schema}.t", tmp_path / "t"
+    make(spark, table, form, root)
+    shutil.copytree(root / "d=2024-01-01", root / "d=2024-03-01")
+    shutil.rmtree(root / "d=2024-01-02")
+    before = content(root)
+
+    refused = one(table, spark)
+
+    assert refused.outcome == "refused"
+    assert all(each in refused.error for each in ("d=2024-03-01", "d=2024-01-02", "--msck")), refused.error
+    assert content(root) == before
+
+    done = one(table, spark, msck=True)
+    assert (done.outcome, done.error) == ("converted", "")
+    assert [str(row["d"]) for row in spark.sql(f"SELECT d FROM {table} ORDER BY d").collect()] == [
+        "None",
+        "2024-01-01",
+        "2024-03-01",
+    ]
+
+
+@pytest.mark.parametrize("msck", [False, True])
+def test_a_partition_outside_the_folder_is_refused_by_name(
+    spark: SparkSession, schema: str, tmp_path: Path, msck: bool
+) -> None:
+    table = f"{schema}.t"
+    make(spark, table, "hive", tmp_path / "t")
+    shutil.copytree(tmp_path / "t" / "d=2024-01-01" / "place=a%2Fb c", tmp_path / "elsewhere")
+    spec = "PARTITION (d = DATE'2024-05-05', place = 'out')"
+    spark.sql(f"ALTER TABLE {table} ADD {spec} LOCATION '{tmp_path}/elsewhere'")
+    before = content(tmp_path)
+
+    done = one(table, spark, msck=msck)
+
+    assert done.outcome == "refused"
+    assert f"d=2024-05-05/place=out at file:{tmp_path}/elsewhere" in done.error
+    assert content(tmp_path) == before
+    assert spark.table(table).count() == 4
+
+
+def test_mapped_columns_are_read_by_their_names(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    columns = {"a name": [1, 2], "in": [{"x,y": "u"}, None], "plain": ["p", "q"]}
+    write(tmp_path / "t" / "the day=2024-01-01" / "a.parquet", columns)
+    external(
+        spark,
+        f"{schema}.t",
+        "`a name` bigint, `in` struct<`x,y`: string>, plain string, `the day` date",
+        tmp_path / "t",
+        "PARTITIONED BY (`the day`)",
+    )
+    spark.sql(f"MSCK REPAIR TABLE {schema}.t")
+    before = rows(spark, f"{schema}.t")
+
+    done = one(f"{schema}.t", spark, column_mapping=True, verify=True)
+
+    assert (done.outcome, done.error) == ("converted", "")
+    assert rows(spark, f"{schema}.t") == before
+    chosen = (
+        f"SELECT `a name`, `in`.`x,y` FROM {schema}.t WHERE `a name` = 1 AND `the day` = DATE'2024-01-01'"
+    )
+    assert spark.sql(chosen).collect() == [(1, "u")]
+    spark.sql(f"ALTER TABLE {schema}.t RENAME COLUMN `a name` TO tidy")
+    spark.sql(f"INSERT INTO {schema}.t VALUES (3, null, 'r', null)")
+    assert spark.sql(f"SELECT sum(tidy) FROM {schema}.t").collect() == [(6,)]
+    # Who doesn't know the feature is told so, and reads nothing wrong.
+    table = deltalake.DeltaTable(tmp_path / "t")
+    with pytest.raises(Exception, match=r"(?i)columnMapping"):
+        table.to_pyarrow_table()
+
+
+PARTITION_VALUES: dict[str, tuple[str, Any]] = {
+    "b": ("boolean", True),
+    "ti": ("tinyint", -1),
+    "si": ("smallint", 300),
+    "i": ("int", 7),
+    "l": ("bigint", 5_000_000_000),
+    "f": ("float", 1.5),
+    "do": ("double", 2.25),
+    "de": ("decimal(20,2)", Decimal("123456789012345678.90")),
+    "da": ("date", date(2024, 2, 29)),
+    "ts": ("timestamp", datetime(2024, 1, 1, 10, 30, 0, 250000)),
+    "s": ("string", "a/b:c %"),
+}
+
+
+def test_verify_agrees_on_partitions_of_every_type(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    table = f"{schema}.t"
+    columns = ", ".join(f"{each} {kind}" for each, (kind, _) in PARTITION_VALUES.items())
+    external(
+        spark, table, f"id int, {columns}", tmp_path / "t", f"PARTITIONED BY ({', '.join(PARTITION_VALUES)})"
+    )
+    values = [value for _, value in PARTITION_VALUES.values()]
+    frame = spark.createDataFrame([(1, *values), (2, *([None] * len(values)))], f"id int, {columns}")
+    frame.write.insertInto(table)
+    before = rows(spark, table)
+
+    done = one(table, spark, verify=True)
+
+    assert (done.outcome, done.error) == ("converted", "")
+    assert done.verdict is not None
+    assert done.verdict.matches
+    assert rows(spark, table) == before
+
+
+@pytest.mark.parametrize("tampering", ["a file is left out", "a value is another", "a file counts twice"])
+def test_verify_finds_what_a_wrong_log_would_change(
+    spark: SparkSession, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tampering: str
+) -> None:
+    table = f"{schema}.t"
+    make(spark, table, "spark", tmp_path / "t")
+    real = commit.put
+
+    def put(root: Path, lines: Any) -> None:
+        written = list(lines)
+        match tampering:
+            case "a file is left out":
+                written.pop()
+            case "a value is another":
+                written = [line.replace('"d":"2024-01-01"', '"d":"2024-01-09"') for line in written]
+            case _:
+                add = json.loads(written[-1])["add"]
+                shutil.copy(root / unquote(add["path"]), root / "_copy.parquet")
+                written.append(json.dumps({"add": add | {"path": "_copy.parquet"}}) + "\n")
+        real(root, written)
+
+    monkeypatch.setattr(commit, "put", put)
+
+    done = one(table, spark, verify=True)
+
+    assert done.outcome == "failed"
+    assert done.verdict is not None
+    assert not done.verdict.matches
+    assert f"tableferry convert undo {table}" in done.error
+    monkeypatch.undo()
+    convert.undo(table, spark)
+    assert one(table, spark, verify=True).outcome == "converted"
+
+
+class Death(BaseException):
+    """Stands for a process that ends: nothing catches it."""
+
+
+def dying(patched: pytest.MonkeyPatch, at: int) -> list[str]:
+    """Die right before the given one of a conversion's effects; return those that were had, as they are."""
+    done: list[str] = []
+    for module, name_ in (
+        (through_spark, "register_missing"),
+        (commit, "put"),
+        (through_spark, "switch_to_delta"),
+        # After it comes the statement alone.
+        (switching, "_configuration"),
+    ):
+        real = getattr(module, name_)
+
+        def effect(*arguments: Any, _real: Any = real, _name: str = name_, **options: Any) -> Any:
+            if len(done) + 1 == at:
+                raise Death
+            done.append(_name)
+            return _real(*arguments, **options)
+
+        patched.setattr(module, name_, effect)
+    return done
+
+
+def test_a_conversion_that_dies_before_any_effect_is_finished_by_the_next(
+    spark: SparkSession, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deaths = 0
+    for at in range(1, 10):
+        table, root = f"{schema}.t{at}", tmp_path / str(at)
+        before = make(spark, table, "hive", root)
+        shutil.copytree(root / "d=2024-01-01", root / "d=2024-03-01")
+        with monkeypatch.context() as patched:
+            done = dying(patched, at)
+            try:
+                convert.run([table], spark, msck=True)
+                died = False
+            except Death:
+                died = True
+        deaths += died
+        if not died:
+            break
+        assert (root / "_delta_log").exists() is ("put" in done)
+        finished = one(table, spark, msck=True)
+        assert finished.outcome == ("switched" if "put" in done else "converted")
+        assert found(spark, table).is_delta
+        assert versions(spark, table) == [0]
+        assert spark.table(table).count() == len(before) + 1
+    assert deaths == 4
+
+
+def test_of_two_converters_at_once_one_commits_and_the_entry_is_switched_once(
+    spark: SparkSession, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = f"{schema}.t"
+    before = make(spark, table, "hive", tmp_path / "t")
+    together, real = threading.Barrier(2), commit.put
+
+    def put(root: Path, lines: Any) -> None:
+        together.wait(60)
+        real(root, lines)
+
+    monkeypatch.setattr(commit, "put", put)
+    done: list[convert.TableReport] = []
+    threads = [threading.Thread(target=lambda: done.append(one(table, spark))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(each.outcome for each in done) == ["converted", "failed"]
+    [error] = [each.error for each in done if each.outcome == "failed"]
+    assert "was converted by another process meanwhile" in error
+    assert versions(spark, table) == [0]
+    assert found(spark, table).is_delta
+    assert rows(spark, table) == before
+    assert os.listdir(tmp_path / "t" / "_delta_log") == [FIRST]
+
+
+def test_what_was_converted_is_what_the_catalog_showed(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
+    """Files that no partition of the catalog has aren't part of the table before, nor after."""
+    table = f"{schema}.t"
+    make(spark, table, "spark", tmp_path / "t")
+    before = found(spark, table)
+    assert not partitions_of(spark, before, list_files(tmp_path / "t"))
+    (tmp_path / "t" / "_temporary" / "0").mkdir(parents=True)
+    write(tmp_path / "t" / "_temporary" / "0" / "half.parquet", {"id": [99]})
+    (tmp_path / "t" / ".hidden").write_text("x")
+
+    assert one(table, spark, verify=True).outcome == "converted"
+
+    assert spark.table(table).count() == 3

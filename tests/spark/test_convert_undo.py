@@ -1,0 +1,418 @@
+"""A converted table of the catalog becomes Parquet again, with all that its entry said, on real Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from tableferry import convert
+from tableferry.convert import commit, undoing
+from tableferry.convert.catalog_partitions import partitions_of
+from tableferry.convert.discover import list_files
+from tableferry.convert.entries import entry
+from tableferry.convert.entry import Entry
+from tableferry.errors import Busy, Refused, TableError
+from tableferry.tables import TableName
+
+# What SHOW CREATE TABLE doesn't write so that it could be read again.
+NASTY = r"it\'s a \\ back\nslash " '"é"'
+
+COLUMNS = (
+    f"(id int COMMENT '{NASTY}', v varchar(9), s struct<`a b`: int COMMENT 'x', c: map<string, array<int>>>"
+)
+FORMS = {
+    "spark": f"{COLUMNS}, k int COMMENT 'kk', d date) USING parquet OPTIONS (compression = 'gzip') "
+    "PARTITIONED BY (k, d)",
+    "bucketed": f"{COLUMNS}, k int, d date) USING parquet PARTITIONED BY (k, d) "
+    "CLUSTERED BY (id) SORTED BY (v) INTO 2 BUCKETS",
+    "hive": f"{COLUMNS}) PARTITIONED BY (k int COMMENT 'kk', d date) STORED AS parquet",
+    "serde": f"{COLUMNS}) PARTITIONED BY (k int, d date) "
+    "ROW FORMAT SERDE 'org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe' "
+    "WITH SERDEPROPERTIES ('a' = 'it\\'s') "
+    "STORED AS INPUTFORMAT 'org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat' "
+    "OUTPUTFORMAT 'org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat'",
+}
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int32()),
+        ("v", pa.string()),
+        ("s", pa.struct([("a b", pa.int32()), ("c", pa.map_(pa.string(), pa.list_(pa.int32())))])),
+    ]
+)
+NULL = "__HIVE_DEFAULT_PARTITION__"
+TYPES = ("external", "managed")
+"""A managed table's folder is in the warehouse, and goes with DROP."""
+
+
+def make(spark: SparkSession, schema: str, form: str, kind: str, folder: Path) -> str:
+    """Make a table of three rows in three partitions, of which one is null's."""
+    table = f"{schema}.t"
+    where = f"LOCATION '{folder}'" if kind == "external" else ""
+    what = "EXTERNAL TABLE" if where and "USING" not in FORMS[form] else "TABLE"
+    spark.sql(
+        f"CREATE {what} {table} {FORMS[form]} {where} "
+        f"COMMENT '{NASTY}' TBLPROPERTIES ('team' = 'a=b, c', 'k.sql.x' = '{NASTY}')"
+    )
+    root = entry(spark, name(table)).folder
+    assert root is not None
+    values = (("7", "2024-01-01"), ("8", "2024-01-02"), (NULL, NULL))
+    for number, (k, d) in enumerate(values):
+        file = root / f"k={k}" / f"d={d}" / "a.parquet"
+        file.parent.mkdir(parents=True)
+        columns = {"id": [number], "v": [f"x{number}"], "s": [{"a b": number, "c": [("m", [1])]}]}
+        pq.write_table(pa.table(columns, SCHEMA), file)
+    spark.sql(f"MSCK REPAIR TABLE {table}")
+    return table
+
+
+def name(table: str) -> TableName:
+    return TableName.parse(f"spark_catalog.{table}")
+
+
+def rows(spark: SparkSession, table: str) -> list[str]:
+    return sorted(str(row) for row in spark.table(table).collect())
+
+
+def said(spark: SparkSession, table: str) -> list[str]:
+    """What Spark says of a table and of its partitions, but for times."""
+    serde = " AS SERDE" if entry(spark, name(table)).serde else ""
+    statement = spark.sql(f"SHOW CREATE TABLE {table}{serde}").collect()[0][0]
+    partitions = [row[0] for row in spark.sql(f"SHOW PARTITIONS {table}").collect()]
+    return [*(line for line in statement.splitlines() if "transient_" not in line), *partitions]
+
+
+def whole(found: Entry) -> Entry:
+    found_properties = {key: of for key, of in found.properties.items() if not key.startswith("transient_")}
+    return Entry(**{**found.__dict__, "properties": found_properties})
+
+
+def content(root: Path) -> dict[str, bytes | None]:
+    return {
+        str(path.relative_to(root)): None if path.is_dir() else path.read_bytes()
+        for path in sorted(root.rglob("*"))
+    }
+
+
+def neighbours(root: Path) -> list[str]:
+    return [each for each in os.listdir(root.parent) if "undo" in each]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("form", sorted(FORMS))
+def test_a_table_is_parquet_again_with_all_that_its_entry_said(
+    spark: SparkSession, schema: str, tmp_path: Path, form: str, kind: str
+) -> None:
+    table = make(spark, schema, form, kind, tmp_path / "a b%41")
+    old = entry(spark, name(table))
+    assert old.folder is not None
+    before, files, shown = rows(spark, table), content(old.folder), said(spark, table)
+    assert convert.run([table], spark, column_mapping=True).ok
+    assert entry(spark, name(table)).is_delta
+
+    assert convert.undo(table, spark) == ()
+
+    again = entry(spark, name(table))
+    assert whole(again) == whole(old)
+    assert said(spark, table) == shown
+    assert rows(spark, table) == before
+    assert content(old.folder) == files
+    assert neighbours(old.folder) == []
+    assert not partitions_of(spark, again, list_files(old.folder))
+
+    spark.sql(f"INSERT INTO {table} PARTITION (k = 9, d = null) SELECT 3, 'x3', null")
+    assert convert.run([table], spark, column_mapping=True).ok
+    assert spark.table(table).count() == 4
+    spark.sql(f"DROP TABLE {table}")
+    assert old.folder.exists() is (kind == "external")
+
+
+class Death(BaseException):
+    """Stands for a process that ends: nothing catches it."""
+
+
+# Everything that an undo changes, by where it is done.
+EFFECTS = {
+    undoing: ("_run", "_rename", "register_missing"),
+    commit: ("set_aside", "forget"),
+}
+
+
+@contextmanager
+def dying(monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[list[str]]:
+    """Die right before the given one of an undo's effects."""
+    done: list[str] = []
+    with monkeypatch.context() as patched:
+        for module, names in EFFECTS.items():
+            for each in names:
+                real = getattr(module, each)
+
+                def effect(*arguments: Any, _real: Any = real, _name: str = each) -> Any:
+                    if len(done) + 1 == at:
+                        raise Death
+                    done.append(f"{_name} {arguments[1] if _name == '_run' else ''}")
+                    return _real(*arguments)
+
+                patched.setattr(module, each, effect)
+        yield done
+
+
+@pytest.mark.parametrize(("form", "kind"), [("spark", "external"), ("hive", "managed")])
+def test_an_undo_that_dies_anywhere_loses_no_file_and_the_next_one_goes_on(
+    spark: SparkSession,
+    schema: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    form: str,
+    kind: str,
+) -> None:
+    table = make(spark, schema, form, kind, tmp_path / "t")
+    old = entry(spark, name(table))
+    assert old.folder is not None
+    before, files, shown = rows(spark, table), content(old.folder), said(spark, table)
+    deaths = 0
+    for at in range(1, 20):
+        assert convert.run([table], spark, column_mapping=True).ok
+        with dying(monkeypatch, at) as effects:
+            try:
+                convert.undo(table, spark)
+                died = False
+            except Death:
+                died = True
+        deaths += died
+        waiting = old.folder.with_name("_tableferry_undo_t")
+        where = waiting if waiting.exists() else old.folder
+        assert {path: data for path, data in content(where).items() if path in files} == files, effects
+        if died:
+            # What `finally` removed, a process that is killed leaves.
+            lock = old.folder.with_name("_tableferry_undo_t.lock")
+            (old.folder / "_tableferry_undo.lock" if kind == "external" else lock).touch()
+            convert.undo(table, spark)
+        assert whole(entry(spark, name(table))) == whole(old), effects
+        assert said(spark, table) == shown, effects
+        assert rows(spark, table) == before, effects
+        assert content(old.folder) == files
+        assert neighbours(old.folder) == []
+        assert [row["tableName"] for row in spark.sql(f"SHOW TABLES IN {schema}").collect()] == ["t"]
+        if not died:
+            break
+    assert deaths >= 6
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_what_was_converted_by_path_or_natively_is_made_anew_from_its_log(
+    spark: SparkSession, schema: str, tmp_path: Path, kind: str
+) -> None:
+    table = f"{schema}.t"
+    where = f"LOCATION '{tmp_path}/t'" if kind == "external" else ""
+    spark.sql(
+        f"CREATE TABLE {table} (id int COMMENT 'the id', k int) USING parquet PARTITIONED BY (k) {where} "
+        "TBLPROPERTIES ('team' = 'a')"
+    )
+    spark.sql(f"INSERT INTO {table} VALUES (1, 7), (2, 8)")
+    old = entry(spark, name(table))
+    assert old.folder is not None
+    shown, files = said(spark, table), content(old.folder)
+    assert convert.run([table], spark, engine=convert.Engine.NATIVE).ok
+    assert len(os.listdir(old.folder / "_delta_log")) > 1
+
+    [note] = convert.undo(table, spark)
+
+    assert "wasn't recorded" in note
+    assert said(spark, table) == shown
+    assert content(old.folder) == files
+
+
+def test_a_folder_that_was_converted_natively_is_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    spark.range(3).selectExpr("id", "id AS k").write.partitionBy("k").parquet(str(root))
+    before = content(root)
+    assert convert.run([str(root)], spark, engine=convert.Engine.NATIVE).ok
+    assert {"_last_checkpoint", "00000000000000000000.crc"} & set(os.listdir(root / "_delta_log"))
+
+    convert.undo(str(root), spark)
+
+    assert content(root) == before
+
+
+def test_the_folder_of_a_table_takes_the_entry_along(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
+    table = make(spark, schema, "hive", "external", tmp_path / "t")
+    shown = said(spark, table)
+    assert convert.run([table], spark, column_mapping=True).ok
+
+    convert.undo(str(tmp_path / "t"), spark)
+
+    assert said(spark, table) == shown
+    assert not (tmp_path / "t" / "_delta_log").exists()
+
+    # Nobody knows the folder by that name any more.
+    assert convert.run([table], spark, column_mapping=True).ok
+    spark.sql(f"DROP TABLE {table}")
+    convert.undo(str(tmp_path / "t"), spark)
+    assert not (tmp_path / "t" / "_delta_log").exists()
+
+
+def test_a_table_whose_entry_never_was_deltas_keeps_it(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
+    table = make(spark, schema, "spark", "external", tmp_path / "t")
+    shown, before = said(spark, table), rows(spark, table)
+    assert convert.run([str(tmp_path / "t")], spark, column_mapping=True).ok
+
+    assert convert.undo(table, spark) == ()
+
+    assert (said(spark, table), rows(spark, table)) == (shown, before)
+    assert not (tmp_path / "t" / "_delta_log").exists()
+
+
+def test_a_renamed_table_is_made_anew_under_its_new_name(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
+    table = make(spark, schema, "hive", "external", tmp_path / "t")
+    before = rows(spark, table)
+    assert convert.run([table], spark, column_mapping=True).ok
+    spark.sql(f"ALTER TABLE {table} RENAME TO {schema}.u")
+
+    [note] = convert.undo(f"{schema}.u", spark)
+
+    assert f"{schema}.t" in note
+    assert rows(spark, f"{schema}.u") == before
+    assert entry(spark, name(f"{schema}.u")).serde is not None
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_what_would_lose_something_is_refused_and_untouched(
+    spark: SparkSession, schema: str, tmp_path: Path, kind: str
+) -> None:
+    table = make(spark, schema, "spark", kind, tmp_path / "t")
+    root = entry(spark, name(table)).folder
+    assert root is not None
+    with pytest.raises(TableError, match="isn't a Delta table"):
+        convert.undo(table, spark)
+    with pytest.raises(TableError, match="there is no table"):
+        convert.undo(f"{schema}.nothing", spark)
+    assert convert.run([table], spark, column_mapping=True).ok
+    files = content(root)
+
+    spark.sql(f"CREATE TABLE {schema}.other USING delta LOCATION '{root}'")
+    with pytest.raises(Refused, match=f"{schema}.other shows the same files"):
+        convert.undo(table, spark)
+    spark.sql(f"DROP TABLE {schema}.other")
+
+    spark.sql(f"CREATE TABLE {schema}.t__tableferry_undo (id int) USING parquet")
+    spark.sql(f"INSERT INTO {schema}.t__tableferry_undo VALUES (1)")
+    with pytest.raises(Refused, match="t__tableferry_undo is the name that the undo"):
+        convert.undo(table, spark)
+    assert spark.table(f"{schema}.t__tableferry_undo").count() == 1
+    spark.sql(f"DROP TABLE {schema}.t__tableferry_undo")
+
+    assert content(root) == files
+    assert entry(spark, name(table)).is_delta
+
+    spark.sql(f"DELETE FROM {table} WHERE id = 1")
+    files = content(root)
+    with pytest.raises(Refused, match="was written after its conversion"):
+        convert.undo(table, spark)
+    assert content(root) == files
+    assert spark.table(table).count() == 2
+    assert neighbours(root) == []
+
+
+def test_a_table_between_two_undos_is_called_that(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    table = make(spark, schema, "hive", "external", tmp_path / "t")
+    before = rows(spark, table)
+    assert convert.run([table], spark, column_mapping=True).ok
+    commit.set_aside(tmp_path / "t")
+
+    [refused] = convert.run([table], spark).tables
+
+    assert refused.outcome == "failed"
+    assert f"tableferry convert undo {table}" in refused.error
+    convert.undo(table, spark)
+    assert rows(spark, table) == before
+
+
+def test_views_and_other_formats_were_never_converted(spark: SparkSession, schema: str) -> None:
+    spark.sql(f"CREATE VIEW {schema}.v AS SELECT 1 AS x")
+    spark.sql(f"CREATE TABLE {schema}.c (id int) USING csv")
+    for table, format_ in (("v", "view"), ("c", "csv")):
+        with pytest.raises(TableError, match=f"is of format {format_}|is a {format_}"):
+            convert.undo(f"{schema}.{table}", spark)
+
+
+def test_a_writer_that_comes_first_wins(
+    spark: SparkSession, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(spark, schema, "spark", "managed", tmp_path)
+    assert convert.run([table], spark, column_mapping=True).ok
+    real = commit.set_aside
+
+    def late(root: Path) -> None:
+        spark.sql(f"DELETE FROM {table} WHERE id = 1")
+        real(root)
+
+    monkeypatch.setattr(commit, "set_aside", late)
+    with pytest.raises(Refused, match="was written after its conversion"):
+        convert.undo(table, spark)
+
+    assert spark.table(table).count() == 2
+    assert [row["tableName"] for row in spark.sql(f"SHOW TABLES IN {schema}").collect()] == ["t"]
+
+
+def test_of_two_undos_at_once_one_says_that_the_other_is_at_it(
+    spark: SparkSession, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(spark, schema, "hive", "managed", tmp_path)
+    before = rows(spark, table)
+    assert convert.run([table], spark, column_mapping=True).ok
+    real, told = undoing._rename, []
+
+    def rename(old: Path, new: Path) -> None:
+        real(old, new)
+        with pytest.raises(Busy) as caught:
+            convert.undo(table, spark)
+        told.append(str(caught.value))
+
+    monkeypatch.setattr(undoing, "_rename", rename)
+    convert.undo(table, spark)
+
+    assert len(told) == 2
+    assert all(f"the undo of spark_catalog.{table}" in each or f"{table}" in each for each in told)
+    assert rows(spark, table) == before
+
+
+def test_a_table_that_a_writer_came_back_to_is_not_dropped(
+    spark: SparkSession, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(spark, schema, "spark", "managed", tmp_path)
+    before = rows(spark, table)
+    root = entry(spark, name(table)).folder
+    assert root is not None
+    assert convert.run([table], spark, column_mapping=True).ok
+    real = undoing._rename
+
+    def rename(old: Path, new: Path) -> None:
+        real(old, new)
+        if old == root:
+            root.mkdir()
+            (root / "late.parquet").write_bytes(b"kept")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(undoing, "_rename", rename)
+        with pytest.raises(Refused, match="was written while"):
+            convert.undo(table, spark)
+
+    assert (root / "late.parquet").read_bytes() == b"kept"
+    (root / "late.parquet").rename(tmp_path / "late.parquet")
+    root.rmdir()
+    convert.undo(table, spark)
+    assert rows(spark, table) == before

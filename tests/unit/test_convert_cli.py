@@ -1,0 +1,219 @@
+"""``tableferry convert`` as it is typed: exit codes, what is printed, and JSON, without a JVM."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner, Result
+
+from tableferry import cli
+
+KEYS = {
+    *("source", "outcome", "error", "location", "engine", "because", "schema", "partitionColumns"),
+    *("files", "bytes", "rows", "steps", "notes", "verdict"),
+}
+
+
+def call(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(cli.app, ["convert", *map(str, arguments)])
+
+
+def data(*arguments: str | Path) -> tuple[int, Any]:
+    result = call(*arguments, "--output", "json")
+    return result.exit_code, json.loads(result.stdout)
+
+
+def write(path: Path, columns: dict[str, list[Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+
+
+def names(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Thirty tables, of which one has a note in it; the folder that the command is typed in."""
+    for number in range(30):
+        write(tmp_path / "lake" / f"t{number:02}" / "day=2024-01-01" / "a.parquet", {"id": [number]})
+    (tmp_path / "lake" / "t07" / "NOTES.txt").write_text("x")
+    monkeypatch.chdir(tmp_path)
+    # Nothing here may need a session.
+    monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:1")
+    return tmp_path / "lake"
+
+
+def test_a_dry_run_shows_what_would_be_done_and_writes_nothing(lake: Path) -> None:
+    before = names(lake)
+
+    shown = call("lake/t01", "--dry-run")
+
+    assert shown.exit_code == 0
+    assert shown.stdout.splitlines()[0].startswith("lake/t01: 1 file, ")
+    assert "1 row\n" in shown.stdout
+    assert "What would be done:\n  1. write the first commit of lake/t01/_delta_log: 1 file" in shown.stdout
+    assert shown.stdout.splitlines()[-1] == "Nothing was written: run it without --dry-run."
+    assert names(lake) == before
+
+
+def test_one_table_there_and_back(lake: Path) -> None:
+    before = names(lake / "t01")
+
+    done = call("lake/t01")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[-1] == "Converted. To take it back: tableferry convert undo lake/t01"
+    assert deltalake.DeltaTable("lake/t01").version() == 0
+
+    again = call("lake/t01")
+    assert again.exit_code == 0
+    assert again.stdout == "lake/t01: The table you are trying to convert is already a delta table\n"
+
+    undone = call("undo", "lake/t01")
+    assert undone.exit_code == 0
+    assert undone.stdout == "lake/t01 is Parquet again, and no data file was touched\n"
+    assert names(lake / "t01") == before
+
+    nothing = call("undo", "lake/t01")
+    assert nothing.exit_code == 1
+    assert nothing.stderr == "Error: lake/t01 isn't a Delta table: nothing to undo\n"
+
+
+def test_what_is_to_be_typed_next_can_be_typed(lake: Path) -> None:
+    (lake / "t01").rename(lake / "it's a table")
+    done = call("lake/it's a table")
+    assert done.stdout.splitlines()[-1].endswith("undo 'lake/it'\"'\"'s a table'")
+
+
+def test_a_refused_table_is_one_sentence(lake: Path) -> None:
+    refused = call("lake/t07")
+
+    assert refused.exit_code == 1
+    [line] = refused.stdout.splitlines()
+    assert line.startswith("Refused: lake/t07: NOTES.txt is not a Parquet file: delete it or move it away")
+
+
+def test_thirty_tables_of_which_one_is_bad(lake: Path) -> None:
+    done = call("lake", "--recursive")
+
+    assert done.exit_code == 1
+    assert done.stderr.splitlines()[0] == "[1/30] lake/t00: converted"
+    assert done.stderr.splitlines()[7] == "[8/30] lake/t07: refused"
+    assert len(done.stderr.splitlines()) == 30
+    *_, refused, summary, mend, back = done.stdout.splitlines()
+    assert refused.startswith("Refused: lake/t07: NOTES.txt")
+    assert summary == "30 tables: 29 converted, 1 refused"
+    assert mend.endswith("run the same again: what is Delta already is left alone.")
+    assert back == "To take one back: tableferry convert undo TABLE"
+
+    (lake / "t07" / "NOTES.txt").unlink()
+    again = call("lake", "--recursive")
+    assert again.exit_code == 0
+    assert "30 tables: 29 already, 1 converted" in again.stdout
+
+
+def test_programs_get_all_keys_of_every_table_and_nothing_else(lake: Path) -> None:
+    code, found = data("lake", "-r")
+
+    assert code == 1
+    assert found.keys() == {"ok", "tables"}
+    assert found["ok"] is False
+    assert all(each.keys() == KEYS for each in found["tables"])
+    first, refused = found["tables"][0], found["tables"][7]
+    assert (first["source"], first["outcome"], first["error"]) == ("lake/t00", "converted", "")
+    assert (first["engine"], first["files"], first["rows"]) == ("tableferry", 1, 1)
+    assert first["partitionColumns"] == [{"name": "day", "type": "date"}]
+    assert [each["name"] for each in first["schema"]["fields"]] == ["id", "day"]
+    assert (refused["outcome"], refused["files"], refused["steps"]) == ("refused", None, [])
+
+    assert data("undo", "lake/t00") == (0, {"source": "lake/t00", "outcome": "undone", "notes": []})
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        ["--sources", "lake/t00,lake/t01"],
+        ["--sources", "lake/t00\n lake/t01 ,\n"],
+        ["--sources", "lake/t00", "--sources", "lake/t01"],
+        ["lake/t00", "--sources", "lake/t01"],
+        ["lake/t00", "lake/t01", "lake/t00/"],
+        ["parquet.`lake/t00`", "--sources", "parquet.`lake/t01`"],
+    ],
+)
+def test_sources_are_written_in_many_ways(lake: Path, written: list[str]) -> None:
+    code, found = data(*written)
+
+    assert code == 0
+    assert [each["source"] for each in found["tables"]] == ["lake/t00", "lake/t01"]
+
+
+def test_a_comma_between_backticks_is_a_names(lake: Path) -> None:
+    (lake / "t00").rename(lake / "a,b")
+    _, found = data("--sources", "parquet.`lake/a,b`,lake/t01")
+    assert [each["source"] for each in found["tables"]] == ["lake/a,b", "lake/t01"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "name a SOURCE"),
+        (["--sources", " , "], "name a SOURCE"),
+        (["lake/t00", "--engine", "other"], "'other' is not one of"),
+        (["lake/t00", "--reader", "other"], "'other' is not one of"),
+        (["lake/t00", "--fast"], "No such option"),
+        (["undo"], "Missing argument"),
+        (["undo", "lake/t00", "lake/t01"], "unexpected extra argument"),
+    ],
+)
+def test_wrong_usage(lake: Path, arguments: list[str], told: str) -> None:
+    result = call(*arguments)
+
+    assert result.exit_code == 2
+    # A narrow terminal folds the words.
+    assert told in " ".join(result.stderr.replace("│", " ").split())
+    assert not list(lake.rglob("_delta_log"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["lake/nothing"], "there is no directory lake/nothing"),
+        (["lake/nothing", "-r"], "lake/nothing"),
+        (["csv.`/x/y`"], "CONVERT TO DELTA only supports parquet tables"),
+        (["lake/t00", "--partitioned-by", "day"], "has no type"),
+        (["lake/t00", "--partitioned-by", "month int"], "`month`"),
+        (["lake/t00", "--partitioned-by", "day int"], "2024-01-01"),
+        (["undo", "db.*"], "means several tables: name one"),
+        (["undo", "s3://bucket/t"], "remove s3://bucket/t/_delta_log with its own tools"),
+        (["s3://bucket/t", "--engine", "tableferry"], "SPARK_REMOTE"),
+    ],
+)
+def test_what_cannot_be_done_is_told_with_the_remedy(lake: Path, arguments: list[str], told: str) -> None:
+    result = call(*arguments)
+
+    assert result.exit_code == 1
+    assert told in result.output
+    assert "Traceback" not in result.output
+    assert not list(lake.rglob("_delta_log"))
+
+
+def test_no_table_at_all(lake: Path) -> None:
+    os.mkdir("empty")
+    found = call("empty", "--recursive")
+    assert (found.exit_code, found.stdout) == (
+        0,
+        "No Parquet table was found: check the name or the path.\n",
+    )
+
+
+def test_help_names_the_way_back() -> None:
+    shown = call("--help").stdout
+    assert "undo" in shown
+    assert "SOURCE" in shown
