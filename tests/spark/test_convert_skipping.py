@@ -29,7 +29,8 @@ from tableferry.session import settings as spark_settings
 
 UTC = dt.UTC
 MICROS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
-# Spark's reader of Parquet itself loses rows with NaN or zeros where other writers' row groups have bounds.
+# Spark's reader of Parquet, below Delta too, takes row groups with a -0.0 for ones without a 0.0, and
+# those whose writer left NaN out of the bounds for ones without it.
 NO_PUSHDOWN = {"spark.sql.parquet.filterPushdown": "false"}
 FILES = 6
 

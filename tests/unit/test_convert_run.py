@@ -167,8 +167,10 @@ def test_names_of_files_are_encoded_once(tmp_path: Path) -> None:
 def test_paths_are_spelled_as_delta_spells_them(tmp_path: Path, path: str, spelled: str) -> None:
     root = write(tmp_path / "t", {path: {"id": [1]}})
 
-    convert.run([str(root)], resolve=no_session)
+    plan = convert.run([str(root)], resolve=no_session).tables[0].plan
 
+    assert plan is not None
+    assert any("VACUUM" in note for note in plan.notes) == spelled.startswith("k=a%3A")
     assert actions(root)[3]["add"]["path"] == spelled
     assert rows(root)[0]["id"] == 1
 

@@ -300,6 +300,11 @@ def _remarks(facts: Facts, merged: Merged) -> tuple[str, ...]:
     ]:
         files = "1 file has" if len(empty) == 1 else f"{len(empty):,} files have"
         found.append(f"{files} no rows: {_some(empty)}")
+    if colons := [file.path for file in facts.files if ":" in file.path.partition("/")[0]]:
+        found.append(
+            "a colon in the first name of a file's path makes Spark's VACUUM of the table fail, though "
+            f"everybody reads it: {_some(colons)}"
+        )
     if facts.entry:
         known = {column.name.lower() for column in facts.entry.columns.fields}
         if new := [f"`{name}`" for name in names if name.lower() not in known]:
