@@ -37,7 +37,7 @@ endif
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: setup
 setup: java $(STAMP) ## Make the environment in .venv (PYTHON=/path/to/python chooses the Python)
@@ -45,6 +45,10 @@ setup: java $(STAMP) ## Make the environment in .venv (PYTHON=/path/to/python ch
 .PHONY: demo
 demo: setup ## Migrate a real table on this machine, step by step
 	@$(BIN)/python examples/demo.py
+
+.PHONY: demo-convert
+demo-convert: $(STAMP) ## Turn a lake of real Parquet files into Delta, without Java
+	@$(BIN)/python examples/demo_convert.py
 
 .PHONY: test
 test: setup ## Run all tests
@@ -119,7 +123,7 @@ $(STAMP): pyproject.toml constraints.txt
 	fi; \
 	echo "Setting up $(VENV) with $$($(BIN)/python --version); the first time, this takes a few minutes."; \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --constraint constraints.txt --editable '.[local,remote,databricks,convert,demo,dev]' \
+	    --constraint constraints.txt --editable '.[local,remote,databricks,demo,dev]' \
 	    || { echo "The packages couldn't be installed: read pip's reason above, and run make again." >&2; exit 1; }
 	@echo '$(PYTHON)' > $(VENV)/.python
 	@touch $@

@@ -26,6 +26,7 @@ OLDEST_CLI = "v0.272.0"
 
 _NAME = re.compile(r"cookiecutter\.(\w+)")
 _EQUALS = re.compile(r'cookiecutter\.(\w+)=="([^"{}]*)"')
+_AMONG = re.compile(r'cookiecutter\.(\w+)in\[("[^"{},]*"(?:,"[^"{},]*")*)\]')
 _SLUG = "{{ cookiecutter.project_name | slugify(separator='_') }}"
 _GO_SLUG = (
     '{{(regexp "^_+|_+$").ReplaceAllString '
@@ -86,7 +87,7 @@ def schema(questions: dict[str, Any]) -> dict[str, Any]:
     """Translate cookiecutter.json into the native template's JSON Schema."""
     asked = [name for name in questions if not name.startswith("_")]
     return {
-        "welcome_message": "A bundle that migrates Delta tables into a declarative pipeline.",
+        "welcome_message": "A bundle that moves tables which people already depend on.",
         "success_message": "Made {{.project_slug}}; its README.md says what to do next.",
         "min_databricks_cli_version": OLDEST_CLI,
         "properties": {name: _property(questions, name, order) for order, name in enumerate(asked, start=1)},
@@ -101,11 +102,11 @@ def preamble(questions: dict[str, Any]) -> str:
         for name in reserved["questions"]:
             message = f"{name} can't be '%s', as {reserved['why']}: choose another word."
             lines.append(f'{{{{if eq (lower .{name}) {words}}}}}{{{{fail "{message}" .{name}}}}}{{{{end}}}}')
-    for question, choices in questions["_only_with"].items():
-        for answer, patterns in choices.items():
-            paths = sorted({path.relative_to(BODY) for pattern in patterns for path in BODY.glob(pattern)})
-            skips = "".join(f'{{{{skip "{{{{.project_slug}}}}/{path.as_posix()}"}}}}' for path in paths)
-            lines.append(f'{{{{if ne .{question} "{answer}"}}}}{skips}{{{{end}}}}')
+    for each in questions["_only_with"]:
+        answers = " ".join(f'"{answer}"' for answer in each["answers"])
+        paths = sorted({path.relative_to(BODY) for pattern in each["files"] for path in BODY.glob(pattern)})
+        skips = "".join(f'{{{{skip "{{{{.project_slug}}}}/{path.as_posix()}"}}}}' for path in paths)
+        lines.append(f"{{{{if not (eq .{each['question']} {answers})}}}}{skips}{{{{end}}}}")
     return "\n".join(lines) + "\n"
 
 
@@ -119,6 +120,10 @@ def files(folder: Path) -> Iterator[Path]:
 def _property(questions: dict[str, Any], name: str, order: int) -> dict[str, Any]:
     default, prompt = questions[name], questions["__prompts__"][name]
     found: dict[str, Any] = {"order": order, "type": "string"}
+    for each in questions["_only_with"]:
+        if name in each["questions"]:
+            others = [one for one in questions[each["question"]] if one not in each["answers"]]
+            found["skip_prompt_if"] = {"properties": {each["question"]: {"enum": others}}}
     if isinstance(default, list):
         # What a choice means is told above the question, which the CLI shows in one line.
         words = [f"{choice}: {prompt[choice]}\n" for choice in default if prompt[choice].lower() != choice]
@@ -146,7 +151,10 @@ def _action(word: str, condition: str) -> str:
             return "else"
         case "if" | "elif", _ if found := _EQUALS.fullmatch(condition):
             return f'{"else " if word == "elif" else ""}if eq .{found[1]} "{found[2]}"'
-    raise ValueError(f"'{word} {condition}' has no translation: use if, elif, else, endif and ==")
+        case "if" | "elif", _ if found := _AMONG.fullmatch(condition):
+            # Go's eq is true if the first value is any of the others.
+            return f"{'else ' if word == 'elif' else ''}if eq .{found[1]} {found[2].replace(',', ' ')}"
+    raise ValueError(f"'{word} {condition}' has no translation: use if, elif, else, endif, == and in")
 
 
 def _write(path: Path, text: str) -> None:

@@ -33,6 +33,9 @@ PORTRAITS: Mapping[str, Mapping[str, str]] = {
         "notifications": "data@tea.example",
     },
     "bare": {"include_tests": "no", "include_ci": "no"},
+    "pipelines": {"route": "pipelines"},
+    "convert": {"route": "convert"},
+    "convert_bare": {"route": "convert", "compute": "classic", "include_tests": "no", "include_ci": "no"},
 }
 
 

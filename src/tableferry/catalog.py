@@ -6,6 +6,7 @@ files, from its log without a Spark job; elsewhere from DESCRIBE HISTORY and DES
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,7 +34,7 @@ except ImportError:  # Spark Connect's clients have no such error.
 # A job that fails raises py4j's own error, for only what Spark finds before it has a class in Python.
 SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException, Py4JJavaError)
 
-_MISSING = (
+MISSING = (
     "TABLE_OR_VIEW_NOT_FOUND",
     "SCHEMA_NOT_FOUND",
     "DELTA_MISSING_DELTA_TABLE",
@@ -42,6 +43,7 @@ _MISSING = (
 # What a pipeline that is being defined says of DESCRIBE DETAIL.
 _NOT_IN_A_PIPELINE = "UNSUPPORTED_PIPELINE_SPARK_SQL_COMMAND"
 _AT_ONCE = 8
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -66,7 +68,7 @@ def facts(spark: SparkSession, name: TableName) -> TableFacts | None:
         folder = _folder(spark, name)
         return (_facts_from_log(name, folder) if folder else None) or _facts_from_spark(spark, name)
     except SPARK_ERRORS as error:
-        if _condition(error).startswith(_MISSING):
+        if condition(error).startswith(MISSING):
             return None
         raise TableError(
             f"table {name} can't be described ({first_line(error)}): check its name and your rights"
@@ -84,7 +86,7 @@ def earliest_version(spark: SparkSession, table: TableFacts) -> int:
 
 def location(spark: SparkSession, name: TableName) -> str:
     """Return the folder of a table, as a URI."""
-    return _described(spark, name).get("Location", "")
+    return described(spark, name).get("Location", "")
 
 
 def exists(spark: SparkSession, name: TableName) -> bool:
@@ -101,7 +103,7 @@ def _folder(spark: SparkSession, name: TableName) -> Path | None:
     """Return the folder of a Delta table if this process sees the same files as Spark, and may trust them."""
     if name.path is not None:
         return _local_folder(name.path) if in_process(spark) else None
-    details = _described(spark, name)
+    details = described(spark, name)
     if "VIEW" in details.get("Type", "").upper():
         raise TableError(f"{name} is a view: name the Delta table behind it")
     provider = details.get("Provider", "")
@@ -114,7 +116,12 @@ def _folder(spark: SparkSession, name: TableName) -> Path | None:
     return _local_folder(details.get("Location", "")) if in_process(spark) and not managed else None
 
 
-def _described(spark: SparkSession, name: TableName) -> dict[str, str]:
+def described(spark: SparkSession, name: TableName) -> dict[str, str]:
+    """Return what DESCRIBE TABLE EXTENDED says of a table as a whole: its Provider, Type, Location, ….
+
+    Raises:
+        PySparkException: There is no such table, or it may not be described.
+    """
     details: dict[str, str] = {}
     found = False
     for row in spark.sql(f"DESCRIBE TABLE EXTENDED {name.sql}").collect():
@@ -139,7 +146,7 @@ def _facts_from_spark(spark: SparkSession, name: TableName) -> TableFacts:
     try:
         detail = spark.sql(f"DESCRIBE DETAIL {name.sql}").collect()[0]
     except PySparkException as error:
-        if _condition(error) != _NOT_IN_A_PIPELINE:
+        if condition(error) != _NOT_IN_A_PIPELINE:
             raise
         table_id = ""
     else:
@@ -164,5 +171,10 @@ def _local_folder(location: str) -> Path | None:
     return None
 
 
-def _condition(error: Exception) -> str:
-    return str(error.getCondition() or "") if isinstance(error, PySparkException) else ""
+def condition(error: Exception) -> str:
+    """Return the name of a Spark error's condition, such as TABLE_OR_VIEW_NOT_FOUND; empty if it has none."""
+    if isinstance(error, PySparkException):
+        return str(error.getCondition() or "")
+    # py4j's own error has it in its text alone.
+    found = _CONDITION.search(str(error))
+    return found[1] if found else ""

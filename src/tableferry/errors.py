@@ -76,6 +76,11 @@ class Busy(TableferryError):
     """Another process is doing this very thing."""
 
 
+def is_sparks(error: Exception) -> bool:
+    """Say whether an error is Spark's, without loading Spark's classes to ask them."""
+    return type(error).__module__.startswith(("pyspark.", "py4j."))
+
+
 def first_line(error: Exception) -> str:
     """Return the sentence of a Spark error, without its plan and its stack."""
     lines = str(error).strip().split("\n")

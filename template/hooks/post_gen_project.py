@@ -16,12 +16,11 @@ def remove_what_was_not_chosen() -> None:
     """Remove the files that belong to other answers, and what pip compiled when it installed the template."""
     for compiled in list(Path().rglob("__pycache__")):
         shutil.rmtree(compiled)
-    for question, choices in ANSWERS["_only_with"].items():
-        for answer, patterns in choices.items():
-            if answer == ANSWERS[question]:
-                continue
-            for path in [path for pattern in patterns for path in Path().glob(pattern)]:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for each in ANSWERS["_only_with"]:
+        if ANSWERS[each["question"]] in each["answers"]:
+            continue
+        for path in [path for pattern in each["files"] for path in Path().glob(pattern)]:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def package() -> Path:

@@ -122,12 +122,12 @@ def repository(folder: Path) -> Path:
     return folder
 
 
-def generated(folder: Path) -> Path:
+def generated(folder: Path, **others: str) -> Path:
     """Make a bundle from the template as its users do, with other answers than the defaults."""
     config = folder / "cookiecutter.yaml"
     config.write_text(f"replay_dir: {folder}/replay\n")
     options = ["--no-input", "--config-file", str(config), "--output-dir", str(folder)]
-    answers = [f"{name}={answer}" for name, answer in ANSWERS.items()]
+    answers = [f"{name}={answer}" for name, answer in {**ANSWERS, **others}.items()]
     asked = [*options, "--directory", "template", str(ROOT), *answers]
     subprocess.run([sys.executable, "-m", "cookiecutter", *asked], check=True)
     return folder / "shop_move"

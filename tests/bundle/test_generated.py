@@ -44,14 +44,23 @@ class Bundle:
         return done.stdout
 
 
+def made(folder: Path, **answers: str) -> Iterator[Bundle]:
+    """A bundle, in whose environment its first `make` has put what it needs."""
+    bundle = Bundle(new.create(folder, {"project_name": "Tea shop", **answers}, no_input=True))
+    bundle.call("make", "setup", f"PYTHON={sys.executable}")
+    yield bundle
+    # The environment has half a gigabyte.
+    bundle.call("rm", "-rf", ".venv")
+
+
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bundle]:
-    answers = {"project_name": "Tea shop", "spec_format": "yaml"}
-    made = Bundle(new.create(tmp_path_factory.mktemp("generated"), answers, no_input=True))
-    made.call("make", "setup", f"PYTHON={sys.executable}")
-    yield made
-    # The environment has half a gigabyte.
-    made.call("rm", "-rf", ".venv")
+    yield from made(tmp_path_factory.mktemp("generated"), spec_format="yaml")
+
+
+@pytest.fixture
+def converting_bundle(tmp_path: Path) -> Iterator[Bundle]:
+    yield from made(tmp_path, route="convert")
 
 
 def test_its_tests_pass(bundle: Bundle) -> None:
@@ -83,3 +92,12 @@ def test_its_wheel_installs_and_runs(bundle: Bundle, tmp_path: Path) -> None:
         "import importlib.metadata as m; print(m.distribution('tea_shop').entry_points['tableferry'].value)"
     )
     assert bundle.call(f"{venv}/bin/python", "-c", task) == "tableferry.cli:main\n"
+
+
+def test_a_bundle_that_only_converts_needs_no_spark(converting_bundle: Bundle) -> None:
+    packages = converting_bundle.call(".venv/bin/python", "-m", "pip", "list", "--format", "freeze")
+    assert "spark" not in packages
+    assert "All checks passed!" in converting_bundle.call("make", "lint")
+    said = converting_bundle.call("make", "test")
+    assert " passed" in said
+    assert " skipped" not in said

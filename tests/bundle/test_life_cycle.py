@@ -11,7 +11,7 @@ from zipfile import ZipFile
 
 import pytest
 import yaml
-from tests.bundle.conftest import Cli
+from tests.bundle.conftest import Cli, generated, logged_in_cli
 from tests.workspace import FakeWorkspace
 
 TARGETS = ["dev", "prod"]
@@ -85,11 +85,28 @@ def test_a_bundle_is_valid_deployed_unchanged_and_gone_again(
     assert [path for path in workspace.documents if "/.bundle/" in path] == []
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_bundle_that_only_converts_makes_nothing_but_its_job(
+    program: str, workspace: FakeWorkspace, tmp_path: Path, target: str
+) -> None:
+    cli = logged_in_cli(program, generated(tmp_path, route="convert", compute="serverless"), workspace)
+    cli("validate", "--strict", target=target)
+    cli("deploy", target=target)
+    assert drift(cli.json("plan", target=target)["plan"]) == ([], {"jobs"})
+    assert {name: len(found) for name, found in workspace.deployed().items() if found} == {"jobs": 1}
+    (job,) = workspace.jobs.values()
+    default = {one["name"]: one["default"] for one in job["settings"]["parameters"]}
+    assert default == {"sources": "main.landing.*", "dry_run": "true"}
+    assert wheels(job) <= {f"/Workspace{path}" for path in workspace.documents}
+    cli("destroy", "--auto-approve", target=target)
+    assert workspace.jobs == {}
+
+
 def test_what_was_changed_by_hand_is_planned_and_put_right(cli: Cli, workspace: FakeWorkspace) -> None:
     cli("deploy", target="prod")
     before = workspace.deployed()
     (schema,), (volume,) = workspace.schemas.values(), workspace.volumes.values()
-    (pipeline,), (job,) = workspace.pipelines.values(), workspace.jobs.values()
+    (pipeline,), job = workspace.pipelines.values(), next(iter(workspace.jobs.values()))
     schema["comment"] = volume["comment"] = "somebody's own words"
     pipeline["spec"]["configuration"]["tableferry.environment"] = "another"
     job["settings"]["max_concurrent_runs"] = 5

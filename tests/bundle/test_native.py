@@ -26,11 +26,12 @@ pytestmark = [
 DEFAULTS = {
     "project_name": "Tea shop",
     "project_slug": "tea_shop",
+    "route": "all",
     "catalog": "tea",
     "schema": "silver",
     "volume": "state",
-    "route": "pipelines",
     "spec_format": "json",
+    "convert_sources": "tea.landing.*, tea.raw.orders",
     "compute": "serverless",
     "include_tests": "yes",
     "include_ci": "yes",
@@ -42,6 +43,11 @@ OTHERS: list[dict[str, str]] = [
     {"include_tests": "no"},
     {"include_tests": "no", "include_ci": "no", "spec_format": "yaml"},
     {"include_ci": "no", "compute": "classic"},
+    {"route": "pipelines"},
+    {"route": "pipelines", "include_tests": "no", "compute": "classic"},
+    {"route": "convert"},
+    {"route": "convert", "spec_format": "yaml", "compute": "classic", "include_ci": "no"},
+    {"route": "convert", "include_tests": "no"},
 ]
 
 
@@ -90,3 +96,15 @@ def test_the_questions_answers_are_judged_alike() -> None:
     assert choices == {name: asked[name] for name in choices}
     patterns = {name: each["pattern"] for name, each in kept["properties"].items() if "pattern" in each}
     assert patterns == {name: f"^(?:{rule['pattern']})$" for name, rule in asked["_rules"].items()}
+    skipped = {
+        name: each["skip_prompt_if"] for name, each in kept["properties"].items() if "skip_prompt_if" in each
+    }
+    only_converting, only_pipelines = (
+        {"properties": {"route": {"enum": [one]}}} for one in ("convert", "pipelines")
+    )
+    assert skipped == {
+        **dict.fromkeys(("schema", "volume", "spec_format"), only_converting),
+        "convert_sources": only_pipelines,
+    }
+    # A condition on a question that comes later would always hold.
+    assert kept["properties"]["route"]["order"] < min(kept["properties"][name]["order"] for name in skipped)

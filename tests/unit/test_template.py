@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from scripts.native import render_native
 from scripts.render import GOLDEN, ROOT, SHARED, own_files, render_golden
 from typer.testing import CliRunner
 
-from tableferry import cli, new
+from tableferry import bundle, cli, new
 from tableferry.errors import TemplateError
 from tableferry.pipelines import spec
 
@@ -28,10 +29,33 @@ RENDER = "render it anew: make render"
 QUESTIONS = json.loads((TEMPLATE / "cookiecutter.json").read_text(encoding="utf-8"))
 ASKED = [name for name in QUESTIONS if not name.startswith("_")]
 CHOICES = {name: QUESTIONS[name] for name in ASKED if isinstance(QUESTIONS[name], list)}
+
+
+def asked(answers: dict[str, str]) -> bool:
+    """Say whether each answer matters: where the route doesn't ask, one answer stands for all."""
+    pointless = [
+        name
+        for each in QUESTIONS["_only_with"]
+        for name in each["questions"]
+        if answers[each["question"]] not in each["answers"]
+    ]
+    # Who is told is the same for each route.
+    if answers["route"] != "all" and answers["notifications"]:
+        return False
+    return all(answers[name] == CHOICES[name][0] for name in pointless if name in CHOICES)
+
+
 MATRIX = [
-    dict(zip([*CHOICES, "notifications"], answers, strict=True))
-    for answers in product(*CHOICES.values(), ["", "data@tea.example"])
+    answers
+    for combination in product(*CHOICES.values(), ["", "data@tea.example"])
+    if asked(answers := dict(zip([*CHOICES, "notifications"], combination, strict=True)))
 ]
+
+# How the names of the files begin that only one route has.
+ROUTES = {
+    "pipelines": ("resources/migrat", "resources/sample", "resources/state", "resources/target", "src/"),
+    "convert": ("resources/convert", "tests/test_convert"),
+}
 
 Answers = dict[str, str]
 
@@ -95,9 +119,13 @@ def test_the_portraits_are_in_step(tmp_path: Path) -> None:
 def test_every_bundle_has_what_was_chosen_and_nothing_else(matrix: list[tuple[Answers, Path]]) -> None:
     for answers, made in matrix:
         names = {name for name, _ in own_files(made)}
-        other = {"json": "yaml", "yaml": "json"}[answers["spec_format"]]
-        assert f"src/orders/pipeline_configs/global.{answers['spec_format']}" in names
-        assert not [name for name in names if name.endswith(f".{other}")]
+        for route, starts in ROUTES.items():
+            chosen = answers["route"] in ("all", route)
+            assert any(name.startswith(starts) for name in names) == chosen, (answers, route)
+        if answers["route"] != "convert":
+            other = {"json": "yaml", "yaml": "json"}[answers["spec_format"]]
+            assert f"src/orders/pipeline_configs/global.{answers['spec_format']}" in names
+            assert not [name for name in names if name.endswith(f".{other}")]
         assert any(name.startswith("tests/") for name in names) == (answers["include_tests"] == "yes")
         assert (".github/workflows/ci.yml" in names) == (answers["include_ci"] == "yes")
         assert (made / "tests").exists() == (answers["include_tests"] == "yes")
@@ -115,7 +143,7 @@ def test_every_bundle_reads_as_if_written_by_hand(matrix: list[tuple[Answers, Pa
     for _, made in matrix:
         for name, text in own_files(made):
             place = f"{made.name}/{name}"
-            left = text.replace("{{job.parameters.rows}}", "").lower()
+            left = re.sub(r"\{\{job\.parameters\.(rows|sources|dry_run)\}\}", "", text).lower()
             assert not [mark for mark in ("cookiecutter", "{%", "{{", "}}", "{#") if mark in left], place
             assert text[0] not in "\n ", place
             assert text.endswith("\n"), place
@@ -140,13 +168,36 @@ def test_every_file_of_every_bundle_parses(matrix: list[tuple[Answers, Path]]) -
         bundle = yaml.safe_load((made / "databricks.yml").read_text(encoding="utf-8"))
         told = bundle["variables"]["notifications"]["default"]
         assert told == ([answers["notifications"]] if answers["notifications"] else [])
+        if answers["route"] == "convert":
+            continue
         pipeline = yaml.safe_load((made / "resources/migration.pipeline.yml").read_text(encoding="utf-8"))
         serverless = pipeline["resources"]["pipelines"]["migration"].get("serverless", False)
         assert serverless == (answers["compute"] == "serverless")
 
 
+def test_every_bundle_has_nothing_wrong(matrix: list[tuple[Answers, Path]]) -> None:
+    for answers, made in matrix:
+        found = bundle.examine(made)
+        assert (found.problems, found.notes) == ((), ()), answers
+
+
+def test_every_job_runs_the_wheel_on_the_compute_that_was_chosen(matrix: list[tuple[Answers, Path]]) -> None:
+    for answers, made in matrix:
+        chosen, other = ("environments", "job_clusters")[:: 1 if answers["compute"] == "serverless" else -1]
+        jobs = [yaml.safe_load(path.read_text("utf-8")) for path in (made / "resources").glob("*.job.yml")]
+        # The example's job is in a target.
+        found = [one for each in jobs for one in each.get("resources", {}).get("jobs", {}).values()]
+        assert len(found) == (2 if answers["route"] == "all" else 1)
+        for job in found:
+            assert chosen in job
+            assert other not in job
+            wheels = [task["python_wheel_task"] for task in job["tasks"] if "python_wheel_task" in task]
+            assert {one["package_name"] for one in wheels} == {made.name}
+            assert {one["entry_point"] for one in wheels} == {"tableferry"}
+
+
 def test_the_specs_of_every_bundle_are_right(matrix: list[tuple[Answers, Path]]) -> None:
-    for _, made in matrix:
+    for made in [made for answers, made in matrix if answers["route"] != "convert"]:
         for environment in ("dev", "prod"):
             project = spec.load(made / "src" / "orders", environment=environment)
             assert [one.target.name.table for one in project.dataflows] == ["customers", "orders"]
@@ -162,13 +213,15 @@ def test_the_python_of_every_bundle_is_clean(matrix: list[tuple[Answers, Path]])
 
 def test_names_that_are_answered_are_the_names_that_are_used(tmp_path: Path) -> None:
     given = {"project_name": "Größe: 4 & more, (really)", "project_slug": "tea_shop", "catalog": "tea-eu"}
-    made = new.create(tmp_path, {**given, "schema": "Silver", "volume": "_state"}, no_input=True)
+    named = {"schema": "Silver", "volume": "_state", "convert_sources": SOURCES}
+    made = new.create(tmp_path, {**given, **named}, no_input=True)
     assert made == tmp_path / "tea_shop"
-    bundle = yaml.safe_load((made / "databricks.yml").read_text(encoding="utf-8"))
-    assert bundle["bundle"]["name"] == "tea_shop"
-    assert bundle["targets"]["dev"]["variables"]["catalog"] == "tea-eu"
-    assert bundle["variables"]["schema"]["default"] == "Silver"
-    assert bundle["variables"]["volume"]["default"] == "_state"
+    written = yaml.safe_load((made / "databricks.yml").read_text(encoding="utf-8"))
+    assert written["bundle"]["name"] == "tea_shop"
+    targets = written["targets"].values()
+    assert [each["variables"] for each in targets] == [{"catalog": "tea-eu", "convert_sources": SOURCES}] * 2
+    assert written["variables"]["schema"]["default"] == "Silver"
+    assert written["variables"]["volume"]["default"] == "_state"
     schema = yaml.safe_load((made / "resources/target.schema.yml").read_text(encoding="utf-8"))
     assert schema["resources"]["schemas"]["target"]["comment"] == "The tables of Größe: 4 & more, (really)."
     assert (
@@ -179,12 +232,32 @@ def test_names_that_are_answered_are_the_names_that_are_used(tmp_path: Path) -> 
     assert project.state_volume == "/Volumes/tea-eu/Silver/_state"
 
 
+SOURCES = "tea-eu.raw.*,hive_metastore.old.orders, s3://tea/landing/day=%2F1, /Volumes/tea/raw/files, raw.x"
+
+
+def test_the_tables_to_convert_are_in_the_catalog_that_was_answered(tmp_path: Path) -> None:
+    made = new.create(tmp_path, {"catalog": "tea", "route": "convert"}, no_input=True)
+    written = yaml.safe_load((made / "databricks.yml").read_text(encoding="utf-8"))
+    assert [each["variables"] for each in written["targets"].values()] == [
+        {"convert_sources": "tea.landing.*"}
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    "sources", ["orders", "a.b.", "a.b.c;d.e.f", "a.b.*c", "*", "", "a.b.c, ", "${var.x}"]
+)
+def test_what_names_no_tables_is_refused(tmp_path: Path, sources: str) -> None:
+    with pytest.raises(TemplateError, match=r"convert_sources must be tables or folders with commas"):
+        new.create(tmp_path, {"convert_sources": sources}, no_input=True)
+
+
 WRONG = {
     "project_name": 'a "quoted" name',
     "project_slug": "Tea-Shop",
     "catalog": "tea.shop",
     "schema": "yes",
     "volume": "my volume",
+    "convert_sources": "orders",
     "notifications": "nobody",
 }
 SENTENCES = [
@@ -197,6 +270,8 @@ SENTENCES = [
     "schema can't be 'yes', as YAML reads it as something else than text: choose another word.",
     "volume must be the name of a volume, without its schema: letters, digits and underscores, with no digit "
     "first; it is 'my volume'.",
+    "convert_sources must be tables or folders with commas between them: catalog.schema.table, "
+    "catalog.schema.* or s3://bucket/folder; it is 'orders'.",
     "notifications must be one e-mail address, or empty; it is 'nobody'.",
 ]
 
@@ -211,10 +286,10 @@ def test_cookiecutter_refuses_wrong_answers_all_at_once(tmp_path: Path) -> None:
 
 def test_new_refuses_wrong_answers_all_at_once(tmp_path: Path) -> None:
     with pytest.raises(TemplateError) as caught:
-        new.create(tmp_path, {"color": "red", **WRONG, "route": "convert"}, no_input=True)
+        new.create(tmp_path, {"color": "red", **WRONG, "route": "fleet"}, no_input=True)
     first, *others = str(caught.value).splitlines()
     assert first == f"the template doesn't ask for 'color': it asks for {', '.join(ASKED)}"
-    assert others == [*SENTENCES, "route can't be 'convert': choose pipelines."]
+    assert others == [*SENTENCES, "route can't be 'fleet': choose all or pipelines or convert."]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -241,7 +316,7 @@ def test_the_command_says_what_to_type_next(tmp_path: Path) -> None:
     )
     said = CliRunner().invoke(cli.app, [*words, "--answer", "include_tests=no", "--answer", "project_slug=b"])
     assert "    make build\n" in said.stdout
-    said = CliRunner().invoke(cli.app, ["new", str(tmp_path / "a b")], input="Tea bar\n" + "\n" * 10)
+    said = CliRunner().invoke(cli.app, ["new", str(tmp_path / "a b")], input="Tea bar\n" + "\n" * 11)
     assert f"Made {tmp_path}/a b/tea_bar. Next:\n\n    cd '{tmp_path}/a b/tea_bar'\n" in said.stdout
     said = CliRunner().invoke(cli.app, [*words, "--answer", "schema"])
     assert (said.exit_code, said.stderr) == (1, "Error: --answer schema: write it as NAME=VALUE\n")
@@ -351,8 +426,10 @@ def test_a_bundle_needs_what_the_package_needs() -> None:
     assert bundle["requires-python"] == package["requires-python"]
     assert bundle["scripts"] == package["scripts"]
     extras, known = bundle["optional-dependencies"], package["optional-dependencies"]
-    assert [name for name in ("local", "connect", "databricks") if extras[name] != known[name]] == []
-    assert [each for each in extras["dev"] if each not in (*known["dev"], *known["test"])] == []
+    shared = ("local", "connect", "databricks")
+    assert [name for name in shared if extras[name] != known[name]] == []
+    tools = (*known["dev"], *known["test"], *known["local"])
+    assert [each for each in extras["dev"] if each not in tools] == []
     names = [each.split(">=")[0] for each in package["dependencies"]]
     assert sorted(QUESTIONS["_reserved"][1]["words"]) == names
 

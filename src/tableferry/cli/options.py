@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from tableferry.errors import TableferryError, first_line
+from tableferry.errors import TableferryError, first_line, is_sparks
 
 
 class Output(StrEnum):
@@ -110,7 +110,7 @@ def guarded(work: Callable[[], None], debug: bool) -> None:
         raise typer.Exit(1) from None
     except Exception as error:
         # Spark may fail anywhere, and its Python classes aren't loaded before it's needed.
-        if debug or not type(error).__module__.startswith(("pyspark.", "py4j.")):
+        if debug or not is_sparks(error):
             raise
         typer.echo(f"Error: Spark failed ({first_line(error)}): --debug shows where", err=True)
         raise typer.Exit(1) from None

@@ -24,7 +24,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import date
-from functools import lru_cache
 from json import JSONEncoder
 from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
@@ -193,14 +192,20 @@ def _decimals(scale: int) -> Callable[[int, int], Texts]:
     return texts
 
 
-@lru_cache(maxsize=1 << 14)
-def _day(number: int) -> str:
-    return date.fromordinal(number + _EPOCH).isoformat()
+class _Days(dict[int, str]):
+    """Days by how many lie between them and 1970, each written once."""
+
+    def __missing__(self, number: int) -> str:
+        day = self[number] = date.fromordinal(number + _EPOCH).isoformat()
+        return day
+
+
+_DAYS = _Days()
 
 
 def _dates(first: int) -> Callable[[int, int], Texts]:
     def text(number: int) -> str | None:
-        return f'"{_day(number)}"' if first <= number <= _LAST_DAY else None
+        return f'"{_DAYS[number]}"' if first <= number <= _LAST_DAY else None
 
     def texts(lowest: int, highest: int) -> Texts:
         return (text(lowest), text(highest)) if lowest <= highest else _NONE
@@ -217,7 +222,7 @@ def _times(per_milli: int, first: int, zone: str) -> Callable[[int, int], Texts]
             return None
         seconds, rest = divmod(rest, 1000)
         minutes, seconds = divmod(seconds, 60)
-        return f'"{_day(day)}T{minutes // 60:02}:{minutes % 60:02}:{seconds:02}.{rest:03}{zone}"'
+        return f'"{_DAYS[day]}T{minutes // 60:02}:{minutes % 60:02}:{seconds:02}.{rest:03}{zone}"'
 
     def texts(lowest: int, highest: int) -> Texts:
         if lowest > highest:

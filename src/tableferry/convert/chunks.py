@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from tableferry.convert.elements import PHYSICAL, Element
@@ -78,7 +77,6 @@ _BEFORE = re.compile(_COUNTS, re.DOTALL)
 _AFTER = re.compile(_FIELDS + rb"\x00" + _FIELDS + rb"\x00", re.DOTALL)
 
 
-@lru_cache
 def _usual(width: int) -> re.Pattern[bytes]:
     """Match what follows the path in a chunk whose bounds have that many bytes, if it has bounds."""
     size = re.escape(bytes((width,)))

@@ -7,9 +7,9 @@ Their names and their JSON are those of the Delta protocol's schema serializatio
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias, assert_never
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, TypeVar, assert_never, cast
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,8 @@ class Struct:
 Leafy: TypeAlias = Atomic | Decimal
 DataType: TypeAlias = Atomic | Decimal | Array | Map | Struct
 
+_T = TypeVar("_T", bound=DataType)
+
 BYTE, SHORT, INTEGER, LONG = Atomic("byte"), Atomic("short"), Atomic("integer"), Atomic("long")
 FLOAT, DOUBLE, BOOLEAN = Atomic("float"), Atomic("double"), Atomic("boolean")
 STRING, BINARY, DATE = Atomic("string"), Atomic("binary"), Atomic("date")
@@ -111,7 +113,7 @@ _BY_NAME = {each.name: each for each in _ATOMIC}
 
 def to_json(schema: Struct) -> str:
     """Write a schema as the log's ``schemaString``."""
-    return json.dumps(_plain(schema), ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(plain(schema), ensure_ascii=False, separators=(",", ":"))
 
 
 def from_json(text: str) -> Struct:
@@ -121,7 +123,7 @@ def from_json(text: str) -> Struct:
         ValueError: It isn't one, or has a type that Delta's log can't hold.
     """
     try:
-        found = _typed(json.loads(text))
+        found = typed(json.loads(text))
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"not a schema: {text[:200]}") from error
     if not isinstance(found, Struct):
@@ -129,7 +131,22 @@ def from_json(text: str) -> Struct:
     return found
 
 
-def _plain(value: DataType) -> Any:
+def changed(of: _T, change: Callable[[Field], Field]) -> _T:
+    """Return a type with every field in it changed, a struct's before those within it."""
+    found: DataType = of
+    match of:
+        case Struct():
+            fields = [change(each) for each in of.fields]
+            found = Struct(tuple(replace(each, type=changed(each.type, change)) for each in fields))
+        case Array():
+            found = Array(changed(of.element, change), of.contains_null)
+        case Map():
+            found = Map(changed(of.key, change), changed(of.value, change), of.value_contains_null)
+    return cast(_T, found)
+
+
+def plain(value: DataType) -> Any:
+    """Return a type as the data that the log's JSON holds."""
     match value:
         case Atomic():
             return value.name
@@ -138,14 +155,14 @@ def _plain(value: DataType) -> Any:
         case Array():
             return {
                 "type": "array",
-                "elementType": _plain(value.element),
+                "elementType": plain(value.element),
                 "containsNull": value.contains_null,
             }
         case Map():
             return {
                 "type": "map",
-                "keyType": _plain(value.key),
-                "valueType": _plain(value.value),
+                "keyType": plain(value.key),
+                "valueType": plain(value.value),
                 "valueContainsNull": value.value_contains_null,
             }
         case Struct():
@@ -154,7 +171,7 @@ def _plain(value: DataType) -> Any:
                 "fields": [
                     {
                         "name": each.name,
-                        "type": _plain(each.type),
+                        "type": plain(each.type),
                         "nullable": each.nullable,
                         "metadata": dict(each.metadata),
                     }
@@ -165,7 +182,12 @@ def _plain(value: DataType) -> Any:
             assert_never(value)
 
 
-def _typed(value: Any) -> DataType:
+def typed(value: Any) -> DataType:
+    """Read what `plain` returned.
+
+    Raises:
+        ValueError: Delta's log has no such type.
+    """
     if isinstance(value, str):
         if value in _BY_NAME:
             return _BY_NAME[value]
@@ -177,15 +199,15 @@ def _typed(value: Any) -> DataType:
         raise ValueError(f"no type of a column: {value}")
     match value["type"]:
         case "array":
-            return Array(_typed(value["elementType"]), bool(value["containsNull"]))
+            return Array(typed(value["elementType"]), bool(value["containsNull"]))
         case "map":
-            return Map(_typed(value["keyType"]), _typed(value["valueType"]), bool(value["valueContainsNull"]))
+            return Map(typed(value["keyType"]), typed(value["valueType"]), bool(value["valueContainsNull"]))
         case "struct":
             return Struct(
                 tuple(
                     Field(
                         str(each["name"]),
-                        _typed(each["type"]),
+                        typed(each["type"]),
                         bool(each["nullable"]),
                         dict(each.get("metadata") or {}),
                     )
@@ -193,6 +215,6 @@ def _typed(value: Any) -> DataType:
                 )
             )
         case "udt":
-            return _typed(value["sqlType"])
+            return typed(value["sqlType"])
         case other:
             raise ValueError(f"no type of a column: {other}")

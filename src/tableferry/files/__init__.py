@@ -8,6 +8,7 @@ them a path is in, `room` says; every function here takes paths of both.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
@@ -80,8 +81,10 @@ def write_text(path: Path, text: str) -> None:
     room(path).write_text(path, text)
 
 
-def create_text(path: Path, text: str) -> bool:
+def create_text(path: Path, text: str | Iterable[str]) -> bool:
     """Create the file with ``text`` unless it exists; of two callers at once at most one gets True.
+
+    A long text may come in pieces, so that it's never whole in memory where the file is this machine's.
 
     Raises:
         StateError: The folder can't be written.

@@ -7,7 +7,7 @@ import fcntl
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +38,7 @@ class Local:
         with self._written_beside(path, text) as temporary:
             os.replace(temporary, path)
 
-    def create_text(self, path: Path, text: str) -> bool:
+    def create_text(self, path: Path, text: str | Iterable[str]) -> bool:
         """Create the file with ``text`` unless it exists; of two callers at once exactly one gets True."""
         with self._written_beside(path, text) as temporary:
             try:
@@ -113,13 +113,13 @@ class Local:
             yield
 
     @contextmanager
-    def _written_beside(self, path: Path, text: str) -> Iterator[Path]:
+    def _written_beside(self, path: Path, text: str | Iterable[str]) -> Iterator[Path]:
         self.make_folder(path.parent)
         temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         with _explained(path):
             try:
                 with temporary.open("w", encoding="utf-8", newline="") as handle:
-                    handle.write(text)
+                    handle.writelines((text,) if isinstance(text, str) else text)
                     handle.flush()
                     os.fsync(handle.fileno())
                 yield temporary

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
@@ -18,7 +19,7 @@ class Room(Protocol):
     def write_text(self, path: Path, text: str) -> None:
         """Replace the file, so that a reader sees the old one or the new one; folders above it are made."""
 
-    def create_text(self, path: Path, text: str) -> bool:
+    def create_text(self, path: Path, text: str | Iterable[str]) -> bool:
         """Create the file unless it exists; of any number of callers at once at most one gets True."""
 
     def exists(self, path: Path) -> bool:

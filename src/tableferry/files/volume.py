@@ -12,7 +12,7 @@ same millisecond, it doesn't say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -67,13 +67,14 @@ class Volume:
         """Replace the file by ``text`` in one PUT, which is one whole object."""
         self._put(path, text.encode())
 
-    def create_text(self, path: Path, text: str) -> bool:
+    def create_text(self, path: Path, text: str | Iterable[str]) -> bool:
         """Create the file unless it exists, by a PUT that the workspace refuses where there is one.
 
         Of any number of callers at once at most one gets True. None does where the winner's answer was lost
         on its way and asking again found its own file: that caller is told what a loser is, to look again.
         """
-        return self._put(path, text.encode(), overwrite=False)
+        whole = text if isinstance(text, str) else "".join(text)
+        return self._put(path, whole.encode(), overwrite=False)
 
     def exists(self, path: Path) -> bool:
         """Say whether there is such a file."""

@@ -1,0 +1,391 @@
+"""What converting Parquet to Delta costs: ours, Delta's own command, delta-rs, and the floor under them all.
+
+python benchmarks/convert.py --files 2000 20000 200000 --markdown
+
+Makes directories of small partitioned files, and one of 40 large files, once for all runs, and times in one
+process each, on the same files: tableferry with each reader of footers, CONVERT TO DELTA with and without
+statistics, with default settings and with few partitions, delta-rs, and the floor: every footer opened by
+pyarrow and a commit of the same size written.
+
+- start: imports, and the Spark session of whoever needs one;
+- first: the first conversion in that process;
+- warm: the median of the others;
+- peak memory: the kernel's high-water mark of the Python process, of Java and of Spark's Python workers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import inspect
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import date, datetime, timedelta
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SMALL_ROWS, LARGE_ROWS, LARGE_FILES = 100, 250_000, 40
+FILES_A_DAY, FEWEST_DAYS = 100, 20
+# How many files a process writes before it is given more.
+CHUNK = 250
+
+FIRST_COMMIT = f"{0:020}.json"
+# About what ours takes.
+COMMIT_BYTES_A_FILE = 550
+
+# What Spark and Delta do where nobody sets anything; `session.resolve` sets less, for small tables.
+DEFAULTS = {
+    "spark.sql.shuffle.partitions": "200",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.databricks.delta.snapshotPartitions": "50",
+}
+
+Convert = Callable[[Path], object]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Somebody who converts.
+
+    Attributes:
+        title: What the table calls it.
+        start: Makes what converts, in a process of its own.
+        cores: How many Spark may use; 0 where there is no Spark.
+        repeat: How many times as often as others it is run, for it takes so little.
+    """
+
+    title: str
+    start: Callable[[Path], Convert]
+    cores: int = 0
+    repeat: int = 1
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one contender did with one directory: seconds, and megabytes at most."""
+
+    contender: str
+    data: str
+    start: float
+    first: float
+    warm: float
+    least: float
+    most: float
+    python: int
+    java: int
+    workers: int
+    commit: int
+
+    @property
+    def memory(self) -> str:
+        """All peaks, as far as there are any."""
+        return " + ".join(str(peak) for peak in (self.python, self.java, self.workers) if peak)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--files", type=int, nargs="*", default=[2000, 20_000], help="of small files")
+    parser.add_argument("--large", action=argparse.BooleanOptionalAction, default=True, help="40 large files")
+    parser.add_argument(
+        "--only", nargs="*", choices=CONTENDERS, default=list(CONTENDERS), metavar="CONTENDER"
+    )
+    parser.add_argument("--repeat", type=int, default=3, help="warm runs")
+    parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "tableferry-bench")
+    parser.add_argument("--markdown", action="store_true", help="print a table for the README")
+    parser.add_argument("--output", type=Path, help="a file for all figures, as JSON")
+    parser.add_argument("--run", nargs=2, metavar=("CONTENDER", "FOLDER"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.run:
+        print(json.dumps(run(arguments.run[0], Path(arguments.run[1]), arguments.repeat)))
+        return
+    sets = [(f"{count:,} files", count, SMALL_ROWS) for count in arguments.files]
+    if arguments.large:
+        sets.append((f"{LARGE_FILES} large files", LARGE_FILES, LARGE_ROWS))
+    print(machine(), flush=True)
+    measured = []
+    for title, count, rows in sets:
+        folder = made(arguments.cache, count, rows)
+        size = sum(file.stat().st_size for file in folder.rglob("*.parquet"))
+        print(f"\n{title}, {size / 1e6:,.0f} MB\n{HEADING}", flush=True)
+        for name in arguments.only:
+            found = measure(name, title, folder, arguments.repeat)
+            measured.append(found)
+            print(line(found), flush=True)
+    if arguments.output:
+        arguments.output.write_text(json.dumps([asdict(each) for each in measured], indent=1))
+    print(f"\n{goals(measured)}")
+    if arguments.markdown:
+        print(f"\n{markdown(measured)}")
+
+
+def measure(name: str, data: str, folder: Path, repeat: int) -> Measured:
+    """Run one contender in a process of its own."""
+    contender = CONTENDERS[name]
+    warm = repeat * contender.repeat
+    command = [sys.executable, __file__, "--run", name, str(folder), "--repeat", str(warm)]
+    environment = os.environ | {"TABLEFERRY_MASTER": f"local[{contender.cores}]", "SPARK_DRIVER_MEMORY": "4g"}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    found = json.loads(done.stdout)
+    times = found.pop("times")
+    return Measured(
+        name,
+        data,
+        first=times[0],
+        warm=statistics.median(times[1:]),
+        least=min(times[1:]),
+        most=max(times[1:]),
+        **found,
+    )
+
+
+def run(name: str, folder: Path, repeat: int) -> dict[str, object]:
+    """Convert a directory again and again, in this process."""
+    with tempfile.TemporaryDirectory(prefix="tableferry-bench-") as scratch:
+        begun = time.perf_counter()
+        convert = CONTENDERS[name].start(Path(scratch))
+        start = time.perf_counter() - begun
+        times = []
+        commit = 0
+        for number in range(1 + repeat):
+            # Under a name of its own, for Delta keeps the logs that it has seen by their path.
+            with renamed(folder, number) as table:
+                begun = time.perf_counter()
+                convert(table)
+                times.append(time.perf_counter() - begun)
+                commit = (table / "_delta_log" / FIRST_COMMIT).stat().st_size
+        peaks = peak_megabytes()
+        if "pyspark" in sys.modules:
+            from tableferry import session
+
+            session.stop(session.resolve(say=lambda text: None))
+    return {"start": start, "times": times, "commit": commit, **peaks}
+
+
+@contextmanager
+def renamed(folder: Path, number: int) -> Iterator[Path]:
+    """Give a directory another name, and afterwards its own again, without a log."""
+    table = folder.with_name(f"{folder.name}-{os.getpid()}-{number}")
+    folder.rename(table)
+    try:
+        yield table
+    finally:
+        shutil.rmtree(table / "_delta_log", ignore_errors=True)
+        table.rename(folder)
+
+
+def peak_megabytes() -> dict[str, int]:
+    """Return the most that this process, its Java and its other descendants ever held."""
+    parents, names, peaks = {}, {}, {}
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            fields = dict(row.split(":", 1) for row in status.read_text().splitlines())
+        except OSError:  # It has ended meanwhile.
+            continue
+        process = int(status.parent.name)
+        parents[process], names[process] = int(fields["PPid"]), fields["Name"].strip()
+        peaks[process] = int(fields.get("VmHWM", "0 kB").split()[0])
+    found = {"python": peaks[os.getpid()], "java": 0, "workers": 0}
+    for process in peaks:
+        above = parents.get(process, 0)
+        while above and above != os.getpid():
+            above = parents.get(above, 0)
+        if above:
+            found["java" if names[process] == "java" else "workers"] += peaks[process]
+    return {kind: kilobytes >> 10 for kind, kilobytes in found.items()}
+
+
+# Those who convert.
+
+
+def ours(reader: str, scratch: Path) -> Convert:
+    from tableferry import convert
+
+    spark = _session(scratch) if reader == "spark" else None
+
+    def work(table: Path) -> None:
+        report = convert.run([str(table)], spark, reader=convert.Reader(reader))
+        if not report.ok:
+            raise SystemExit(report.tables[0].error)
+
+    return work
+
+
+def native(suffix: str, settings: dict[str, str], scratch: Path) -> Convert:
+    spark = _session(scratch)
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+
+    def work(table: Path) -> None:
+        spark.sql(f"CONVERT TO DELTA parquet.`{table}` {suffix} PARTITIONED BY (day date)".replace("  ", " "))
+
+    return work
+
+
+def delta_rs(scratch: Path) -> Convert:
+    from deltalake import Field, Schema, convert_to_deltalake
+    from deltalake.schema import PrimitiveType
+
+    # It knows no other type for what is in a path without losing values.
+    days = Schema([Field("day", PrimitiveType("date"))])
+    return partial(convert_to_deltalake, partition_by=days, partition_strategy="hive")
+
+
+def floor(scratch: Path) -> Convert:
+    """Do what nobody can leave out."""
+
+    def work(table: Path) -> None:
+        count = 0
+        for folder, _, files in os.walk(table):
+            for file in files:
+                pq.read_metadata(f"{folder}/{file}")
+            count += len(files)
+        log = table / "_delta_log"
+        log.mkdir()
+        (log / FIRST_COMMIT).write_bytes(b" " * COMMIT_BYTES_A_FILE * count)
+
+    return work
+
+
+def _session(scratch: Path) -> SparkSession:
+    from tableferry import session
+
+    return session.resolve(scratch / "warehouse", say=lambda text: None)
+
+
+CONTENDERS = {
+    "process": Contender("tableferry", partial(ours, "process"), repeat=3),
+    "spark-1": Contender("tableferry, footers by Spark on 1 core", partial(ours, "spark"), cores=1),
+    "spark-2": Contender("tableferry, footers by Spark on 2 cores", partial(ours, "spark"), cores=2),
+    "native": Contender("CONVERT TO DELTA", partial(native, "", DEFAULTS), cores=2),
+    "native-bare": Contender(
+        "CONVERT TO DELTA … NO STATISTICS", partial(native, "NO STATISTICS", DEFAULTS), cores=2
+    ),
+    "native-few": Contender("CONVERT TO DELTA, 2 snapshot partitions", partial(native, "", {}), cores=2),
+    "native-few-bare": Contender(
+        "CONVERT TO DELTA … NO STATISTICS, 2 snapshot partitions",
+        partial(native, "NO STATISTICS", {}),
+        cores=2,
+    ),
+    "delta-rs": Contender("delta-rs", delta_rs, repeat=3),
+    "floor": Contender("floor", floor, repeat=3),
+}
+
+
+# The tables that are converted.
+
+
+def columns() -> pa.Table:
+    """Make a row of each kind of column for each of a large file's rows."""
+    count = LARGE_ROWS
+    ids = pa.array(range(count), pa.int64())
+    prices = pc.multiply(pc.random(count, initializer=1), 1000.0)
+    begin = datetime(2024, 1, 1)
+    return pa.table(
+        {
+            "id": ids,
+            "qty": pc.cast(pc.floor(pc.divide(prices, 100.0)), pa.int32()),
+            "price": prices,
+            "name": pc.binary_join_element_wise("item", pc.cast(ids, pa.string()), " "),
+            "at": pc.cast(pc.add(ids, int(begin.timestamp()) * 1_000_000), pa.timestamp("us", "UTC")),
+            "d": pa.array([begin.date() + timedelta(days=number % 100) for number in range(count)]),
+            "amt": pc.cast(pc.round(prices, 2), pa.decimal128(12, 2)),
+            "ok": pc.less(prices, 500.0),
+        }
+    )
+
+
+def write_files(root: Path, total: int, rows: int, chosen: range) -> None:
+    """Write some of a directory's files."""
+    base = columns().slice(0, rows)
+    days = max(FEWEST_DAYS, total // FILES_A_DAY)
+    for number in chosen:
+        day = root / f"day={date(2020, 1, 1) + timedelta(days=number % days)}"
+        day.mkdir(parents=True, exist_ok=True)
+        ids = pc.add(base["id"], number * rows)
+        names = pc.binary_join_element_wise("item", pc.cast(ids, pa.string()), " ")
+        table = base.set_column(0, "id", ids).set_column(3, "name", names)
+        pq.write_table(table, day / f"part-{number:06}.parquet")
+
+
+def made(cache: Path, count: int, rows: int) -> Path:
+    """Make a directory of files, unless one that was made in the same way is there."""
+    how = inspect.getsource(columns), inspect.getsource(write_files), count, rows, FILES_A_DAY, FEWEST_DAYS
+    folder = cache / f"{count}-{hashlib.sha256(repr(how).encode()).hexdigest()[:12]}"
+    if not folder.exists():
+        begun = folder.with_suffix(".part")
+        shutil.rmtree(begun, ignore_errors=True)
+        chunks = [range(start, min(start + CHUNK, count)) for start in range(0, count, CHUNK)]
+        with ProcessPoolExecutor() as pool:
+            list(pool.map(partial(write_files, begun, count, rows), chunks))
+        begun.rename(folder)
+    return folder
+
+
+# What is shown.
+
+HEADING = f"{'':<58}{'start':>8}{'first':>8}{'warm':>8}{'min':>8}{'max':>8}  MB: Python, Java, workers"
+
+
+def line(found: Measured) -> str:
+    times = (found.start, found.first, found.warm, found.least, found.most)
+    seconds = "".join(f"{each:>8.2f}" for each in times)
+    return f"{CONTENDERS[found.contender].title:<58}{seconds}  {found.memory}"
+
+
+def machine() -> str:
+    versions = [
+        f"{name} {metadata.version(name)}" for name in ("pyspark", "delta-spark", "pyarrow", "deltalake")
+    ]
+    said = [f"{os.cpu_count()} cores", platform.machine(), f"Python {platform.python_version()}", *versions]
+    return ", ".join([*said, f"load {os.getloadavg()[0]:.1f}"])
+
+
+def goals(measured: Sequence[Measured]) -> str:
+    """Compare with those whom a conversion of small files is to beat."""
+    said = []
+    warm = {(each.data, each.contender): each.warm for each in measured}
+    for (data, name), seconds in warm.items():
+        mine = warm.get((data, "process"))
+        if mine and name != "process":
+            said.append(f"{data}: {CONTENDERS[name].title} takes {seconds / mine:.1f} times as long")
+    return "\n".join(said)
+
+
+def markdown(measured: Sequence[Measured]) -> str:
+    """Write the table for the README: warm seconds, and what the most small files take besides."""
+    sets = list(dict.fromkeys(each.data for each in measured))
+    most = max((each for each in sets if "large" not in each), key=len, default=sets[0])
+    found = {(each.contender, each.data): each for each in measured}
+    heads = ["", *sets, f"first in a process, {most}", f"peak memory in MB, {most}"]
+    rows = [heads, ["---", *["---:"] * (len(heads) - 1)]]
+    for name in dict.fromkeys(each.contender for each in measured):
+        last = found[name, most]
+        warm = [f"{found[name, data].warm:.2f} s" for data in sets]
+        rows.append([CONTENDERS[name].title, *warm, f"{last.first:.2f} s", last.memory])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+if __name__ == "__main__":
+    main()

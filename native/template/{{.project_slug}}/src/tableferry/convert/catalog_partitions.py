@@ -1,0 +1,1 @@
+../../../../../../src/tableferry/convert/catalog_partitions.py

@@ -1,0 +1,1 @@
+../../../../template/{{cookiecutter.project_slug}}/tests/test_convert.py

@@ -1,0 +1,182 @@
+"""``tableferry convert``: Parquet to Delta in place, and back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from typer.core import TyperGroup
+
+from tableferry import convert, report, session
+from tableferry.cli.options import Debug, Output, OutputAs, Warehouse, guarded
+from tableferry.convert import show
+
+# A source between backticks may hold a comma.
+_SEPARATED = re.compile(r"(?:`[^`]*`|[^,\n`])+")
+
+_RUN = "run"
+
+
+class _SourcesFirst(TyperGroup):
+    """Takes what isn't a command's name for the first source: ``tableferry convert ./events``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args if args[:1] == ["undo"] else [_RUN, *args])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        # What nobody types isn't shown either.
+        return "" if name == _RUN else name, command, rest
+
+
+convert_app = typer.Typer(
+    cls=_SourcesFirst, help="Turn Parquet into Delta in place, and back.", add_help_option=False
+)
+
+
+@convert_app.command(_RUN, hidden=True)
+def convert_run(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SOURCE...",
+            help="A folder, a table of the catalog, or all Parquet tables of a schema (db.*).",
+            show_default=False,
+        ),
+    ] = None,
+    more_sources: Annotated[
+        list[str] | None,
+        typer.Option("--sources", metavar="A,B", help="More of them, separated by commas or line ends."),
+    ] = None,
+    partitioned_by: Annotated[
+        str | None,
+        typer.Option(
+            "--partitioned-by",
+            metavar="'YEAR int, …'",
+            help="The partition columns; by default the directories' names and values tell.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be done, and write nothing.")
+    ] = False,
+    no_statistics: Annotated[
+        bool, typer.Option("--no-statistics", help="Leave out the statistics that let readers skip files.")
+    ] = False,
+    engine: Annotated[
+        convert.Engine,
+        typer.Option("--engine", help="Who writes the log; native is Spark's own CONVERT TO DELTA."),
+    ] = convert.Engine.AUTO,
+    reader: Annotated[
+        convert.Reader,
+        typer.Option("--reader", help="Where the footers are read: here, or in Spark's tasks."),
+    ] = convert.Reader.AUTO,
+    recursive: Annotated[
+        bool, typer.Option("--recursive", "-r", help="A folder stands for all tables below it.")
+    ] = False,
+    msck: Annotated[
+        bool, typer.Option("--msck", help="Convert what is on disk where the catalog knows other partitions.")
+    ] = False,
+    column_mapping: Annotated[
+        bool, typer.Option("--column-mapping", help="Map names with spaces or any of ,;{}()= in them.")
+    ] = False,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Compare the rows as Parquet and as Delta afterwards, with Spark."),
+    ] = False,
+    warehouse: Warehouse = None,
+    output: OutputAs = Output.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Turn Parquet into Delta in place: one file is written, the first commit of the log.
+
+    To take it back while nothing was written after it: tableferry convert undo SOURCE
+    """
+    named = [*(sources or ()), *(one for text in more_sources or () for one in _separated(text))]
+    if not named:
+        raise typer.BadParameter("name a SOURCE: a folder, a table or a schema (db.*)")
+
+    def work() -> None:
+        with _progress(output) as (progress, told):
+            done = convert.run(
+                named,
+                partitioned_by=partitioned_by,
+                dry_run=dry_run,
+                statistics=not no_statistics,
+                engine=engine,
+                reader=reader,
+                recursive=recursive,
+                msck=msck,
+                column_mapping=column_mapping,
+                verify=verify,
+                progress=progress,
+                told=told,
+                resolve=partial(session.resolve, warehouse),
+            )
+        if output is Output.JSON:
+            typer.echo(report.as_json(show.data(done)))
+        else:
+            show.print_report(report.console(), done)
+        if not done.ok:
+            raise typer.Exit(1)
+
+    guarded(work, debug)
+
+
+@convert_app.command("undo")
+def convert_undo(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="What was converted.")],
+    warehouse: Warehouse = None,
+    output: OutputAs = Output.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Take a conversion back while nothing was written after it."""
+
+    def work() -> None:
+        notes = convert.undo(source, resolve=partial(session.resolve, warehouse))
+        if output is Output.JSON:
+            typer.echo(report.as_json({"source": source, "outcome": "undone", "notes": notes}))
+        else:
+            for note in notes:
+                typer.echo(f"Note: {note}")
+            typer.echo(f"{source} is Parquet again, and no data file was touched")
+
+    guarded(work, debug)
+
+
+def _separated(text: str) -> Iterator[str]:
+    return (match[0].strip() for match in _SEPARATED.finditer(text) if match[0].strip())
+
+
+@contextmanager
+def _progress(output: Output) -> Iterator[tuple[convert.Progress, convert.Told]]:
+    """Show a bar on a terminal, and a plain line for each of several tables elsewhere."""
+    console = Console(stderr=True)
+    if console.is_terminal and output is Output.TEXT:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=console, transient=True) as bars:
+            tables = bars.add_task("tables", total=None)
+            current = bars.add_task("files", total=None)
+
+            def files(table: str, done: int, total: int) -> None:
+                bars.update(current, description=table, completed=done, total=total)
+
+            def told(one: convert.TableReport, total: int) -> None:
+                bars.update(tables, advance=1, total=total)
+
+            yield files, told
+        return
+    done = 0
+
+    def line(one: convert.TableReport, total: int) -> None:
+        nonlocal done
+        done += 1
+        if total > 1:
+            typer.echo(f"[{done}/{total}] {one.source}: {one.outcome}", err=True)
+
+    yield (lambda table, done, total: None), line

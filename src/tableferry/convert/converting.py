@@ -1,0 +1,208 @@
+"""Converts what the user names, one table after the other; one bad table never stops the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from tableferry import session
+from tableferry import verify as verifying
+from tableferry.convert import commit, definitions, through_spark
+from tableferry.convert.gather import Found, expand, gather, single
+from tableferry.convert.partition_columns import declared
+from tableferry.convert.perform import perform
+from tableferry.convert.plan import Engine, Plan, Reader, Wishes, decide
+from tableferry.convert.sparks import Sparks
+from tableferry.errors import Refused, TableferryError, first_line, is_sparks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Outcome = Literal["planned", "converted", "switched", "already", "skipped", "refused", "failed"]
+Progress = Callable[[str, int, int], None]
+"""Takes the table, how many of its files were read, and how many there are."""
+
+
+@dataclass(frozen=True)
+class TableReport:
+    """What became of one table.
+
+    Attributes:
+        source: What the user named it.
+        outcome: ``planned`` by a dry run; ``converted``; ``switched`` if only the catalog's entry was;
+            ``already`` Delta; ``skipped`` as a schema's view or table of another format; ``refused`` for a
+            reason that is its own; ``failed`` for another.
+        plan: What was planned, as far as it came.
+        error: Why it was skipped or refused, or how it failed.
+        verdict: How the rows compared, if that was asked for.
+    """
+
+    source: str
+    outcome: Outcome
+    plan: Plan | None = None
+    error: str = ""
+    verdict: verifying.Verdict | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of all of them."""
+
+    tables: tuple[TableReport, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was refused and nothing failed."""
+        return all(one.outcome not in ("refused", "failed") for one in self.tables)
+
+
+Told = Callable[[TableReport, int], None]
+"""Takes a table's report when it's there, and how many tables there are."""
+
+
+def run(
+    sources: Iterable[str],
+    spark: SparkSession | None = None,
+    *,
+    partitioned_by: str | None = None,
+    dry_run: bool = False,
+    statistics: bool = True,
+    engine: Engine = Engine.AUTO,
+    recursive: bool = False,
+    msck: bool = False,
+    column_mapping: bool = False,
+    verify: bool = False,
+    reader: Reader = Reader.AUTO,
+    progress: Progress = lambda table, done, total: None,
+    told: Told = lambda one, total: None,
+    resolve: Callable[[], SparkSession] = session.resolve,
+) -> Report:
+    """Convert Parquet to Delta in place: nothing is written but the first commit of each table's log.
+
+    Run again, it goes on where it stopped: what is Delta already is left alone.
+
+    Args:
+        sources: Folders (``/data/events``, ``parquet.`/data/events```), tables of the catalog
+            (``db.events``) or all Parquet tables of a schema (``db.*``).
+        spark: The session for tables of the catalog, for storage that only Spark reaches and for `verify`;
+            by default `resolve` is asked for one when the first of these needs it.
+        partitioned_by: The partition columns with their types, ``year int, month int``; by default the
+            directories' names and their values tell, or the catalog.
+        dry_run: Plan, and write nothing.
+        statistics: Put each file's row count, bounds and null counts into the log: files are skipped by them.
+        engine: Who writes the log; ``auto`` takes Spark's own command where nobody else reaches the files.
+        recursive: A folder stands for all tables below it.
+        msck: Convert what is on disk where the catalog knows other partitions.
+        column_mapping: Map names that Delta doesn't take otherwise.
+        verify: Compare the rows of the files with those of the Delta table, with Spark.
+        reader: Where the footers are read: in this process, or in Spark's tasks.
+        progress: Takes a table, how many of its files were read, and how many it has.
+        told: Takes each table's report when it's there, and how many tables there are.
+        resolve: Makes a session.
+
+    Returns:
+        A report with each table's outcome.
+
+    Raises:
+        TableferryError: What the user named or asked for can't be understood, or a schema doesn't exist.
+    """
+    wishes = Wishes(
+        declared(partitioned_by) if partitioned_by is not None else None,
+        statistics,
+        engine,
+        msck,
+        column_mapping,
+        verify,
+    )
+    sparks = Sparks(spark, resolve)
+    found = expand(sources, sparks, recursive=recursive)
+    reports = []
+    for one in found:
+        reports.append(_convert(one, wishes, sparks, reader, progress, dry_run=dry_run))
+        told(reports[-1], len(found))
+    return Report(tuple(reports))
+
+
+def _convert(
+    found: Found, wishes: Wishes, sparks: Sparks, reader: Reader, progress: Progress, *, dry_run: bool
+) -> TableReport:
+    source = found.source
+    if found.skipped:
+        return TableReport(source, "skipped", error=found.skipped)
+    plan = None
+    try:
+        facts = gather(found, wishes, sparks, reader, partial(progress, source))
+        plan = decide(facts, wishes)
+        if not plan.steps:
+            return TableReport(source, "already", plan)
+        if dry_run:
+            return TableReport(source, "planned", plan)
+        verdict = perform(plan, sparks)
+    except Refused as error:
+        return TableReport(source, "refused", plan, _placed(error, found))
+    except TableferryError as error:
+        return TableReport(source, "failed", plan, _placed(error, found))
+    except Exception as error:
+        # One table's trouble with Spark isn't the others'; what is nobody's to mend ends it all.
+        if not is_sparks(error):
+            raise
+        return TableReport(source, "failed", plan, f"{source}: Spark failed ({first_line(error)})")
+    if verdict and not verdict.matches:
+        differs = (
+            f"{source} holds other rows as Delta than as Parquet: look at them, and take the conversion back "
+            "with tableferry convert undo"
+        )
+        return TableReport(source, "failed", plan, f"{differs}\n{verifying.render(verdict)}", verdict)
+    return TableReport(source, "switched" if facts.delta else "converted", plan, verdict=verdict)
+
+
+def _placed(error: TableferryError, found: Found) -> str:
+    """Return what an error says, with the table's name if it doesn't say that itself."""
+    text = str(error)
+    named = [name for name in (found.source, found.location, str(found.table or "")) if name]
+    return text if any(name in text for name in named) else f"{found.source}: {text}"
+
+
+def undo(
+    source: str,
+    spark: SparkSession | None = None,
+    *,
+    resolve: Callable[[], SparkSession] = session.resolve,
+) -> tuple[str, ...]:
+    """Take a conversion back while nothing was written after it: the folder is as it was before.
+
+    A table of the catalog is Parquet there again too, also if its folder is what was named. Run again, it
+    goes on where it stopped.
+
+    Args:
+        source: A folder, or a table of the catalog.
+        spark: The session for a table of the catalog; by default `resolve` is asked for one.
+        resolve: Makes a session.
+
+    Returns:
+        What a person should know.
+
+    Raises:
+        TableError: It isn't Delta.
+        Refused: Something was written after the conversion, or only Spark reaches its storage.
+    """
+    found = single(source)
+    if found.table is not None:
+        return through_spark.undo(Sparks(spark, resolve).session(), found.table)
+    if not found.local:
+        raise Refused(
+            f"{source} is storage that only Spark reaches from here: remove {found.location}/_delta_log "
+            "with its own tools, if nothing was written after the conversion"
+        )
+    root = Path(found.location)
+    if named := definitions.recorded(commit.info(root)):
+        commit.demand_only_a_conversion(root)
+        # Who knows the folder by a name would be left without a log.
+        notes = through_spark.undo_if_named(Sparks(spark, resolve).session(), named.name, root)
+        if notes is not None:
+            return notes
+    commit.take_back(root)
+    return ()

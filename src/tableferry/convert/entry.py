@@ -1,0 +1,183 @@
+"""What the catalog knows of a table, and what of it a Delta log keeps: frozen, and without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from tableferry.convert.facts import PartitionColumn
+from tableferry.convert.types import Struct
+from tableferry.errors import Refused
+from tableferry.tables import TableName
+
+# The metastore sets it again with every change; `CONVERT TO DELTA` leaves it out of its comparison too.
+_TRANSIENT = frozenset({"transient_lastDdlTime"})
+
+_CURRENT_DEFAULT, _EXISTS_DEFAULT = "CURRENT_DEFAULT", "EXISTS_DEFAULT"
+
+# What takes effect in a Delta table of reader version 1 and writer version 2.
+_HARMLESS = (
+    "delta.appendonly",
+    "delta.autooptimize",
+    "delta.checkpointinterval",
+    "delta.dataskippingnumindexedcols",
+    "delta.deletedfileretentionduration",
+    "delta.enableexpiredlogcleanup",
+    "delta.logretentionduration",
+    "delta.randomizefileprefixes",
+    "delta.randomprefixlength",
+    "delta.settransactionretentionduration",
+    "delta.targetfilesize",
+    "delta.tunefilesizesforrewrites",
+)
+
+_NO_COLUMNS = Struct()
+
+
+class SerDe(NamedTuple):
+    """The classes by which Hive reads and writes a table's rows.
+
+    Attributes:
+        library: What makes rows of a file's records, and back.
+        input_format: What reads the files.
+        output_format: What writes them.
+    """
+
+    library: str
+    input_format: str
+    output_format: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the catalog knows of a table, at one moment.
+
+    Of a Delta table only the first five and the owner are filled in: everything else is its log's.
+
+    Attributes:
+        name: The table, with catalog and schema.
+        provider: ``parquet`` for Spark's and for Hive's Parquet, ``delta``.
+        type: Whether dropping the table removes its files.
+        location: The table's root, as Hadoop writes it: not percent-encoded.
+        folder: The root, if this process sees the same files as Spark.
+        columns: All columns in their order, with their comments in ``metadata``.
+        partition_columns: From the root down.
+        comment: The table's comment.
+        properties: Its properties, without those that the metastore keeps for itself.
+        options: The options that Spark's reader and writer of Parquet take, or Hive's.
+        owner: Who owns it.
+        buckets: How many files a row's key is hashed to; 0 if none.
+        bucket_columns: That key.
+        sort_columns: By what the rows of such a file are sorted.
+        serde: Hive's classes, if it is Hive's table and not Spark's.
+    """
+
+    name: TableName
+    provider: str
+    type: Literal["managed", "external"]
+    location: str
+    folder: Path | None
+    columns: Struct = _NO_COLUMNS
+    partition_columns: tuple[PartitionColumn, ...] = ()
+    comment: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict, hash=False)
+    options: Mapping[str, str] = field(default_factory=dict, hash=False)
+    owner: str = ""
+    buckets: int = 0
+    bucket_columns: tuple[str, ...] = ()
+    sort_columns: tuple[str, ...] = ()
+    serde: SerDe | None = None
+
+    @property
+    def is_delta(self) -> bool:
+        """Whether the catalog takes it for a Delta table already."""
+        return self.provider == "delta"
+
+
+def check_declared(entry: Entry, declared: Sequence[PartitionColumn]) -> None:
+    """Refuse partition columns other than the catalog's.
+
+    Raises:
+        Refused: They differ in name, type or order.
+    """
+    if _comparable(declared) != _comparable(entry.partition_columns):
+        said, known = (", ".join(map(str, each)) or "nothing" for each in (declared, entry.partition_columns))
+        raise Refused(
+            f"{entry.name} is partitioned by {known} in the catalog, not by {said}: leave --partitioned-by "
+            "out"
+        )
+
+
+def lasting_properties(entry: Entry) -> dict[str, str]:
+    """Return the properties that somebody set, without those that the metastore sets."""
+    return {key: value for key, value in entry.properties.items() if key not in _TRANSIENT}
+
+
+def kept_properties(entry: Entry) -> dict[str, str]:
+    """Return what the first commit's ``configuration`` has to hold.
+
+    These are all properties but the metastore's time stamp: the command that switches the entry compares them
+    with the log's. One that is missing there costs a second commit, or is refused.
+
+    Raises:
+        Refused: A property would mean something to Delta that a table of writer version 2 hasn't got.
+    """
+    kept = lasting_properties(entry)
+    for key in kept:
+        if key.lower().startswith("delta.") and not key.lower().startswith(_HARMLESS):
+            raise Refused(
+                f"{entry.name} has the property {key}, which begins to mean something when the table becomes "
+                f"Delta: ALTER TABLE {entry.name.sql} UNSET TBLPROPERTIES ('{key}'), convert, and set it "
+                "again"
+            )
+    return kept
+
+
+def log_columns(entry: Entry) -> Struct:
+    """Return the columns as the log may hold them: with comments, lengths of char and varchar, and defaults.
+
+    What Spark gives rows of files that lack a column, ``EXISTS_DEFAULT``, is left out: the protocol has no
+    such thing.
+    """
+    return Struct(
+        tuple(
+            replace(each, metadata={key: of for key, of in each.metadata.items() if key != _EXISTS_DEFAULT})
+            for each in entry.columns.fields
+        )
+    )
+
+
+def needs_defaults(entry: Entry) -> bool:
+    """Say whether the first commit must have the writer feature ``allowColumnDefaults``."""
+    return any(_CURRENT_DEFAULT in each.metadata for each in entry.columns.fields)
+
+
+def existence_defaults(entry: Entry) -> dict[str, str]:
+    """Return what rows read as where their file lacks a column: column and SQL expression.
+
+    In Delta they read as null, or differently from reader to reader: such a table can only be written anew.
+    """
+    return {
+        each.name: str(each.metadata[_EXISTS_DEFAULT])
+        for each in entry.columns.fields
+        if _EXISTS_DEFAULT in each.metadata
+    }
+
+
+def losses(entry: Entry) -> tuple[str, ...]:
+    """Say what a Delta table doesn't keep of this one."""
+    said = []
+    if entry.buckets:
+        said.append(
+            f"it is bucketed by {', '.join(entry.bucket_columns)} into {entry.buckets}: Delta reads it right "
+            "without the buckets, and writes none"
+        )
+    if entry.options:
+        said.append(f"its options {', '.join(sorted(entry.options))} no longer have an effect")
+    return tuple(said)
+
+
+def _comparable(columns: Sequence[PartitionColumn]) -> list[tuple[str, object]]:
+    return [(each.name.lower(), each.type) for each in columns]

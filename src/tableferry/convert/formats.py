@@ -1,0 +1,92 @@
+"""What a directory holds, told by its names: a table of some format, a streaming sink, Parquet files."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from tableferry.errors import TableError
+
+DELTA_LOG = "_delta_log"
+SINK_LOG = "_spark_metadata"
+HUDI = ".hoodie"
+
+_COMMIT = re.compile(r"\d{20}\.(json|checkpoint(\..+)?\.(parquet|json))|_last_checkpoint")
+_ICEBERG = re.compile(r"[^._].*\.metadata\.json(\.gz)?")
+# https://hive.apache.org/docs/latest/hive-transactions_40509723/#basic-design
+_ACID = re.compile(r"base_\d{7,}(_v\d+)?|(delete_)?delta_\d{7,}_\d{7,}(_\d{4})?(_v\d+)?")
+_PARQUET = (".parquet", ".parq", ".pq")
+# The second is that of a file whose footer is encrypted.
+_MAGIC = (b"PAR1", b"PARE")
+_LOOKED_INTO = 3
+
+
+def already_delta(root: Path) -> bool:
+    """Say whether a directory's ``_delta_log`` holds a commit or a checkpoint.
+
+    Raises:
+        TableError: There is a ``_delta_log`` that can't be listed.
+    """
+    return any(map(_COMMIT.fullmatch, names(root / DELTA_LOG)))
+
+
+def foreign_format(root: Path) -> str | None:
+    """Return the name of the format whose tables' files can't be taken as they are, such as ``Iceberg``.
+
+    Which of its Parquet files are rows of today, only such a table's own metadata says.
+
+    Raises:
+        TableError: The metadata's directory can't be listed.
+    """
+    if (root / HUDI).is_dir():
+        return "Hudi"
+    if any(map(_ICEBERG.fullmatch, names(root / "metadata"))):
+        return "Iceberg"
+    return None
+
+
+def names(folder: Path) -> list[str]:
+    """Return the names in a directory, none where there is no such directory.
+
+    Raises:
+        TableError: It may not be listed.
+    """
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise TableError(
+            f"{folder} can't be listed ({error.strerror}): ask for the right to read it"
+        ) from error
+
+
+def is_hidden(name: str) -> bool:
+    """Say whether a name is left out of every listing, but for directories with ``=`` in them."""
+    return name[0] in "_."
+
+
+def is_acid(name: str) -> bool:
+    """Say whether a directory has the name of a base or delta of a transactional Hive table."""
+    return _ACID.fullmatch(name) is not None
+
+
+def look_like_parquet(folder: Path, files: Iterable[str]) -> bool:
+    """Say whether a directory's visible files are Parquet: one by its suffix, or the first by their bytes."""
+    ordered = sorted(files)
+    if any(name.lower().endswith(_PARQUET) for name in ordered):
+        return True
+    return any(_has_magic(folder / name) for name in ordered[:_LOOKED_INTO])
+
+
+def _has_magic(path: Path) -> bool:
+    # Opening a pipe would wait for its writer.
+    if not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(4) in _MAGIC
+    except OSError:
+        return False

@@ -1,0 +1,208 @@
+"""Gathers what a plan needs to know of the tables that the user named."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tableferry.convert import discover, merging, partitions, sources, through_spark
+from tableferry.convert.entry import check_declared
+from tableferry.convert.facts import DataFile, FileSchema, Footer, Partitions, Unreadable
+from tableferry.convert.formats import already_delta, foreign_format
+from tableferry.convert.plan import Facts, Reader, Wishes, all_schemas
+from tableferry.convert.readers import read_footers
+from tableferry.convert.roots import find_roots
+from tableferry.convert.sparks import Sparks
+from tableferry.errors import Refused, TableError
+from tableferry.tables import TableName
+
+_SHOWN = 5
+# How many footers are read between two words to whoever waits.
+_TELL = 500
+
+
+@dataclass(frozen=True)
+class Found:
+    """A table that the user named, or that was found where the user pointed.
+
+    Attributes:
+        source: What to call it, and how it can be named again.
+        location: Its folder or URI; empty if the catalog has to be asked.
+        table: Its name in the catalog, if it was named by that.
+        skipped: Why nothing is done with it; empty if something is.
+        local: Whether this process reaches the location.
+    """
+
+    source: str
+    location: str = ""
+    table: TableName | None = None
+    skipped: str = ""
+    local: bool = True
+
+
+def expand(named: Iterable[str], sparks: Sparks, *, recursive: bool) -> tuple[Found, ...]:
+    """Find the tables that the user means, each once and in the order in which they were named.
+
+    Raises:
+        TableError: A source can't be understood, or a schema or folder doesn't exist.
+    """
+    found: dict[str, Found] = {}
+    for text in named:
+        for one in _meant(text, sparks, recursive=recursive):
+            found.setdefault(one.source, one)
+    return tuple(found.values())
+
+
+def single(source: str) -> Found:
+    """Find the one table that the user means.
+
+    Raises:
+        TableError: It can't be understood, or means several.
+    """
+    match sources.parse(source):
+        case sources.Folder(path) as folder:
+            return Found(path, path, local=folder.is_local)
+        case sources.Table(name):
+            return Found(str(name), table=name)
+        case sources.Schema():
+            raise TableError(f"{source} means several tables: name one")
+
+
+def _meant(text: str, sparks: Sparks, *, recursive: bool) -> Iterator[Found]:
+    match sources.parse(text):
+        case sources.Folder(path) as folder:
+            if recursive and folder.is_local:
+                yield from (Found(str(root), str(root)) for root in find_roots(Path(path)))
+            else:
+                yield Found(path, path, local=folder.is_local)
+        case sources.Table(name):
+            yield Found(str(name), table=name)
+        case sources.Schema(parts):
+            held = through_spark.tables(sparks.session(), parts)
+            yield from (Found(str(name), table=name) for name in held.tables)
+            yield from (Found(str(each.name), skipped=f"{each.name} {each.reason}") for each in held.skipped)
+
+
+def gather(
+    found: Found,
+    wishes: Wishes,
+    sparks: Sparks,
+    reader: Reader,
+    progress: Callable[[int, int], None],
+) -> Facts:
+    """Read everything that is to be known of one table; nothing is written.
+
+    Raises:
+        TableferryError: It's missing, or something about it can't be read or understood.
+    """
+    if found.table is not None:
+        return _of_table(found, found.table, wishes, sparks, reader, progress)
+    facts = Facts(found.source, found.location, local=found.local, delta=False)
+    if not found.local:
+        return _far(facts, wishes, sparks)
+    return _near(facts, Path(found.location), wishes, sparks, reader, progress)
+
+
+def _of_table(
+    found: Found,
+    name: TableName,
+    wishes: Wishes,
+    sparks: Sparks,
+    reader: Reader,
+    progress: Callable[[int, int], None],
+) -> Facts:
+    spark = sparks.session()
+    entry = through_spark.entry(spark, name)
+    location = str(entry.folder or entry.location)
+    facts = Facts(found.source, location, local=entry.folder is not None, delta=entry.is_delta, entry=entry)
+    if entry.is_delta:
+        return facts
+    if wishes.partitioned_by is not None:
+        check_declared(entry, wishes.partitioned_by)
+    wishes = replace(wishes, partitioned_by=entry.partition_columns)
+    if entry.folder is None:
+        facts = _far(facts, wishes, sparks)
+    else:
+        facts = _near(facts, entry.folder, wishes, sparks, reader, progress)
+    if facts.delta:
+        return facts
+    return replace(facts, mismatches=through_spark.partitions_of(spark, entry, facts.files))
+
+
+def _near(
+    facts: Facts,
+    root: Path,
+    wishes: Wishes,
+    sparks: Sparks,
+    reader: Reader,
+    progress: Callable[[int, int], None],
+) -> Facts:
+    """Read what this process reaches: the directories' names and the files' footers."""
+    if already_delta(root):
+        return replace(facts, delta=True)
+    if foreign := foreign_format(root):
+        raise sources.wrong_provider(foreign, facts.source)
+    files = discover.list_files(root)
+    # Footers first: a note that lies about is better called no Parquet file than a file of other partitions.
+    read = read_footers(root, files, sparks, reader, statistics=wishes.statistics)
+    footers, schemas = _footers(root, files, read, progress)
+    return replace(
+        facts,
+        table_id=str(uuid.uuid4()),
+        files=files,
+        partitions=_partitions(files, wishes),
+        footers=footers,
+        merged=merging.merge(all_schemas(schemas, facts.entry)),
+    )
+
+
+def _far(facts: Facts, wishes: Wishes, sparks: Sparks) -> Facts:
+    """List what only Spark reaches; its own command reads the footers."""
+    spark = sparks.session()
+    if through_spark.has_log(spark, facts.location):
+        return replace(facts, delta=True)
+    files = through_spark.list_files(spark, facts.location)
+    if not files:
+        raise Refused(f"{facts.location} holds no Parquet file: name the directory that holds the table")
+    return replace(facts, files=files, partitions=_partitions(files, wishes))
+
+
+def _partitions(files: Sequence[DataFile], wishes: Wishes) -> Partitions:
+    if wishes.partitioned_by is None:
+        return partitions.infer(files)
+    return partitions.check(files, wishes.partitioned_by)
+
+
+def _footers(
+    root: Path,
+    files: Sequence[DataFile],
+    footers: Iterable[Footer | Unreadable],
+    progress: Callable[[int, int], None],
+) -> tuple[tuple[Footer, ...], list[tuple[FileSchema, str]]]:
+    """Take all footers, and the distinct schemas among them with the first file that has each.
+
+    Raises:
+        Refused: Some can't be read.
+    """
+    read: list[Footer] = []
+    unreadable: list[str] = []
+    first: dict[int, tuple[FileSchema, str]] = {}
+    for file, footer in zip(files, footers, strict=True):
+        match footer:
+            case Unreadable(reason):
+                unreadable.append(f"{file.path} {reason}")
+            case Footer():
+                read.append(footer)
+                first.setdefault(id(footer.schema), (footer.schema, file.path))
+        done = len(read) + len(unreadable)
+        if done % _TELL == 0 or done == len(files):
+            progress(done, len(files))
+    if unreadable:
+        more = f", and {len(unreadable) - _SHOWN:,} more" if len(unreadable) > _SHOWN else ""
+        raise Refused(
+            f"{root}: {'; '.join(unreadable[:_SHOWN])}{more}: move away or mend what isn't the table's, or "
+            "name it with a leading '_'"
+        )
+    return tuple(read), list(first.values())

@@ -1,0 +1,65 @@
+"""Locations of tables as Hadoop writes them, and the folders that this process sees behind them.
+
+Hadoop's paths aren't percent-encoded: in ``file:/data/a%20b`` the folder's name is ``a%20b``.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_LOCATION = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/]*))?(/.*)?", re.DOTALL)
+
+
+def reachable(location: str, *, same_machine: bool) -> Path | None:
+    """Return the folder behind a location if this process sees it as files, else None.
+
+    Args:
+        location: A URI such as ``file:/data/t``, ``dbfs:/Volumes/c/s/v/t`` or ``s3://bucket/t``, or a path.
+        same_machine: Whether Spark's driver sees the same local files as this process.
+    """
+    scheme, authority, path = split(location)
+    match scheme:
+        case "dbfs" if not authority:
+            mounted = Path(path) if path.startswith("/Volumes/") else Path("/dbfs" + path)
+            return mounted if mounted.is_dir() else None
+        case "file" if authority in ("", "localhost"):
+            return Path(path) if same_machine else None
+        case "" if path.startswith("/") and not authority:
+            if path.startswith("/Volumes/") and Path(path).is_dir():
+                return Path(path)
+            return Path(path) if same_machine else None
+    return None
+
+
+def for_spark(location: str) -> str:
+    """Return how to name a folder to Spark, which on Databricks takes a bare path for one of DBFS."""
+    if not location.startswith("/") or location.startswith("/Volumes/"):
+        return location
+    return f"dbfs:{location.removeprefix('/dbfs')}" if location.startswith("/dbfs/") else f"file:{location}"
+
+
+def below(location: str, root: str) -> str | None:
+    """Return where a location is below a root, ``""`` for the root itself, or None if it is outside."""
+    (scheme, authority, path), (root_scheme, root_authority, root_path) = split(location), split(root)
+    # A root without a scheme is on whichever storage Spark takes for the default.
+    if root_scheme and scheme and (scheme, authority) != (root_scheme, root_authority):
+        return None
+    if path == root_path:
+        return ""
+    parent = root_path.rstrip("/") + "/"
+    return path.removeprefix(parent) if path.startswith(parent) else None
+
+
+def literal(location: str) -> str:
+    """Write a location so that Spark's reader takes no character of it for a wildcard."""
+    return re.sub(r"([*?\[\]{}\\])", r"\\\1", location)
+
+
+def split(location: str) -> tuple[str, str, str]:
+    """Return a location's scheme, authority and path, as Hadoop normalises them."""
+    match = _LOCATION.fullmatch(location)
+    if match is None:
+        return "", "", location
+    path = re.sub("/+", "/", match[3] or "/")
+    return (match[1] or "").lower(), match[2] or "", path.rstrip("/") or "/"

@@ -1,0 +1,87 @@
+"""Partition columns as somebody writes them down: ``year int, month int``."""
+
+from __future__ import annotations
+
+import re
+
+from tableferry.convert.facts import PartitionColumn
+from tableferry.convert.types import (
+    BINARY,
+    BOOLEAN,
+    BYTE,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INTEGER,
+    LONG,
+    SHORT,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    Decimal,
+    Leafy,
+)
+from tableferry.errors import Refused
+
+_TYPES = {
+    **dict.fromkeys(("tinyint", "byte"), BYTE),
+    **dict.fromkeys(("smallint", "short"), SHORT),
+    **dict.fromkeys(("int", "integer"), INTEGER),
+    **dict.fromkeys(("bigint", "long"), LONG),
+    **dict.fromkeys(("float", "real"), FLOAT),
+    **dict.fromkeys(("timestamp", "timestamp_ltz"), TIMESTAMP),
+    "double": DOUBLE,
+    "boolean": BOOLEAN,
+    "string": STRING,
+    "binary": BINARY,
+    "date": DATE,
+    "timestamp_ntz": TIMESTAMP_NTZ,
+}
+_COLUMN = re.compile(
+    r"\s*(?:`((?:[^`]|``)+)`|([^\s`,:()]+))(?:\s*:|\s)?([^,()`]*(?:\([^()]*\))?[^,()`]*)(,|$)"
+)
+_DECIMAL = re.compile(r"(?:decimal|dec|numeric)(?:\s*\(\s*([0-9]{1,3})\s*(?:,\s*([0-9]{1,3})\s*)?\))?")
+_DIGITS = 38
+_OFFERED = (
+    "tinyint, smallint, int, bigint, float, double, decimal(10,2), boolean, string, binary, date, timestamp "
+    "or timestamp_ntz"
+)
+
+
+def declared(text: str) -> tuple[PartitionColumn, ...]:
+    """Read partition columns written as in SQL: names, with backticks where need be, and their types.
+
+    Raises:
+        Refused: The text isn't that, or names a column twice or a type that no partition has.
+    """
+    columns: list[PartitionColumn] = []
+    position = 0
+    while position < len(text) or not columns:
+        place = f"partition column {len(columns) + 1} of '{text}'"
+        match = _COLUMN.match(text, position)
+        if match is None or (match[4] and match.end() == len(text)):
+            rest = text[position:].strip()
+            at = f", at '{rest[:40]}'" if rest else ""
+            raise Refused(f"{place} isn't a name and a type{at}: write it as 'year int, month int'")
+        name = match[1].replace("``", "`") if match[1] else match[2]
+        if any(name.lower() == column.name.lower() for column in columns):
+            raise Refused(f"{place}: '{name}' is there already: name each column once")
+        columns.append(PartitionColumn(name, _type(match[3].strip().lower(), f"{place}, '{name}',")))
+        position = match.end()
+    return tuple(columns)
+
+
+def _type(text: str, place: str) -> Leafy:
+    if not text:
+        raise Refused(f"{place} has no type: write one of {_OFFERED} behind it")
+    if text in _TYPES:
+        return _TYPES[text]
+    match = _DECIMAL.fullmatch(text)
+    if match is None:
+        raise Refused(f"{place} has the type '{text}', which no partition has: write {_OFFERED}")
+    precision, scale = int(match[1] or 10), int(match[2] or 0)
+    if not max(scale, 1) <= precision <= _DIGITS:
+        raise Refused(
+            f"{place} has the type '{text}': write decimal(p,s) with s up to p, and p up to {_DIGITS}"
+        )
+    return Decimal(precision, scale)

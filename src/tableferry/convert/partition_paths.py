@@ -1,0 +1,170 @@
+"""What the directories between a table's root and its files say: partition columns and the values' texts."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tableferry.convert.facts import DataFile
+from tableferry.errors import Refused
+
+_NULLS = ("__HIVE_DEFAULT_PARTITION__", "")
+_ESCAPED = re.compile("(?:%[0-9A-Fa-f]{2})+")
+
+
+@dataclass(frozen=True)
+class Directory:
+    """A directory that holds data files.
+
+    Attributes:
+        first: The path of its first file.
+        names: The partition columns it's below, from the root down.
+        texts: Their values, decoded; None is null.
+        above: The directories above the partitions' that are none themselves, such as ``data/``.
+    """
+
+    first: str
+    names: tuple[str, ...]
+    texts: tuple[str | None, ...]
+    above: str
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The directories of some files.
+
+    Attributes:
+        directories: The distinct ones, in the listing's order.
+        places: For each file, the index of its directory.
+        escapes: Names of directories with octets that Spark would take for characters, and what they say.
+    """
+
+    directories: tuple[Directory, ...]
+    places: tuple[int, ...]
+    escapes: tuple[tuple[str, str], ...]
+
+    def counts(self) -> Counter[int]:
+        """Return how many files each directory has."""
+        return Counter(self.places)
+
+
+def lay_out(files: Sequence[DataFile]) -> Layout:
+    """Read the directories' names, each once.
+
+    Raises:
+        Refused: A directory's name or place can't be that of a partition.
+    """
+    known: dict[str, int] = {}
+    first: list[str] = []
+    places: list[int] = []
+    for file in files:
+        path = file.path
+        folder = path[: path.rfind("/") + 1]
+        place = known.get(folder)
+        if place is None:
+            place = known[folder] = len(first)
+            first.append(path)
+        places.append(place)
+    levels: dict[str, tuple[str, str | None] | None] = {}
+    directories = tuple(_directory(folder, path, levels) for folder, path in zip(known, first, strict=True))
+    return Layout(directories, tuple(places), tuple(_escapes(levels)))
+
+
+def demand_one_shape(layout: Layout) -> None:
+    """Hold that all directories are below the same partition columns.
+
+    Raises:
+        Refused: They aren't.
+    """
+    shapes: dict[tuple[str, ...], list[int]] = {}
+    for place, directory in enumerate(layout.directories):
+        shapes.setdefault(directory.names, []).append(place)
+    if len(shapes) > 1:
+        raise Refused(_other_shapes(layout, shapes))
+    above = {directory.above: directory for directory in layout.directories if directory.names}
+    if len(above) > 1:
+        one, two, *_ = above.values()
+        raise Refused(
+            f"{one.first} and {two.first} are in partitions below different directories, as if of two "
+            "tables: convert each by its own name, or their parent with --recursive"
+        )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Write names of columns as Spark's own conversion does."""
+    return f"[{', '.join(f'`{name}`' for name in names)}]"
+
+
+def unescape(text: str) -> str:
+    """Decode ``%3A`` and the like, once.
+
+    Hive and Spark escape ASCII characters alone. An octet beyond them was written by somebody who escapes
+    UTF-8, such as Arrow, and is read as that; where it isn't UTF-8, as Spark reads it: a character per octet.
+    """
+    return _ESCAPED.sub(_decoded, text) if "%" in text else text
+
+
+def _decoded(escaped: re.Match[str]) -> str:
+    octets = bytes.fromhex(escaped[0].replace("%", ""))
+    try:
+        return octets.decode()
+    except UnicodeDecodeError:
+        return octets.decode("latin-1")
+
+
+def _escapes(names: Iterable[str]) -> Iterable[tuple[str, str]]:
+    for name in names:
+        if "%" in name and any(not _decoded(run).isascii() for run in _ESCAPED.finditer(name)):
+            yield name, unescape(name)
+
+
+def _directory(folder: str, first: str, levels: dict[str, tuple[str, str | None] | None]) -> Directory:
+    found: list[tuple[str, str | None]] = []
+    plain: list[list[str]] = [[], []]
+    for name in folder.split("/")[:-1]:
+        level = levels[name] if name in levels else levels.setdefault(name, _level(name, first))
+        if level is None:
+            plain[bool(found)].append(name)
+        elif plain[1]:
+            raise Refused(
+                f"{first} has the directory '{plain[1][0]}' between those of partitions, so it's unclear "
+                "which columns the file has: move the files out of it"
+            )
+        else:
+            found.append(level)
+    names, texts = tuple(name for name, _ in found), tuple(text for _, text in found)
+    twice = [name for name, times in Counter(name.lower() for name in names).items() if times > 1]
+    if twice:
+        raise Refused(f"{first} is below two directories for the partition column {twice[0]}: rename one")
+    return Directory(first, names, texts, "/".join(plain[0]))
+
+
+def _level(name: str, file: str) -> tuple[str, str | None] | None:
+    column, equals, text = name.partition("=")
+    if not equals:
+        return None
+    if not column:
+        raise Refused(f"{file} is in the directory '{name}', which names no partition column: rename it")
+    return unescape(column), None if text in _NULLS else unescape(text)
+
+
+def _other_shapes(layout: Layout, shapes: dict[tuple[str, ...], list[int]]) -> str:
+    (one, _), (two, _), *_ = shapes.items()
+    first, second = (layout.directories[shapes[names][0]].first for names in (one, two))
+    if [name.lower() for name in one] == [name.lower() for name in two]:
+        return (
+            f"{first} and {second} spell partition columns differently ({listed(one)} and {listed(two)}): "
+            "declare the partition columns, or rename the directories"
+        )
+    counts = layout.counts()
+    (few, places) = min(shapes.items(), key=lambda item: sum(counts[place] for place in item[1]))
+    many = next(names for names in shapes if names != few)
+    few_file, many_file = layout.directories[places[0]].first, layout.directories[shapes[many][0]].first
+    number = sum(counts[place] for place in places)
+    others = f" and {number - 1} more" if number > 1 else ""
+    return (
+        f"{few_file}{others} has partition columns {listed(few)}, but {many_file} has {listed(many)}: "
+        "move one or the other, as a table's files all have the same"
+    )

@@ -1,0 +1,159 @@
+"""What the text of a partition's directory is as a value, and how Delta's log writes it.
+
+Delta's protocol, Partition Value Serialization
+(https://github.com/delta-io/delta/blob/master/PROTOCOL.md#partition-value-serialization), has two forms of
+timestamps. Of ``2024-01-01 10:00:00`` every reader makes what its own zone says: Spark that of its session,
+delta-rs UTC. ``2024-01-01T10:00:00.000000Z`` is one instant to both, and the form that Spark writes itself:
+it's ours. A directory's name has no zone, and is taken as UTC.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, date, datetime
+from decimal import Context
+from decimal import Decimal as Number
+
+from tableferry.convert.types import (
+    BINARY,
+    BOOLEAN,
+    BYTE,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INTEGER,
+    LONG,
+    SHORT,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    Atomic,
+    Decimal,
+    Leafy,
+)
+
+_BITS: dict[Leafy, int] = {BYTE: 8, SHORT: 16, INTEGER: 32, LONG: 64}
+_WORDS = dict.fromkeys(("true", "t", "yes", "y", "1"), "true") | dict.fromkeys(
+    ("false", "f", "no", "n", "0"), "false"
+)
+_LONGEST = 60
+_EXACT = Context(prec=_LONGEST)
+_LARGEST_FLOAT = 3.4028234663852886e38
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_DATE = re.compile(r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})")
+_TIME = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
+    r"(?:[ T]([0-9]{2}:[0-9]{2})(:[0-9]{2})?(?:\.([0-9]{1,6})0*)?)? ?(Z|[+-][0-9]{2}:[0-9]{2})?"
+)
+_PLAIN_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_PLAIN_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?")
+
+
+def recognise(text: str) -> Atomic:
+    """Return the type that a value has by its looks: integer, long, date, timestamp or string.
+
+    What another spelling of the number would be, such as ``007``, is a string, for the number would lose it.
+    """
+    if is_number(text) and str(number := int(text)) == text:
+        return next((each for each in (INTEGER, LONG) if _fits(number, each)), STRING)
+    for type_, form in ((DATE, _PLAIN_DATE), (TIMESTAMP, _PLAIN_TIME)):
+        if form.fullmatch(text):
+            try:
+                cast(text, type_)
+            except ValueError:
+                return STRING
+            return type_
+    return STRING
+
+
+def is_number(text: str) -> bool:
+    """Say whether a text is a whole number in some spelling, of a length that numbers have."""
+    return len(text) <= _LONGEST and _INTEGER.fullmatch(text) is not None
+
+
+def is_numeric(type_: Leafy) -> bool:
+    """Say whether a type's values are numbers."""
+    return isinstance(type_, Decimal) or type_ in (*_BITS, FLOAT, DOUBLE)
+
+
+def cast(text: str, type_: Leafy) -> str:
+    """Return a value of a type as the log writes it.
+
+    Numbers stay as they're spelled, as with Spark's own conversion: everybody reads ``007`` as 7.
+
+    Raises:
+        ValueError: The text is no value of the type.
+    """
+    if type_ in (STRING, BINARY):
+        return text
+    text = text.strip()
+    if isinstance(type_, Decimal):
+        return _decimal(text, type_)
+    if type_ in _BITS:
+        if not is_number(text) or not _fits(int(text), type_):
+            raise ValueError(text)
+        return text
+    if type_ == BOOLEAN:
+        if text.lower() not in _WORDS:
+            raise ValueError(text)
+        return _WORDS[text.lower()]
+    if type_ in (FLOAT, DOUBLE):
+        return _float(text, type_)
+    if type_ == DATE:
+        match = _matched(_DATE, text)
+        return date(int(match[1]), int(match[2]), int(match[3])).isoformat()
+    if type_ in (TIMESTAMP, TIMESTAMP_NTZ):
+        return _timestamp(text, type_)
+    raise ValueError(f"no partition column is a {type_}")
+
+
+def _fits(number: int, type_: Leafy) -> bool:
+    half = 1 << (_BITS[type_] - 1)
+    return -half <= number < half
+
+
+def _float(text: str, type_: Leafy) -> str:
+    if text in ("NaN", "Infinity", "-Infinity"):
+        return text
+    _matched(_NUMBER, text)
+    number = abs(float(text))
+    if math.isinf(number) or (type_ == FLOAT and number > _LARGEST_FLOAT):
+        raise ValueError(text)
+    return text
+
+
+def _decimal(text: str, type_: Decimal) -> str:
+    _matched(_NUMBER, text)
+    number = _EXACT.normalize(Number(text)) if len(text) <= _LONGEST else Number("NaN")
+    exponent = number.as_tuple().exponent
+    if not isinstance(exponent, int) or -exponent > type_.scale:
+        raise ValueError(text)
+    if number and number.adjusted() >= type_.precision - type_.scale:
+        raise ValueError(text)
+    return f"{Number(text):f}"
+
+
+def _timestamp(text: str, type_: Leafy) -> str:
+    match = _matched(_TIME, text)
+    fraction = (match[4] or "").ljust(6, "0")
+    moment = datetime.fromisoformat(f"{match[1]}T{match[2] or '00:00'}{match[3] or ':00'}.{fraction}")
+    if type_ == TIMESTAMP_NTZ:
+        if match[5]:
+            raise ValueError(text)
+        return moment.isoformat(sep=" ")
+    if match[5] and match[5] != "Z":
+        zone = datetime.fromisoformat(f"2000-01-01T00:00:00{match[5]}").tzinfo
+        try:
+            moment = moment.replace(tzinfo=zone).astimezone(UTC).replace(tzinfo=None)
+        except OverflowError as error:
+            raise ValueError(text) from error
+    return f"{moment.isoformat(timespec='microseconds')}Z"
+
+
+def _matched(form: re.Pattern[str], text: str) -> re.Match[str]:
+    if (match := form.fullmatch(text)) is None:
+        raise ValueError(text)
+    return match

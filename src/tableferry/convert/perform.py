@@ -1,0 +1,90 @@
+"""Performs a conversion's steps; each can be repeated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, assert_never
+
+from tableferry import verify
+from tableferry.convert import commit, contents, discover, through_spark
+from tableferry.convert.plan import Plan
+from tableferry.convert.sparks import Sparks
+from tableferry.convert.steps import (
+    ConvertNatively,
+    PutFirstCommit,
+    RegisterPartitions,
+    SwitchEntry,
+    Verify,
+)
+from tableferry.errors import Refused
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def perform(plan: Plan, spark: Sparks) -> verify.Verdict | None:
+    """Do a plan's steps in order.
+
+    Returns:
+        How the rows compared, if the plan has that step.
+
+    Raises:
+        TableferryError: A step failed; the folder is as it was, or whole Delta.
+    """
+    verdict = None
+    for step in plan.steps:
+        match step:
+            case RegisterPartitions():
+                session = spark.session()
+                through_spark.register_missing(session, through_spark.entry(session, step.table))
+            case PutFirstCommit():
+                put(Path(step.root), step.contents)
+            case ConvertNatively():
+                _natively(spark.session(), step)
+            case SwitchEntry():
+                session = spark.session()
+                entry = through_spark.entry(session, step.table)
+                # A log that was there before may lack what only the catalog has.
+                through_spark.switch_to_delta(session, entry, merge_properties=True)
+            case Verify():
+                verdict = through_spark.compare_rows(
+                    spark.session(),
+                    step.location,
+                    plan.schema,
+                    [each.name for each in plan.partition_columns],
+                )
+            case _:
+                assert_never(step)
+    return verdict
+
+
+def _natively(spark: SparkSession, step: ConvertNatively) -> None:
+    if step.table:
+        entry = through_spark.entry(spark, step.table)
+        through_spark.convert_table(spark, entry, statistics=step.statistics)
+    else:
+        through_spark.convert(spark, step.location, step.partitions, statistics=step.statistics)
+
+
+def put(root: Path, of: contents.Contents) -> None:
+    """Write the first commit, if the files are those that it names before and after it's there.
+
+    Raises:
+        Busy: Another converter's commit came first.
+        Refused: A file came, went or changed meanwhile; the folder has no log.
+    """
+    _unchanged(root, of)
+    commit.put(root, contents.lines(of, commit.now()))
+    try:
+        _unchanged(root, of)
+    except Refused:
+        commit.take_back(root)
+        raise
+
+
+def _unchanged(root: Path, of: contents.Contents) -> None:
+    if changes := discover.changes(of.files, discover.list_files(root)):
+        raise Refused(
+            f"{root} was written while it was converted: {'; '.join(changes)}: stop what writes "
+            "there, and run again"
+        )

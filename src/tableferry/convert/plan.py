@@ -1,0 +1,307 @@
+"""Decides what a conversion does: same facts, same wishes, same plan; nothing is read or written here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from tableferry.convert import mapping
+from tableferry.convert.contents import Contents
+from tableferry.convert.entry import (
+    Entry,
+    existence_defaults,
+    kept_properties,
+    log_columns,
+    losses,
+    needs_defaults,
+)
+from tableferry.convert.facts import DataFile, FileSchema, Footer, PartitionColumn, Partitions
+from tableferry.convert.locations import for_spark
+from tableferry.convert.merging import Merged
+from tableferry.convert.mismatches import PartitionMismatches, sentences
+from tableferry.convert.steps import (
+    ConvertNatively,
+    PutFirstCommit,
+    RegisterPartitions,
+    Step,
+    SwitchEntry,
+    Verify,
+)
+from tableferry.convert.types import Field, Struct
+from tableferry.errors import Refused
+
+_SHOWN = 5
+
+
+_UNPARTITIONED = Partitions((), ())
+_NO_MISMATCHES = PartitionMismatches()
+
+
+class Reader(StrEnum):
+    """Where footers are read."""
+
+    AUTO = "auto"
+    PROCESS = "process"
+    SPARK = "spark"
+
+
+class Engine(StrEnum):
+    """What writes the first commit."""
+
+    AUTO = "auto"
+    TABLEFERRY = "tableferry"
+    NATIVE = "native"
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user asked for.
+
+    Attributes:
+        partitioned_by: The partition columns; None lets the directories' names tell.
+        statistics: Whether the log holds statistics of each file.
+        engine: Who writes the first commit.
+        msck: Whether the catalog's partitions may be made those on disk.
+        column_mapping: Whether names that Delta doesn't take otherwise may be mapped.
+        verify: Whether the rows are compared afterwards.
+    """
+
+    partitioned_by: tuple[PartitionColumn, ...] | None = None
+    statistics: bool = True
+    engine: Engine = Engine.AUTO
+    msck: bool = False
+    column_mapping: bool = False
+    verify: bool = False
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of one table before its conversion.
+
+    Attributes:
+        source: What the user named it.
+        location: Its root: a local path, or a URI where only Spark reaches it.
+        local: Whether this process reaches it.
+        delta: Whether its log has commits.
+        table_id: The id that the table would get.
+        files: Its data files.
+        partitions: Its partition columns and the files' values.
+        footers: What each file's footer says; empty where only Spark reaches them.
+        merged: The schema of all files together; None where only Spark reaches them.
+        entry: What the catalog says of it, if it was named by its name.
+        mismatches: How the partitions that the catalog knows differ from those on disk.
+    """
+
+    source: str
+    location: str
+    local: bool
+    delta: bool
+    table_id: str = ""
+    files: tuple[DataFile, ...] = ()
+    partitions: Partitions = _UNPARTITIONED
+    footers: tuple[Footer, ...] = ()
+    merged: Merged | None = None
+    entry: Entry | None = None
+    mismatches: PartitionMismatches = _NO_MISMATCHES
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be done with one table.
+
+    Attributes:
+        source: What the user named it.
+        location: Its root.
+        engine: Who writes the first commit.
+        because: Why that engine.
+        schema: The table's columns; None where Spark finds them out.
+        partition_columns: From the root down.
+        files: How many data files there are.
+        bytes: How large they are together.
+        rows: How many rows they hold, if it's known.
+        steps: The effects, in order; none if it is Delta already.
+        notes: What a person should know.
+    """
+
+    source: str
+    location: str
+    engine: Engine
+    because: str
+    schema: Struct | None = None
+    partition_columns: tuple[PartitionColumn, ...] = ()
+    files: int = 0
+    bytes: int = 0
+    rows: int | None = None
+    steps: tuple[Step, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def engine_for(location: str, local: bool, wished: Engine) -> tuple[Engine, str]:
+    """Choose who writes the first commit, and say why.
+
+    Raises:
+        Refused: The wished engine can't.
+    """
+    match wished:
+        case Engine.NATIVE:
+            return Engine.NATIVE, "asked for"
+        case Engine.TABLEFERRY if not local:
+            raise Refused(
+                f"{location} is storage that only Spark reaches from here, so tableferry can't write "
+                "its log: use --engine native, or run where it's mounted"
+            )
+        case Engine.TABLEFERRY:
+            return Engine.TABLEFERRY, "asked for"
+        case _ if local:
+            return Engine.TABLEFERRY, "its files are reached by path"
+        case _:
+            return Engine.NATIVE, "only Spark reaches its storage"
+
+
+def decide(facts: Facts, wishes: Wishes) -> Plan:
+    """Plan the conversion of one table.
+
+    Raises:
+        Refused: It can't be converted as it is; the message says why and how to go on.
+    """
+    engine, because = engine_for(facts.location, facts.local, wishes.engine)
+    plan = Plan(facts.source, facts.location, engine, because)
+    entry = facts.entry
+    switch: tuple[Step, ...] = (SwitchEntry(entry.name),) if entry and not entry.is_delta else ()
+    if facts.delta:
+        return replace(plan, steps=switch)
+    register: tuple[Step, ...] = ()
+    if entry and facts.mismatches:
+        if not (wishes.msck and facts.mismatches.mendable):
+            raise Refused(". ".join(sentences(entry.name, entry.location, facts.mismatches)))
+        register = (RegisterPartitions(entry.name),)
+    write: Step
+    notes = (*facts.partitions.notes, *(losses(entry) if entry else ()))
+    if engine is Engine.NATIVE:
+        # By its name, Spark's own command switches the entry too.
+        table, switch = (entry.name if entry else None), ()
+        write = ConvertNatively(for_spark(facts.location), table, facts.partitions.columns, wishes.statistics)
+    else:
+        if facts.merged is None:
+            raise AssertionError(f"{facts.location}: its footers weren't read")
+        contents = _contents(facts, wishes, facts.merged)
+        write = PutFirstCommit(facts.location, contents)
+        plan = replace(plan, schema=contents.schema, rows=sum(footer.rows for footer in facts.footers))
+        notes = (*notes, *_remarks(facts, facts.merged))
+    return replace(
+        plan,
+        partition_columns=facts.partitions.columns,
+        files=len(facts.files),
+        bytes=sum(file.size for file in facts.files),
+        steps=(*register, write, *switch, *((Verify(for_spark(facts.location)),) if wishes.verify else ())),
+        notes=notes,
+    )
+
+
+def all_schemas(
+    schemas: Iterable[tuple[FileSchema, str]], entry: Entry | None
+) -> list[tuple[FileSchema, str]]:
+    """Put the catalog's data columns before the files' schemas, spelled as the files spell them.
+
+    So the columns keep the catalog's order and comments, one that no file has stays, and a file that the
+    catalog describes wrongly is found. A metastore that only knows lower case doesn't rename columns.
+    """
+    found = list(schemas)
+    if entry is None:
+        return found
+    spelled: dict[str, str] = {}
+    for schema, _ in found:
+        for column in schema.columns.fields:
+            spelled.setdefault(column.name.lower(), column.name)
+    partitions = {column.name.lower() for column in entry.partition_columns}
+    columns = tuple(
+        replace(column, name=spelled.get(column.name.lower(), column.name))
+        for column in log_columns(entry).fields
+        if column.name.lower() not in partitions or column.name.lower() in spelled
+    )
+    return [(FileSchema(Struct(columns), ()), f"the catalog's entry of {entry.name}"), *found]
+
+
+def with_partitions(schema: Struct, columns: Sequence[PartitionColumn], entry: Entry | None) -> Struct:
+    """Add the partition columns: where the files have them too, at their place; else at the end.
+
+    Either way they have the partition's type, for the directory's name and not the file is what is read.
+    """
+    comments = {each.name.lower(): each.metadata for each in log_columns(entry).fields} if entry else {}
+    partitions = {
+        column.name.lower(): Field(column.name, column.type, metadata=comments.get(column.name.lower(), {}))
+        for column in columns
+    }
+    data = tuple(partitions.pop(each.name.lower(), each) for each in schema.fields)
+    return Struct((*data, *partitions.values()))
+
+
+def _contents(facts: Facts, wishes: Wishes, merged: Merged) -> Contents:
+    schema = with_partitions(merged.columns, facts.partitions.columns, facts.entry)
+    _demand_defaults(facts)
+    features: tuple[str, ...] = ()
+    properties = kept_properties(facts.entry) if facts.entry else {}
+    if unfit := sorted(mapping.unfit(schema)):
+        if not wishes.column_mapping:
+            raise Refused(
+                f"{facts.location}: Delta takes no spaces, line ends or any of ,;{{}}()= in a column's name, "
+                f"as in {_some([f'`{name}`' for name in unfit])}: give --column-mapping, which needs readers "
+                "that know it"
+            )
+        schema, mapped = mapping.mapped(schema)
+        properties |= mapped
+        features = (mapping.FEATURE,)
+    return Contents(
+        table_id=facts.table_id,
+        schema=schema,
+        partition_columns=tuple(column.name for column in facts.partitions.columns),
+        files=facts.files,
+        values=facts.partitions.values,
+        footers=facts.footers,
+        statistics=wishes.statistics,
+        description=facts.entry.comment if facts.entry else None,
+        configuration=properties,
+        features=features,
+        writer_features=("allowColumnDefaults",) if facts.entry and needs_defaults(facts.entry) else (),
+        catalog_entry=facts.entry,
+    )
+
+
+def _demand_defaults(facts: Facts) -> None:
+    """Refuse a table whose files lack a column that reads as a default there: in Delta it reads as null."""
+    defaults = existence_defaults(facts.entry) if facts.entry else {}
+    for name, default in defaults.items():
+        for file, footer in zip(facts.files, facts.footers, strict=True):
+            if all(column.name.lower() != name.lower() for column in footer.schema.columns.fields):
+                raise Refused(
+                    f"{facts.source}: column `{name}` is {default} for the rows of {file.path}, which lacks "
+                    "it, and would be null in Delta: write the table anew with CREATE TABLE … USING delta AS "
+                    "SELECT"
+                )
+
+
+def _remarks(facts: Facts, merged: Merged) -> tuple[str, ...]:
+    found = [f"column {each}, as {each.file} has it narrower" for each in merged.widenings]
+    partitions = {column.name.lower() for column in facts.partitions.columns}
+    names = [column.name for column in merged.columns.fields]
+    if both := [name for name in names if name.lower() in partitions]:
+        found.append(
+            f"{_some([f'`{name}`' for name in both])}: in the files and in directories' names, which count"
+        )
+    if empty := [
+        file.path for file, footer in zip(facts.files, facts.footers, strict=True) if not footer.rows
+    ]:
+        found.append(f"{len(empty):,} files have no rows and are kept: {_some(empty)}")
+    if facts.entry:
+        known = {column.name.lower() for column in facts.entry.columns.fields}
+        if new := [f"`{name}`" for name in names if name.lower() not in known]:
+            found.append(
+                f"the files have columns that the catalog doesn't show: {_some(new)}; the table will"
+            )
+    return tuple(found)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

@@ -1,0 +1,144 @@
+"""What somebody means who names something to convert: a folder, a table, or all tables of a schema."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import TypeAlias
+from urllib.parse import unquote, urlsplit
+
+from tableferry.errors import TableError
+from tableferry.tables import TableName
+
+_OURS = ("parquet", "delta")
+_BY_PATH = re.compile(r"([A-Za-z_]\w*)\.`((?:[^`]|``)+)`")
+_BEGINS_BY_PATH = re.compile(r"[A-Za-z_]\w*\.([`'\"])[^`'\"]*/")
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_ALL = ".*"
+_FORM = "write a path, a table's name, schema.* or parquet.`/path`"
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A directory, by its path.
+
+    Attributes:
+        path: A local path, or the URI of a storage that only Spark may reach; without a slash at its end.
+    """
+
+    path: str
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the path is one of this machine's."""
+        return _URI.match(self.path) is None
+
+    def __str__(self) -> str:
+        return self.path
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the catalog."""
+
+    name: TableName
+
+    def __str__(self) -> str:
+        return str(self.name)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """All Parquet tables of a schema.
+
+    Attributes:
+        parts: The schema's name, or the catalog's and the schema's.
+    """
+
+    parts: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{TableName(self.parts)}{_ALL}"
+
+
+Source: TypeAlias = Folder | Table | Schema
+
+
+def parse(text: str) -> Source:
+    """Read what somebody wrote.
+
+    A path is what has a slash, begins with ``.`` or ``~``, or is a directory that is there; backticks
+    around a table's name keep it from being taken for one.
+
+    Raises:
+        TableError: It can't be any of them, or is a path of another format than Parquet.
+    """
+    if not text.strip():
+        raise TableError(f"nothing is named to convert: {_FORM}")
+    if named := _BY_PATH.fullmatch(text):
+        provider, path = named[1].lower(), named[2].replace("``", "`")
+        if provider in _OURS:
+            return folder(path)
+        if "/" in path:
+            raise wrong_provider(provider, text)
+    elif _BEGINS_BY_PATH.match(text) and not os.path.isdir(text):
+        raise TableError(f"{text} is neither a path nor a format and one: {_FORM}")
+    if "/" in text or text.startswith((".", "~")) or os.path.isdir(text):
+        return folder(text)
+    if text == "*":
+        raise TableError(f"'*' names no schema: {_FORM}")
+    if text.endswith(_ALL):
+        parts = TableName.parse(text.removesuffix(_ALL)).parts
+        if len(parts) > 2:
+            raise TableError(f"'{text}' has {len(parts)} parts before the star: write catalog.schema.*")
+        return Schema(parts)
+    return Table(TableName.parse(text))
+
+
+def folder(path: str) -> Folder:
+    """Take a path or a URI, such as a table's location, for a folder."""
+    return Folder(_plain(path))
+
+
+def wrong_provider(provider: str, source: str) -> TableError:
+    """Say that a source is of another format."""
+    return TableError(
+        "CONVERT TO DELTA only supports parquet tables, but you are trying to convert a "
+        f"{provider} source: {source}"
+    )
+
+
+def _plain(path: str) -> str:
+    """Return the local path that a URI means, or the path or URI itself, without a slash at its end."""
+    if _URI.match(path):
+        scheme, rest = path.split(":", 1)
+        if scheme.lower() == "file":
+            path = _of_file_uri(path)
+        elif scheme.lower() == "dbfs":
+            path = _mounted("/" + rest.lstrip("/")) or path
+    elif path.startswith("~"):
+        path = os.path.expanduser(path)
+    bare = path.rstrip("/")
+    if not bare or bare.endswith(":"):  # All that is left of a root is nothing, or a scheme.
+        return path
+    # So that nobody takes it for a table who reads it again.
+    return bare if "/" in bare or bare[0] in ".~" else f"./{bare}"
+
+
+def _of_file_uri(uri: str) -> str:
+    parts = urlsplit(uri)
+    if parts.netloc not in ("", "localhost"):
+        raise TableError(
+            f"{uri} is a file of the machine {parts.netloc}: mount it, and name it by its path here"
+        )
+    # A person may mean the characters as they are, as Spark does with such a path; a catalog escapes them.
+    plain = "/" + uri.split(":", 1)[1].removeprefix(f"//{parts.netloc}").lstrip("/")
+    return plain if os.path.isdir(plain) else unquote(plain)
+
+
+def _mounted(path: str) -> str | None:
+    """Return where this machine sees a path of DBFS, if it does; volumes have their own place."""
+    if path.startswith("/Volumes/") and os.path.isdir("/Volumes"):
+        return path
+    return f"/dbfs{path}" if os.path.isdir("/dbfs") else None

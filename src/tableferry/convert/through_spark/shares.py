@@ -1,0 +1,67 @@
+"""What a Spark task does with its share of the files.
+
+It's pickled and sent to machines that may not have this package: nothing here needs Spark, nor may a global
+of what it uses be something that can only be imported, such as a function with a cache.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from tableferry.convert.facts import DataFile, Unreadable
+from tableferry.convert.packed import pack, pack_schema
+from tableferry.convert.reading import read
+
+# What stands in the place of a number of rows, where the text says why.
+UNREADABLE, UNREACHED = -1, -2
+COLUMNS = "rows bigint, schema int, described string, text string"
+
+Task: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+_Row: TypeAlias = tuple[int, int, str | None, str]
+
+
+def task(root: str, files: Sequence[DataFile], *, statistics: bool) -> Task:
+    """Make the task that reads the files whose places in the listing it's given.
+
+    Args:
+        root: Where the files' paths begin.
+        files: What was listed.
+        statistics: Whether to read more than the rows' number and the schema.
+    """
+
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reached = os.path.isdir(root)
+        for batch in batches:
+            numbers = batch.column(0).to_pylist()
+            share = files[numbers[0] : numbers[-1] + 1] if numbers else ()
+            rows = list(_rows(root, share, statistics) if reached else map(_unreached, share))
+            arrays = [
+                pa.array([row[place] for row in rows], kind)
+                for place, kind in enumerate((pa.int64(), pa.int32(), pa.string(), pa.string()))
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, ["rows", "schema", "described", "text"])
+
+    return work
+
+
+def _rows(root: str, files: Sequence[DataFile], statistics: bool) -> Iterator[_Row]:
+    """Read some files; a schema comes with the first file that has it, and has its number from then on."""
+    numbers: dict[int, int] = {}
+    for found in read(Path(root), files, statistics=statistics):
+        if isinstance(found, Unreadable):
+            yield UNREADABLE, 0, None, found.reason
+            continue
+        schema, count = found.schema, len(numbers)
+        # The reader keeps each schema, so that its id stays its own.
+        number = numbers.setdefault(id(schema), count)
+        yield found.rows, number, pack_schema(schema) if number == count else None, pack(found.bounds)
+
+
+def _unreached(file: DataFile) -> _Row:
+    return UNREACHED, 0, None, platform.node()

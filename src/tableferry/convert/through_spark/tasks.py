@@ -1,0 +1,95 @@
+"""The second reader of footers: Spark's tasks, each of which reads a share of the files by their paths.
+
+What was tried, with 20,000 files on two cores:
+
+- A task costs a tenth to a third of a second whatever it does, for pyspark's worker reads its zip files'
+  lists again before each. So there are as many as Spark has cores, not several times as many.
+- What a task finds travels as one string a file, and each schema once a task. ``toArrow`` and
+  ``toLocalIterator`` took the same time and ``collect`` a tenth more. A batch is one job, and its results are
+  all that the driver holds besides the footers that it has given out.
+- The package needn't be installed where the tasks run, nor be of the same version there: what they need of
+  it is pickled with them, which makes 130 kB and takes 30 ms a job, and 5 ms in a worker that has seen it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark import cloudpickle
+
+import tableferry
+from tableferry.convert.facts import DataFile, FileSchema, Footer, Unreadable
+from tableferry.convert.packed import unpack, unpack_schema
+from tableferry.convert.through_spark.batches import batch_size
+from tableferry.convert.through_spark.shares import COLUMNS, UNREACHED, UNREADABLE, Task, task
+from tableferry.errors import Refused
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Unreached(Refused):
+    """A machine that runs Spark's tasks doesn't have the directory."""
+
+
+def read(
+    spark: SparkSession, root: str, files: Sequence[DataFile], *, statistics: bool
+) -> Iterator[Footer | Unreadable]:
+    """Read what the files' footers say, in the listing's order.
+
+    Args:
+        spark: The session.
+        root: Where the files' paths begin, on the machines that run the tasks too.
+        files: What was listed.
+        statistics: Whether to read more than the rows' number and the schema.
+
+    Raises:
+        Unreached: A machine that runs tasks has no such directory.
+        SessionError: A setting for the size of batches isn't a positive number.
+    """
+    schemas: dict[str, FileSchema] = {}
+    numbered: dict[int, FileSchema] = {}
+    size = batch_size(spark, statistics=statistics)
+    for start in range(0, len(files), size):
+        batch = files[start : start + size]
+        for found in _run(spark, task(root, batch, statistics=statistics), len(batch)).to_batches():
+            yield from _footers(root, found, schemas, numbered)
+
+
+def _run(spark: SparkSession, task: Task, count: int) -> pa.Table:
+    """Run a task for each of Spark's cores, which share the numbers below `count` in their order."""
+    cloudpickle.register_pickle_by_value(tableferry)  # type: ignore[no-untyped-call]
+    try:
+        return spark.range(count).mapInArrow(task, COLUMNS).toArrow()
+    finally:
+        cloudpickle.unregister_pickle_by_value(tableferry)  # type: ignore[no-untyped-call]
+
+
+def _footers(
+    root: str, batch: pa.RecordBatch, schemas: dict[str, FileSchema], numbered: dict[int, FileSchema]
+) -> Iterator[Footer | Unreadable]:
+    """Read what tasks wrote.
+
+    Args:
+        root: Where the files' paths begin.
+        batch: What they wrote; a task's rows may be spread over several batches.
+        schemas: The schemas seen so far, by their text.
+        numbered: Those of the task whose rows were read last, by the numbers that it gave them.
+    """
+    for rows, number, described, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+        if rows == UNREACHED:
+            raise Unreached(
+                f"{root} isn't there on {text}, where Spark's tasks run: mount it there, or read the "
+                "footers here with --reader process"
+            )
+        if rows == UNREADABLE:
+            yield Unreadable(text)
+            continue
+        if described is not None:
+            known = schemas.get(described)
+            if known is None:
+                known = schemas[described] = unpack_schema(described)
+            numbered[number] = known
+        yield Footer(rows, numbered[number], unpack(text))

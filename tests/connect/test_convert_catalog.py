@@ -1,0 +1,63 @@
+"""Catalog entries and the native engine through databricks-connect, which sees no files of Spark."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tableferry.convert.catalog_partitions import partitions_of, register_missing
+from tableferry.convert.entries import entry, tables
+from tableferry.convert.native import convert, convert_table, list_files
+from tableferry.convert.switching import switch_to_delta
+from tableferry.errors import Refused, TableError
+from tableferry.tables import TableName
+
+
+def test_a_table_is_compared_converted_and_switched(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    spark.sql(
+        f"CREATE TABLE {schema}.t (id int COMMENT 'the id', k int) USING parquet PARTITIONED BY (k) "
+        f"COMMENT 'c' LOCATION '{root}' TBLPROPERTIES ('a' = 'b')"
+    )
+    spark.sql(f"INSERT INTO {schema}.t VALUES (1, 1), (2, null)")
+    spark.sql(f"ALTER TABLE {schema}.t ADD PARTITION (k = 2)")
+    spark.sql(f"ALTER TABLE {schema}.t ADD PARTITION (k = 3)")
+    spark.sql(f"ALTER TABLE {schema}.t ADD PARTITION (k = 4) LOCATION '{tmp_path}/out'")
+    shutil.rmtree(root / "k=3")
+    [name] = tables(spark, [schema]).tables
+    found = entry(spark, name)
+    assert found.folder is None
+
+    mismatches = partitions_of(spark, found, list_files(spark, found.location))
+    assert [each.spec for each in mismatches.missing] == ["k=3"]
+    assert [each.location for each in mismatches.outside] == [f"file:{tmp_path}/out"]
+    spark.sql(f"ALTER TABLE {schema}.t DROP PARTITION (k = 4)")
+    register_missing(spark, found)
+    assert not partitions_of(spark, found, list_files(spark, found.location))
+
+    with pytest.raises(TableError, match="has no Delta log"):
+        switch_to_delta(spark, found)
+    convert_table(spark, found, statistics=True)
+    assert entry(spark, name).is_delta
+    assert [tuple(row) for row in spark.sql(f"SELECT id FROM {schema}.t WHERE k IS NULL").collect()] == [(2,)]
+    detail = spark.sql(f"DESCRIBE DETAIL {schema}.t").collect()[0]
+    assert (detail["description"], dict(detail["properties"])) == ("c", {"a": "b"})
+
+
+def test_refusals_say_the_same(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    with pytest.raises(TableError, match="there is no table"):
+        entry(spark, TableName((schema, "nothing")))
+    with pytest.raises(TableError, match="doesn't exist"):
+        convert(spark, f"file:{tmp_path}/nothing", (), statistics=True)
+    with pytest.raises(TableError, match="there is no directory"):
+        list_files(spark, f"file:{tmp_path}/nothing")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(Refused, match="there is nothing to convert"):
+        convert(spark, f"file:{tmp_path}/empty", (), statistics=True)
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "README").write_bytes(b"no Parquet")
+    with pytest.raises(TableError, match="README is not a Parquet file"):
+        convert(spark, f"file:{tmp_path}/odd", (), statistics=True)

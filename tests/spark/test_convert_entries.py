@@ -1,0 +1,399 @@
+"""Entries of a Hive metastore: their facts, their partitions, and their switch to Delta, on real Spark."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import deltalake
+import pytest
+from pyspark.sql import SparkSession
+
+from tableferry.convert.catalog_partitions import check, partitions_of, register_missing
+from tableferry.convert.entries import entry, tables
+from tableferry.convert.entry import (
+    Entry,
+    check_declared,
+    existence_defaults,
+    kept_properties,
+    log_columns,
+    losses,
+    needs_defaults,
+)
+from tableferry.convert.facts import DataFile, PartitionColumn
+from tableferry.convert.native import list_files
+from tableferry.convert.switching import switch_to_delta
+from tableferry.convert.types import INTEGER, STRING, to_json
+from tableferry.errors import Refused, TableError
+from tableferry.tables import TableName
+
+# Both ways in which a table can be Parquet.
+FORMS = {
+    "spark": "(id int COMMENT 'the id', camelCase string, k int COMMENT 'kk') USING parquet "
+    "PARTITIONED BY (k)",
+    "hive": "(id int COMMENT 'the id', camelCase string) PARTITIONED BY (k int COMMENT 'kk') "
+    "STORED AS parquet",
+}
+PROPERTIES = {"team": "a=b, c", "k.sql.x": "it's"}
+COMMENT = "what it's for"
+
+
+@pytest.fixture(params=sorted(FORMS))
+def form(request: pytest.FixtureRequest) -> str:
+    return FORMS[str(request.param)]
+
+
+def named(schema: str, table: str) -> TableName:
+    return TableName(("spark_catalog", schema, table))
+
+
+def make(spark: SparkSession, table: str, form: str, folder: Path | None = None) -> None:
+    """Make a table of three rows in three partitions, of which one is null's."""
+    where = f"LOCATION '{folder}'" if folder else ""
+    spark.sql(
+        f"CREATE {'EXTERNAL ' if folder else ''}TABLE {table} {form} {where} "
+        "COMMENT 'what it\\'s for' TBLPROPERTIES ('team' = 'a=b, c', 'k.sql.x' = 'it\\'s')"
+    )
+    for number, value in enumerate(("7", "8", "null")):
+        spark.sql(f"INSERT INTO {table} PARTITION (k = {value}) VALUES ({number}, 'x{number}')")
+
+
+def commit(entry: Entry, **metadata: Any) -> None:
+    """Write the smallest first commit that has everything of the entry that a log can hold."""
+    assert entry.folder is not None
+    actions: list[dict[str, Any]] = [
+        {"commitInfo": {"timestamp": 1, "operation": "CONVERT", "operationParameters": {}}},
+        {"protocol": metadata.pop("protocol", {"minReaderVersion": 1, "minWriterVersion": 2})},
+        {
+            "metaData": {
+                "id": str(uuid.uuid4()),
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": to_json(log_columns(entry)),
+                "partitionColumns": [each.name for each in entry.partition_columns],
+                "configuration": kept_properties(entry),
+                "description": entry.comment,
+                **metadata,
+            }
+        },
+    ]
+    for file in local_files(entry):
+        parts = dict(part.split("=", 1) for part in file.path.split("/")[:-1])
+        values = {
+            key: None if value == "__HIVE_DEFAULT_PARTITION__" else value for key, value in parts.items()
+        }
+        add = {"path": quote(file.path), "partitionValues": values, "size": file.size, "modificationTime": 1}
+        actions.append({"add": add | {"dataChange": True}})
+    log = entry.folder / "_delta_log"
+    log.mkdir()
+    lines = "".join(json.dumps(action) + "\n" for action in actions)
+    (log / "00000000000000000000.json").write_text(lines, encoding="utf-8")
+
+
+def local_files(entry: Entry) -> list[DataFile]:
+    assert entry.folder is not None
+    return sorted(
+        DataFile(str(each.relative_to(entry.folder)), each.stat().st_size, 1)
+        for each in entry.folder.rglob("*.parquet")
+        if "_delta_log" not in each.parts
+    )
+
+
+def shown(spark: SparkSession, table: str) -> dict[str, Any]:
+    """What a person sees of a table, but for its provider."""
+    described = {row[0]: row[1] for row in spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()}
+    properties = {row[0]: row[1] for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
+    ours = ("delta.min", "option.", "transient_")
+    return {
+        "columns": [(each.name, each.dataType, each.metadata) for each in spark.table(table).schema],
+        "comment": described.get("Comment"),
+        "owner": described["Owner"],
+        "type": described["Type"],
+        "location": described["Location"],
+        "properties": {key: value for key, value in properties.items() if not key.startswith(ours)},
+    }
+
+
+def versions(spark: SparkSession, table: str) -> list[int]:
+    return sorted(row["version"] for row in spark.sql(f"DESCRIBE HISTORY {table}").collect())
+
+
+def test_the_facts_of_a_table(spark: SparkSession, schema: str, tmp_path: Path, form: str) -> None:
+    make(spark, f"{schema}.t", form, tmp_path / "a b%41")
+    found = entry(spark, TableName.parse(f"{schema}.t"))
+    assert (found.provider, found.type, found.is_delta) == ("parquet", "external", False)
+    assert found.folder == tmp_path / "a b%41"
+    assert [each.name for each in found.columns.fields] == ["id", "camelCase", "k"]
+    assert [each.metadata.get("comment") for each in found.columns.fields] == ["the id", None, "kk"]
+    assert found.partition_columns == (PartitionColumn("k", INTEGER),)
+    assert found.comment == COMMENT
+    assert kept_properties(found) == PROPERTIES
+    assert found.owner == spark.sql("SELECT current_user()").collect()[0][0]
+    assert not found.buckets
+
+
+def test_a_bare_name_is_the_current_schemas_and_never_a_temporary_view(
+    spark: SparkSession, schema: str
+) -> None:
+    spark.sql("CREATE OR REPLACE TEMPORARY VIEW bare AS SELECT 1 AS x")
+    spark.catalog.setCurrentDatabase(schema)
+    try:
+        with pytest.raises(TableError, match=f"there is no table spark_catalog.{schema}.bare"):
+            entry(spark, TableName(("bare",)))
+        spark.sql(f"CREATE TABLE {schema}.bare (id int) USING parquet")
+        assert [each.name for each in entry(spark, TableName(("bare",))).columns.fields] == ["id"]
+    finally:
+        spark.catalog.setCurrentDatabase("default")
+        spark.catalog.dropTempView("bare")
+
+
+@pytest.mark.parametrize(
+    ("ddl", "provider"),
+    [
+        ("USING csv", "csv"),
+        ("USING json", "json"),
+        ("STORED AS orc", "orc"),
+        ("STORED AS textfile", "text"),
+        ("STORED AS avro", "avro"),
+    ],
+)
+def test_what_is_no_parquet_is_refused_in_the_documents_words(
+    spark: SparkSession, schema: str, ddl: str, provider: str
+) -> None:
+    spark.sql(f"CREATE TABLE {schema}.t (id int) {ddl}")
+    words = (
+        f"CONVERT TO DELTA only supports parquet tables, but you are trying to convert a {provider} source: "
+    )
+    with pytest.raises(TableError) as caught:
+        entry(spark, named(schema, "t"))
+    assert str(caught.value).startswith(f"{words}spark_catalog.{schema}.t;")
+
+
+def test_views_and_missing_tables_are_refused(spark: SparkSession, schema: str) -> None:
+    spark.sql(f"CREATE VIEW {schema}.v AS SELECT 1 AS x")
+    with pytest.raises(Refused, match="is a view"):
+        entry(spark, named(schema, "v"))
+    with pytest.raises(TableError, match="there is no table"):
+        entry(spark, named(schema, "nothing"))
+    with pytest.raises(TableError, match="there is no table"):
+        entry(spark, named("no_such_schema", "t"))
+
+
+def test_a_schema_lists_its_parquet_tables_and_says_what_it_skips(spark: SparkSession, schema: str) -> None:
+    spark.sql(f"CREATE TABLE {schema}.spark (id int) USING parquet COMMENT 'Provider: csv'")
+    spark.sql(f"CREATE TABLE {schema}.hive (id int) STORED AS parquet")
+    spark.sql(f"CREATE TABLE {schema}.done (id int) USING delta")
+    spark.sql(f"CREATE TABLE {schema}.lines (id int) STORED AS textfile")
+    spark.sql(f"CREATE VIEW {schema}.seen AS SELECT 1 AS x")
+    spark.sql("CREATE OR REPLACE TEMPORARY VIEW passing AS SELECT 1 AS x")
+    found = tables(spark, [schema])
+    assert [each.table for each in found.tables] == ["done", "hive", "spark"]
+    assert [(each.name.table, each.reason) for each in found.skipped] == [
+        ("lines", "is a text table"),
+        ("seen", "is a view"),
+    ]
+    assert tables(spark, ["spark_catalog", schema]).tables[0] == named(schema, "done")
+    assert entry(spark, found.tables[0]).is_delta
+    spark.catalog.dropTempView("passing")
+    with pytest.raises(TableError, match="can't be listed"):
+        tables(spark, ["no_such_schema"])
+
+
+def test_partitions_are_compared_with_the_disk(
+    spark: SparkSession, schema: str, tmp_path: Path, form: str
+) -> None:
+    table, root = f"{schema}.t", tmp_path / "t"
+    make(spark, table, form, root)
+    found = entry(spark, named(schema, "t"))
+    assert not partitions_of(spark, found, local_files(found))
+
+    # What is empty is no mismatch; what lies elsewhere, is gone, or isn't known, is.
+    spark.sql(f"ALTER TABLE {table} ADD PARTITION (k = 10)")
+    assert not partitions_of(spark, found, local_files(found))
+    spark.sql(f"ALTER TABLE {table} ADD PARTITION (k = 11)")
+    shutil.rmtree(root / "k=11")
+    shutil.copytree(root / "k=7", tmp_path / "out, file:side %2F")
+    spark.sql(f"ALTER TABLE {table} ADD PARTITION (k = 12) LOCATION '{tmp_path}/out, file:side %2F'")
+    shutil.copytree(root / "k=7", root / "new")
+    spark.sql(f"ALTER TABLE {table} ADD PARTITION (k = 13) LOCATION '{root}/new'")
+    shutil.copytree(root / "k=7", root / "k=14")
+    # All files of these two are known to the catalog, with each other's values.
+    spark.sql(f"ALTER TABLE {table} PARTITION (k = 7) SET LOCATION '{root}/k=8'")
+    spark.sql(f"ALTER TABLE {table} PARTITION (k = 8) SET LOCATION '{root}/k=7'")
+
+    mismatches = partitions_of(spark, found, local_files(found))
+    assert [each.spec for each in mismatches.outside] == ["k=12"]
+    assert mismatches.outside[0].location == f"file:{tmp_path}/out, file:side %2F"
+    assert [each.spec for each in mismatches.elsewhere] == ["k=13", "k=7", "k=8"]
+    assert [each.spec for each in mismatches.missing] == ["k=11"]
+    assert mismatches.unregistered == ("k=14",)
+    with pytest.raises(Refused, match=r"k=12 at .*k=13 at .*k=11 at .*k=14"):
+        check(found, mismatches)
+
+    register_missing(spark, found)
+    again = partitions_of(spark, found, local_files(found))
+    assert (again.outside, again.elsewhere) == (mismatches.outside, mismatches.elsewhere)
+    assert (again.missing, again.unregistered) == ((), ())
+
+
+def test_a_table_whose_partitions_nobody_registered(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    spark.range(2).selectExpr("id", "id AS k", "'a:/ é%' AS d").write.partitionBy("k", "d").parquet(
+        str(tmp_path / "t")
+    )
+    ddl = "(id bigint, k int, d string) USING parquet PARTITIONED BY (k, d)"
+    spark.sql(f"CREATE TABLE {schema}.t {ddl} LOCATION '{tmp_path}/t'")
+    found = entry(spark, named(schema, "t"))
+    assert found.partition_columns == (PartitionColumn("k", INTEGER), PartitionColumn("d", STRING))
+    mismatches = partitions_of(spark, found, list_files(spark, found.location))
+    assert mismatches.unregistered == ("k=0/d=a%3A%2F é%25", "k=1/d=a%3A%2F é%25")
+    assert mismatches.mendable
+    register_missing(spark, found)
+    assert not partitions_of(spark, found, list_files(spark, found.location))
+
+
+@pytest.mark.parametrize("managed", [True, False])
+def test_the_switch_keeps_what_a_person_sees(
+    spark: SparkSession, schema: str, tmp_path: Path, form: str, managed: bool
+) -> None:
+    table = f"{schema}.t"
+    make(spark, table, form, None if managed else tmp_path / "t")
+    before, rows = shown(spark, table), sorted(map(tuple, spark.table(table).collect()), key=str)
+    old = entry(spark, named(schema, "t"))
+    commit(old)
+    # A run that died here is resumed from facts read anew.
+    resumed = entry(spark, named(schema, "t"))
+    assert resumed == old
+    switch_to_delta(spark, resumed)
+    switch_to_delta(spark, resumed)
+
+    new = entry(spark, named(schema, "t"))
+    assert (new.is_delta, new.location, new.owner, new.type) == (True, old.location, old.owner, old.type)
+    assert shown(spark, table) == before
+    assert versions(spark, table) == [0]
+    assert sorted(map(tuple, spark.table(table).collect()), key=str) == rows
+    assert spark.sql(f"SELECT id FROM {table} WHERE k IS NULL").collect() == [(2,)]
+
+    spark.sql(f"INSERT INTO {table} VALUES (3, 'x3', 9)")
+    assert spark.table(table).count() == 4
+    assert spark.sql(f"SELECT * FROM {table} VERSION AS OF 0").count() == 3
+    spark.sql(f"DROP TABLE {table}")
+    assert old.folder is not None
+    assert old.folder.exists() is not managed
+
+
+def test_nothing_is_converted_by_the_switch(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    make(spark, f"{schema}.t", FORMS["spark"], tmp_path / "t")
+    found = entry(spark, named(schema, "t"))
+    with pytest.raises(TableError, match="has no Delta log"):
+        switch_to_delta(spark, found)
+    assert not (tmp_path / "t" / "_delta_log").exists()
+    assert not entry(spark, named(schema, "t")).is_delta
+
+
+def test_two_tables_on_one_path(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    make(spark, f"{schema}.first", FORMS["spark"], tmp_path / "t")
+    like = f"{FORMS['spark']} LOCATION '{tmp_path}/t' TBLPROPERTIES"
+    spark.sql(f"CREATE TABLE {schema}.second {like} ('team' = 'a=b, c')")
+    spark.sql(f"CREATE TABLE {schema}.third {like} ('team' = 'other')")
+    commit(entry(spark, named(schema, "first")))
+    for name in ("first", "second"):
+        switch_to_delta(spark, entry(spark, named(schema, name)))
+        assert spark.table(f"{schema}.{name}").count() == 3
+    with pytest.raises(Refused, match=r"third don't agree on the properties team: "):
+        switch_to_delta(spark, entry(spark, named(schema, "third")))
+    assert not entry(spark, named(schema, "third")).is_delta
+    assert versions(spark, f"{schema}.first") == [0]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("delta.enableChangeDataFeed", "true"),
+        ("Delta.columnMapping.mode", "name"),
+        ("delta.constraints.positive", "id > 0"),
+        ("delta.feature.deletionVectors", "supported"),
+    ],
+)
+def test_properties_that_would_wake_up_are_refused(
+    spark: SparkSession, schema: str, key: str, value: str
+) -> None:
+    spark.sql(f"CREATE TABLE {schema}.t (id int) USING parquet TBLPROPERTIES ('{key}' = '{value}')")
+    with pytest.raises(Refused, match=f"has the property {key}"):
+        kept_properties(entry(spark, named(schema, "t")))
+
+
+def test_a_property_of_the_oldest_protocol_is_kept_and_holds(spark: SparkSession, schema: str) -> None:
+    table = f"{schema}.t"
+    spark.sql(f"CREATE TABLE {table} (id int) USING parquet TBLPROPERTIES ('delta.appendOnly' = 'true')")
+    spark.sql(f"INSERT INTO {table} VALUES (1)")
+    found = entry(spark, named(schema, "t"))
+    commit(found)
+    switch_to_delta(spark, found)
+    with pytest.raises(Exception, match="DELTA_CANNOT_MODIFY_APPEND_ONLY"):
+        spark.sql(f"DELETE FROM {table}")
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "USING parquet CLUSTERED BY (id) SORTED BY (name) INTO 4 BUCKETS",
+        "CLUSTERED BY (id) INTO 4 BUCKETS STORED AS parquet",
+    ],
+)
+def test_a_bucketed_table_reads_and_writes_right(spark: SparkSession, schema: str, ddl: str) -> None:
+    table = f"{schema}.t"
+    spark.sql(f"CREATE TABLE {table} (id int, name string) {ddl}")
+    spark.sql(f"INSERT INTO {table} SELECT int(id), 'x' FROM range(20)")
+    found = entry(spark, named(schema, "t"))
+    assert (found.buckets, found.bucket_columns) == (4, ("id",))
+    assert "bucketed by id into 4" in losses(found)[0]
+    commit(found)
+    switch_to_delta(spark, found)
+    # Files of this write aren't buckets: a reader that took them for some would lose rows.
+    spark.sql(f"INSERT INTO {table} SELECT int(id), 'y' FROM range(20)")
+    spark.sql(f"UPDATE {table} SET name = 'z' WHERE id = 3")
+    assert spark.sql(f"SELECT * FROM {table} WHERE id = 3").collect() == [(3, "z"), (3, "z")]
+    joined = f"SELECT count(*) FROM {table} AS a JOIN {table} AS b USING (id)"
+    assert spark.sql(joined).collect() == [(80,)]
+    assert spark.sql(f"SELECT count(*) FROM (SELECT id FROM {table} GROUP BY id)").collect() == [(20,)]
+
+
+def test_char_and_varchar_keep_their_lengths(spark: SparkSession, schema: str) -> None:
+    table = f"{schema}.t"
+    spark.sql(f"CREATE TABLE {table} (c char(3), v varchar(3)) USING parquet")
+    spark.sql(f"INSERT INTO {table} VALUES ('a', 'b')")
+    found = entry(spark, named(schema, "t"))
+    commit(found)
+    switch_to_delta(spark, found)
+    assert spark.sql(f"SELECT * FROM {table} WHERE c = 'a'").collect() == [("a  ", "b")]
+    with pytest.raises(Exception, match="DELTA_EXCEED_CHAR_VARCHAR_LIMIT"):
+        spark.sql(f"INSERT INTO {table} VALUES ('a', 'four')")
+
+
+def test_the_catalog_says_what_the_partition_columns_are(spark: SparkSession, schema: str) -> None:
+    spark.sql(f"CREATE TABLE {schema}.t (id int, k int) USING parquet PARTITIONED BY (k)")
+    found = entry(spark, named(schema, "t"))
+    check_declared(found, [PartitionColumn("K", INTEGER)])
+    for declared in ([PartitionColumn("k", STRING)], [], [PartitionColumn("j", INTEGER)]):
+        with pytest.raises(Refused, match="is partitioned by k int in the catalog, not by"):
+            check_declared(found, declared)
+
+
+def test_defaults_hold_and_what_files_lack_is_told(spark: SparkSession, schema: str) -> None:
+    table = f"{schema}.t"
+    spark.sql(f"CREATE TABLE {table} (id int) USING parquet")
+    spark.sql(f"INSERT INTO {table} VALUES (1)")
+    spark.sql(f"ALTER TABLE {table} ADD COLUMNS (n string DEFAULT 'q')")
+    old = entry(spark, named(schema, "t"))
+    assert (needs_defaults(old), existence_defaults(old)) == (True, {"n": "'q'"})
+    features = ["allowColumnDefaults", "appendOnly", "invariants"]
+    commit(old, protocol={"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features})
+    switch_to_delta(spark, old)
+    spark.sql(f"INSERT INTO {table} (id) VALUES (2)")
+    # The first row was 'q' as long as the table was Parquet, which is why whoever converts must refuse it.
+    assert sorted(map(tuple, spark.table(table).collect())) == [(1, None), (2, "q")]
+    assert old.folder is not None
+    assert deltalake.DeltaTable(str(old.folder)).version() == 1

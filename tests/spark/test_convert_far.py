@@ -1,0 +1,66 @@
+"""Storage that only Spark reaches is listed and converted by Spark, with the partitions that we inferred."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tableferry import convert
+from tableferry.errors import Refused
+
+
+@pytest.fixture
+def far(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
+    """A location that Spark reaches by a name of Hadoop's, and this process doesn't."""
+    # Hadoop keeps what it once mounted under a name.
+    name = uuid.uuid4().hex
+    link = f"fs.viewfs.mounttable.{name}.link./data"
+    spark.conf.set(link, f"file:{tmp_path}")
+    spark.sql("SELECT id, int(id % 2) AS k, 'a' AS day FROM range(4)").write.partitionBy("k", "day").parquet(
+        f"{tmp_path}/t"
+    )
+    yield f"viewfs://{name}/data/t"
+    spark.conf.unset(link)
+
+
+def test_only_spark_reaches_it_so_spark_converts_it(spark: SparkSession, far: str, tmp_path: Path) -> None:
+    planned = convert.run([far], spark, dry_run=True).tables[0]
+
+    assert planned.plan is not None
+    assert (planned.plan.engine, planned.plan.because) == ("native", "only Spark reaches its storage")
+    assert (planned.plan.files, [str(column) for column in planned.plan.partition_columns]) == (
+        4,
+        ["k int", "day string"],
+    )
+    assert not (tmp_path / "t" / "_delta_log").exists()
+
+    done = convert.run([far], spark, verify=True).tables[0]
+
+    assert (done.outcome, done.error) == ("converted", "")
+    assert done.verdict is not None
+    assert done.verdict.matches
+    rows = spark.sql(f"SELECT id, k, day FROM delta.`{far}` ORDER BY id").collect()
+    assert [tuple(row) for row in rows] == [(0, 0, "a"), (1, 1, "a"), (2, 0, "a"), (3, 1, "a")]
+    assert convert.run([far], spark).tables[0].outcome == "already"
+    with pytest.raises(Refused, match=f"remove {far}/_delta_log"):
+        convert.undo(far, spark)
+
+
+def test_our_own_engine_cannot_write_there(spark: SparkSession, far: str) -> None:
+    one = convert.run([far], spark, engine=convert.Engine.TABLEFERRY).tables[0]
+
+    assert one.outcome == "refused"
+    assert "--engine native" in one.error
+
+
+def test_the_native_engine_where_it_is_asked_for(spark: SparkSession, far: str, tmp_path: Path) -> None:
+    one = convert.run([f"{tmp_path}/t"], spark, engine=convert.Engine.NATIVE, statistics=False).tables[0]
+
+    assert one.outcome == "converted"
+    [told] = spark.sql(f"DESCRIBE HISTORY delta.`{tmp_path}/t`").select("operationParameters").collect()
+    assert told[0]["collectStats"] == "false"
+    assert spark.read.format("delta").load(f"{tmp_path}/t").count() == 4

@@ -1,0 +1,331 @@
+"""The native engine: what `CONVERT TO DELTA` does, and what the engine makes of it."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tableferry import session
+from tableferry.catalog import condition
+from tableferry.convert.entries import entry
+from tableferry.convert.facts import DataFile, PartitionColumn
+from tableferry.convert.native import convert, convert_table, list_files
+from tableferry.convert.types import INTEGER, TIMESTAMP
+from tableferry.convert.wishes import wished
+from tableferry.errors import Busy, Refused, TableError
+from tableferry.tables import TableName
+
+K = (PartitionColumn("k", INTEGER),)
+
+
+def write(spark: SparkSession, folder: Path, *columns: str, partition: str | None = None) -> Path:
+    """Add a file of one row to a folder."""
+    writer = spark.range(1, numPartitions=1).selectExpr(*columns).write.mode("append")
+    (writer.partitionBy(partition) if partition else writer).parquet(str(folder))
+    return folder
+
+
+def snapshot(folder: Path) -> dict[str, bytes | None]:
+    return {
+        str(each.relative_to(folder)): each.read_bytes() if each.is_file() else None
+        for each in folder.rglob("*")
+    }
+
+
+def operation(spark: SparkSession, location: str) -> dict[str, str]:
+    [row] = spark.sql(f"DESCRIBE HISTORY delta.`{location}`").collect()
+    assert row["operation"] == "CONVERT"
+    return dict(row["operationParameters"])
+
+
+@pytest.fixture
+def mounted(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A location that Spark reaches and this process doesn't, and what is behind it."""
+    # Hadoop keeps what it once mounted under a name.
+    name = uuid.uuid4().hex
+    link = f"fs.viewfs.mounttable.{name}.link./data"
+    spark.conf.set(link, f"file:{tmp_path}")
+    yield f"viewfs://{name}/data", tmp_path
+    spark.conf.unset(link)
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+def test_a_directory_of_any_name(spark: SparkSession, tmp_path: Path, statistics: bool) -> None:
+    folder = tmp_path / "it's `a` b%41 [x]{y}*"
+    write(spark, folder, "id", "1 AS `k``ü`", partition="k`ü")
+    columns = [PartitionColumn("k`ü", INTEGER)]
+    convert(spark, f"file:{folder}", columns, statistics=statistics)
+    escaped = str(folder).replace("`", "``")
+    assert spark.sql(f"SELECT * FROM delta.`{escaped}`").collect() == [(0, 1)]
+    told = operation(spark, escaped)
+    assert (told["collectStats"], told["partitionedBy"]) == (str(statistics).lower(), '["k`ü"]')
+    # Again: nothing happens.
+    convert(spark, f"file:{folder}", columns, statistics=statistics)
+    assert operation(spark, escaped) == told
+
+
+def test_null_partitions_by_path_are_null(spark: SparkSession, tmp_path: Path) -> None:
+    write(spark, tmp_path / "t", "id", "int(null) AS k", partition="k")
+    convert(spark, str(tmp_path / "t"), K, statistics=True)
+    assert spark.sql(f"SELECT id FROM delta.`{tmp_path}/t` WHERE k IS NULL").collect() == [(0,)]
+
+
+@pytest.mark.parametrize(("null", "defaults"), [(False, False), (True, False), (True, True)])
+def test_a_table_keeps_its_comments_properties_and_nulls(
+    spark: SparkSession,
+    schema: str,
+    tmp_path: Path,
+    null: bool,
+    defaults: bool,
+) -> None:
+    table = f"{schema}.t"
+    spark.sql(
+        f"CREATE TABLE {table} (id int COMMENT 'the \\'id\\'', k int COMMENT 'kk') USING parquet "
+        f"PARTITIONED BY (k) COMMENT 'it\\'s' LOCATION '{tmp_path}/t' TBLPROPERTIES ('a' = 'b')"
+    )
+    spark.sql(f"INSERT INTO {table} VALUES (1, 1), (2, {'null' if null else 2})")
+    found = entry(spark, TableName.parse(table))
+    key = "spark.databricks.delta.properties.defaults.checkpointInterval"
+    with session.settings(spark, {key: "7"} if defaults else {}, "test"):
+        convert_table(spark, found, statistics=True)
+    assert entry(spark, TableName.parse(table)).is_delta
+    value = "IS NULL" if null else "= 2"
+    assert spark.sql(f"SELECT id FROM {table} WHERE k {value}").collect() == [(2,)]
+    [detail] = spark.sql(f"DESCRIBE DETAIL {table}").collect()
+    properties = {"a": "b"} | ({"delta.checkpointInterval": "7"} if defaults else {})
+    assert (detail["description"], detail["properties"]) == ("it's", properties)
+    comments = [each.metadata.get("comment") for each in spark.table(table).schema]
+    assert comments == ["the 'id'", "kk"]
+
+
+def test_the_native_command_by_name_writes_null_partitions_as_text(spark: SparkSession, schema: str) -> None:
+    """Why a table with such partitions is converted by its path: when this fails, it needn't be any more."""
+    spark.sql(f"CREATE TABLE {schema}.t (id int, k string) USING parquet PARTITIONED BY (k)")
+    spark.sql(f"INSERT INTO {schema}.t VALUES (1, null)")
+    spark.sql(f"CONVERT TO DELTA {schema}.t")
+    assert spark.sql(f"SELECT * FROM {schema}.t WHERE k IS NULL").collect() == []
+    assert spark.table(f"{schema}.t").collect() == [(1, "__HIVE_DEFAULT_PARTITION__")]
+
+
+def test_the_native_command_on_what_the_catalog_says(spark: SparkSession, schema: str) -> None:
+    """Its refusals that ours repeat before anything is run."""
+    spark.sql(f"CREATE VIEW {schema}.v AS SELECT 1 AS x")
+    spark.sql(f"CREATE TABLE {schema}.c (id int) USING csv")
+    spark.sql(f"CREATE TABLE {schema}.p (id int, k int) USING parquet PARTITIONED BY (k)")
+    for target, wanted in (
+        (f"{schema}.v", "DELTA_OPERATION_NOT_ALLOWED_DETAIL"),
+        (f"{schema}.c", "DELTA_CONVERT_NON_PARQUET_TABLE"),
+        (f"{schema}.p", "DELTA_CONVERSION_NO_PARTITION_FOUND"),
+        ("`/no/format`", "DELTA_MISSING_PROVIDER_FOR_CONVERT"),
+    ):
+        with pytest.raises(PySparkException) as caught:
+            spark.sql(f"CONVERT TO DELTA {target}")
+        assert condition(caught.value) == wanted
+    spark.sql(f"INSERT INTO {schema}.p VALUES (1, 1)")
+    with pytest.raises(PySparkException) as caught:
+        spark.sql(f"CONVERT TO DELTA {schema}.p PARTITIONED BY (k string)")
+    assert condition(caught.value) == "DELTA_UNEXPECTED_PARTITION_SCHEMA_FROM_USER"
+
+
+def test_the_native_command_by_path_and_then_by_name(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
+    """The catalog's entry switches without a version, unless it has properties that the log lacks."""
+    write(spark, tmp_path / "t", "id")
+    spark.sql(f"CREATE TABLE {schema}.plain USING parquet LOCATION '{tmp_path}/t'")
+    spark.sql(f"CREATE TABLE {schema}.more USING parquet LOCATION '{tmp_path}/t' TBLPROPERTIES ('a' = 'b')")
+    spark.sql(f"CREATE TABLE {schema}.other USING parquet LOCATION '{tmp_path}/t' TBLPROPERTIES ('c' = 'd')")
+    convert(spark, str(tmp_path / "t"), (), statistics=True)
+    history = f"DESCRIBE HISTORY delta.`{tmp_path}/t`"
+    spark.sql(f"CONVERT TO DELTA {schema}.plain")
+    assert spark.sql(history).count() == 1
+    spark.sql(f"CONVERT TO DELTA {schema}.more")
+    assert spark.sql(history).count() == 2
+    with pytest.raises(PySparkException) as caught:
+        spark.sql(f"CONVERT TO DELTA {schema}.other")
+    assert condition(caught.value) == "DELTA_CONVERT_METASTORE_METADATA_MISMATCH"
+    assert spark.table(f"{schema}.plain").collect() == spark.table(f"{schema}.more").collect() == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("make", "columns", "said"),
+    [
+        ("nothing", (), "No file found in the directory.*there is nothing to convert"),
+        ("k=1", (), r"Expecting 0 partition column\(s\).*k=1/"),
+        ("k=1", (PartitionColumn("z", INTEGER),), "Expecting partition column `z`.*correct --partitioned-by"),
+        ("k=a", K, "Failed to cast partition value `a`"),
+        ("k=1", (PartitionColumn("k", TIMESTAMP),), "no partition column of type timestamp"),
+        ("two types", (), "Failed to merge fields 'id' and 'id'.*differs between files"),
+        ("blank", (), "invalid character"),
+    ],
+)
+def test_a_native_refusal_says_why_and_leaves_nothing(
+    spark: SparkSession, tmp_path: Path, make: str, columns: tuple[PartitionColumn, ...], said: str
+) -> None:
+    root = tmp_path / "t"
+    match make:
+        case "nothing":
+            root.mkdir()
+        case "two types":
+            write(spark, root, "id")
+            write(spark, root, "int(id) AS id")
+        case "blank":
+            write(spark, root, "id AS `a b`")
+        case directory:
+            write(spark, root / directory, "id")
+    before = snapshot(root)
+    with pytest.raises(Refused, match=f"(?s){said}"):
+        convert(spark, f"file:{root}", columns, statistics=True)
+    assert snapshot(root) == before
+
+
+@pytest.mark.parametrize("content", [b"", b"no Parquet at all, but long enough", None])
+def test_a_file_that_is_no_parquet_is_named(
+    spark: SparkSession, tmp_path: Path, content: bytes | None
+) -> None:
+    root = write(spark, tmp_path / "t", "id")
+    [whole] = root.glob("*.parquet")
+    (root / "broken").write_bytes(whole.read_bytes()[:-9] if content is None else content)
+    before = snapshot(root)
+    with pytest.raises(TableError, match=r"t/broken is not a Parquet file.*move what isn't Parquet away"):
+        convert(spark, f"file:{root}", (), statistics=True)
+    assert snapshot(root) == before
+
+
+def test_a_missing_directory(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(TableError, match="nothere doesn't exist"):
+        convert(spark, f"file:{tmp_path}/nothere", (), statistics=True)
+    with pytest.raises(TableError, match="there is no directory"):
+        list_files(spark, f"file:{tmp_path}/nothere")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_run_leaves_a_log_folder_that_was_there(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "_delta_log").mkdir()
+    with pytest.raises(Refused, match="No file found"):
+        convert(spark, str(tmp_path), (), statistics=True)
+    assert (tmp_path / "_delta_log").is_dir()
+
+
+def test_the_sessions_batch_size_is_the_native_commands(spark: SparkSession, tmp_path: Path) -> None:
+    key = "spark.databricks.delta.import.batchSize.statsCollection"
+    root = write(spark, tmp_path / "t", "id")
+    write(spark, root, "id + 7 AS id")
+    spark.conf.set(key, "1")
+    try:
+        convert(spark, str(root), (), statistics=True)
+    finally:
+        spark.conf.unset(key)
+    assert spark.sql(f"SELECT id FROM delta.`{root}` WHERE id > 5").collect() == [(7,)]
+
+
+def test_the_listing_leaves_out_hidden_names_and_reads_no_file(spark: SparkSession, tmp_path: Path) -> None:
+    root = tmp_path / "a [b]*{c}?\\ %41"
+    seen = ["_k=1/x", "_x=1.parquet", "a b%2F/y %.parquet", "k=[1]/é", "plain", "z.tmp"]
+    hidden = ["_h/x", ".h/x", "_delta_log/0.json", "_SUCCESS", ".plain.crc", "_metadata", "y._COPYING_"]
+    for name in (*seen, *hidden):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"x" * 7)
+    # More than Spark would read into a row.
+    with (root / "plain").open("wb") as sparse:
+        sparse.truncate(5_000_000_000)
+    (root / "empty").mkdir()
+    for location in (str(root), f"file:{root}", f"file://{root}/"):
+        found = list_files(spark, location)
+        assert [each.path for each in found] == seen
+        assert {each.path: each.size for each in found} == dict.fromkeys(seen, 7) | {"plain": 5_000_000_000}
+        [plain] = (each for each in found if each.path == "plain")
+        assert plain.modified == (root / "plain").stat().st_mtime_ns // 1_000_000
+    assert list_files(spark, str(root / "empty")) == ()
+
+
+def test_storage_that_only_spark_reaches(spark: SparkSession, mounted: tuple[str, Path]) -> None:
+    location, folder = mounted
+    root = write(spark, folder / "t", "id", "if(id = 0, null, 1) AS k", partition="k")
+    [file] = root.rglob("*.parquet")
+    listed = list_files(spark, f"{location}/t")
+    name, stat = str(file.relative_to(root)), file.stat()
+    assert listed == (DataFile(name, stat.st_size, stat.st_mtime_ns // 1_000_000),)
+    convert(spark, f"{location}/t", K, statistics=True)
+    assert spark.sql(f"SELECT * FROM delta.`{location}/t` WHERE k IS NULL").collect() == [(0, None)]
+    (folder / "empty").mkdir()
+    with pytest.raises(Refused, match="No file found"):
+        convert(spark, f"{location}/empty", (), statistics=True)
+
+
+def test_a_table_on_storage_that_only_spark_reaches(
+    spark: SparkSession, schema: str, mounted: tuple[str, Path]
+) -> None:
+    location, folder = mounted
+    ddl = "(id int, k int) USING parquet PARTITIONED BY (k)"
+    spark.sql(f"CREATE TABLE {schema}.t {ddl} LOCATION '{location}/t'")
+    spark.sql(f"INSERT INTO {schema}.t VALUES (1, null), (2, 2)")
+    found = entry(spark, TableName.parse(f"{schema}.t"))
+    assert (found.folder, found.location) == (None, f"{location}/t")
+    convert_table(spark, found, statistics=False)
+    assert spark.sql(f"SELECT id FROM {schema}.t WHERE k IS NULL").collect() == [(1,)]
+    assert (folder / "t" / "_delta_log").is_dir()
+
+
+def test_defaults_of_columns_are_not_for_the_native_command(spark: SparkSession, schema: str) -> None:
+    spark.sql(f"CREATE TABLE {schema}.t (id int, n string DEFAULT 'q') USING parquet")
+    with pytest.raises(Refused, match="has columns with defaults"):
+        convert_table(spark, entry(spark, TableName.parse(f"{schema}.t")), statistics=True)
+
+
+def test_the_native_command_forgets_the_tables_comment_and_keeps_its_buckets(
+    spark: SparkSession, schema: str
+) -> None:
+    """What the switch after our own commit does better, and what neither does."""
+    ddl = "(id int) USING parquet CLUSTERED BY (id) INTO 2 BUCKETS COMMENT 'c' TBLPROPERTIES ('a' = 'b')"
+    spark.sql(f"CREATE TABLE {schema}.t {ddl}")
+    spark.sql(f"INSERT INTO {schema}.t VALUES (1)")
+    spark.sql(f"CONVERT TO DELTA {schema}.t")
+    [detail] = spark.sql(f"DESCRIBE DETAIL {schema}.t").collect()
+    assert (detail["description"], detail["properties"]) == (None, {"a": "b"})
+    [row] = spark.sql(f"SHOW TABLE EXTENDED IN {schema} LIKE 't'").collect()
+    assert "Num Buckets: 2" in row["information"]
+    assert "Table Properties" not in row["information"]
+
+
+def test_the_native_command_leaves_a_delta_table_alone(spark: SparkSession, tmp_path: Path) -> None:
+    """Files that came after the first commit aren't picked up."""
+    root = write(spark, tmp_path / "t", "id")
+    convert(spark, str(root), (), statistics=True)
+    [file] = root.glob("*.parquet")
+    shutil.copy(file, root / "late.parquet")
+    convert(spark, str(root), (), statistics=True)
+    assert spark.sql(f"DESCRIBE HISTORY delta.`{root}`").count() == 1
+
+
+def test_of_two_native_runs_one_commits(spark: SparkSession, tmp_path: Path) -> None:
+    root = write(spark, tmp_path / "t", "id")
+
+    def run(_: int) -> str:
+        try:
+            convert(spark, str(root), (), statistics=True)
+        except Busy as error:
+            return str(error)
+        return "done"
+
+    with ThreadPoolExecutor(2) as pool:
+        ended = list(pool.map(run, range(2)))
+    assert "done" in ended
+    assert all(each == "done" or "another converter was first" in each for each in ended)
+    assert spark.sql(f"DESCRIBE HISTORY delta.`{root}`").count() == 1
+    assert spark.sql(f"SELECT * FROM delta.`{root}`").collect() == [(0,)]
+
+
+def test_a_wish_that_spark_refuses_is_done_without(spark: SparkSession) -> None:
+    taken, refused = "spark.sql.maxMetadataStringLength", "spark.sql.warehouse.dir"
+    before = spark.conf.get(taken)
+    with wished(spark, {refused: "/nowhere", taken: "77"}):
+        assert (spark.conf.get(taken), spark.conf.get(refused) == "/nowhere") == ("77", False)
+    assert spark.conf.get(taken) == before

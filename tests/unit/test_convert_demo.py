@@ -1,0 +1,28 @@
+"""What `make demo-convert` tells is true."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import deltalake
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo_convert.py"
+
+
+def test_the_demo_of_conversions_tells_the_truth(tmp_path: Path) -> None:
+    told = subprocess.run(
+        [sys.executable, str(DEMO), "--folder", str(tmp_path / "demo")],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    ).stdout
+
+    lake = tmp_path / "demo" / "lake"
+    assert "336,776 flights in 36 files" in told
+    assert told.count(f"{lake / 'weather'}: NOTES.txt is not a Parquet file") == 2
+    assert not (lake / "flights" / "_delta_log").exists()
+    assert deltalake.DeltaTable(lake / "weather").version() == 0
+    assert deltalake.DeltaTable(lake / "planes").to_pyarrow_table().num_rows == 3322

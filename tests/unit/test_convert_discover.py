@@ -1,0 +1,330 @@
+"""Listing the files of a table: what counts, what is refused, and what a streaming sink has committed."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableferry.convert.discover import changes, list_files
+from tableferry.convert.facts import DataFile
+from tableferry.convert.formats import already_delta, foreign_format
+from tableferry.errors import Refused, TableError
+
+
+def put(root: Path, *paths: str, size: int = 3) -> None:
+    for path in paths:
+        file = root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"x" * size)
+
+
+def listed(root: Path) -> list[str]:
+    return [file.path for file in list_files(root)]
+
+
+@pytest.fixture
+def nobodys() -> Iterator[Path]:
+    """A folder of a user whose rights count, as root's don't; the test runs as that user."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder)
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+def test_files_come_sorted_with_size_and_milliseconds(tmp_path: Path) -> None:
+    put(tmp_path, "p=2/b.parquet", "p=2/a.parquet", "p=10/c.parquet", size=7)
+    for path in ("p=2/b.parquet", "p=2/a.parquet", "p=10/c.parquet"):
+        os.utime(tmp_path / path, ns=(0, 1_700_000_000_123_999_999))
+    assert list_files(tmp_path) == (
+        DataFile("p=10/c.parquet", 7, 1_700_000_000_123),
+        DataFile("p=2/a.parquet", 7, 1_700_000_000_123),
+        DataFile("p=2/b.parquet", 7, 1_700_000_000_123),
+    )
+
+
+def test_hidden_names_are_left_out_but_for_partitions(tmp_path: Path) -> None:
+    put(tmp_path, "_SUCCESS", ".a.crc", "_temporary/0/f", ".x/f", "_k=1/f", ".k=1/f", "_k=1/_f", "_k=1/_t/f")
+    assert listed(tmp_path) == [".k=1/f", "_k=1/f"]
+
+
+def test_every_visible_file_counts(tmp_path: Path) -> None:
+    put(tmp_path, "README", "a=b.parquet", "000000_0", "d/plain", "d/ä %41.parquet")
+    put(tmp_path, "empty.parquet", size=0)
+    (tmp_path / "nothing/in/here").mkdir(parents=True)
+    assert listed(tmp_path) == [
+        "000000_0",
+        "README",
+        "a=b.parquet",
+        "d/plain",
+        "d/ä %41.parquet",
+        "empty.parquet",
+    ]
+
+
+NAMES = st.one_of(
+    st.sampled_from(
+        ["_a", ".a", "_a=1", ".a=1", "a=1", "a", "a b", "%3A=é:", "=", "_", "x=%", "a=a=a", "_delta"]
+    ),
+    st.text(
+        st.characters(blacklist_categories=["Cs"], blacklist_characters="/\0"), min_size=1, max_size=8
+    ).filter(lambda name: name not in (".", "..")),
+)
+
+
+@given(st.lists(st.lists(NAMES, min_size=1, max_size=4), min_size=1, max_size=8))
+def test_the_listing_is_what_a_walk_finds(trees: list[list[str]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for parts in trees:
+            try:
+                put(root, "/".join(parts))
+            except OSError:  # A file is where this one wants a directory, or the reverse.
+                continue
+        expected = sorted(
+            path.relative_to(root).as_posix()
+            for path in root.rglob("*")
+            if path.is_file()
+            and path.name[0] not in "_."
+            and all(
+                part[0] not in "_." or "=" in part
+                for part in path.relative_to(root).as_posix().split("/")[:-1]
+            )
+        )
+        if expected:
+            assert listed(root) == expected
+        else:
+            with pytest.raises(Refused, match="holds no Parquet file"):
+                list_files(root)
+
+
+def test_links_to_directories_and_files_are_followed(tmp_path: Path) -> None:
+    root, other = tmp_path / "root", tmp_path / "other"
+    put(other, "f.parquet", "deep/g.parquet", size=9)
+    put(root, "p=1/a.parquet")
+    (root / "p=2").symlink_to(other)
+    (root / "p=3").mkdir()
+    (root / "p=3/h.parquet").symlink_to(other / "f.parquet")
+    assert listed(root) == ["p=1/a.parquet", "p=2/deep/g.parquet", "p=2/f.parquet", "p=3/h.parquet"]
+    assert list_files(root)[3].size == 9
+
+
+@pytest.mark.parametrize("target", [".", "..", "../..", "../../a", "../../../root"])
+def test_a_loop_of_links_is_refused_by_name(tmp_path: Path, target: str) -> None:
+    root = tmp_path / "root"
+    put(root, "a/b/f.parquet")
+    (root / "a/b/link").symlink_to(target)
+    with pytest.raises(Refused, match=r"a/b/link.* is a link to a directory that it is in itself"):
+        list_files(root)
+
+
+def test_links_into_each_other_are_a_loop(tmp_path: Path) -> None:
+    put(tmp_path, "a/f", "b/f")
+    (tmp_path / "a/to_b").symlink_to("../b")
+    (tmp_path / "b/to_a").symlink_to("../a")
+    with pytest.raises(Refused, match="is a link to a directory that it is in itself"):
+        list_files(tmp_path)
+
+
+def test_a_link_to_a_sibling_is_no_loop(tmp_path: Path) -> None:
+    put(tmp_path, "table/p=1/f")
+    (tmp_path / "table/p=2").symlink_to("p=1")
+    assert listed(tmp_path / "table") == ["p=1/f", "p=2/f"]
+
+
+def test_links_to_nothing_are_named(tmp_path: Path) -> None:
+    put(tmp_path, "f.parquet")
+    (tmp_path / "gone.parquet").symlink_to("nowhere")
+    with pytest.raises(Refused, match=r"gone\.parquet is a link to a file that isn't there"):
+        list_files(tmp_path)
+    (tmp_path / "gone.parquet").unlink()
+    (tmp_path / "self").symlink_to("self")
+    with pytest.raises(TableError, match=r"self can't be read"):
+        list_files(tmp_path)
+
+
+def test_what_is_neither_file_nor_directory_is_named(tmp_path: Path) -> None:
+    put(tmp_path, "f.parquet")
+    os.mkfifo(tmp_path / "pipe.parquet")
+    with pytest.raises(Refused, match=r"pipe\.parquet is neither a file nor a directory"):
+        list_files(tmp_path)
+
+
+def test_names_that_no_log_can_hold_are_refused(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"p=\xff")).mkdir()
+    (tmp_path / os.fsdecode(b"p=\xff") / "f").touch()
+    with pytest.raises(Refused, match=r"p=\\xff/f' in .* isn't UTF-8"):
+        list_files(tmp_path)
+
+
+def test_no_directory_no_file_and_no_right_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match=r"there is no directory .*missing"):
+        list_files(tmp_path / "missing")
+    put(tmp_path, "file")
+    with pytest.raises(TableError, match="file is a file: name the directory"):
+        list_files(tmp_path / "file")
+    (tmp_path / "empty/p=1").mkdir(parents=True)
+    with pytest.raises(Refused, match=r"empty holds no Parquet file.*: name the directory"):
+        list_files(tmp_path / "empty")
+
+
+def test_a_directory_that_may_not_be_read_is_named(nobodys: Path) -> None:
+    put(nobodys, "p=1/f", "p=2/f", "_delta_log/x")
+    (nobodys / "p=2").chmod(0)
+    (nobodys / "_delta_log").chmod(0)
+    with pytest.raises(TableError, match=r"p=2 can't be read \(Permission denied\)"):
+        list_files(nobodys)
+    with pytest.raises(TableError, match=r"_delta_log can't be listed \(Permission denied\)"):
+        already_delta(nobodys)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "00000000000000000000.json",
+        "00000000000000000010.checkpoint.parquet",
+        "00000000000000000010.checkpoint.0000000001.0000000002.parquet",
+        "00000000000000000010.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json",
+        "_last_checkpoint",
+    ],
+)
+def test_a_log_with_a_commit_is_a_delta_table(tmp_path: Path, name: str) -> None:
+    put(tmp_path, f"_delta_log/{name}")
+    assert already_delta(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "00000000000000000000.json.tmp",
+        ".00000000000000000000.json.crc",
+        "00000000000000000000.crc",
+        "0.json",
+        "_staged_commits/00000000000000000000.0d5cd2a5.json",
+        "_commits/x",
+    ],
+)
+def test_a_log_without_a_commit_is_none_yet(tmp_path: Path, name: str) -> None:
+    put(tmp_path, f"_delta_log/{name}")
+    assert not already_delta(tmp_path)
+    assert not already_delta(tmp_path / "missing")
+
+
+def test_other_formats_are_named(tmp_path: Path) -> None:
+    put(tmp_path, "iceberg/metadata/00000-6c1.metadata.json", "iceberg/data/f.parquet", "hudi/.hoodie/p")
+    put(tmp_path, "zipped/metadata/v1.metadata.json.gz", "plain/metadata/f.parquet")
+    found = {
+        name: foreign_format(tmp_path / name) for name in ("iceberg", "hudi", "zipped", "plain", "missing")
+    }
+    assert found == {
+        "iceberg": "Iceberg",
+        "hudi": "Hudi",
+        "zipped": "Iceberg",
+        "plain": None,
+        "missing": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("t/_delta_log/00000000000000000000.json", "t is a table of its own, as it has a _delta_log"),
+        ("p=1/t/.hoodie/x", "p=1/t is a table of its own, as it has a .hoodie"),
+        ("t/_spark_metadata/0", "t is a table of its own, as it has a _spark_metadata"),
+        ("p=1/base_0000003/f", "base_0000003 is part of a transactional Hive table"),
+        ("delta_0000001_0000002_0000/f", "delta_0000001_0000002_0000 is part of a transactional Hive table"),
+    ],
+)
+def test_tables_below_a_table_are_refused(tmp_path: Path, path: str, message: str) -> None:
+    put(tmp_path, "p=1/f.parquet", path)
+    with pytest.raises(Refused, match=message):
+        list_files(tmp_path)
+
+
+def test_what_a_failed_conversion_left_below_is_no_table(tmp_path: Path) -> None:
+    put(tmp_path, "p=1/f", "p=1/_delta_log/_staged_commits/x", "delta_2024/g", "base_2024/h")
+    assert listed(tmp_path) == ["base_2024/h", "delta_2024/g", "p=1/f"]
+
+
+def test_changes_between_listings_are_sentences() -> None:
+    before = [DataFile("a", 1, 1), DataFile("b", 1, 1), DataFile("c", 1, 1), DataFile("d", 1, 1)]
+    after = [DataFile("b", 2, 1), DataFile("c", 1, 2), DataFile("d", 1, 1), DataFile("e", 1, 1)]
+    assert changes(before, before) == []
+    assert changes(before, after) == [
+        "a vanished",
+        "b changed from 1 to 2 bytes",
+        "c was written again",
+        "e appeared",
+    ]
+    many = [DataFile(f"f{number}", 1, 1) for number in range(9)]
+    assert changes([], many) == [*(f"f{number} appeared" for number in range(5)), "4 more files changed"]
+
+
+def sink(root: Path, **batches: list[tuple[str, str]]) -> None:
+    log = root / "_spark_metadata"
+    log.mkdir(parents=True, exist_ok=True)
+    for name, entries in batches.items():
+        lines = [json.dumps({"path": uri, "size": 3, "action": action}) for uri, action in entries]
+        (log / name.lstrip("b").replace("_", ".")).write_text("\n".join(["v1", *lines]))
+
+
+def test_a_sinks_log_says_which_files_count(tmp_path: Path) -> None:
+    root = tmp_path / "a b%"
+    base = root.as_uri()
+    put(root, "k=x%3A/1.parquet", "k=ä/2.parquet", "3.parquet", "tried.parquet", "dropped.parquet")
+    sink(root, b0=[(f"{base}/k=x%253A/1.parquet", "add"), (f"{base}/dropped.parquet", "add")])
+    sink(root, b1=[(f"{base}/k=ä/2.parquet", "add"), (f"{base}/dropped.parquet", "delete")])
+    sink(root, b2=[(f"{base}/3.parquet", "add")])
+    put(root, "_spark_metadata/.2.crc", "_spark_metadata/3.tmp")
+    assert listed(root) == ["3.parquet", "k=x%3A/1.parquet", "k=ä/2.parquet"]
+
+
+def test_a_compacted_batch_takes_the_place_of_those_before(tmp_path: Path) -> None:
+    base = tmp_path.as_uri()
+    put(tmp_path, "0", "1", "2", "3")
+    sink(tmp_path, b0=[(f"{base}/gone-since", "add")], b1_compact=[(f"{base}/1", "add")])
+    sink(tmp_path, b2=[(f"{base}/2", "add")])
+    assert listed(tmp_path) == ["1", "2"]
+
+
+def test_a_sink_that_was_moved_is_still_found(tmp_path: Path) -> None:
+    put(tmp_path, "k=1/a", "a", "k=1/b")
+    sink(
+        tmp_path,
+        b0=[("hdfs://host:8020/old/a%20place/k=1/a", "add"), ("hdfs://host:8020/old/a%20place/a", "add")],
+    )
+    sink(tmp_path, b1=[(f"{tmp_path.as_uri()}/k=1/b", "add")])
+    assert listed(tmp_path) == ["a", "k=1/a", "k=1/b"]
+
+
+def test_a_broken_sinks_log_is_refused(tmp_path: Path) -> None:
+    base = tmp_path.as_uri()
+    put(tmp_path, "a", "b")
+    sink(tmp_path)
+    with pytest.raises(Refused, match="holds no Parquet file"):
+        list_files(tmp_path)
+    sink(tmp_path, b0=[(f"{base}/a", "add")], b2=[(f"{base}/b", "add")])
+    with pytest.raises(Refused, match=r"_spark_metadata has no batch 1, though it has later ones.*: bring"):
+        list_files(tmp_path)
+    sink(tmp_path, b1=[(f"{base}/gone", "add"), (f"{base}/too", "add")])
+    with pytest.raises(Refused, match=r"gone and 1 more is committed in .*_spark_metadata but isn't there"):
+        list_files(tmp_path)
+    for text, reason in (
+        ("v2\n{}", "begins with 'v2'"),
+        ("v1\n{", "isn't a batch"),
+        ("v1\n[]", "isn't a batch"),
+    ):
+        (tmp_path / "_spark_metadata/1").write_text(text)
+        with pytest.raises(Refused, match=rf"_spark_metadata/1 {reason}"):
+            list_files(tmp_path)

@@ -1,0 +1,482 @@
+"""Partition columns: inferred from directories, written down by somebody, and held against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableferry.convert.facts import DataFile, PartitionColumn, Partitions
+from tableferry.convert.partition_columns import declared
+from tableferry.convert.partitions import check, infer
+from tableferry.convert.types import (
+    BINARY,
+    BOOLEAN,
+    BYTE,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INTEGER,
+    LONG,
+    SHORT,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    Decimal,
+    Leafy,
+)
+from tableferry.errors import Refused
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def files(*paths: str) -> list[DataFile]:
+    return [DataFile(path, 1, 1) for path in paths]
+
+
+def inferred(*texts: str) -> Partitions:
+    """Infer a column ``p`` whose directories have these texts."""
+    return infer(files(*(f"p={text}/f" for text in texts)))
+
+
+def column(found: Partitions) -> tuple[str, list[str | None]]:
+    (only,) = found.columns
+    return str(only), [value for (value,) in found.values]
+
+
+@pytest.mark.parametrize(
+    ("texts", "type_", "values"),
+    [
+        (["1", "-5", "0"], "int", ["1", "-5", "0"]),
+        (["2147483647", "-2147483648"], "int", ["2147483647", "-2147483648"]),
+        (["1", "2147483648"], "bigint", ["1", "2147483648"]),
+        (["-9223372036854775808"], "bigint", ["-9223372036854775808"]),
+        (["9223372036854775808"], "string", ["9223372036854775808"]),
+        (["1", NULL, ""], "int", ["1", None, None]),
+        (["2024-02-29", NULL], "date", ["2024-02-29", None]),
+        (["2023-02-29"], "string", ["2023-02-29"]),
+        (["2024-1-1"], "string", ["2024-1-1"]),
+        (["20240101"], "int", ["20240101"]),
+        (["2024-01-01 10%3A00%3A00"], "timestamp", ["2024-01-01T10:00:00.000000Z"]),
+        (["2024-01-01 10:00:00.5"], "timestamp", ["2024-01-01T10:00:00.500000Z"]),
+        (["0999-01-01 10:00:00.000001"], "timestamp", ["0999-01-01T10:00:00.000001Z"]),
+        (["2024-01-01 24:00:00"], "string", ["2024-01-01 24:00:00"]),
+        (["2024-01-01 10:00"], "string", ["2024-01-01 10:00"]),
+        (["2024-01-01T10:00:00Z"], "string", ["2024-01-01T10:00:00Z"]),
+        (["1.5"], "string", ["1.5"]),
+        (["true"], "string", ["true"]),
+        (["٣"], "string", ["٣"]),
+        ([" 5"], "string", [" 5"]),
+        (["1_000"], "string", ["1_000"]),
+        (["9" * 5000], "string", ["9" * 5000]),
+        ([NULL, ""], "string", [None, None]),
+        (["a=b", "a%3Db"], "string", ["a=b", "a=b"]),
+    ],
+)
+def test_types_are_inferred(texts: list[str], type_: str, values: list[str | None]) -> None:
+    assert column(inferred(*texts)) == (f"p {type_}", values)
+
+
+@pytest.mark.parametrize(
+    ("escaped", "text"),
+    [
+        ("a%2Fb%3A", "a/b:"),
+        ("a%252F", "a%2F"),
+        ("a%2f", "a/"),
+        ("100%", "100%"),
+        ("%zz%4", "%zz%4"),
+        ("%%41", "%A"),
+        ("a+b c", "a+b c"),
+        ("ö", "ö"),
+        ("%00", "\0"),
+        ("Malm%C3%B6", "Malmö"),
+        ("Malm%F6", "Malmö"),
+        ("%5F%5FHIVE_DEFAULT_PARTITION__", NULL),
+    ],
+)
+def test_names_are_decoded_exactly_once(escaped: str, text: str) -> None:
+    assert column(inferred(escaped)) == ("p string", [text])
+    found = infer(files(f"{escaped}=1/f"))
+    assert [each.name for each in found.columns] == [text]
+
+
+def test_octets_that_spark_reads_otherwise_are_said_aloud() -> None:
+    assert inferred("Malm%C3%B6", "Malm%3A").notes == (
+        "'p=Malm%C3%B6' is read as 'p=Malmö', as UTF-8; Spark reads such a name one character per octet",
+    )
+
+
+@pytest.mark.parametrize(
+    ("texts", "note"),
+    [
+        (
+            ["10", "07"],
+            "p is a string: as a number '07' would be 7; declare the partition columns to have it as a",
+        ),
+        (["1", "+2"], "p is a string: as a number '+2' would be 2"),
+        (["1", "01"], "p is a string: as a number '01' would be 1"),
+        (["-0"], "p is a string: as a number '-0' would be 0"),
+        (["1", "x"], "p is a string: its values look like several types: int ('1'), string ('x')"),
+        (
+            ["1", "2024-01-01"],
+            "p is a string: its values look like several types: int ('1'), date ('2024-01-01')",
+        ),
+        (
+            ["2024-01-01 00:00:00", "2024-01-01"],
+            "p is a string: its values look like several types: timestamp ('2024-01-01 00:00:00')",
+        ),
+        (
+            ["2024-01-01 00:00:00", "2024-01-01 00:00:00.0"],
+            "p is a string: '2024-01-01 00:00:00' and '2024-01-01 00:00:00.0' are the same value of p",
+        ),
+        ([NULL], "p is a string: all its values are null"),
+    ],
+)
+def test_a_column_that_became_string_is_said_aloud(texts: list[str], note: str) -> None:
+    found = inferred(*texts)
+    assert column(found) == ("p string", [None if text == NULL else text for text in texts])
+    assert len(found.notes) == 1
+    assert found.notes[0].startswith(note)
+
+
+def test_the_zone_of_timestamps_is_said_aloud() -> None:
+    assert inferred("2024-01-01 00:00:00").notes == ("p: times without a zone are taken as UTC",)
+    assert inferred("1", "2").notes == inferred("x", "y").notes == inferred("2024-01-01").notes == ()
+
+
+def test_values_are_shared_by_a_directorys_files() -> None:
+    found = infer(files("a=1/b=x/f", "a=1/b=x/g", "a=1/b=y/f", "a=1/b=x/more/f"))
+    assert found.columns == (PartitionColumn("a", INTEGER), PartitionColumn("b", STRING))
+    assert found.values == (("1", "x"), ("1", "x"), ("1", "y"), ("1", "x"))
+    assert found.values[0] is found.values[1]
+
+
+def test_without_partition_directories_there_are_no_columns() -> None:
+    assert infer(files("f", "a=b.parquet")) == Partitions((), ((), ()))
+    assert infer([]) == Partitions((), ())
+
+
+def test_plain_directories_are_no_columns() -> None:
+    found = infer(files("data/p=1/f", "data/p=2/HIVE_UNION_SUBDIR_1/f", "data/p=2/g"))
+    assert column(found) == ("p int", ["1", "2", "2"])
+    assert found.notes == ()
+    assert infer(files("a/f", "b/f", "g")).notes == (
+        "the files of 2 directories, such as a and b, are taken as one table; if each is a table, name them "
+        "one by one or their parent with --recursive",
+    )
+
+
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        (
+            ["a=1/f", "a=1/g", "root"],
+            "root has partition columns [], but a=1/f has [`a`]: move one or the other",
+        ),
+        (
+            ["a=1/b=1/f", "a=1/b=2/f", "a=2/f", "a=3/f", "a=3/g"],
+            "a=1/b=1/f and 1 more has partition columns [`a`, `b`], but a=2/f has [`a`]",
+        ),
+        (["a=1/f", "a=2/f", "b=1/f"], "b=1/f has partition columns [`b`], but a=1/f has [`a`]"),
+        (["a=1/b=1/f", "a=1/b=1/g", "b=1/a=1/f"], "b=1/a=1/f has partition columns [`b`, `a`]"),
+        (
+            ["Year=1/f", "year=2/f"],
+            "Year=1/f and year=2/f spell partition columns differently ([`Year`] and [`year`]): declare",
+        ),
+        (["a=1/a=2/f"], "a=1/a=2/f is below two directories for the partition column a: rename one"),
+        (["a=1/A=1/f"], "a=1/A=1/f is below two directories for the partition column a"),
+        (["a=1/%61=1/f"], "a=1/%61=1/f is below two directories for the partition column a"),
+        (["a=1/x/b=2/f"], "a=1/x/b=2/f has the directory 'x' between those of partitions"),
+        (["=1/f"], "=1/f is in the directory '=1', which names no partition column"),
+        (
+            ["orders/a=1/f", "returns/a=1/f"],
+            "orders/a=1/f and returns/a=1/f are in partitions below different directories, as if of",
+        ),
+    ],
+)
+def test_directories_that_disagree_are_refused_by_name(paths: list[str], message: str) -> None:
+    with pytest.raises(Refused) as refused:
+        infer(files(*paths))
+    assert message in str(refused.value)
+
+
+def test_columns_are_read_as_sql_writes_them() -> None:
+    assert declared("year INT, `a ``b``, c` decimal(10, 2),d:bigint ,e Decimal, f long,g numeric(5)") == (
+        PartitionColumn("year", INTEGER),
+        PartitionColumn("a `b`, c", Decimal(10, 2)),
+        PartitionColumn("d", LONG),
+        PartitionColumn("e", Decimal(10, 0)),
+        PartitionColumn("f", LONG),
+        PartitionColumn("g", Decimal(5, 0)),
+    )
+    types = {
+        "tinyint": BYTE,
+        "smallint": SHORT,
+        "int": INTEGER,
+        "bigint": LONG,
+        "float": FLOAT,
+        "double": DOUBLE,
+        "boolean": BOOLEAN,
+        "string": STRING,
+        "binary": BINARY,
+        "date": DATE,
+        "timestamp": TIMESTAMP,
+        "timestamp_ntz": TIMESTAMP_NTZ,
+    }
+    assert [each.type for each in declared(", ".join(f"c_{name} {name}" for name in types))] == [
+        *types.values()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "partition column 1 of '' isn't a name and a type: write it as 'year int, month int'"),
+        ("year int,", "partition column 1 of 'year int,' isn't a name and a type, at 'year int,'"),
+        (
+            "year int,, month int",
+            "partition column 2 of 'year int,, month int' isn't a name and a type, at ', month",
+        ),
+        (
+            "year, month int",
+            "partition column 1 of 'year, month int', 'year', has no type: write one of tinyint",
+        ),
+        (
+            "a int, b array<int>",
+            "partition column 2 of 'a int, b array<int>', 'b', has the type 'array<int>', which",
+        ),
+        ("a int not null", "has the type 'int not null', which no partition has"),
+        ("a varchar(10)", "has the type 'varchar(10)', which no partition has"),
+        ("a variant", "has the type 'variant', which no partition has"),
+        (
+            "a decimal(39,2)",
+            "has the type 'decimal(39,2)': write decimal(p,s) with s up to p, and p up to 38",
+        ),
+        ("a decimal(2,3)", "has the type 'decimal(2,3)': write"),
+        ("a decimal(0)", "has the type 'decimal(0)': write"),
+        ("a decimal(10,-2)", "has the type 'decimal(10,-2)', which no partition has"),
+        ("`a int", "isn't a name and a type, at '`a int'"),
+        ("a decimal(10", "isn't a name and a type, at 'a decimal(10'"),
+        ("a int, A int", "partition column 2 of 'a int, A int': 'A' is there already"),
+    ],
+)
+def test_what_is_no_column_is_refused_with_its_place(text: str, message: str) -> None:
+    with pytest.raises(Refused) as refused:
+        declared(text)
+    assert message in str(refused.value)
+
+
+@given(st.text(st.sampled_from("ab `,():int decimal<>.\n0123"), max_size=30))
+def test_no_text_makes_the_reading_of_columns_fail(text: str) -> None:
+    try:
+        columns = declared(text)
+    except Refused:
+        return
+    again = ", ".join(f"`{each.name.replace('`', '``')}` {each.type}" for each in columns)
+    assert declared(again) == columns
+
+
+@pytest.mark.parametrize(
+    ("type_", "texts", "values"),
+    [
+        ("int", ["007", "+5", NULL, " 5"], ["007", "+5", None, "5"]),
+        ("tinyint", ["-128"], ["-128"]),
+        ("string", ["007", "", "%2525"], ["007", None, "%25"]),
+        ("date", ["2024-1-5", "2024-01-06"], ["2024-01-05", "2024-01-06"]),
+        (
+            "timestamp",
+            ["2024-01-01", "2024-01-01 01:30"],
+            ["2024-01-01T00:00:00.000000Z", "2024-01-01T01:30:00.000000Z"],
+        ),
+        ("timestamp", ["2024-01-01T00:30:00+01:00"], ["2023-12-31T23:30:00.000000Z"]),
+        ("timestamp", ["2024-01-01 00:00:00.123456000Z"], ["2024-01-01T00:00:00.123456Z"]),
+        (
+            "timestamp_ntz",
+            ["2024-01-01 10:00:00.5", "2024-01-01T10:00:00"],
+            ["2024-01-01 10:00:00.500000", "2024-01-01 10:00:00"],
+        ),
+        ("boolean", ["true", "0", "Yes"], ["true", "false", "true"]),
+        ("double", ["1e3", "-.5", "NaN"], ["1e3", "-.5", "NaN"]),
+        ("float", ["3.4e38"], ["3.4e38"]),
+        ("decimal(4,2)", ["12.50", "1e1", "1.500", "-99.99"], ["12.50", "10", "1.500", "-99.99"]),
+        ("decimal(38,0)", ["9" * 38], ["9" * 38]),
+        ("binary", ["xyz"], ["xyz"]),
+    ],
+)
+def test_declared_types_cast_values(type_: str, texts: list[str], values: list[str | None]) -> None:
+    found = check(files(*(f"p={text}/f" for text in texts)), declared(f"p {type_}"))
+    assert [value for (value,) in found.values] == values
+
+
+@pytest.mark.parametrize(
+    ("type_", "text"),
+    [
+        *[("int", text) for text in ("x", "2147483648", "1.0", "1e3", "٣", "9" * 5000)],
+        *[("tinyint", "128"), ("smallint", "32768"), ("bigint", "9223372036854775808")],
+        *[("date", text) for text in ("2024-02-30", "20240101", "0000-01-01", "2024-01-01 00:00:00")],
+        *[
+            ("timestamp", text)
+            for text in ("x", "2024-01-01 25:00:00", "2024-01-01 00:00:00.1234567", "0001-01-01Z+1")
+        ],
+        *[("timestamp", "0001-01-01 00:00:00+14:00"), ("timestamp_ntz", "2024-01-01 00:00:00Z")],
+        *[("boolean", "maybe"), ("double", "1_0"), ("double", "1e999"), ("float", "1e39"), ("double", "nan")],
+        *[("decimal(4,2)", text) for text in ("100", "1.555", "x", "1e999", "NaN", "0." + "0" * 70 + "1")],
+    ],
+)
+def test_values_that_are_none_of_their_type_are_refused_by_name(type_: str, text: str) -> None:
+    with pytest.raises(Refused) as refused:
+        check(files("p=__HIVE_DEFAULT_PARTITION__/e", f"p={text}/f"), declared(f"p {type_}"))
+    assert str(refused.value) == (
+        f"'{text}' is no {type_}, as partition column p is declared, in the file name: p={text}/f: "
+        "declare another type, such as string, or rename the directory"
+    )
+
+
+@pytest.mark.parametrize(
+    ("paths", "columns", "message"),
+    [
+        (
+            ["c=1/f"],
+            "a int, b int",
+            "Expecting 2 partition column(s): [`a`, `b`], but found 1 partition column(s): [`c`] from "
+            "parsing the file name: c=1/f",
+        ),
+        (
+            ["a=1/f", "root"],
+            "a int",
+            "Expecting 1 partition column(s): [`a`], but found 0 partition column(s): [] from parsing the "
+            "file name: root",
+        ),
+        (
+            ["a=1/f"],
+            "b int",
+            "Expecting partition column `b`, but found partition column `a` from parsing the file name: "
+            "a=1/f",
+        ),
+        (["a=1/x/b=2/f"], "b int", "a=1/x/b=2/f has the directory 'x' between"),
+        (["a=1/A=2/f"], "a int, A int", "a=1/A=2/f is below two directories for the partition column a"),
+    ],
+)
+def test_directories_are_held_against_declared_columns(paths: list[str], columns: str, message: str) -> None:
+    with pytest.raises(Refused) as refused:
+        check(files(*paths), [PartitionColumn(*_split(each)) for each in columns.split(", ")])
+    assert str(refused.value).startswith(message)
+
+
+def _split(text: str) -> tuple[str, Leafy]:
+    name, _ = text.split()
+    return name, INTEGER
+
+
+def test_no_declared_column_expects_no_directory() -> None:
+    assert check(files("f"), ()) == Partitions((), ((),))
+    with pytest.raises(Refused, match=r"Expecting 0 partition column\(s\): \[\], but found 1"):
+        check(files("a=1/f"), ())
+
+
+def test_the_declared_spelling_of_a_name_wins() -> None:
+    found = check(files("year=1/f", "Year=2/f"), declared("YEAR int"))
+    assert found.columns == (PartitionColumn("YEAR", INTEGER),)
+    assert found.values == (("1",), ("2",))
+
+
+def test_directories_of_one_value_are_said_aloud() -> None:
+    def notes(columns: str, *texts: str) -> Sequence[str]:
+        return check(files(*(f"a={text}/f" for text in texts)), declared(columns)).notes
+
+    assert notes("a int", "1", "01") == ("'1' and '01' are the same value of a",)
+    assert notes("a double", "1.0", "2", "1e0") == ("'1.0' and '1e0' are the same value of a",)
+    assert notes("a boolean", "1", "true") == ("'1' and 'true' are the same value of a",)
+    assert notes("a string", "1", "01") == ()
+    assert notes("a timestamp", "2024-01-01") == ("a: times without a zone are taken as UTC",)
+
+
+TEXTS = st.one_of(
+    st.text(st.characters(blacklist_categories=["Cs"]), max_size=8),
+    st.text(st.sampled_from("ab %=:/41é_."), max_size=6),
+    st.integers(-(10**11), 10**11).map(str),
+    st.integers(-99, 99).map(str),
+    st.dates().map(str),
+    st.datetimes().map(str),
+    st.datetimes().map(lambda moment: str(moment.replace(microsecond=0))),
+    st.sampled_from(["007", "+5", "-0", "true", "1.5", "2024-02-30", "0000-00-00", NULL, ""]),
+)
+NAMES = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=5)
+
+
+def hive_escaped(text: str) -> str:
+    """Write a name as Hive and Spark write it, to their table of characters."""
+    escaped = set("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 32)} | {"\0"}
+    return "".join(f"%{ord(char):02X}" if char in escaped else char for char in text)
+
+
+def naive_type(texts: set[str]) -> Leafy:
+    """Tell a column's type by trying everything on each value."""
+
+    def whole(text: str, bits: int) -> bool:
+        try:
+            return str(int(text)) == text and -(2 ** (bits - 1)) <= int(text) < 2 ** (bits - 1)
+        except ValueError:
+            return False
+
+    def moment(text: str) -> datetime | None:
+        try:
+            found = datetime.strptime(text, "%Y-%m-%d %H:%M:%S" + (".%f" if "." in text else ""))
+        except ValueError:
+            return None
+        return found if text.split(".")[0] == found.replace(microsecond=0).isoformat(" ") else None
+
+    def day(text: str) -> bool:
+        try:
+            return date.fromisoformat(text).isoformat() == text
+        except ValueError:
+            return False
+
+    if not texts:
+        return STRING
+    if all(whole(text, 32) for text in texts):
+        return INTEGER
+    if all(whole(text, 64) for text in texts):
+        return LONG
+    if all(map(day, texts)):
+        return DATE
+    moments = {moment(text) for text in texts}
+    if None not in moments and len(moments) == len(texts):
+        return TIMESTAMP
+    return STRING
+
+
+@given(
+    st.lists(NAMES, min_size=1, max_size=3, unique_by=str.lower).flatmap(
+        lambda names: st.tuples(
+            st.just(names),
+            st.lists(
+                st.one_of(TEXTS.map(lambda text: (text,) * len(names)), st.tuples(*[TEXTS] * len(names)))
+            ),
+        )
+    )
+)
+def test_what_was_written_is_what_is_inferred(case: tuple[list[str], list[tuple[str, ...]]]) -> None:
+    names, rows = case
+    paths = [
+        "".join(f"{hive_escaped(name)}={hive_escaped(text)}/" for name, text in zip(names, row, strict=True))
+        for row in rows
+    ]
+    found = infer(files(*(f"{path}{number}" for path in paths for number in range(2))))
+    assert [each.name for each in found.columns] == (names if rows else [])
+    for level, each in enumerate(found.columns):
+        texts = [None if row[level] in (NULL, "") else row[level] for row in rows]
+        assert each.type == naive_type({text for text in texts if text is not None})
+        written = [values[level] for values in found.values]
+        assert written[::2] == written[1::2]
+        if each.type == TIMESTAMP:
+            times = [text and datetime.fromisoformat(text) for text in texts]
+            assert [
+                value and datetime.fromisoformat(value.removesuffix("Z")) for value in written[::2]
+            ] == times
+            assert all(value is None or value.endswith("Z") for value in written)
+        else:
+            assert written[::2] == texts

@@ -1,0 +1,171 @@
+"""Whatever a directory holds: the table has the rows of its files, and no statistic hides one of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tableferry import convert
+
+UTC = dt.UTC
+EXAMPLES = 150 * int(os.environ.get("TABLEFERRY_EXAMPLES", "1"))
+
+# Each column as files may have it: the types it has in one or another, and values that all of them hold.
+COLUMNS: dict[str, tuple[list[pa.DataType], st.SearchStrategy[Any]]] = {
+    "number": ([pa.int8(), pa.int16(), pa.int32(), pa.int64()], st.integers(-128, 127)),
+    "large": ([pa.int64()], st.integers(-(2**63), 2**63 - 1)),
+    "real": ([pa.float32(), pa.float64()], st.floats(width=32)),
+    "exact": (
+        [pa.decimal128(12, 2), pa.decimal128(38, 2)],
+        st.decimals("-9999999999.99", "9999999999.99", places=2, allow_nan=False),
+    ),
+    "text": ([pa.string(), pa.large_string()], st.text(max_size=40)),
+    "day": ([pa.date32()], st.dates()),
+    "moment": (
+        [pa.timestamp("us", "UTC")],
+        st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 12, 30), timezones=st.just(UTC)),
+    ),
+    "yes": ([pa.bool_()], st.booleans()),
+    "raw": ([pa.binary()], st.binary(max_size=8)),
+    "inner": (
+        [pa.struct([("x", pa.int32()), ("y", pa.string())])],
+        st.fixed_dictionaries({"x": st.none() | st.integers(-9, 9), "y": st.none() | st.text(max_size=3)}),
+    ),
+    "several": ([pa.list_(pa.int32())], st.lists(st.none() | st.integers(-9, 9), max_size=3)),
+}
+# delta-rs finds no file with a control character in its name, whoever wrote the log.
+NAMES = st.text(
+    st.characters(exclude_characters="/", exclude_categories=("Cs", "Cc")), min_size=1, max_size=12
+).filter(lambda name: name[0] not in "._" and name not in (".", ".."))
+PARTITIONS: dict[str, st.SearchStrategy[Any]] = {
+    "p_int": st.none() | st.integers(-(2**31), 2**31 - 1),
+    "p_long": st.none() | st.integers(2**31, 2**63 - 1),
+    "p_date": st.none() | st.dates(dt.date(1000, 1, 1)),
+    "p_text": st.none() | NAMES.map(lambda name: "x" + name),
+}
+
+
+class File(NamedTuple):
+    """A file to be written: where, with which columns, and what is in it."""
+
+    path: str
+    partition: dict[str, Any]
+    schema: pa.Schema
+    rows: list[dict[str, Any]]
+    group: int
+
+
+@st.composite
+def files(draw: st.DrawFn) -> list[File]:
+    levels = draw(st.lists(st.sampled_from(sorted(PARTITIONS)), max_size=2, unique=True))
+    found = []
+    for number in range(draw(st.integers(1, 4))):
+        names = draw(st.lists(st.sampled_from(sorted(COLUMNS)), min_size=1, max_size=5, unique=True))
+        fields = [pa.field(name, draw(st.sampled_from(COLUMNS[name][0]))) for name in names]
+        row = st.fixed_dictionaries({name: st.none() | COLUMNS[name][1] for name in names})
+        rows = draw(st.lists(row, max_size=6))
+        partition = {level: draw(PARTITIONS[level]) for level in levels}
+        folders = "".join(f"{level}={_escaped(value)}/" for level, value in partition.items())
+        path = f"{folders}{number}{draw(NAMES)}"
+        found.append(File(path, partition, pa.schema(fields), rows, draw(st.integers(1, 4))))
+    return found
+
+
+def _escaped(value: Any) -> str:
+    # As Hive does it: what isn't plain in a path, by the octets of its UTF-8.
+    return "__HIVE_DEFAULT_PARTITION__" if value is None else quote(str(value), safe=" ")
+
+
+def _normal(value: Any) -> Any:
+    match value:
+        case float() if math.isnan(value):
+            return "NaN"
+        case float():
+            return value + 0.0
+        case dict():
+            return tuple((key, _normal(item)) for key, item in sorted(value.items()))
+        case list():
+            return tuple(map(_normal, value))
+        case _:
+            return value
+
+
+def _expected(written: list[File]) -> Counter[Any]:
+    columns = {name: None for file in written for name in file.schema.names}
+    # A level whose values are null alone tells no type, and one of numbers is as wide as the widest.
+    return Counter(_normal({**columns, **row, **file.partition}) for file in written for row in file.rows)
+
+
+def _found(root: Path) -> Counter[Any]:
+    table = pa.table(deltalake.DeltaTable(root).to_pyarrow_table())
+    return Counter(_normal(row) for row in table.to_pylist())
+
+
+@settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(files())
+def test_the_table_has_the_rows_of_its_files(written: list[File]) -> None:
+    root = Path(tempfile.mkdtemp())
+    try:
+        for file in written:
+            (root / file.path).parent.mkdir(parents=True, exist_ok=True)
+            pq.write_table(
+                pa.Table.from_pylist(file.rows, file.schema), root / file.path, row_group_size=file.group
+            )
+
+        done = convert.run([str(root)])
+
+        assert done.ok, done.tables[0].error
+        assert _found(root) == _expected(written)
+        for line in (root / "_delta_log" / "00000000000000000000.json").read_text().split("\n")[:-1]:
+            if add := json.loads(line, parse_float=Decimal).get("add"):
+                _demand_true(json.loads(add["stats"], parse_float=Decimal), _file(written, add, root))
+    finally:
+        shutil.rmtree(root)
+
+
+def _file(written: list[File], add: dict[str, Any], root: Path) -> File:
+    sizes = [file for file in written if quote(file.path, safe="/@&=+$,;!~'()*") == add["path"]]
+    assert len(sizes) == 1
+    assert (root / sizes[0].path).stat().st_size == add["size"]
+    return sizes[0]
+
+
+def _demand_true(stats: dict[str, Any], file: File) -> None:
+    assert stats["numRecords"] == len(file.rows)
+    for name in file.schema.names:
+        values = [row[name] for row in file.rows]
+        counted = stats.get("nullCount", {}).get(name, {})
+        if not isinstance(counted, dict):
+            assert counted == sum(value is None for value in values)
+        if name in stats.get("minValues", {}) and name != "inner":
+            low, high = _value(stats["minValues"][name]), _value(stats["maxValues"][name])
+            assert all(low <= _value(value) <= high for value in values if value is not None)
+
+
+def _value(value: Any) -> Any:
+    match value:
+        case dt.datetime():
+            return value
+        case dt.date():
+            return value.isoformat()
+        case str() if value.endswith("Z") and len(value) >= 24 and value[4:5] == "-":
+            return dt.datetime.fromisoformat(value)
+        case int() | float():
+            return Decimal(value)
+        case _:
+            return value

@@ -1,0 +1,415 @@
+"""A folder of Parquet files becomes Delta, whole or not at all, without a JVM."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tableferry import convert
+from tableferry.convert import commit, discover
+from tableferry.errors import Refused, TableError
+
+FIRST = "00000000000000000000.json"
+
+
+def write(root: Path, files: dict[str, dict[str, list[Any]]]) -> Path:
+    for path, columns in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table(columns), root / path)
+    return root
+
+
+def content(root: Path) -> dict[str, bytes | None]:
+    return {
+        str(path.relative_to(root)): None if path.is_dir() else path.read_bytes()
+        for path in sorted(root.rglob("*"))
+    }
+
+
+def actions(root: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (root / "_delta_log" / FIRST).read_text().splitlines()]
+
+
+def rows(root: Path) -> list[dict[str, Any]]:
+    table = pa.table(deltalake.DeltaTable(root).to_pyarrow_table())
+    return sorted(table.to_pylist(), key=repr)
+
+
+def no_session() -> Any:
+    raise AssertionError("a folder needs no Spark")
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> Path:
+    return write(
+        tmp_path / "events",
+        {
+            "day=2024-01-01/a.parquet": {"id": [1, 2], "name": ["x", None]},
+            "day=2024-01-02/b.parquet": {"id": [3], "name": ["y"]},
+            "day=__HIVE_DEFAULT_PARTITION__/c.parquet": {"id": [4], "name": ["z"]},
+        },
+    )
+
+
+def test_a_folder_becomes_delta_without_spark(events: Path) -> None:
+    before = content(events)
+
+    done = convert.run([str(events)], resolve=no_session)
+
+    assert [one.outcome for one in done.tables] == ["converted"]
+    assert done.ok
+    after = content(events)
+    assert {name: after[name] for name in before} == before
+    assert set(after) - set(before) == {"_delta_log", f"_delta_log/{FIRST}"}
+    assert [(row["id"], row["name"], str(row["day"])) for row in rows(events)] == [
+        (1, "x", "2024-01-01"),
+        (2, None, "2024-01-01"),
+        (3, "y", "2024-01-02"),
+        (4, "z", "None"),
+    ]
+
+
+def test_the_commit_says_what_a_native_conversion_says(events: Path) -> None:
+    convert.run([str(events)], resolve=no_session)
+
+    info, metadata, protocol, *adds = actions(events)
+
+    assert info["commitInfo"]["operation"] == "CONVERT"
+    assert info["commitInfo"]["operationParameters"] == {
+        "numFiles": 3,
+        "partitionedBy": '["day"]',
+        "collectStats": True,
+        "sourceFormat": "parquet",
+    }
+    assert info["commitInfo"]["operationMetrics"] == {"numConvertedFiles": "3"}
+    assert protocol == {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
+    assert metadata["metaData"]["partitionColumns"] == ["day"]
+    assert [add["add"]["partitionValues"]["day"] for add in adds] == ["2024-01-01", "2024-01-02", None]
+    assert json.loads(adds[0]["add"]["stats"]) == {
+        "numRecords": 2,
+        "minValues": {"id": 1, "name": "x"},
+        "maxValues": {"id": 2, "name": "x"},
+        "nullCount": {"id": 0, "name": 1},
+    }
+
+
+def test_without_statistics_the_log_has_none(events: Path) -> None:
+    convert.run([str(events)], statistics=False, resolve=no_session)
+
+    assert not any("stats" in action.get("add", {}) for action in actions(events))
+    assert len(rows(events)) == 4
+
+
+def test_a_dry_run_plans_the_same_and_writes_nothing(events: Path) -> None:
+    before = content(events)
+
+    planned = convert.run([str(events)], dry_run=True, resolve=no_session).tables[0]
+
+    assert content(events) == before
+    assert planned.outcome == "planned"
+    done = convert.run([str(events)], resolve=no_session).tables[0]
+    assert planned.plan is not None
+    assert done.plan is not None
+    assert planned.plan.schema == done.plan.schema
+    assert [type(step) for step in planned.plan.steps] == [type(step) for step in done.plan.steps]
+
+
+def test_what_is_delta_already_is_left_alone(events: Path) -> None:
+    convert.run([str(events)], resolve=no_session)
+    before = content(events)
+
+    again = convert.run([str(events)], resolve=no_session)
+
+    assert [one.outcome for one in again.tables] == ["already"]
+    assert again.ok
+    assert content(events) == before
+
+
+def test_names_of_files_are_encoded_once(tmp_path: Path) -> None:
+    root = write(
+        tmp_path / "t",
+        {
+            "at=2024-01-01 10%3A00%3A00/a b.parquet": {"id": [1]},
+            "at=2024-01-01 11%3A30%3A00/100%.parquet": {"id": [2]},
+            "at=2024-01-01 12%3A00%3A00/ü=é+&#?.parquet": {"id": [3]},
+        },
+    )
+
+    convert.run([str(root)], resolve=no_session)
+
+    assert [row["id"] for row in rows(root)] == [1, 2, 3]
+    assert actions(root)[3]["add"]["path"] == "at=2024-01-01%2010%253A00%253A00/a%20b.parquet"
+
+
+def test_a_column_of_the_files_that_is_a_partition_too_keeps_its_place(tmp_path: Path) -> None:
+    root = write(tmp_path / "t", {"day=2/a.parquet": {"a": [1], "day": [9], "b": [2]}})
+
+    plan = convert.run([str(root)], resolve=no_session).tables[0].plan
+
+    assert plan is not None
+    assert plan.schema is not None
+    assert [(each.name, str(each.type)) for each in plan.schema.fields] == [
+        ("a", "bigint"),
+        ("day", "int"),
+        ("b", "bigint"),
+    ]
+    assert any("`day`" in note for note in plan.notes)
+    assert rows(root) == [{"a": 1, "day": 2, "b": 2}]
+
+
+def test_names_that_delta_does_not_take_are_mapped_on_demand(tmp_path: Path) -> None:
+    root = write(tmp_path / "t", {"a.parquet": {"a name": [1], "b": [{"x,y": 2}]}})
+    before = content(root)
+
+    refused = convert.run([str(root)], resolve=no_session).tables[0]
+    assert refused.outcome == "refused"
+    assert "`a name`, `b.x,y`" in refused.error
+    assert "--column-mapping" in refused.error
+    assert content(root) == before
+
+    assert convert.run([str(root)], column_mapping=True, resolve=no_session).ok
+    metadata = actions(root)[1]["metaData"]
+    assert metadata["configuration"] == {
+        "delta.columnMapping.mode": "name",
+        "delta.columnMapping.maxColumnId": "3",
+    }
+
+
+def _spoil_text(root: Path) -> None:
+    (root / "README.txt").write_text("hello")
+
+
+def _spoil_empty(root: Path) -> None:
+    (root / "day=2024-01-01" / "zero.parquet").touch()
+
+
+def _spoil_cut(root: Path) -> None:
+    whole = (root / "day=2024-01-01" / "a.parquet").read_bytes()
+    (root / "day=2024-01-01" / "a.parquet").write_bytes(whole[:-20])
+
+
+def _spoil_depth(root: Path) -> None:
+    write(root, {"loose.parquet": {"id": [1]}})
+
+
+def _spoil_type(root: Path) -> None:
+    write(root, {"day=2024-01-01/t.parquet": {"id": ["text"]}})
+
+
+def _spoil_case(root: Path) -> None:
+    write(root, {"day=2024-01-01/t.parquet": {"ID": [1]}})
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (_spoil_text, ["README.txt"]),
+        (_spoil_empty, ["day=2024-01-01/zero.parquet", "0 bytes"]),
+        (_spoil_cut, ["day=2024-01-01/a.parquet", "truncated"]),
+        (_spoil_depth, ["loose.parquet"]),
+        (_spoil_type, ["`id`", "bigint", "string", "day=2024-01-01/a.parquet", "day=2024-01-01/t.parquet"]),
+        (_spoil_case, ["`id`", "`ID`"]),
+    ],
+)
+def test_what_cannot_be_converted_is_named_and_untouched(
+    events: Path, spoil: Callable[[Path], None], told: list[str]
+) -> None:
+    spoil(events)
+    before = content(events)
+
+    one = convert.run([str(events)], resolve=no_session).tables[0]
+
+    assert one.outcome == "refused"
+    assert all(each in one.error for each in told), one.error
+    assert content(events) == before
+
+
+def test_one_bad_table_never_stops_the_rest(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        write(tmp_path / "lake" / name, {"1.parquet": {"id": [1]}})
+    _spoil_text(tmp_path / "lake" / "b")
+
+    done = convert.run([str(tmp_path / "lake")], recursive=True, resolve=no_session)
+
+    assert [(Path(one.source).name, one.outcome) for one in done.tables] == [
+        ("a", "converted"),
+        ("b", "refused"),
+        ("c", "converted"),
+    ]
+    assert not done.ok
+    (tmp_path / "lake" / "b" / "README.txt").unlink()
+    again = convert.run([str(tmp_path / "lake")], recursive=True, resolve=no_session)
+    assert [one.outcome for one in again.tables] == ["already", "converted", "already"]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("change", ["appears", "vanishes", "is written again"])
+def test_a_file_that_changes_meanwhile_is_told_and_nothing_is_committed(
+    events: Path, monkeypatch: pytest.MonkeyPatch, moment: str, change: str
+) -> None:
+    listed = discover.list_files
+    listings = 0
+
+    def list_files(root: Path) -> Any:
+        nonlocal listings
+        listings += 1
+        if listings == {"before": 2, "after": 3}[moment]:
+            match change:
+                case "appears":
+                    write(events, {"day=2024-01-02/late.parquet": {"id": [9], "name": ["w"]}})
+                case "vanishes":
+                    (events / "day=2024-01-02" / "b.parquet").unlink()
+                case _:
+                    os.utime(events / "day=2024-01-02" / "b.parquet", (1, 1))
+        return listed(root)
+
+    monkeypatch.setattr(discover, "list_files", list_files)
+
+    one = convert.run([str(events)], resolve=no_session).tables[0]
+
+    assert one.outcome == "refused"
+    assert "day=2024-01-02/" in one.error
+    assert not (events / "_delta_log").exists()
+    assert not [name for name in os.listdir(events) if name.startswith("_")]
+
+
+def test_of_many_converters_at_once_exactly_one_commits(events: Path) -> None:
+    outcomes: list[str] = []
+    together = threading.Barrier(8)
+
+    def one() -> None:
+        together.wait()
+        outcomes.append(convert.run([str(events)], resolve=no_session).tables[0].outcome)
+
+    threads = [threading.Thread(target=one) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert outcomes.count("converted") == 1
+    assert set(outcomes) <= {"converted", "already", "failed"}
+    assert len(actions(events)) == 6
+    assert os.listdir(events / "_delta_log") == [FIRST]
+
+
+# Dies, as of a cable pulled, right before the given one of the effects that it has on files below its folder.
+DYING = """
+import os, sys
+from pathlib import Path
+root, at, verb = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+from tableferry import convert
+convert.run([root], dry_run=True)
+seen = 0
+def watch(event, arguments):
+    global seen
+    writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+    if writes or event in ("os.mkdir", "os.link", "os.rename", "os.remove", "os.rmdir"):
+        if str(arguments[0]).startswith(root) or not str(arguments[0]).startswith("/"):
+            seen += 1
+            if seen == at:
+                os._exit(9)
+sys.addaudithook(watch)
+convert.run([root]) if verb == "run" else convert.undo(root)
+"""
+
+
+def _die(root: Path, at: int, verb: str) -> bool:
+    package = {**os.environ, "PYTHONPATH": str(Path(convert.__file__).parents[2])}
+    command = [sys.executable, "-c", DYING, str(root), str(at), verb]
+    died = subprocess.run(command, env=package, check=False, timeout=60)
+    assert died.returncode in (0, 9)
+    return died.returncode == 9
+
+
+def test_a_death_leaves_no_commit_or_a_whole_one_and_the_next_run_goes_on(
+    events: Path, tmp_path: Path
+) -> None:
+    whole = None
+    for at in range(1, 20):
+        root = tmp_path / f"copy{at}"
+        shutil.copytree(events, root)
+        died = _die(root, at, "run")
+        first = root / "_delta_log" / FIRST
+        if first.exists():
+            assert len(actions(root)) == 6
+        else:
+            assert died
+        assert convert.run([str(root)], resolve=no_session).ok
+        assert len(actions(root)) == 6
+        assert len(rows(root)) == 4
+        if not died:
+            whole = at
+            break
+    assert whole is not None
+    assert whole > 3
+
+
+def test_undo_gives_the_folder_back_as_it_was(events: Path) -> None:
+    before = content(events)
+    convert.run([str(events)], resolve=no_session)
+
+    convert.undo(str(events), resolve=no_session)
+
+    assert content(events) == before
+    assert convert.run([str(events)], resolve=no_session).ok
+
+
+def test_undo_can_die_anywhere_and_be_run_again(events: Path, tmp_path: Path) -> None:
+    before = content(events)
+    convert.run([str(events)], resolve=no_session)
+    deaths = 0
+    for at in range(1, 20):
+        root = tmp_path / f"copy{at}"
+        shutil.copytree(events, root)
+        died = _die(root, at, "undo")
+        deaths += died
+        if content(root) != before:
+            assert died
+            convert.undo(str(root), resolve=no_session)
+            assert content(root) == before
+        if not died:
+            break
+    assert deaths >= 3
+
+
+def test_undo_refuses_what_was_written_to(events: Path) -> None:
+    convert.run([str(events)], resolve=no_session)
+    deltalake.DeltaTable(events).delete("id = 1")
+    before = content(events)
+
+    with pytest.raises(Refused, match="was written after its conversion"):
+        convert.undo(str(events), resolve=no_session)
+
+    assert content(events) == before
+
+
+def test_undo_refuses_what_was_never_converted(tmp_path: Path, events: Path) -> None:
+    deltalake.write_deltalake(tmp_path / "born", pa.table({"id": [1]}))
+    with pytest.raises(Refused, match="not as a conversion"):
+        convert.undo(str(tmp_path / "born"), resolve=no_session)
+    with pytest.raises(TableError, match="isn't a Delta table"):
+        convert.undo(str(events), resolve=no_session)
+
+
+def test_put_leaves_no_folder_when_the_lines_fail(tmp_path: Path) -> None:
+    def lines() -> Any:
+        yield "{}\n"
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        commit.put(tmp_path, lines())
+
+    assert not os.listdir(tmp_path)

@@ -1,0 +1,151 @@
+"""What SOURCE means: a folder, a table, a schema, or nothing that can be converted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableferry.convert.sources import Folder, Schema, Table, parse
+from tableferry.errors import TableError
+from tableferry.tables import TableName
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("/a/b", "/a/b"),
+        ("/a/b//", "/a/b"),
+        ("/", "/"),
+        ("/a b ", "/a b "),
+        ("./a", "./a"),
+        (".", "."),
+        ("..", ".."),
+        ("a/b", "a/b"),
+        ("a/", "./a"),
+        ("parquet.`a`", "./a"),
+        ("a.b/c.d", "a.b/c.d"),
+        ("/a/*", "/a/*"),
+        ("~/x/", "/home/somebody/x"),
+        ("~", "/home/somebody"),
+        ("parquet.`/a/b`", "/a/b"),
+        ("PARQUET.`/a/b/`", "/a/b"),
+        ("parquet.`a``b`", "./a`b"),
+        ("delta.`/a`", "/a"),
+        ("parquet.`s3://bucket/a b/`", "s3://bucket/a b"),
+        ("parquet.`file:///a`", "/a"),
+        ("file:/a/b", "/a/b"),
+        ("file:///a%20b/", "/a b"),
+        ("FILE://localhost/a", "/a"),
+        ("s3://bucket", "s3://bucket"),
+        ("s3://bucket/", "s3://bucket"),
+        ("s3a://bucket/x%20y/", "s3a://bucket/x%20y"),
+        ("abfss://c@a.dfs.core.windows.net/x", "abfss://c@a.dfs.core.windows.net/x"),
+        ("hdfs:///", "hdfs:///"),
+        ("dbfs:/x/", "dbfs:/x"),
+    ],
+)
+def test_paths(text: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert parse(text) == Folder(path)
+
+
+def test_a_directory_that_is_there_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert parse("orders") == Table(TableName(("orders",)))
+    (tmp_path / "orders").mkdir()
+    assert parse("orders") == Folder("./orders")
+    assert parse("`orders`") == Table(TableName(("orders",)))
+    assert parse("s.orders") == Table(TableName(("s", "orders")))
+
+
+def test_a_uris_characters_may_be_meant_as_they_are(tmp_path: Path) -> None:
+    assert parse(f"{tmp_path.as_uri()}/a%20b") == Folder(f"{tmp_path}/a b")
+    (tmp_path / "a%20b").mkdir()
+    assert parse(f"{tmp_path.as_uri()}/a%20b") == Folder(f"{tmp_path}/a%20b")
+
+
+def test_the_file_systems_of_a_workspace_are_local_where_they_are_mounted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there = {"/dbfs", "/Volumes"}
+    monkeypatch.setattr("os.path.isdir", lambda path: path in there)
+    assert parse("dbfs:/x/y/") == Folder("/dbfs/x/y")
+    assert parse("dbfs:///x") == Folder("/dbfs/x")
+    assert parse("dbfs:/Volumes/c/s/v") == Folder("/Volumes/c/s/v")
+
+
+def test_local_and_remote_are_told_apart() -> None:
+    local = {
+        text: Folder(text).is_local for text in ("/a", "a", "./s3:/a", "s3://b/a", "dbfs:/a", "hdfs:///a")
+    }
+    assert local == {
+        "/a": True,
+        "a": True,
+        "./s3:/a": True,
+        "s3://b/a": False,
+        "dbfs:/a": False,
+        "hdfs:///a": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("orders", ("orders",)),
+        ("sales.orders", ("sales", "orders")),
+        ("main.sales.orders", ("main", "sales", "orders")),
+        ("sales.`my orders`", ("sales", "my orders")),
+        ("parquet.orders", ("parquet", "orders")),
+        ("csv.`orders`", ("csv", "orders")),
+    ],
+)
+def test_tables(text: str, parts: tuple[str, ...]) -> None:
+    assert parse(text) == Table(TableName(parts))
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [("sales.*", ("sales",)), ("main.sales.*", ("main", "sales")), ("`my.sales`.*", ("my.sales",))],
+)
+def test_schemas(text: str, parts: tuple[str, ...]) -> None:
+    assert parse(text) == Schema(parts)
+    assert str(Schema(parts)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "csv.`/x`",
+            "CONVERT TO DELTA only supports parquet tables, but you are trying to convert a csv source: "
+            "csv.`/x`",
+        ),
+        ("Iceberg.`s3://b/x`", "you are trying to convert a iceberg source: Iceberg.`s3://b/x`"),
+        ("", "nothing is named to convert: write a path"),
+        ("  ", "nothing is named to convert"),
+        ("parquet.`/a/b", "parquet.`/a/b is neither a path nor a format and one"),
+        ("parquet.'/a/b'", "parquet.'/a/b' is neither a path nor a format and one"),
+        ('parquet."/a/b"', "is neither a path nor a format and one"),
+        ("*", "'*' names no schema"),
+        ("a.b.c.*", "'a.b.c.*' has 3 parts before the star"),
+        ("a.b.c.d", "'a.b.c.d' has 4 parts"),
+        ("a b", "'a b' isn't a table name"),
+        ("file://server/share", "file://server/share is a file of the machine server: mount it"),
+    ],
+)
+def test_what_is_no_source_is_refused(text: str, message: str) -> None:
+    with pytest.raises(TableError) as refused:
+        parse(text)
+    assert message in str(refused.value)
+
+
+@given(st.text(st.sampled_from("ab.`/*:~ '\"%s3file-"), max_size=20))
+def test_what_is_read_says_itself(text: str) -> None:
+    try:
+        source = parse(text)
+    except TableError:
+        return
+    assert parse(str(source)) == source
