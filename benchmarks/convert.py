@@ -44,7 +44,7 @@ import pyarrow.parquet as pq
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SMALL_ROWS, LARGE_ROWS, LARGE_FILES = 100, 370_000, 40
+SMALL_ROWS, LARGE_ROWS, LARGE_FILES = 100, 250_000, 40
 FILES_A_DAY, FEWEST_DAYS = 100, 20
 # How many files a process writes before it is given more.
 CHUNK = 250
@@ -374,7 +374,7 @@ def goals(measured: Sequence[Measured]) -> str:
 
 
 def markdown(measured: Sequence[Measured]) -> str:
-    """Write the table for the README: warm seconds, and of the most small files what else they take."""
+    """Write the table for the README: warm seconds, and what the most small files take besides."""
     sets = list(dict.fromkeys(each.data for each in measured))
     most = max((each for each in sets if "large" not in each), key=len, default=sets[0])
     found = {(each.contender, each.data): each for each in measured}

@@ -398,7 +398,7 @@ def test_undo_refuses_what_was_written_to(events: Path) -> None:
 
 def test_undo_refuses_what_was_never_converted(tmp_path: Path, events: Path) -> None:
     deltalake.write_deltalake(tmp_path / "born", pa.table({"id": [1]}))
-    with pytest.raises(Refused, match="no conversion"):
+    with pytest.raises(Refused, match="not as a conversion"):
         convert.undo(str(tmp_path / "born"), resolve=no_session)
     with pytest.raises(TableError, match="isn't a Delta table"):
         convert.undo(str(events), resolve=no_session)

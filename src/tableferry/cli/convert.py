@@ -138,10 +138,12 @@ def convert_undo(
     """Take a conversion back while nothing was written after it."""
 
     def work() -> None:
-        convert.undo(source, resolve=partial(session.resolve, warehouse))
+        notes = convert.undo(source, resolve=partial(session.resolve, warehouse))
         if output is Output.JSON:
-            typer.echo(report.as_json({"source": source, "outcome": "undone"}))
+            typer.echo(report.as_json({"source": source, "outcome": "undone", "notes": notes}))
         else:
+            for note in notes:
+                typer.echo(f"Note: {note}")
             typer.echo(f"{source} is Parquet again, and no data file was touched")
 
     guarded(work, debug)

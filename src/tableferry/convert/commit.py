@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from tableferry import files
 from tableferry.errors import Busy, Refused, StateError, TableError
@@ -52,9 +52,28 @@ def take_back(root: Path) -> None:
         TableError: The folder is no Delta table.
         Refused: Its first commit is no conversion, or something was written after it.
     """
+    set_aside(root)
+    forget(root)
+
+
+def set_aside(root: Path) -> None:
+    """Take the log of a conversion out of readers' and writers' sight; done already is fine.
+
+    Raises:
+        TableError: The folder is no Delta table.
+        Refused: Its first commit is no conversion, or something was written after it.
+    """
     folder, aside = log(root), root / _ASIDE
+    if aside.exists() and folder.exists():
+        if not (folder / FIRST).exists():
+            raise Refused(
+                f"{folder} was written while its conversion was being undone: move what is in it "
+                f"into {aside}, and that back to {folder}, to keep what was written"
+            )
+        # Converted again after an undo that died at its last step.
+        forget(root)
     if not aside.exists():
-        _demand_only_a_conversion(root)
+        demand_only_a_conversion(root)
         # One rename: readers see the whole log or none.
         try:
             folder.rename(aside)
@@ -67,7 +86,28 @@ def take_back(root: Path) -> None:
     if _versions(aside) not in ([0], []):
         aside.rename(folder)
         raise _written_after(root)
-    shutil.rmtree(aside)
+
+
+def is_aside(root: Path) -> bool:
+    """Say whether a log that was set aside is still there."""
+    return (root / _ASIDE).exists()
+
+
+def forget(root: Path) -> None:
+    """Remove the log that was set aside; done already is fine.
+
+    Raises:
+        StateError: It can't be removed.
+    """
+    files.remove(root / _ASIDE)
+
+
+def info(root: Path) -> dict[str, Any]:
+    """Return what the first commit says of itself, from the log or from the one that was set aside."""
+    for folder in (log(root), root / _ASIDE):
+        if first := files.read_text(folder / FIRST):
+            return _commit_info(first)
+    return {}
 
 
 def now() -> int:
@@ -75,22 +115,28 @@ def now() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _demand_only_a_conversion(root: Path) -> None:
+def demand_only_a_conversion(root: Path) -> None:
+    """Refuse a table that undoing would harm.
+
+    Raises:
+        TableError: The folder is no Delta table.
+        Refused: Its first commit is no conversion, or something was written after it.
+    """
     first = files.read_text(log(root) / FIRST)
     versions = _versions(log(root))
     if not versions:
         raise TableError(f"{root} isn't a Delta table: nothing to undo")
     if first is None or versions != [0]:
         raise _written_after(root)
-    info = _commit_info(first)
-    if info.get("operation") != "CONVERT":
+    said = _commit_info(first)
+    if said.get("operation") != "CONVERT":
         raise Refused(
-            f"{root}: its first commit is {info.get('operation', 'nameless')} and no conversion: only "
-            " a conversion can be undone"
+            f"{root} began as {said.get('operation', 'something nameless')} and not as a conversion: it was "
+            "never Parquet alone, so there is nothing to take it back to"
         )
 
 
-def _commit_info(text: str) -> dict[str, object]:
+def _commit_info(text: str) -> dict[str, Any]:
     for line in text.splitlines():
         if line.startswith('{"commitInfo"'):
             info = json.loads(line)["commitInfo"]

@@ -14,7 +14,8 @@ from typing import Any
 from urllib.parse import quote
 
 from tableferry import __version__
-from tableferry.convert import types
+from tableferry.convert import definitions, types
+from tableferry.convert.entry import Entry
 from tableferry.convert.facts import DataFile, Footer
 from tableferry.convert.statistics import INDEXED, statistics_json
 from tableferry.convert.types import TIMESTAMP_NTZ, VARIANT, Array, DataType, Map, Struct
@@ -42,7 +43,7 @@ class Contents:
         configuration: The table's properties.
         features: The table features that the schema doesn't show by itself.
         writer_features: Those of them that only who writes has to know.
-        catalog_table: The table's quoted name in the catalog, if it was converted by that.
+        catalog_entry: What the catalog said of it before, if it was converted by its name.
     """
 
     table_id: str
@@ -56,7 +57,7 @@ class Contents:
     configuration: Mapping[str, str] = field(default_factory=dict, hash=False)
     features: tuple[str, ...] = ()
     writer_features: tuple[str, ...] = ()
-    catalog_table: str | None = None
+    catalog_entry: Entry | None = None
 
 
 def lines(contents: Contents, now: int) -> Iterator[str]:
@@ -81,8 +82,11 @@ def _commit_info(contents: Contents, now: int) -> dict[str, Any]:
         "collectStats": contents.statistics,
         "sourceFormat": "parquet",
     }
-    if contents.catalog_table:
-        parameters["catalogTable"] = contents.catalog_table
+    # The protocol leaves it to each writer what else is said here.
+    own = {}
+    if contents.catalog_entry:
+        parameters["catalogTable"] = contents.catalog_entry.name.sql
+        own = {definitions.KEY: definitions.plain(contents.catalog_entry)}
     return {
         "timestamp": now,
         "operation": "CONVERT",
@@ -92,6 +96,7 @@ def _commit_info(contents: Contents, now: int) -> dict[str, Any]:
         "isBlindAppend": False,
         "operationMetrics": {"numConvertedFiles": str(len(contents.files))},
         "engineInfo": f"Tableferry/{__version__}",
+        **own,
     }
 
 

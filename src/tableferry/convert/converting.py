@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tableferry import session
 from tableferry import verify as verifying
-from tableferry.convert import commit, through_spark
+from tableferry.convert import commit, definitions, through_spark
 from tableferry.convert.gather import Found, expand, gather, single
 from tableferry.convert.partition_columns import declared
 from tableferry.convert.perform import perform
@@ -171,13 +171,19 @@ def undo(
     spark: SparkSession | None = None,
     *,
     resolve: Callable[[], SparkSession] = session.resolve,
-) -> None:
+) -> tuple[str, ...]:
     """Take a conversion back while nothing was written after it: the folder is as it was before.
 
+    A table of the catalog is Parquet there again too, also if its folder is what was named. Run again, it
+    goes on where it stopped.
+
     Args:
-        source: A folder, or a table of the catalog, whose entry says Parquet again too.
+        source: A folder, or a table of the catalog.
         spark: The session for a table of the catalog; by default `resolve` is asked for one.
         resolve: Makes a session.
+
+    Returns:
+        What a person should know.
 
     Raises:
         TableError: It isn't Delta.
@@ -185,11 +191,18 @@ def undo(
     """
     found = single(source)
     if found.table is not None:
-        through_spark.undo(Sparks(spark, resolve).session(), found.table)
-        return
+        return through_spark.undo(Sparks(spark, resolve).session(), found.table)
     if not found.local:
         raise Refused(
             f"{source} is storage that only Spark reaches from here: remove {found.location}/_delta_log "
             "with its own tools, if nothing was written after the conversion"
         )
-    commit.take_back(Path(found.location))
+    root = Path(found.location)
+    if named := definitions.recorded(commit.info(root)):
+        commit.demand_only_a_conversion(root)
+        # Who knows the folder by a name would be left without a log.
+        notes = through_spark.undo_if_named(Sparks(spark, resolve).session(), named.name, root)
+        if notes is not None:
+            return notes
+    commit.take_back(root)
+    return ()

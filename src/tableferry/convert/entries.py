@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from tableferry import catalog
 from tableferry.catalog import SPARK_ERRORS, in_process
-from tableferry.convert.entry import Entry
+from tableferry.convert.entry import Entry, SerDe
 from tableferry.convert.facts import PartitionColumn
 from tableferry.convert.locations import reachable
 from tableferry.convert.types import Atomic, Decimal, Field, Struct, from_json
@@ -64,6 +65,28 @@ class SchemaTables:
     skipped: tuple[Skipped, ...]
 
 
+@dataclass(frozen=True)
+class Listed:
+    """What the catalog itself says of a table, whatever its log says.
+
+    Attributes:
+        provider: ``parquet``, ``delta``, ``view`` or another format.
+        type: Whether dropping the table removes its files.
+        location: The table's root, as Hadoop writes it: not percent-encoded.
+        folder: The root, if this process sees the same files as Spark.
+    """
+
+    provider: str
+    type: Literal["managed", "external"]
+    location: str
+    folder: Path | None
+
+    @property
+    def is_delta(self) -> bool:
+        """Whether the catalog takes it for a Delta table."""
+        return self.provider == "delta"
+
+
 def entry(spark: SparkSession, name: TableName) -> Entry:
     """Return what the catalog knows of a table.
 
@@ -71,7 +94,7 @@ def entry(spark: SparkSession, name: TableName) -> Entry:
         TableError: There is no such table, it is neither Parquet nor Delta, or it may not be read.
         Refused: It is a view.
     """
-    name = _qualified(spark, name)
+    name = qualified(spark, name)
     try:
         return _entry(spark, name)
     except SPARK_ERRORS as error:
@@ -94,21 +117,11 @@ def tables(spark: SparkSession, schema: Sequence[str]) -> SchemaTables:
     Raises:
         TableError: There is no such schema, or it may not be listed.
     """
-    where = TableName(tuple(schema))
-    try:
-        rows = spark.sql(f"SHOW TABLE EXTENDED IN {where.sql} LIKE '*'").collect()
-    except SPARK_ERRORS as error:
-        raise TableError(
-            f"the tables of schema {where} can't be listed ({first_line(error)}): check its name and your "
-            "rights"
-        ) from error
     found: list[TableName] = []
     skipped: list[Skipped] = []
-    for row in rows:
-        if row["isTemporary"]:
-            continue
-        name = TableName((*schema, row["tableName"]))
-        reason = _why_not(_lines(row["information"]))
+    for table, details in _details(spark, schema, "*").items():
+        name = TableName((*schema, table))
+        reason = _why_not(details)
         if reason:
             skipped.append(Skipped(name, reason))
         else:
@@ -116,13 +129,57 @@ def tables(spark: SparkSession, schema: Sequence[str]) -> SchemaTables:
     return SchemaTables(tuple(sorted(found)), tuple(sorted(skipped, key=lambda each: each.name)))
 
 
+def listed(spark: SparkSession, schema: Sequence[str], names: Sequence[str] = ("*",)) -> dict[str, Listed]:
+    """Return what the catalog itself says of tables of a schema, by their names in lower case.
+
+    Logs and files aren't looked at, so that a Delta table whose log is gone is found as well.
+
+    Raises:
+        TableError: There is no such schema, or it may not be listed.
+    """
+    found = {}
+    for table, details in _details(spark, schema, "|".join(names)).items():
+        location = details.get("Location", "")
+        found[table.lower()] = Listed(
+            "view" if "VIEW" in details.get("Type", "").upper() else _provider_of(details),
+            "managed" if details.get("Type", "").upper() == "MANAGED" else "external",
+            location,
+            reachable(location, same_machine=in_process(spark)),
+        )
+    return found
+
+
+def qualified(spark: SparkSession, name: TableName) -> TableName:
+    """Give a bare name its schema, so that no temporary view can take the table's place."""
+    if len(name.parts) != 1:
+        return name
+    return TableName((spark.catalog.currentCatalog(), spark.catalog.currentDatabase(), *name.parts))
+
+
+def _details(spark: SparkSession, schema: Sequence[str], pattern: str) -> dict[str, dict[str, str]]:
+    where = TableName(tuple(schema))
+    quoted = pattern.replace("\\", "\\\\").replace("'", "\\'")
+    try:
+        rows = spark.sql(f"SHOW TABLE EXTENDED IN {where.sql} LIKE '{quoted}'").collect()
+    except SPARK_ERRORS as error:
+        raise TableError(
+            f"the tables of schema {where} can't be listed ({first_line(error)}): check its name and your "
+            "rights"
+        ) from error
+    return {row["tableName"]: _lines(row["information"]) for row in rows if not row["isTemporary"]}
+
+
 def _why_not(details: Mapping[str, str]) -> str | None:
     if "VIEW" in details.get("Type", "").upper():
         return "is a view"
-    provider = _provider(
+    provider = _provider_of(details)
+    return None if provider in ("parquet", "delta") else f"is a {provider} table"
+
+
+def _provider_of(details: Mapping[str, str]) -> str:
+    return _provider(
         details.get("Provider", ""), details.get("Serde Library", ""), details.get("InputFormat", "")
     )
-    return None if provider in ("parquet", "delta") else f"is a {provider} table"
 
 
 def _entry(spark: SparkSession, name: TableName) -> Entry:
@@ -167,6 +224,8 @@ def _entry(spark: SparkSession, name: TableName) -> Entry:
         options=_options(said.get("storage_properties", {})),
         buckets=int(said.get("num_buckets", 0)),
         bucket_columns=tuple(said.get("bucket_columns", ())),
+        sort_columns=tuple(said.get("sort_columns", ())),
+        serde=_serde(said),
     )
 
 
@@ -179,6 +238,12 @@ def _provider(provider: str, serde: str, input_format: str) -> str:
     short = input_format.rpartition(".")[2]
     # Hive has a Parquet input format that rows of another SerDe can come through.
     return _HIVE_FORMATS.get(short, "hive") if "Parquet" not in short else "hive"
+
+
+def _serde(said: Mapping[str, Any]) -> SerDe | None:
+    if said["provider"].lower() != "hive":
+        return None
+    return SerDe(said["serde_library"], said["input_format"], said["output_format"])
 
 
 def _partition_columns(name: TableName, columns: Struct, names: Sequence[str]) -> tuple[PartitionColumn, ...]:
@@ -207,10 +272,3 @@ def _lines(information: str) -> dict[str, str]:
         if colon:
             details.setdefault(key, value)
     return details
-
-
-def _qualified(spark: SparkSession, name: TableName) -> TableName:
-    """Give a bare name its schema, so that no temporary view can take the table's place."""
-    if len(name.parts) != 1:
-        return name
-    return TableName((spark.catalog.currentCatalog(), spark.catalog.currentDatabase(), *name.parts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tableferry.convert.facts import PartitionColumn
 from tableferry.convert.types import Struct
@@ -36,6 +36,20 @@ _HARMLESS = (
 _NO_COLUMNS = Struct()
 
 
+class SerDe(NamedTuple):
+    """The classes by which Hive reads and writes a table's rows.
+
+    Attributes:
+        library: What makes rows of a file's records, and back.
+        input_format: What reads the files.
+        output_format: What writes them.
+    """
+
+    library: str
+    input_format: str
+    output_format: str
+
+
 @dataclass(frozen=True)
 class Entry:
     """What the catalog knows of a table, at one moment.
@@ -52,10 +66,12 @@ class Entry:
         partition_columns: From the root down.
         comment: The table's comment.
         properties: Its properties, without those that the metastore keeps for itself.
-        options: The options that Spark's reader and writer of Parquet take.
+        options: The options that Spark's reader and writer of Parquet take, or Hive's.
         owner: Who owns it.
         buckets: How many files a row's key is hashed to; 0 if none.
         bucket_columns: That key.
+        sort_columns: By what the rows of such a file are sorted.
+        serde: Hive's classes, if it is Hive's table and not Spark's.
     """
 
     name: TableName
@@ -71,6 +87,8 @@ class Entry:
     owner: str = ""
     buckets: int = 0
     bucket_columns: tuple[str, ...] = ()
+    sort_columns: tuple[str, ...] = ()
+    serde: SerDe | None = None
 
     @property
     def is_delta(self) -> bool:
@@ -92,6 +110,11 @@ def check_declared(entry: Entry, declared: Sequence[PartitionColumn]) -> None:
         )
 
 
+def lasting_properties(entry: Entry) -> dict[str, str]:
+    """Return the properties that somebody set, without those that the metastore sets."""
+    return {key: value for key, value in entry.properties.items() if key not in _TRANSIENT}
+
+
 def kept_properties(entry: Entry) -> dict[str, str]:
     """Return what the first commit's ``configuration`` has to hold.
 
@@ -101,7 +124,7 @@ def kept_properties(entry: Entry) -> dict[str, str]:
     Raises:
         Refused: A property would mean something to Delta that a table of writer version 2 hasn't got.
     """
-    kept = {key: value for key, value in entry.properties.items() if key not in _TRANSIENT}
+    kept = lasting_properties(entry)
     for key in kept:
         if key.lower().startswith("delta.") and not key.lower().startswith(_HARMLESS):
             raise Refused(

@@ -264,7 +264,7 @@ def _contents(facts: Facts, wishes: Wishes, merged: Merged) -> Contents:
         configuration=properties,
         features=features,
         writer_features=("allowColumnDefaults",) if facts.entry and needs_defaults(facts.entry) else (),
-        catalog_table=facts.entry.name.sql if facts.entry else None,
+        catalog_entry=facts.entry,
     )
 
 

@@ -4,6 +4,10 @@ They cover the columns that Delta itself would: the first 32 leaves of the table
 partition columns, where an array or a map counts as one and a struct as its fields
 (``StatisticsCollection.truncateSchema``). Of arrays and maps a footer doesn't say how many are null; of a
 column that the file lacks, all are.
+
+Spark, DataFusion and the protocol take a bound that's left out for unknown. deltalake's
+`to_pyarrow_dataset` (1.6.6) takes it for a bound that nothing satisfies, and loses rows by a filter on such
+a column; so it does with the booleans of a table that Spark has written.
 """
 
 from __future__ import annotations
@@ -55,7 +59,9 @@ def statistics_json(
         indexed: How many leaves get statistics; all if it's negative.
 
     Returns:
-        A function from a footer, read with its statistics, to JSON.
+        A function from a footer, read with its statistics, to JSON. The log has to hold its characters as
+        they are: deltalake (1.6.6) reads the escapes of U+100000 and above, which end cut strings, as
+        something lower.
     """
     apart = {name.lower() for name in partitions}
     columns = Struct(tuple(each for each in table.fields if each.name.lower() not in apart))

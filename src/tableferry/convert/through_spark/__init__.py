@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tableferry.convert.through_spark.batches import batch_size
     from tableferry.convert.through_spark.tasks import Unreached, read
     from tableferry.convert.through_spark.verifying import compare_rows
+    from tableferry.convert.undoing import undo, undo_if_named
 
 _HOMES = {
     "catalog_partitions": ("partitions_of", "register_missing"),
@@ -22,6 +23,7 @@ _HOMES = {
     "switching": ("switch_to_delta",),
     "through_spark.batches": ("batch_size",),
     "through_spark.tasks": ("Unreached", "read"),
+    "undoing": ("undo", "undo_if_named"),
     "through_spark.verifying": ("compare_rows",),
 }
 
@@ -39,6 +41,8 @@ __all__ = [
     "register_missing",
     "switch_to_delta",
     "tables",
+    "undo",
+    "undo_if_named",
 ]
 
 
