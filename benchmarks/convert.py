@@ -44,7 +44,7 @@ import pyarrow.parquet as pq
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SMALL_ROWS, LARGE_ROWS, LARGE_FILES = 100, 250_000, 40
+SMALL_ROWS, LARGE_ROWS, LARGE_FILES = 100, 370_000, 40
 FILES_A_DAY, FEWEST_DAYS = 100, 20
 # How many files a process writes before it is given more.
 CHUNK = 250
