@@ -321,6 +321,7 @@ def columns() -> pa.Table:
 
 def write_files(root: Path, total: int, rows: int, chosen: range) -> None:
     """Write some of a directory's files."""
+    import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
