@@ -210,9 +210,9 @@ def _decode(reader: Reader, statistics: bool, known: Known) -> Footer:
         raise Broken("its row groups don't have as many rows as it says")
     plan = known.plan(shape, created_by.decode(errors="replace"), keys)
     if not statistics:
-        return Footer(rows, plan.schema, ())
+        return Footer(rows, plan.schema, "")
     if rows == 0:
-        return Footer(0, plan.schema, (Bounds(None, None, 0),) * len(plan.leaves))
+        return Footer.of(0, plan.schema, (Bounds(None, None, 0),) * len(plan.leaves))
     orders = _orders(shape, typed)
     if len(groups) == 1:
         raws = groups[0][1]
@@ -220,7 +220,7 @@ def _decode(reader: Reader, statistics: bool, known: Known) -> Footer:
     else:
         filled = [group for group in groups if group[0]]
         bounds = [_over_all(filled, place, reads, orders[place]) for place, reads in plan.leaves]
-    return Footer(rows, plan.schema, tuple(bounds))
+    return Footer.of(rows, plan.schema, bounds)
 
 
 def _shape(reader: Reader) -> _Shape | Illegal:

@@ -70,19 +70,17 @@ def statistics_json(
     templates: dict[int, tuple[FileSchema, _Template]] = {}
 
     def written(footer: Footer) -> str:
-        rows, schema, bounds = footer
+        schema = footer.schema
         found = templates.get(id(schema))
         if found is None:
             found = templates[id(schema)] = (schema, _template(chosen, schema))
         bounded, counted, days = found[1]
-        lows = [each[0] for each in bounds]
-        highs = [each[1] for each in bounds]
+        lows, highs, nulls = footer.unpacked
         for place in days:
             lows[place], highs[place] = _midnight(lows[place]), _midnight(highs[place])
         # What a file lacks is at the end of the list: null in every row.
-        nulls = [None if each[2] is None else str(each[2]) for each in bounds]
-        nulls.append(str(rows))
-        text = f'{{"numRecords":{rows}'
+        nulls.append(str(footer.rows))
+        text = f'{{"numRecords":{footer.rows}'
         if section := _section(bounded, lows):
             text += f',"minValues":{{{section}}}'
         if section := _section(bounded, highs):
@@ -109,13 +107,13 @@ def _first(columns: Struct, left: int) -> tuple[Struct, int]:
     return Struct(tuple(fields)), left
 
 
-def _section(nodes: tuple[_Node, ...], values: list[str | None]) -> str:
+def _section(nodes: tuple[_Node, ...], values: list[str]) -> str:
     parts = []
     for key, place, inner in nodes:
         if inner:
             if section := _section(inner, values):
                 parts.append(f"{key}{{{section}}}")
-        elif (value := values[place]) is not None:
+        elif value := values[place]:
             parts.append(key + value)
     return ",".join(parts)
 
@@ -155,8 +153,8 @@ def _comparable(found: DataType, wanted: DataType) -> bool:
     return widens(found, wanted)
 
 
-def _midnight(day: str | None) -> str | None:
-    return None if day is None else f'{day[:-1]}T00:00:00.000"'
+def _midnight(day: str) -> str:
+    return day and f'{day[:-1]}T00:00:00.000"'
 
 
 def _folded(path: _Path) -> _Path:

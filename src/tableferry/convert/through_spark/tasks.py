@@ -21,8 +21,8 @@ from pyspark import cloudpickle
 
 import tableferry
 from tableferry.convert.facts import DataFile, FileSchema, Footer, Unreadable
-from tableferry.convert.packed import unpack, unpack_schema
 from tableferry.convert.through_spark.batches import batch_size
+from tableferry.convert.through_spark.schemas import from_text
 from tableferry.convert.through_spark.shares import COLUMNS, UNREACHED, UNREADABLE, Task, task
 from tableferry.errors import Refused
 
@@ -90,6 +90,6 @@ def _footers(
         if described is not None:
             known = schemas.get(described)
             if known is None:
-                known = schemas[described] = unpack_schema(described)
+                known = schemas[described] = from_text(described)
             numbered[number] = known
-        yield Footer(rows, numbered[number], unpack(text))
+        yield Footer(rows, numbered[number], text)
