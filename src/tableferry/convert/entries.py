@@ -107,8 +107,8 @@ def entry(spark: SparkSession, name: TableName) -> Entry:
             ) from error
         if catalog.condition(error) == _NO_LOG:
             raise TableError(
-                f"table {name} is Delta in the catalog, and its log isn't there: restore it, or if an undo died, "
-                f"end it with tableferry convert undo {name}"
+                f"table {name} is Delta in the catalog, and its log isn't there: restore it, or if an undo "
+                f"died, end it with tableferry convert undo {name}"
             ) from error
         raise TableError(
             f"table {name} can't be described ({first_line(error)}): check its name and your rights"
