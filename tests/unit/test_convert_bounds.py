@@ -6,6 +6,8 @@ import io
 import json
 import math
 import struct
+from collections.abc import Callable
+from copy import deepcopy
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal as Number
 from typing import Any
@@ -18,8 +20,9 @@ from hypothesis import strategies as st
 
 from tableferry.convert.bounds import Trust, kind, trust
 from tableferry.convert.elements import Annotation, Element
-from tableferry.convert.facts import Bounds, Footer
+from tableferry.convert.facts import Bounds, Footer, Unreadable
 from tableferry.convert.footers import decode
+from tableferry.convert.thrift import STRUCT, Reader
 
 ALL = Trust(floats=True, binary=True, ancient=True)
 MR = "parquet-mr version 1.16.0 (build 7e8dd8e8fbcd5d0d35e8a6a8b6d5d6c4d3b6f9b1)"
@@ -102,9 +105,6 @@ def test_instants_are_within_a_millisecond_of_their_bounds(at: datetime) -> None
     lowest, highest = (datetime.fromisoformat(json.loads(text)[:-1]) for text in found[:2] if text)
     assert lowest <= at <= highest
     assert highest - lowest == (timedelta(milliseconds=1) if at.microsecond % 1000 else timedelta())
-
-
-LONG = "b" * 40
 
 
 @pytest.mark.parametrize(
@@ -222,3 +222,140 @@ def test_bytes_of_unreliable_writers_bound_nothing() -> None:
     assert kind(STRING, old) is None
     assert kind(Element("c", "optional", Annotation("DECIMAL", precision=9), "BINARY"), old) is None
     assert kind(Element("c", "optional", Annotation("DECIMAL", precision=9), "INT32"), old) is not None
+
+
+def encoded(value: Any) -> tuple[int, bytes]:
+    """Write a value as Thrift does, with its kind."""
+    match value:
+        case bool():
+            return 1 if value else 2, b""
+        case int():
+            return 6, number((value << 1) ^ (value >> 63))
+        case bytes():
+            return 8, number(len(value)) + value
+        case list():
+            items = [encoded(each) for each in value]
+            kind = items[0][0] if items else 12
+            return 9, bytes((0xF0 | kind,)) + number(len(items)) + b"".join(data for _, data in items)
+        case dict():
+            fields = b""
+            for key, each in value.items():
+                kind, data = encoded(each)
+                fields += bytes((kind,)) + number(key << 1) + data
+            return 12, fields + b"\0"
+    raise AssertionError(value)
+
+
+def number(value: int) -> bytes:
+    return bytes((value,)) if value < 128 else bytes((value & 127 | 128,)) + number(value >> 7)
+
+
+SAMPLE = Reader(
+    footer_of(
+        pa.table(
+            {
+                "n": pa.array([1, 2]),
+                "u": pa.array([1, 2], pa.uint32()),
+                "s": ["a", "b"],
+                "x": [1.5, 2.5],
+                "m": pa.array([Number(1), Number(2)], pa.decimal128(30, 0)),
+            }
+        )
+    )
+).value(STRUCT)
+ROWS, GROUPS, CREATED_BY, ORDERS = 3, 4, 6, 7
+OLD_HIGHEST, OLD_LOWEST, NULLS, HIGHEST, LOWEST, NANS = 1, 2, 3, 5, 6, 9
+
+
+def edited(edit: Callable[[dict[int, Any]], object]) -> Footer | Unreadable:
+    """Read the sample's footer with something else in it."""
+    footer = deepcopy(SAMPLE)
+    edit(footer)
+    return decode(encoded(footer)[1])
+
+
+def lowest(found: Footer | Unreadable) -> list[str | None]:
+    assert isinstance(found, Footer), found
+    return [each.lowest for each in found.bounds]
+
+
+def of_all(edit: Callable[[dict[int, Any]], object]) -> Callable[[dict[int, Any]], object]:
+    """Edit each column's statistics."""
+    return lambda footer: [edit(chunk[3][12]) for chunk in footer[GROUPS][0][1]]
+
+
+def test_an_untouched_footer_says_what_it_said() -> None:
+    assert lowest(edited(lambda footer: None)) == ["1", "1", '"a"', None, "1"]
+
+
+def test_bounds_whose_order_nobody_names_are_those_of_signed_numbers_alone() -> None:
+    def as_of_old(statistics: dict[int, Any]) -> None:
+        statistics[OLD_LOWEST], statistics[OLD_HIGHEST] = statistics.pop(LOWEST), statistics.pop(HIGHEST)
+
+    def older(footer: dict[int, Any]) -> None:
+        of_all(as_of_old)(footer)
+        del footer[ORDERS]
+
+    assert lowest(edited(older)) == ["1", None, None, None, None]
+    # With both, pyarrow's own included, the deprecated ones count if the new ones can't.
+    assert lowest(edited(lambda footer: footer.pop(ORDERS))) == ["1", None, None, None, None]
+    unknown = edited(lambda footer: footer.update({ORDERS: [{7: {}}] * 5}))
+    assert lowest(unknown) == ["1", None, None, None, None]
+
+
+def test_floats_are_bounded_where_the_footer_counts_no_nan() -> None:
+    def counted(nans: int) -> Callable[[dict[int, Any]], object]:
+        return of_all(lambda statistics: statistics.update({NANS: nans}))
+
+    def in_total_order(footer: dict[int, Any]) -> None:
+        counted(0)(footer)
+        footer[ORDERS][3] = {2: {}}
+
+    assert lowest(edited(counted(0)))[3] == "1.5"
+    assert lowest(edited(counted(1)))[3] is None
+    assert lowest(edited(in_total_order)) == ["1", "1", '"a"', "1.5", "1"]
+
+
+@pytest.mark.parametrize(
+    ("writer", "expected"),
+    [
+        (b"parquet-mr version 1.16.0 (build x)", ["1", "1", '"a"', "1.5", "1"]),
+        (b"parquet-mr version 1.18.0 (build x)", ["1", "1", '"a"', None, "1"]),
+        (b"parquet-mr version 1.8.1 (build x)", ["1", "1", None, None, None]),
+        (b"", ["1", "1", None, None, None]),
+    ],
+)
+def test_bounds_depend_on_the_writer(writer: bytes, expected: list[str | None]) -> None:
+    assert lowest(edited(lambda footer: footer.update({CREATED_BY: writer}))) == expected
+
+
+def test_counts_that_cannot_be_are_not_believed() -> None:
+    for nulls in (-1, 3):
+        found = edited(of_all(lambda statistics, nulls=nulls: statistics.update({NULLS: nulls})))  # type: ignore[misc]
+        assert isinstance(found, Footer)
+        assert found.bounds == (Bounds(None, None, None),) * 5
+    for rows in (-2, 3):
+        found = edited(lambda footer, rows=rows: footer.update({ROWS: rows}))  # type: ignore[misc]
+        assert isinstance(found, Unreadable)
+        assert "row groups don't have as many rows" in found.reason
+    twice = edited(lambda footer: footer[GROUPS].append(footer[GROUPS][0]))
+    assert isinstance(twice, Unreadable)
+
+
+def test_bounds_of_the_wrong_length_are_left_out() -> None:
+    short = edited(of_all(lambda statistics: statistics.update({LOWEST: b"1"})))
+    assert lowest(short) == [None, None, '"1"', None, None]
+
+
+def test_a_row_group_without_bounds_unbounds_the_file() -> None:
+    def grown(footer: dict[int, Any]) -> None:
+        footer[ROWS] = 4
+        footer[GROUPS].append(deepcopy(footer[GROUPS][0]))
+        del footer[GROUPS][1][1][0][3][12]
+        for key in (LOWEST, HIGHEST, OLD_LOWEST, OLD_HIGHEST):
+            footer[GROUPS][1][1][2][3][12].pop(key, None)
+
+    found = edited(grown)
+    assert lowest(found) == [None, "1", None, None, "1"]
+    assert isinstance(found, Footer)
+    assert [each.nulls for each in found.bounds] == [None, 0, 0, 0, 0]

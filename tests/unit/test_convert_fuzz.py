@@ -17,7 +17,7 @@ from tableferry.convert.chunks import Columns, Raw
 from tableferry.convert.elements import root
 from tableferry.convert.facts import Footer, Unreadable
 from tableferry.convert.footers import Known, decode
-from tableferry.convert.thrift import Reader
+from tableferry.convert.thrift import STRUCT, Reader
 
 VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int8(): st.integers(-(2**7), 2**7 - 1),
@@ -132,6 +132,19 @@ def test_statistics_are_those_that_pyarrow_reads(table: pa.Table, options: dict[
                     case float():
                         type = pa.float32() if mine and len(mine) == 4 else pa.float64()
                         assert mine == pa.array([other], type).buffers()[1].to_pybytes()
+
+
+@given(tables(), OPTIONS)
+def test_the_quick_way_through_a_chunk_finds_what_the_plain_one_does(
+    table: pa.Table, options: dict[str, Any]
+) -> None:
+    footer = footer_of(file_of(table, **options))
+    plainly = Reader(footer).value(STRUCT)
+    for group, (rows, raws) in zip(plainly.get(4, []), chunks_of(footer), strict=True):
+        assert rows == group[3]
+        for chunk, raw in zip(group[1], raws, strict=True):
+            said = chunk[3].get(12, {})
+            assert raw[:3] == (said.get(3), said.get(6), said.get(5))
 
 
 @given(tables(), OPTIONS)

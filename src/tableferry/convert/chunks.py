@@ -56,7 +56,7 @@ def _heads(*kinds: int) -> bytes:
 
 def _lists(kind: int, item: bytes) -> bytes:
     """Match a list's head and items; of one with more items, nothing."""
-    each = (rb"\x%02x(?:%s){%d}" % (count << 4 | kind, item, count) for count in range(8))
+    each = (rb"\x%02x(?:%s){%d}" % (count << 4 | kind, item, count) for count in range(6))
     return b"(?:" + b"|".join(each) + b")"
 
 
@@ -74,11 +74,10 @@ _START = re.compile(rb"\x26%s\x1c\x15([\x00-\x0e])\x19%s\x19" % (_VARINT, _lists
 _COUNTS = rb"\x15V\x16V\x16V\x16V\x26V(?:\x26V\x1c|\x16V\x2c|\x16V\x16V\x1c|\x3c)".replace(b"V", _VARINT)
 _BEFORE = re.compile(_COUNTS, re.DOTALL)
 # The rest of the meta_data and of the chunk.
-_REST = _FIELDS + rb"\x00" + _FIELDS + rb"\x00"
-_AFTER = re.compile(_REST, re.DOTALL)
+_AFTER = re.compile(_FIELDS + rb"\x00" + _FIELDS + rb"\x00", re.DOTALL)
 
 
-def _whole(width: int) -> re.Pattern[bytes]:
+def _usual(width: int) -> re.Pattern[bytes]:
     """Match what follows the path in a chunk whose bounds have that many bytes, if it has bounds."""
     size = re.escape(bytes((width,)))
     value, plain = rb"%s(.{%d})" % (size, width), rb"%s.{%d}" % (size, width)
@@ -86,7 +85,7 @@ def _whole(width: int) -> re.Pattern[bytes]:
     bounds = rb"(?:\x16%s\x18|\x28)%s\x18%s(?:[\x11\x12]){0,2}" % (_VARINT, value, value)
     # The deprecated max and min, and null_count
     nulls = rb"(?:\x18%s\x18%s\x16(%s)%s|\x36(%s)(?:%s)?)" % (plain, plain, _VARINT, bounds, _VARINT, bounds)
-    return re.compile(_COUNTS + nulls + rb"\x00" + _REST, re.DOTALL)
+    return re.compile(_COUNTS + nulls + rb"\x00", re.DOTALL)
 
 
 class Columns:
@@ -148,11 +147,10 @@ class _Chunk:
         self._path = names
         self._physical = PHYSICAL.index(leaf.physical)
         self._type = bytes((self._physical * 2,))
-        usual = len(names) < 15
         spelled = b"".join(bytes(_encoded(len(name))) + name for name in names)
-        self._spelled = bytes((len(names) << 4 | BINARY,)) + spelled if usual else b""
+        self._spelled = bytes((len(names) << 4 | BINARY,)) + spelled if len(names) < 15 else b""
         width = leaf.length if leaf.physical == "FIXED_LEN_BYTE_ARRAY" else _WIDTHS.get(leaf.physical, 0)
-        self._whole = _whole(width) if 0 < width < 128 else None
+        self._usual = _usual(width) if 0 < width < 128 else None
 
     def read(self, reader: Reader) -> Raw:
         """Read the chunk that comes next."""
@@ -160,9 +158,10 @@ class _Chunk:
         head = _START.match(data, start)
         if head and head[1] == self._type and self._spelled and data.startswith(self._spelled, head.end()):
             at = head.end() + len(self._spelled)
-            if self._whole is not None:
-                if found := self._whole.match(data, at):
-                    reader.at = found.end()
+            if self._usual is not None:
+                found = self._usual.match(data, at)
+                if found and (after := _AFTER.match(data, found.end())):
+                    reader.at = after.end()
                     first, high, low, second, other_high, other_low = found.groups()
                     nulls = second if first is None else first
                     count = Reader(nulls).value(I64) if nulls != b"\0" else 0

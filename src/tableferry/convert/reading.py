@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeAlias
@@ -12,20 +11,18 @@ from typing import TypeAlias
 from tableferry.convert.facts import DataFile, Footer, Unreadable
 from tableferry.convert.footers import Known, decode, read_tail
 
-_Tail: TypeAlias = bytes | Unreadable
+_Tails: TypeAlias = list[bytes | Unreadable]
 
-_BLOCK = 32
-_THREADS = 16
-# Seconds that a file may keep this thread waiting, on average: a local disk takes a tenth of it, a mounted
-# volume ten times as much.
-_PATIENCE = 0.001
+# Measured with 2,000 files: on a local disk threads that only read cost 6 % of the time of one, whatever
+# these numbers; where each file is 20 ms away, as on a mounted volume, they take 1.4 s and not 40 s.
+_BLOCK = 16
+_THREADS = 32
 
 
 def read(root: Path, files: Sequence[DataFile], *, statistics: bool = True) -> Iterator[Footer | Unreadable]:
     """Read what the files' footers say, one after another.
 
-    Decoding holds Python's lock, so threads gain nothing where the storage answers at once. Where a file
-    makes this thread wait, as a mounted volume does, the waiting is left to threads.
+    Threads read, as storage may be far away; this one decodes, as that holds Python's lock.
 
     Args:
         root: Where the files' paths begin.
@@ -33,36 +30,26 @@ def read(root: Path, files: Sequence[DataFile], *, statistics: bool = True) -> I
         statistics: Whether to read more than the rows' number and the schema.
     """
     known = Known()
-    for tail in _tails(str(root), files):
-        yield tail if isinstance(tail, Unreadable) else decode(tail, statistics=statistics, known=known)
+    for tails in _tails(str(root), files):
+        for tail in tails:
+            yield tail if isinstance(tail, Unreadable) else decode(tail, statistics=statistics, known=known)
 
 
-def _tails(root: str, files: Sequence[DataFile]) -> Iterator[_Tail]:
-    def block(start: int) -> list[_Tail]:
+def _tails(root: str, files: Sequence[DataFile]) -> Iterator[_Tails]:
+    """Keep some blocks ahead of the reader, never all of them: their bytes would fill the memory."""
+
+    def block(start: int) -> _Tails:
         return [read_tail(f"{root}/{each.path}", each.size) for each in files[start : start + _BLOCK]]
 
-    starts = range(0, len(files), _BLOCK)
-    for number, start in enumerate(starts):
-        waited = time.perf_counter() - time.thread_time()
-        tails = block(start)
-        waited = time.perf_counter() - time.thread_time() - waited
-        yield from tails
-        if waited > _PATIENCE * len(tails):
-            yield from _by_threads(block, starts[number + 1 :])
-            return
-
-
-def _by_threads(block: Callable[[int], list[_Tail]], starts: Sequence[int]) -> Iterator[_Tail]:
-    """Keep some blocks ahead of the reader, never all of them: their bytes would fill the memory."""
-    ahead: deque[Future[list[_Tail]]] = deque()
+    ahead: deque[Future[_Tails]] = deque()
     with ThreadPoolExecutor(max_workers=_THREADS) as pool:
         try:
-            for start in starts:
+            for start in range(0, len(files), _BLOCK):
                 ahead.append(pool.submit(block, start))
                 if len(ahead) > _THREADS:
-                    yield from ahead.popleft().result()
+                    yield ahead.popleft().result()
             while ahead:
-                yield from ahead.popleft().result()
+                yield ahead.popleft().result()
         finally:
             for future in ahead:
                 future.cancel()
