@@ -7,6 +7,7 @@ their order and the commit's operation parameters are those of Delta's own CONVE
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -20,8 +21,11 @@ from tableferry.convert.facts import DataFile, Footer
 from tableferry.convert.statistics import INDEXED, statistics_json
 from tableferry.convert.types import TIMESTAMP_NTZ, VARIANT, Array, DataType, Map, Struct
 
-# What a path in a URI may hold as it is. A colon may not, for the first name would be taken for a scheme.
-_PLAIN_IN_PATH = "/@&=+$,;!~'()*"
+# What Java's URI escapes in a path, as Spark's own conversion does. Delta compares paths as strings when it
+# vacuums: the file of a path that is spelled in another way would be deleted, though it's live.
+_ESCAPED = re.compile(
+    r"""[\x00-\x20"#%<>?\[\\\]^`{|}\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"""
+)
 
 # Every table has these, and a protocol that lists its features has to say so.
 _LEGACY = ("appendOnly", "invariants")
@@ -152,12 +156,23 @@ def _adds(contents: Contents) -> Iterator[str]:
         text = texts.get(values)
         if text is None:
             text = texts[values] = _json(dict(zip(contents.partition_columns, values, strict=True)))
-        path = quote(file.path, safe=_PLAIN_IN_PATH)
+        path = _uri(file.path)
         stats = f',"stats":{_quoted(describe(footer))}' if contents.statistics else ""
         yield (
             f'{{"add":{{"path":{_quoted(path)},"partitionValues":{text},"size":{file.size},'
             f'"modificationTime":{file.modified},"dataChange":true{stats}}}}}\n'
         )
+
+
+def _uri(path: str) -> str:
+    escaped = _ESCAPED.sub(_octets, path)
+    first, slash, rest = escaped.partition("/")
+    # Nobody could read a path whose first name has a colon: all before it would be the URI's scheme.
+    return f"{first.replace(':', '%3A')}{slash}{rest}" if ":" in first else escaped
+
+
+def _octets(found: re.Match[str]) -> str:
+    return quote(found[0], safe="")
 
 
 def _json(value: Any) -> str:

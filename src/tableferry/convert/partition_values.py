@@ -82,7 +82,7 @@ def is_numeric(type_: Leafy) -> bool:
 def cast(text: str, type_: Leafy) -> str:
     """Return a value of a type as the log writes it.
 
-    Numbers stay as they're spelled, as with Spark's own conversion: everybody reads ``007`` as 7.
+    Whole numbers stay as they're spelled, as with Spark's own conversion: everybody reads ``007`` as 7.
 
     Raises:
         ValueError: The text is no value of the type.
@@ -133,7 +133,8 @@ def _decimal(text: str, type_: Decimal) -> str:
         raise ValueError(text)
     if number and number.adjusted() >= type_.precision - type_.scale:
         raise ValueError(text)
-    return f"{Number(text):f}"
+    # With every digit of the scale, without which delta-rs doesn't open the table.
+    return f"{Number(text):.{type_.scale}f}"
 
 
 def _timestamp(text: str, type_: Leafy) -> str:
