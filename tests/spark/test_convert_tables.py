@@ -20,11 +20,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tableferry import convert
-from tableferry.convert import commit, switching, through_spark
-from tableferry.convert.catalog_partitions import partitions_of
-from tableferry.convert.discover import list_files
-from tableferry.convert.entries import entry
+from tableferry.convert import through_spark
 from tableferry.convert.entry import Entry
+from tableferry.convert.folder.discover import list_files
+from tableferry.convert.log import commit
+from tableferry.convert.through_spark import switching
+from tableferry.convert.through_spark.catalog_partitions import partitions_of
+from tableferry.convert.through_spark.entries import entry
 from tableferry.tables import TableName
 
 FIRST = "00000000000000000000.json"

@@ -15,8 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tableferry import convert, session
-from tableferry.convert import Reader, discover, readers, reading
+from tableferry.convert import Reader, readers
 from tableferry.convert.facts import Footer, Unreadable
+from tableferry.convert.folder import discover
+from tableferry.convert.parquet import reading
 from tableferry.convert.sparks import Sparks
 from tableferry.convert.through_spark import Unreached, batch_size, read
 from tableferry.errors import SessionError

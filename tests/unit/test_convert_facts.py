@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tableferry.convert import types
 from tableferry.convert.facts import Bounds, FileSchema, Footer, Leaf
-from tableferry.convert.footers import read_footer
+from tableferry.convert.parquet.footers import read_footer
 from tableferry.convert.through_spark.schemas import from_text, to_text
 from tableferry.convert.types import Array, Decimal, Field, Map, Struct
 

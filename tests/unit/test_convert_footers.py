@@ -18,8 +18,8 @@ import pytest
 
 from tableferry.convert import types
 from tableferry.convert.facts import Bounds, DataFile, Footer, Leaf, Unreadable
-from tableferry.convert.footers import Known, read_footer
-from tableferry.convert.reading import read
+from tableferry.convert.parquet.footers import Known, read_footer
+from tableferry.convert.parquet.reading import read
 from tableferry.convert.types import Array, Decimal, Field, Map, Struct
 
 

@@ -15,7 +15,9 @@ import pytest
 from pyspark import cloudpickle
 
 import tableferry
-from tableferry.convert import Reader, discover, readers, reading
+from tableferry.convert import Reader, readers
+from tableferry.convert.folder import discover
+from tableferry.convert.parquet import reading
 from tableferry.convert.sparks import Sparks
 from tableferry.convert.through_spark.shares import task
 from tableferry.errors import SessionError

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tableferry import convert
-from tableferry.convert import commit, discover
+from tableferry.convert.folder import discover
+from tableferry.convert.log import commit
 from tableferry.errors import Refused, TableError
 
 FIRST = "00000000000000000000.json"

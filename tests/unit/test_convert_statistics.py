@@ -7,7 +7,7 @@ from typing import Any
 
 from tableferry.convert import types
 from tableferry.convert.facts import Bounds, FileSchema, Footer, Leaf
-from tableferry.convert.statistics import statistics_json
+from tableferry.convert.log.statistics import statistics_json
 from tableferry.convert.types import Array, DataType, Decimal, Field, Leafy, Map, Struct
 
 

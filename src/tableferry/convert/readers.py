@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tableferry import session
-from tableferry.convert import reading, through_spark
+from tableferry.convert import through_spark
 from tableferry.convert.facts import DataFile, Footer, Unreadable
+from tableferry.convert.parquet import reading
 from tableferry.convert.plan import Reader
 from tableferry.convert.sparks import Sparks
 from tableferry.errors import SessionError, is_sparks

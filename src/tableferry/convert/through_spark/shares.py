@@ -15,7 +15,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from tableferry.convert.facts import DataFile, Unreadable
-from tableferry.convert.reading import read
+from tableferry.convert.parquet.reading import read
 from tableferry.convert.through_spark.schemas import to_text
 
 # What stands in the place of a number of rows, where the text says why.
