@@ -42,6 +42,8 @@ def list_files(root: Path) -> tuple[DataFile, ...]:
 
 def changes(before: Sequence[DataFile], after: Sequence[DataFile]) -> list[str]:
     """Say what happened between two listings: a sentence for each of the first five files, then a count."""
+    if before == after:
+        return []
     old, new = ({file.path: file for file in files} for files in (before, after))
     said = []
     for path in sorted(old.keys() | new.keys()):
