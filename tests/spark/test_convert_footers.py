@@ -445,7 +445,7 @@ def test_what_merging_refuses_spark_reads_wrongly(spark: SparkSession, tmp_path:
 
 
 def test_a_schema_is_merged_from_what_spark_and_others_write(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark's comments and lengths survive, though another writer's file comes first."""
+    """Spark's comments survive, though another writer's file comes first."""
     pq.write_table(pa.table({"id": pa.array([1], pa.int32()), "code": ["a"]}), tmp_path / "a.parquet")
     comment = {"comment": "the key"}
     one = spark.createDataFrame([(2, "b")], "id bigint, code string")

@@ -127,7 +127,7 @@ def test_what_spark_says_of_its_columns_is_kept_where_it_fits(tmp_path: Path) ->
     assert fitting.schema.columns == Struct(
         (
             Field("id", types.LONG, metadata={"comment": "the key"}),
-            Field("code", types.STRING, metadata={"__CHAR_VARCHAR_TYPE_STRING": "varchar(5)"}),
+            Field("code", types.STRING),
             Field("v", types.VARIANT),
         )
     )

@@ -12,7 +12,7 @@ from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import deltalake
 import pyarrow as pa
@@ -139,10 +139,9 @@ def test_the_table_has_the_rows_of_its_files(written: list[File]) -> None:
 
 
 def _file(written: list[File], add: dict[str, Any], root: Path) -> File:
-    sizes = [file for file in written if quote(file.path, safe="/@&=+$,;!~'()*") == add["path"]]
-    assert len(sizes) == 1
-    assert (root / sizes[0].path).stat().st_size == add["size"]
-    return sizes[0]
+    [found] = (file for file in written if file.path == unquote(add["path"]))
+    assert (root / found.path).stat().st_size == add["size"]
+    return found
 
 
 def _demand_true(stats: dict[str, Any], file: File) -> None:

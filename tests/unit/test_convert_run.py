@@ -154,6 +154,26 @@ def test_names_of_files_are_encoded_once(tmp_path: Path) -> None:
     assert actions(root)[3]["add"]["path"] == "at=2024-01-01%2010%253A00%253A00/a%20b.parquet"
 
 
+@pytest.mark.parametrize(
+    ("path", "spelled"),
+    [
+        ('a b%41/[x]{y}^`|\\"<>#?', "a%20b%2541/%5Bx%5D%7By%7D%5E%60%7C%5C%22%3C%3E%23%3F"),
+        ("-.~!$&'()*+,;=@", "-.~!$&'()*+,;=@"),
+        ("ü/日本😀\u200b\ue000", "ü/日本😀\u200b\ue000"),
+        ("x\x80\xa0\u2028\u3000", "x%C2%80%C2%A0%E2%80%A8%E3%80%80"),
+        ("k=1/l=a:b/c:d", "k=1/l=a:b/c:d"),
+        ("k=a:b/c:d", "k=a%3Ab/c:d"),
+    ],
+)
+def test_paths_are_spelled_as_delta_spells_them(tmp_path: Path, path: str, spelled: str) -> None:
+    root = write(tmp_path / "t", {path: {"id": [1]}})
+
+    convert.run([str(root)], resolve=no_session)
+
+    assert actions(root)[3]["add"]["path"] == spelled
+    assert rows(root)[0]["id"] == 1
+
+
 def test_a_column_of_the_files_that_is_a_partition_too_keeps_its_place(tmp_path: Path) -> None:
     root = write(tmp_path / "t", {"day=2/a.parquet": {"a": [1], "day": [9], "b": [2]}})
 

@@ -31,7 +31,6 @@ _WHOLE_DIGITS = {types.BYTE: 10, types.SHORT: 10, types.INTEGER: 10, types.LONG:
 _MOST_DIGITS = 38
 # Of every int a double holds each digit, of a long it doesn't.
 _IN_DOUBLE = (types.BYTE, types.SHORT, types.INTEGER, types.FLOAT, types.DOUBLE)
-_CHAR = "__CHAR_VARCHAR_TYPE_STRING"
 
 
 @dataclass(frozen=True, order=True)
@@ -158,10 +157,6 @@ def _part(
     if part is None:
         part = node.parts[name] = _Node(_empty(found), file, name, metadata=dict(metadata))
     else:
-        # A length that only some files know binds nobody.
-        if part.metadata.get(_CHAR) != metadata.get(_CHAR):
-            part.metadata.pop(_CHAR, None)
-            metadata = {key: value for key, value in metadata.items() if key != _CHAR}
         part.metadata = {**metadata, **part.metadata}
     _add(part, found, file, path, undecimal)
 

@@ -1,8 +1,8 @@
 """A Parquet file's schema as Spark reads it.
 
 The rules are those of Spark's ParquetToSparkSchemaConverter with its default settings, lists and maps of
-older writers included. What Spark keeps of its own schema in the footers it writes (comments, char and
-varchar, Variant) counts if it fits the columns that the file has: other tools copy that entry into files
+older writers included. What Spark keeps of its own schema in the footers it writes (comments, Variant)
+counts if it fits the columns that the file has: other tools copy that entry into files
 that have other columns, and then Spark itself would lose those columns.
 """
 
@@ -36,8 +36,9 @@ _REMEDY = "write it again with a type that Spark reads"
 # Delta has no such types, though the files hold plain integers.
 _FOREIGN = re.compile(r'"(?:type|elementType|keyType|valueType)":"(interval[^"]*|time\(\d+\))"')
 
-# What Spark's own schemas say of a table or a query that isn't this one.
-_INTERNAL = re.compile(r"delta\.|CURRENT_DEFAULT$|EXISTS_DEFAULT$|__(?!CHAR_VARCHAR_TYPE_STRING$)")
+# What Spark's own schemas say of a table or a query that isn't this one; the lengths of char and varchar are
+# that table's rules too, for which Spark doesn't look into files either.
+_INTERNAL = re.compile(r"delta\.|CURRENT_DEFAULT$|EXISTS_DEFAULT$|__")
 
 
 class Illegal(ValueError):

@@ -1,0 +1,244 @@
+"""One directory converted twice, by Tableferry and by Spark's own command, and what differs between them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+from pyarrow.dataset import ParquetReadOptions
+from pyspark.sql import SparkSession
+
+from tableferry import convert
+from tableferry.catalog import SPARK_ERRORS
+
+FIRST = "_delta_log/00000000000000000000.json"
+
+
+@dataclass(frozen=True)
+class Twins:
+    """Three copies of a directory: one for each engine, and one that stays Parquet."""
+
+    ours: Path
+    native: Path
+    plain: Path
+
+
+@dataclass(frozen=True)
+class Log:
+    """A table's first commit.
+
+    Attributes:
+        info: Its ``commitInfo``.
+        metadata: Its ``metaData``, with the schema as data.
+        protocol: Its ``protocol``, with the features as sets.
+        adds: Its ``add`` actions by path, with the statistics as data, digit by digit.
+    """
+
+    info: dict[str, Any]
+    metadata: dict[str, Any]
+    protocol: dict[str, Any]
+    adds: dict[str, dict[str, Any]]
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns, in their order."""
+        return [each["name"] for each in self.metadata["schemaString"]["fields"]]
+
+    @property
+    def values(self) -> dict[str, dict[str, Any]]:
+        """The partition values of each file."""
+        return {path: add["partitionValues"] for path, add in self.adds.items()}
+
+
+def twins(place: Path, make: Callable[[Path], object]) -> Twins:
+    """Make a directory, and copies of it with the same times."""
+    found = Twins(place / "ours", place / "native", place / "plain")
+    make(found.ours)
+    for copy in (found.native, found.plain):
+        shutil.copytree(found.ours, copy, symlinks=True)
+    return found
+
+
+def content(root: Path) -> dict[str, bytes | None]:
+    """All that is in a directory, byte for byte."""
+    return {
+        str(path.relative_to(root)): path.read_bytes() if path.is_file() else None for path in root.rglob("*")
+    }
+
+
+def ours(root: Path, partitioned_by: str | None = None, **wishes: Any) -> convert.TableReport:
+    """Convert by Tableferry, without Spark."""
+    [one] = convert.run([str(root)], partitioned_by=partitioned_by, resolve=_no_session, **wishes).tables
+    return one
+
+
+def native(spark: SparkSession, root: Path, partitioned_by: str = "", *, statistics: bool = True) -> None:
+    """Convert by Spark."""
+    by = f" PARTITIONED BY ({partitioned_by})" if partitioned_by else ""
+    spark.sql(f"CONVERT TO DELTA parquet.`{root}`{'' if statistics else ' NO STATISTICS'}{by}").collect()
+
+
+def native_refusal(spark: SparkSession, root: Path, partitioned_by: str = "") -> str:
+    """Return all that Spark says when it doesn't convert."""
+    try:
+        native(spark, root, partitioned_by)
+    except SPARK_ERRORS as error:
+        return str(error)
+    raise AssertionError(f"Spark converts {root}")
+
+
+def converted(
+    spark: SparkSession, both: Twins, partitioned_by: str = "", *, statistics: bool = True
+) -> tuple[Log, Log]:
+    """Convert one twin by each; return the logs, ours first."""
+    one = ours(both.ours, partitioned_by or None, statistics=statistics)
+    assert one.outcome == "converted", one.error
+    native(spark, both.native, partitioned_by, statistics=statistics)
+    return log(both.ours), log(both.native)
+
+
+def log(root: Path) -> Log:
+    """Read a table's first commit."""
+    found: dict[str, dict[str, Any]] = {}
+    adds = {}
+    # No other character ends a line, though some text has such characters.
+    for line in (root / FIRST).read_text(encoding="utf-8").split("\n")[:-1]:
+        [(kind, action)] = json.loads(line).items()
+        if kind == "add":
+            assert action["path"] not in adds
+            adds[action["path"]] = action
+            if "stats" in action:
+                action["stats"] = json.loads(action["stats"], parse_float=Decimal)
+        else:
+            assert kind not in found
+            found[kind] = action
+    metadata, protocol = found["metaData"], found["protocol"]
+    metadata["schemaString"] = json.loads(metadata["schemaString"])
+    for key in ("readerFeatures", "writerFeatures"):
+        if key in protocol:
+            protocol[key] = set(protocol[key])
+    return Log(found["commitInfo"], metadata, protocol, adds)
+
+
+def differences(one: Log, other: Log) -> set[str]:
+    """Say what our log (``one``) says in another way than the native one, but for ids, times and order.
+
+    Columns are compared without their order, which is by chance in the native log: it's that of Spark's
+    tasks. Statistics are compared column by column: ``minValues.a.b: nothing for 7``.
+    """
+    found = set()
+    for key in ("description", "format", "partitionColumns", "configuration"):
+        if one.metadata.get(key) != other.metadata.get(key):
+            found.add(f"{key}: {one.metadata.get(key)} for {other.metadata.get(key)}")
+    mine, theirs = (dict(_columns(each.metadata["schemaString"])) for each in (one, other))
+    for name in mine.keys() | theirs.keys():
+        if mine.get(name) != theirs.get(name):
+            found.add(f"{name}: {mine.get(name)} for {theirs.get(name)}")
+    if one.protocol != other.protocol:
+        found.add(f"protocol: {one.protocol} for {other.protocol}")
+    found |= {f"{path}: left out" for path in other.adds.keys() - one.adds.keys()}
+    found |= {f"{path}: added" for path in one.adds.keys() - other.adds.keys()}
+    for path in one.adds.keys() & other.adds.keys():
+        mine, theirs = one.adds[path], other.adds[path]
+        for key in (mine.keys() | theirs.keys()) - {"stats"}:
+            if mine.get(key) != theirs.get(key):
+                found.add(f"{path} {key}: {mine.get(key)} for {theirs.get(key)}")
+        mine, theirs = dict(_leaves(mine.get("stats", {}))), dict(_leaves(theirs.get("stats", {})))
+        for key in mine.keys() | theirs.keys():
+            if mine.get(key) != theirs.get(key):
+                found.add(f"{key}: {mine.get(key, 'nothing')} for {theirs.get(key, 'nothing')}")
+    return found
+
+
+def _columns(kind: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each column and field, and what the schema says of it."""
+    match kind:
+        case {"type": "struct", "fields": fields}:
+            yield path, "struct"
+            for each in fields:
+                name = f"{path}.{each['name']}"
+                yield f"{name} itself", (each["nullable"], each["metadata"])
+                yield from _columns(each["type"], name)
+        case {"type": "array", "elementType": element, "containsNull": null}:
+            yield path, f"array {null}"
+            yield from _columns(element, f"{path}.element")
+        case {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": null}:
+            yield path, f"map {null}"
+            yield from _columns(key, f"{path}.key")
+            yield from _columns(value, f"{path}.value")
+        case _:
+            yield path, kind
+
+
+def _leaves(value: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    for key, inner in value.items():
+        if isinstance(inner, dict):
+            yield from _leaves(inner, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", inner
+
+
+def demand_same_rows(spark: SparkSession, both: Twins, *, deltars: bool = True) -> Counter[str]:
+    """Hold that Spark reads the same from both tables and the Parquet files, and delta-rs from ours."""
+    found = demand_our_rows(spark, both, deltars=deltars)
+    assert found == spark_rows(spark, both.native)
+    return found
+
+
+def demand_our_rows(spark: SparkSession, both: Twins, *, deltars: bool = True) -> Counter[str]:
+    """Hold the same where there is no native table."""
+    found = spark_rows(spark, both.ours)
+    reader = spark.read.schema(spark.read.format("delta").load(str(both.ours)).schema)
+    # Without partitions Spark reads no file that is in a folder, unless it's told to.
+    if not any(each.is_dir() and "=" in each.name for each in both.plain.iterdir()):
+        reader = reader.option("recursiveFileLookup", "true")
+    assert found == rows(reader.parquet(str(both.plain)).toArrow())
+    if deltars:
+        assert found == deltars_rows(both.ours)
+    return found
+
+
+def spark_rows(spark: SparkSession, root: Path) -> Counter[str]:
+    """Return the rows that Spark reads from a Delta table."""
+    return rows(spark.read.format("delta").load(str(root)).toArrow())
+
+
+def deltars_rows(root: Path) -> Counter[str]:
+    """Return the rows that delta-rs reads from a Delta table."""
+    # Arrow would take the 96 bits of older timestamps for nanoseconds, which end in 2262.
+    wide = ParquetReadOptions(coerce_int96_timestamp_unit="us")
+    dataset = deltalake.DeltaTable(root).to_pyarrow_dataset(parquet_read_options=wide)
+    return rows(pa.table(dataset.to_table()))
+
+
+def rows(table: pa.Table) -> Counter[str]:
+    """Return rows under Python's equality as SQL has it, with nulls and NaN equal."""
+    return Counter(repr(_normal(row)) for row in table.to_pylist())
+
+
+def _normal(value: Any) -> Any:
+    match value:
+        case float():
+            return "NaN" if math.isnan(value) else value + 0.0
+        case dt.datetime() if value.tzinfo:
+            return value.astimezone(dt.UTC).isoformat()
+        case dict():
+            return tuple((key, _normal(inner)) for key, inner in sorted(value.items()))
+        case list() | tuple():
+            return [_normal(inner) for inner in value]
+        case _:
+            return value
+
+
+def _no_session() -> Any:
+    raise AssertionError("a folder needs no Spark")

@@ -1,0 +1,438 @@
+"""Each behaviour of Spark's own conversion, and ours next to it: files, partitions, history, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.side_by_side import (
+    content,
+    converted,
+    deltars_rows,
+    demand_our_rows,
+    demand_same_rows,
+    differences,
+    log,
+    native,
+    native_refusal,
+    ours,
+    spark_rows,
+    twins,
+)
+
+from tableferry.session import settings
+
+
+def write(root: Path, *paths: str, **columns: Any) -> Path:
+    """Put a file of Parquet at each path; each has another ``id`` unless columns are given."""
+    for number, path in enumerate(paths):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table(columns or {"id": [number]}), root / path)
+    return root
+
+
+def _data(root: Path) -> dict[str, bytes | None]:
+    return {name: data for name, data in content(root).items() if not name.startswith("_delta_log")}
+
+
+# What a URI escapes and what it doesn't, what other characters can be taken for, and no suffix.
+NAMES = (
+    *("a=b.parquet", "plain", "100%.parquet", "100%25 %41.parquet", "a b  c.parquet", "late.tmp"),
+    *("q?x#y&z+w.parquet", "[x]{y}*^|<>.parquet", "it's `so`, (very);!~@$.parquet", 'back\\sl"ash'),
+    *("ü é 😀.parquet", "e\u0301.parquet", "\u00a0\u2028\u3000.parquet", "\u200b\ufeff.parquet"),
+    *("\ue000\ufffe.parquet", "\x80\x9f.parquet", "日本/x.parquet", "sub/x:y/z.parquet"),
+)
+
+
+def test_names_of_files(spark: SparkSession, tmp_path: Path) -> None:
+    both = twins(tmp_path, lambda root: write(root, *NAMES))
+
+    one, other = converted(spark, both)
+
+    assert differences(one, other) == set()
+    assert len(one.adds) == len(demand_same_rows(spark, both)) == len(NAMES)
+    # Spark compares the paths of the log with those on disk as strings: other ones would lose their files.
+    before = _data(both.ours)
+    with settings(spark, {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}, "here"):
+        spark.sql(f"VACUUM delta.`{both.ours}` RETAIN 0 HOURS").collect()
+    assert _data(both.ours) == before
+    table = deltalake.DeltaTable(both.ours)
+    assert table.vacuum(0, enforce_retention_duration=False, full=True) == []
+
+
+def test_which_directories_and_files_count(spark: SparkSession, tmp_path: Path) -> None:
+    elsewhere = write(tmp_path / "elsewhere", "inside.parquet", id=[77])
+
+    def make(root: Path) -> None:
+        write(root, "_key1=1/a.parquet", "_key1=2/b.parquet", "_key1=2/plain/c.parquet")
+        hidden = ("_key1=2/_h.parquet", "_key1=2/.h.parquet", "_folder/x.parquet", ".folder/x")
+        write(root, *hidden, id=[99])
+        (root / "_SUCCESS").touch()
+        (root / "_key1=9").mkdir()
+        (root / "void" / "void").mkdir(parents=True)
+        (root / "_key1=3").symlink_to(elsewhere)
+        (root / "_key1=4").mkdir()
+        (root / "_key1=4" / "linked").symlink_to(elsewhere / "inside.parquet")
+
+    both = twins(tmp_path, make)
+
+    one, other = converted(spark, both, "_key1 int")
+
+    assert differences(one, other) == set()
+    assert {path: values["_key1"] for path, values in one.values.items()} == {
+        "_key1=1/a.parquet": "1",
+        "_key1=2/b.parquet": "2",
+        "_key1=2/plain/c.parquet": "2",
+        "_key1=3/inside.parquet": "3",
+        "_key1=4/linked": "4",
+    }
+    assert demand_same_rows(spark, both).total() == 5
+
+
+def test_what_a_streaming_sink_committed(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "in", "a.parquet", id=[1, 2, 3])
+
+    def make(root: Path) -> None:
+        stream = spark.readStream.schema("id long").parquet(str(tmp_path / "in")).writeStream
+        stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        stream.trigger(availableNow=True).start(str(root), "parquet").awaitTermination()
+        write(root, "uncommitted.parquet", id=[99])
+
+    both = twins(tmp_path, make)
+    for copy in (both.native, both.plain):
+        for batch in (copy / "_spark_metadata").glob("[0-9]*"):
+            batch.write_text(batch.read_text().replace(f"{both.ours}/", f"{copy}/"))
+
+    one, other = converted(spark, both)
+
+    assert differences(one, other) == set()
+    assert demand_same_rows(spark, both).total() == 3
+
+
+def test_values_of_partitions(spark: SparkSession, tmp_path: Path) -> None:
+    null = "__HIVE_DEFAULT_PARTITION__"
+    folders = (
+        "d=2024-01-05/l=9999999999/i=007/s=x/x=0.25/b=true/f=1e1",
+        "d=2024-1-5/l=-1/i=+5/s=a=b%2F%25 ü😀%3D/x=1.5/b=FALSE/f=NaN",
+        "d=1500-01-01/l=+7/i=-2147483648/s=007/x=9999.99/b=false/f=-0.0",
+        f"d={null}/l={null}/i={null}/s={null}/x={null}/b={null}/f={null}",
+    )
+    both = twins(tmp_path, lambda root: write(root, *(f"{each}/a.parquet" for each in folders)))
+
+    one, other = converted(
+        spark, both, "d date, l bigint, i int, s string, x decimal(6,2), b boolean, f double"
+    )
+
+    # One spelling for each value: delta-rs doesn't open a table with a decimal of other digits.
+    [spelled] = [path for path in one.adds if "2024-1-5" in path]
+    assert {path for path in one.adds if one.values[path] != other.values[path]} == {spelled}
+    mine, theirs = one.values[spelled], other.values[spelled]
+    assert {key: (mine[key], theirs[key]) for key in mine if mine[key] != theirs[key]} == {
+        "d": ("2024-01-05", "2024-1-5"),
+        "x": ("1.50", "1.5"),
+        "b": ("false", "FALSE"),
+    }
+    with pytest.raises(deltalake.exceptions.DeltaError, match=r"Failed to parse value '1\.5'"):
+        deltalake.DeltaTable(both.native)
+    assert len(differences(one, other)) == 1
+    assert [values["i"] for values in one.values.values()].count("007") == 1
+    from tests.spark.side_by_side import rows
+
+    print(
+        "VALUES",
+        *sorted(spark_rows(spark, both.ours)),
+        "PARQUET",
+        *sorted(
+            rows(
+                spark.read.schema(spark.read.format("delta").load(str(both.ours)).schema)
+                .parquet(str(both.plain))
+                .toArrow()
+            )
+        ),
+        sep="\nVALUES ",
+    )
+    assert demand_same_rows(spark, both).total() == 4
+    assert spark.read.format("delta").load(str(both.ours)).where("i = 7 AND s = 'x'").count() == 1
+
+
+def test_partition_columns_need_not_be_named(spark: SparkSession, tmp_path: Path) -> None:
+    """The native command has to be told; from the names alone the same table comes out."""
+    paths = ("d=2024-01-05/l=9999999999/i=7/s=x/a.parquet", "d=2024-01-06/l=1/i=8/s=7/a.parquet")
+    both = twins(tmp_path, lambda root: write(root, *paths))
+
+    assert "Expecting 0 partition column(s): []" in native_refusal(spark, both.native)
+    assert ours(both.ours).outcome == "converted"
+    native(spark, both.native, "d date, l bigint, i int, s string")
+
+    assert differences(log(both.ours), log(both.native)) == set()
+    demand_same_rows(spark, both)
+
+
+def test_a_column_both_in_the_path_and_in_the_file(spark: SparkSession, tmp_path: Path) -> None:
+    both = twins(tmp_path, lambda root: write(root, "day=2/a.parquet", a=[1], day=[9], b=[2]))
+
+    one, other = converted(spark, both, "day int")
+
+    assert differences(one, other) == set()
+    assert one.columns == other.columns == ["a", "day", "b"]
+    assert demand_same_rows(spark, both) == {"(('a', 1), ('b', 2), ('day', 2))": 1}
+
+
+def test_history_and_a_second_conversion(spark: SparkSession, tmp_path: Path) -> None:
+    both = twins(tmp_path, lambda root: write(root, "k=1/a.parquet", "k=2/b.parquet"))
+    one, other = converted(spark, both, "k int")
+
+    told = (
+        *("version", "operation", "operationParameters", "operationMetrics", "readVersion"),
+        *("isolationLevel", "isBlindAppend", "userMetadata"),
+    )
+    mine, theirs = (
+        spark.sql(f"DESCRIBE HISTORY delta.`{root}`").select(*told).collect()
+        for root in (both.ours, both.native)
+    )
+    assert mine == theirs
+    assert mine[0]["operationParameters"] == {
+        "numFiles": "2",
+        "partitionedBy": '["k"]',
+        "collectStats": "true",
+        "sourceFormat": "parquet",
+    }
+    assert one.info.keys() == other.info.keys() - {"txnId"}
+
+    write(both.ours, "k=3/late.parquet")
+    write(both.native, "k=3/late.parquet")
+    before = content(both.ours), content(both.native)
+    native(spark, both.native, "k int")
+    # Each takes the other's table for Delta, too.
+    native(spark, both.ours, "k int")
+    assert ours(both.native).outcome == ours(both.ours).outcome == "already"
+    assert (content(both.ours), content(both.native)) == before
+
+
+def test_without_statistics(spark: SparkSession, tmp_path: Path) -> None:
+    def make(root: Path) -> None:
+        write(root, "a.parquet", "b.parquet")
+        write(root, "empty.parquet", id=pa.array([], pa.int64()))
+
+    both = twins(tmp_path, make)
+
+    one, other = converted(spark, both, statistics=False)
+
+    assert differences(one, other) == set()
+    assert one.info["operationParameters"] == other.info["operationParameters"]
+    assert not any("stats" in add for add in one.adds.values())
+    assert demand_same_rows(spark, both).total() == 2
+
+
+class Refusal(NamedTuple):
+    """A directory that nobody converts: why, as the native command says it and as we do."""
+
+    make: Callable[[Path], object]
+    by: str
+    native: str
+    ours: tuple[str, ...]
+
+
+def _void(root: Path) -> None:
+    (root / "void" / "void").mkdir(parents=True)
+    (root / "_SUCCESS").touch()
+
+
+def _text(root: Path) -> None:
+    (write(root, "a.parquet") / "README").write_text("hello, this is no Parquet")
+
+
+def _zero(root: Path) -> None:
+    (write(root, "a.parquet") / "zero.parquet").touch()
+
+
+def _cut(root: Path) -> None:
+    write(root, "a.parquet", "cut.parquet")
+    (root / "cut.parquet").write_bytes((root / "a.parquet").read_bytes()[:-9])
+
+
+def _of(**columns: Any) -> Callable[[Path], object]:
+    return lambda root: write(root, "a.parquet", **columns)
+
+
+def _two(one: Any, other: Any) -> Callable[[Path], object]:
+    return lambda root: (write(root, "a.parquet", id=one), write(root, "b.parquet", id=other))
+
+
+def _at(*paths: str) -> Callable[[Path], object]:
+    return lambda root: write(root, *paths)
+
+
+COUNT = "Expecting {} partition column(s): [{}], but found {} partition column(s): [{}] from parsing the file name"
+REFUSED = {
+    "no file": Refusal(_void, "", "No file found in the directory", ("holds no Parquet file",)),
+    "text": Refusal(_text, "", "README is not a Parquet file", ("README", "is not a Parquet file")),
+    "0 bytes": Refusal(_zero, "", "zero.parquet is not a Parquet file", ("zero.parquet", "0 bytes")),
+    "cut": Refusal(_cut, "", "cut.parquet is not a Parquet file", ("cut.parquet", "truncated")),
+    "too few": Refusal(
+        _at("k=1/a.parquet"),
+        "k int, l int",
+        COUNT.format(2, "`k`, `l`", 1, "`k`"),
+        (COUNT.format(2, "`k`, `l`", 1, "`k`"), "k=1/a.parquet"),
+    ),
+    "none": Refusal(
+        _at("a.parquet"),
+        "k int",
+        COUNT.format(1, "`k`", 0, ""),
+        (COUNT.format(1, "`k`", 0, ""), "a.parquet"),
+    ),
+    "mixed depth": Refusal(
+        _at("a.parquet", "k=1/a.parquet"),
+        "k int",
+        COUNT.format(1, "`k`", 0, ""),
+        (COUNT.format(1, "`k`", 0, ""),),
+    ),
+    "other name": Refusal(
+        _at("k=1/a.parquet"),
+        "z int",
+        "Expecting partition column `z`, but found partition column `k` from parsing the file name",
+        ("Expecting partition column `z`, but found partition column `k` from parsing the file name",),
+    ),
+    "no number": Refusal(
+        _at("k=1/a.parquet", "k=one/a.parquet"),
+        "k int",
+        "Failed to cast partition value `one`",
+        ("'one' is no int", "partition column k", "k=one/a.parquet"),
+    ),
+    "no date": Refusal(
+        _at("k=2024-02-30/a.parquet"),
+        "k date",
+        "Failed to cast partition value `2024-02-30`",
+        ("'2024-02-30' is no date", "partition column k"),
+    ),
+    "blank": Refusal(_of(**{"a b": [1]}), "", "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES", ("`a b`",)),
+    "blank partition": Refusal(
+        _at("a b=1/a.parquet"), "`a b` int", "DELTA_INVALID_PARTITION_COLUMN_NAME", ("`a b`",)
+    ),
+    "two types": Refusal(
+        _two([1], ["1"]),
+        "",
+        "Failed to merge fields 'id' and 'id'",
+        ("`id`", "bigint", "string", "a.parquet", "b.parquet"),
+    ),
+    "case in one file": Refusal(_of(id=[1], ID=[1]), "", "", ("a.parquet", "`id`", "`ID`")),
+    "nanoseconds": Refusal(
+        _of(id=pa.array([1], pa.timestamp("ns"))),
+        "",
+        "PARQUET_TYPE_ILLEGAL",
+        ("a.parquet", "`id`", "TIMESTAMP(NANOS", "microseconds"),
+    ),
+    "time of day": Refusal(
+        _of(id=pa.array([1], pa.time64("us"))), "", "DELTA_UNSUPPORTED_DATA_TYPES", ("`id`", "TIME(MICROS")
+    ),
+    "half a float": Refusal(
+        _of(id=pa.array([1], pa.float16())), "", "PARQUET_TYPE_ILLEGAL", ("`id`", "FLOAT16")
+    ),
+    "uuid": Refusal(_of(id=pa.array([b"x" * 16], pa.uuid())), "", "PARQUET_TYPE_ILLEGAL", ("`id`", "UUID")),
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSED.values(), ids=REFUSED)
+def test_what_both_refuse(spark: SparkSession, tmp_path: Path, refusal: Refusal) -> None:
+    both = twins(tmp_path, refusal.make)
+    before = content(both.plain)
+
+    assert refusal.native in native_refusal(spark, both.native, refusal.by)
+    one = ours(both.ours, refusal.by or None)
+
+    assert one.outcome == "refused"
+    assert all(each in one.error for each in refusal.ours), one.error
+    assert content(both.ours) == before
+    assert content(both.native).keys() - before.keys() == {"_delta_log", "_delta_log/_staged_commits"}
+
+
+def test_a_directory_that_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
+    assert "doesn't exist" in native_refusal(spark, tmp_path / "missing")
+    missing = ours(tmp_path / "missing")
+    assert (missing.outcome, "there is no directory" in missing.error) == ("failed", True)
+    assert list(tmp_path.iterdir()) == []
+
+
+INT, FLOAT = pa.int32(), pa.float32()
+TIMES = ("at=2024-01-01 10%3A00%3A00/a.parquet", "at=2024-01-01 11%3A00%3A00.5/a.parquet")
+ONLY_OURS: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "int and long": (_two(pa.array([1], INT), [2**40]), "", "Failed to merge fields"),
+    "float and double": (_two(pa.array([1.5], FLOAT), [0.1]), "", "Failed to merge fields"),
+    "decimals": (
+        _two(pa.array([1], pa.decimal128(5, 2)), pa.array([1], pa.decimal128(20, 3))),
+        "",
+        "Failed to merge fields",
+    ),
+    "int and double": (_two(pa.array([2**31 - 1], INT), [0.1]), "", "Failed to merge fields"),
+    "a partition of timestamps": (_at(*TIMES), "at timestamp", "Syntax error at or near 'CONVERT'"),
+    "a colon first in the path": (_at("k=a:b/a.parquet"), "k string", "URISyntaxException"),
+}
+
+
+@pytest.mark.parametrize(("make", "by", "said"), ONLY_OURS.values(), ids=ONLY_OURS)
+def test_what_only_ours_converts(
+    spark: SparkSession, tmp_path: Path, make: Callable[[Path], object], by: str, said: str
+) -> None:
+    both = twins(tmp_path, make)
+
+    assert said in native_refusal(spark, both.native, by)
+    one = ours(both.ours, by or None)
+
+    assert one.outcome == "converted", one.error
+    assert demand_our_rows(spark, both).total() == sum(path.is_file() for path in both.plain.rglob("*"))
+
+
+def test_an_empty_value_is_null(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark reads no such directory as Parquet, and converts none."""
+    both = twins(tmp_path, lambda root: write(root, "k=/a.parquet", "k=x/a.parquet"))
+
+    assert "Empty partition column value in 'k='" in native_refusal(spark, both.native, "k string")
+    assert ours(both.ours).outcome == "converted"
+
+    found = {"(('id', 0), ('k', None))": 1, "(('id', 1), ('k', 'x'))": 1}
+    assert spark_rows(spark, both.ours) == deltars_rows(both.ours) == found
+
+
+def test_names_that_delta_takes_only_with_column_mapping(spark: SparkSession, tmp_path: Path) -> None:
+    both = twins(tmp_path, lambda root: write(root, "k k=1/a.parquet", **{"a b": [1], "s": [{"x,y": 2}]}))
+
+    one = ours(both.ours, column_mapping=True)
+
+    assert one.outcome == "converted", one.error
+    demand_our_rows(spark, both, deltars=False)
+
+
+def test_names_that_differ_in_case_alone(spark: SparkSession, tmp_path: Path) -> None:
+    """The native command takes one of the two: Spark reads both files by it, delta-rs loses values."""
+
+    def make(root: Path) -> None:
+        write(root, "a.parquet", id=[1])
+        write(root, "b.parquet", ID=[2])
+
+    both = twins(tmp_path, make)
+    native(spark, both.native)
+
+    one = ours(both.ours)
+
+    assert (one.outcome, "`id`" in one.error, "`ID`" in one.error) == ("refused", True, True)
+    assert spark_rows(spark, both.native).total() == 2
+    assert sum("None" in row for row in deltars_rows(both.native)) == 1
+
+
+def test_octets_beyond_ascii_in_a_directory(spark: SparkSession, tmp_path: Path) -> None:
+    """Ours reads what Arrow and Python write for an umlaut; Spark takes each octet for a character."""
+    both = twins(tmp_path, lambda root: write(root, "k=%C3%BC/a.parquet"))
+
+    one, other = converted(spark, both, "k string")
+
+    assert (one.values, other.values) == (
+        {"k=%25C3%25BC/a.parquet": {"k": "ü"}},
+        {"k=%25C3%25BC/a.parquet": {"k": "Ã¼"}},
+    )
+    assert deltars_rows(both.ours) == spark_rows(spark, both.ours) == {"(('id', 0), ('k', 'ü'))": 1}

@@ -1,0 +1,40 @@
+"""Spark's own conversion of a table by its name, and ours next to it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from tests.spark.side_by_side import differences, log
+
+from tableferry import convert
+
+COLUMNS = (
+    "id int COMMENT 'the id', name varchar(4) COMMENT 'up to 4', s struct<x: int COMMENT 'inside'>, "
+    "code char(3), k char(2) COMMENT 'kk'"
+)
+
+
+def test_what_the_catalog_says_of_a_table(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    for name in ("ours", "native"):
+        spark.sql(
+            f"CREATE TABLE {schema}.{name} ({COLUMNS}) USING parquet PARTITIONED BY (k) COMMENT 'it' "
+            f"LOCATION '{tmp_path / name}' TBLPROPERTIES ('a' = 'b')"
+        )
+    spark.sql(f"INSERT INTO {schema}.ours VALUES (1, 'bb', struct(1), 'a', 'k'), (2, 'b', null, null, 'kk')")
+    before = spark.sql(f"SELECT id, k FROM {schema}.ours WHERE code = 'a' AND k = 'k'").collect()
+    shutil.copytree(tmp_path / "ours", tmp_path / "native", dirs_exist_ok=True)
+    spark.sql(f"MSCK REPAIR TABLE {schema}.native")
+
+    done = convert.run([f"{schema}.ours"], spark)
+    assert done.ok, done.tables[0].error
+    spark.sql(f"CONVERT TO DELTA {schema}.native")
+
+    one, other = log(tmp_path / "ours"), log(tmp_path / "native")
+    # The native command forgets the comment, and writes down that there are no partitions.
+    assert differences(one, other) == {"description: it for None"}
+    assert [each.info["operationParameters"]["partitionedBy"] for each in (one, other)] == ['["k"]', "[]"]
+    for name in ("ours", "native"):
+        found = spark.sql(f"SELECT id, k FROM {schema}.{name} WHERE code = 'a' AND k = 'k'").collect()
+        assert found == before == [(1, "k ")]
