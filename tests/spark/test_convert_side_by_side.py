@@ -269,7 +269,10 @@ def _at(*paths: str) -> Callable[[Path], object]:
     return lambda root: write(root, *paths)
 
 
-COUNT = "Expecting {} partition column(s): [{}], but found {} partition column(s): [{}] from parsing the file name"
+COUNT = (
+    "Expecting {} partition column(s): [{}], but found {} partition column(s): [{}] "
+    "from parsing the file name"
+)
 REFUSED = {
     "no file": Refusal(_void, "", "No file found in the directory", ("holds no Parquet file",)),
     "text": Refusal(_text, "", "README is not a Parquet file", ("README", "is not a Parquet file")),
