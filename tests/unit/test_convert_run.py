@@ -406,6 +406,17 @@ def test_undo_can_die_anywhere_and_be_run_again(events: Path, tmp_path: Path) ->
     assert deaths >= 3
 
 
+def test_undo_reads_a_commit_whose_comment_has_odd_line_ends(events: Path) -> None:
+    convert.run([str(events)], resolve=no_session)
+    first = events / "_delta_log" / FIRST
+    info, *rest = first.read_text().split("\n")
+    first.write_text("\n".join([info.replace('"readVersion"', '"note":"a\u2028b\x85c","readVersion"'), *rest]))
+
+    convert.undo(str(events), resolve=no_session)
+
+    assert not (events / "_delta_log").exists()
+
+
 def test_undo_refuses_what_was_written_to(events: Path) -> None:
     convert.run([str(events)], resolve=no_session)
     deltalake.DeltaTable(events).delete("id = 1")

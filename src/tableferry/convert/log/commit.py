@@ -137,7 +137,8 @@ def demand_only_a_conversion(root: Path) -> None:
 
 
 def _commit_info(text: str) -> dict[str, Any]:
-    for line in text.splitlines():
+    # Other characters that end a line for Python may be in a table's comment.
+    for line in text.split("\n"):
         if line.startswith('{"commitInfo"'):
             info = json.loads(line)["commitInfo"]
             return info if isinstance(info, dict) else {}
