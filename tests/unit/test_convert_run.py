@@ -410,7 +410,8 @@ def test_undo_reads_a_commit_whose_comment_has_odd_line_ends(events: Path) -> No
     convert.run([str(events)], resolve=no_session)
     first = events / "_delta_log" / FIRST
     info, *rest = first.read_text().split("\n")
-    first.write_text("\n".join([info.replace('"readVersion"', '"note":"a\u2028b\x85c","readVersion"'), *rest]))
+    noted = info.replace('"readVersion"', '"note":"a\u2028b\x85c","readVersion"')
+    first.write_text("\n".join([noted, *rest]))
 
     convert.undo(str(events), resolve=no_session)
 
