@@ -340,6 +340,10 @@ def made(cache: Path, count: int, rows: int) -> Path:
     """Make a directory of files, unless one that was made in the same way is there."""
     how = inspect.getsource(columns), inspect.getsource(write_files), count, rows, FILES_A_DAY, FEWEST_DAYS
     folder = cache / f"{count}-{hashlib.sha256(repr(how).encode()).hexdigest()[:12]}"
+    # What a run that was killed left under another name.
+    for left in cache.glob(f"{folder.name}-*"):
+        shutil.rmtree(left / "_delta_log", ignore_errors=True)
+        left.rename(folder)
     if not folder.exists():
         begun = folder.with_suffix(".part")
         shutil.rmtree(begun, ignore_errors=True)
