@@ -6,8 +6,9 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -45,6 +46,27 @@ def test_without_a_session_this_process_reads_any_number_of_files(
     files = discover.list_files(folder)
     found = readers.read_footers(folder, files, Sparks(None, no_session), Reader.AUTO, statistics=True)
     assert list(found) == list(reading.read(folder, files))
+
+
+@pytest.mark.parametrize("block", [1, 2, 100])
+def test_threads_read_the_same_where_storage_is_slow(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    files = discover.list_files(folder)
+    here = list(reading.read(folder, files))
+    asked = threading.Event()
+
+    def by_threads(*arguments: Any) -> Any:
+        asked.set()
+        return pooled(*arguments)
+
+    pooled = reading._by_threads
+    monkeypatch.setattr(reading, "_PATIENCE", -1.0)
+    monkeypatch.setattr(reading, "_BLOCK", block)
+    monkeypatch.setattr(reading, "_by_threads", by_threads)
+
+    assert list(reading.read(folder, files)) == here
+    assert asked.is_set()
 
 
 def test_spark_that_was_asked_for_has_to_be_there(folder: Path) -> None:
