@@ -8,9 +8,9 @@ from typing import Any
 
 from tableferry.convert import types
 from tableferry.convert.facts import DataFile, Footer
+from tableferry.convert.log.statistics import statistics_json
 from tableferry.convert.merging import merge
-from tableferry.convert.reading import read
-from tableferry.convert.statistics import statistics_json
+from tableferry.convert.parquet.reading import read
 from tableferry.convert.types import Struct
 
 

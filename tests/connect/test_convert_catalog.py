@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tableferry.convert.catalog_partitions import partitions_of, register_missing
-from tableferry.convert.entries import entry, tables
-from tableferry.convert.native import convert, convert_table, list_files
-from tableferry.convert.switching import switch_to_delta
+from tableferry.convert.through_spark.catalog_partitions import partitions_of, register_missing
+from tableferry.convert.through_spark.entries import entry, tables
+from tableferry.convert.through_spark.native import convert, convert_table, list_files
+from tableferry.convert.through_spark.switching import switch_to_delta
 from tableferry.errors import Refused, TableError
 from tableferry.tables import TableName
 

@@ -13,8 +13,6 @@ import deltalake
 import pytest
 from pyspark.sql import SparkSession
 
-from tableferry.convert.catalog_partitions import check, partitions_of, register_missing
-from tableferry.convert.entries import entry, tables
 from tableferry.convert.entry import (
     Entry,
     check_declared,
@@ -25,8 +23,10 @@ from tableferry.convert.entry import (
     needs_defaults,
 )
 from tableferry.convert.facts import DataFile, PartitionColumn
-from tableferry.convert.native import list_files
-from tableferry.convert.switching import switch_to_delta
+from tableferry.convert.through_spark.catalog_partitions import check, partitions_of, register_missing
+from tableferry.convert.through_spark.entries import entry, tables
+from tableferry.convert.through_spark.native import list_files
+from tableferry.convert.through_spark.switching import switch_to_delta
 from tableferry.convert.types import INTEGER, STRING, to_json
 from tableferry.errors import Refused, TableError
 from tableferry.tables import TableName

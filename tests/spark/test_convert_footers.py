@@ -23,9 +23,9 @@ from tests.parquet_to_delta import commit, files_of, footers_of
 
 from tableferry.convert import types
 from tableferry.convert.facts import Footer, Unreadable
-from tableferry.convert.footers import read_footer
+from tableferry.convert.log.statistics import statistics_json
 from tableferry.convert.merging import merge
-from tableferry.convert.statistics import statistics_json
+from tableferry.convert.parquet.footers import read_footer
 from tableferry.convert.types import Struct
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 
 from tableferry import session
 from tableferry.catalog import condition
-from tableferry.convert.entries import entry
 from tableferry.convert.facts import DataFile, PartitionColumn
-from tableferry.convert.native import convert, convert_table, list_files
+from tableferry.convert.through_spark.entries import entry
+from tableferry.convert.through_spark.native import convert, convert_table, list_files
+from tableferry.convert.through_spark.settings import wished
 from tableferry.convert.types import INTEGER, TIMESTAMP
-from tableferry.convert.wishes import wished
 from tableferry.errors import Busy, Refused, TableError
 from tableferry.tables import TableName
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tableferry.convert.discover import list_files
 from tableferry.convert.facts import Partitions
-from tableferry.convert.partitions import infer
+from tableferry.convert.folder.discover import list_files
+from tableferry.convert.partitions.inference import infer
 from tableferry.convert.types import LONG, Field, Struct, to_json
 
 if TYPE_CHECKING:

@@ -14,11 +14,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tableferry import convert
-from tableferry.convert import commit, undoing
-from tableferry.convert.catalog_partitions import partitions_of
-from tableferry.convert.discover import list_files
-from tableferry.convert.entries import entry
 from tableferry.convert.entry import Entry
+from tableferry.convert.folder.discover import list_files
+from tableferry.convert.log import commit
+from tableferry.convert.through_spark import undoing
+from tableferry.convert.through_spark.catalog_partitions import partitions_of
+from tableferry.convert.through_spark.entries import entry
 from tableferry.errors import Busy, Refused, TableError
 from tableferry.tables import TableName
 

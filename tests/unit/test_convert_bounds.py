@@ -18,11 +18,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableferry.convert.bounds import Trust, kind, trust
-from tableferry.convert.elements import Annotation, Element
 from tableferry.convert.facts import Bounds, Footer, Unreadable
-from tableferry.convert.footers import decode
-from tableferry.convert.thrift import STRUCT, Reader
+from tableferry.convert.parquet.bounds import Trust, kind, trust
+from tableferry.convert.parquet.elements import Annotation, Element
+from tableferry.convert.parquet.footers import decode
+from tableferry.convert.parquet.thrift import STRUCT, Reader
 
 ALL = Trust(floats=True, binary=True, ancient=True)
 MR = "parquet-mr version 1.16.0 (build 7e8dd8e8fbcd5d0d35e8a6a8b6d5d6c4d3b6f9b1)"

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableferry.convert.discover import changes, list_files
 from tableferry.convert.facts import DataFile
-from tableferry.convert.formats import already_delta, foreign_format
+from tableferry.convert.folder.discover import changes, list_files
+from tableferry.convert.folder.formats import already_delta, foreign_format
 from tableferry.errors import Refused, TableError
 
 

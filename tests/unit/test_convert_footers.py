@@ -18,8 +18,8 @@ import pytest
 
 from tableferry.convert import types
 from tableferry.convert.facts import Bounds, DataFile, Footer, Leaf, Unreadable
-from tableferry.convert.footers import Known, read_footer
-from tableferry.convert.reading import read
+from tableferry.convert.parquet.footers import Known, read_footer
+from tableferry.convert.parquet.reading import read
 from tableferry.convert.types import Array, Decimal, Field, Map, Struct
 
 
@@ -228,7 +228,7 @@ def test_nulls_of_a_field_count_where_its_struct_is_null(tmp_path: Path) -> None
 
 def test_a_file_without_rows_is_read(tmp_path: Path) -> None:
     found = written(tmp_path / "a.parquet", pa.schema([("a", pa.int64())]).empty_table())
-    assert found == Footer(0, found.schema, (Bounds(None, None, 0),))
+    assert found == Footer.of(0, found.schema, (Bounds(None, None, 0),))
 
 
 def test_names_may_hold_anything(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_footers_can_be_sent(tmp_path: Path) -> None:
 
 def test_without_statistics_only_rows_and_columns_are_read(tmp_path: Path) -> None:
     found = written(tmp_path / "a.parquet", pa.table({"a": [1, 2]}))
-    assert read_footer(str(tmp_path / "a.parquet"), statistics=False) == Footer(2, found.schema, ())
+    assert read_footer(str(tmp_path / "a.parquet"), statistics=False) == Footer.of(2, found.schema, ())
 
 
 def test_what_is_no_parquet_file_is_told_apart(tmp_path: Path) -> None:

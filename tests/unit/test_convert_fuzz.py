@@ -13,11 +13,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tableferry.convert.chunks import Columns, Raw
-from tableferry.convert.elements import root
 from tableferry.convert.facts import Footer, Unreadable
-from tableferry.convert.footers import Known, decode
-from tableferry.convert.thrift import STRUCT, Reader
+from tableferry.convert.parquet.chunks import Columns, Raw
+from tableferry.convert.parquet.elements import root
+from tableferry.convert.parquet.footers import Known, decode
+from tableferry.convert.parquet.thrift import STRUCT, Reader
 
 VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int8(): st.integers(-(2**7), 2**7 - 1),

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableferry.convert.facts import DataFile, PartitionColumn, Partitions
-from tableferry.convert.partition_columns import declared
-from tableferry.convert.partitions import check, infer
+from tableferry.convert.partitions.columns import declared
+from tableferry.convert.partitions.inference import check, infer
 from tableferry.convert.types import (
     BINARY,
     BOOLEAN,

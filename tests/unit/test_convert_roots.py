@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableferry.convert.roots import find_roots
+from tableferry.convert.folder.roots import find_roots
 from tableferry.errors import TableError
 
 

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tableferry import convert
-from tableferry.convert import commit, discover
+from tableferry.convert.folder import discover
+from tableferry.convert.log import commit
 from tableferry.errors import Refused, TableError
 
 FIRST = "00000000000000000000.json"
@@ -405,6 +406,18 @@ def test_undo_can_die_anywhere_and_be_run_again(events: Path, tmp_path: Path) ->
         if not died:
             break
     assert deaths >= 3
+
+
+def test_undo_reads_a_commit_whose_comment_has_odd_line_ends(events: Path) -> None:
+    convert.run([str(events)], resolve=no_session)
+    first = events / "_delta_log" / FIRST
+    info, *rest = first.read_text().split("\n")
+    noted = info.replace('"readVersion"', '"note":"a\u2028b\x85c","readVersion"')
+    first.write_text("\n".join([noted, *rest]))
+
+    convert.undo(str(events), resolve=no_session)
+
+    assert not (events / "_delta_log").exists()
 
 
 def test_undo_refuses_what_was_written_to(events: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tableferry.convert import types
 from tableferry.convert.facts import Bounds, FileSchema, Footer, Leaf
-from tableferry.convert.statistics import statistics_json
+from tableferry.convert.log.statistics import statistics_json
 from tableferry.convert.types import Array, DataType, Decimal, Field, Leafy, Map, Struct
 
 
@@ -25,7 +25,7 @@ def footer(rows: int, columns: Struct, **bounds: Bounds) -> Footer:
             kind = next(each.type for each in kind.fields if each.name == part)
         assert isinstance(kind, Leafy)
         leaves.append(Leaf(tuple(name.split("__")), kind))
-    return Footer(rows, FileSchema(columns, tuple(leaves)), tuple(bounds.values()))
+    return Footer.of(rows, FileSchema(columns, tuple(leaves)), tuple(bounds.values()))
 
 
 def written(table: Struct, found: Footer, *partitions: str, indexed: int = 32) -> Any:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Literal
 
 from tableferry import session
 from tableferry import verify as verifying
-from tableferry.convert import commit, definitions, through_spark
+from tableferry.convert import through_spark
 from tableferry.convert.gather import Found, expand, gather, single
-from tableferry.convert.partition_columns import declared
+from tableferry.convert.log import commit, definitions
+from tableferry.convert.partitions.columns import declared
 from tableferry.convert.perform import perform
 from tableferry.convert.plan import Engine, Plan, Reader, Wishes, decide
 from tableferry.convert.sparks import Sparks

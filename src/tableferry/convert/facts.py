@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -71,12 +72,39 @@ class Footer(NamedTuple):
     Attributes:
         rows: How many rows the file has.
         schema: Its schema; files that share one share the object.
-        bounds: The statistics of each of the schema's leaves.
+        packed: The statistics of all of the schema's leaves as one string, for a table may have hundreds of
+            thousands of files, and they may come from other processes: a line for each lowest value, then
+            for each highest and each number of nulls; empty for what isn't known.
     """
 
     rows: int
     schema: FileSchema
-    bounds: tuple[Bounds, ...]
+    packed: str
+
+    @classmethod
+    def of(cls, rows: int, schema: FileSchema, bounds: Sequence[Bounds]) -> Footer:
+        """Pack the statistics of each of the schema's leaves."""
+        lowest = [each[0] or "" for each in bounds]
+        highest = [each[1] or "" for each in bounds]
+        nulls = ["" if each[2] is None else str(each[2]) for each in bounds]
+        # JSON text has no line ends.
+        return cls(rows, schema, "\n".join((*lowest, *highest, *nulls)))
+
+    @property
+    def bounds(self) -> tuple[Bounds, ...]:
+        """The statistics of each of the schema's leaves."""
+        lowest, highest, nulls = self.unpacked
+        return tuple(
+            Bounds(low or None, high or None, int(count) if count else None)
+            for low, high, count in zip(lowest, highest, nulls, strict=True)
+        )
+
+    @property
+    def unpacked(self) -> tuple[list[str], list[str], list[str]]:
+        """The leaves' lowest values, their highest and their numbers of nulls; empty for what isn't known."""
+        found = self.packed.split("\n") if self.packed else []
+        count = len(found) // 3
+        return found[:count], found[count : 2 * count], found[2 * count :]
 
 
 class Unreadable(NamedTuple):

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tableferry.convert import discover, merging, partitions, sources, through_spark
+from tableferry.convert import merging, partitions, sources, through_spark
 from tableferry.convert.entry import check_declared
 from tableferry.convert.facts import DataFile, FileSchema, Footer, Partitions, Unreadable
-from tableferry.convert.formats import already_delta, foreign_format
+from tableferry.convert.folder import discover
+from tableferry.convert.folder.formats import already_delta, foreign_format
+from tableferry.convert.folder.roots import find_roots
 from tableferry.convert.plan import Facts, Reader, Wishes, all_schemas
 from tableferry.convert.readers import read_footers
-from tableferry.convert.roots import find_roots
 from tableferry.convert.sparks import Sparks
 from tableferry.errors import Refused, TableError
 from tableferry.tables import TableName

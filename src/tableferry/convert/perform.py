@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 from tableferry import verify
-from tableferry.convert import commit, contents, discover, through_spark
+from tableferry.convert import through_spark
+from tableferry.convert.folder import discover
+from tableferry.convert.log import commit, contents
 from tableferry.convert.plan import Plan
 from tableferry.convert.sparks import Sparks
 from tableferry.convert.steps import (

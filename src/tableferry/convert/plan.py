@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from tableferry.convert import mapping
-from tableferry.convert.contents import Contents
 from tableferry.convert.entry import (
     Entry,
     existence_defaults,
@@ -18,6 +16,8 @@ from tableferry.convert.entry import (
 )
 from tableferry.convert.facts import DataFile, FileSchema, Footer, PartitionColumn, Partitions
 from tableferry.convert.locations import for_spark
+from tableferry.convert.log import mapping
+from tableferry.convert.log.contents import Contents
 from tableferry.convert.merging import Merged
 from tableferry.convert.mismatches import PartitionMismatches, sentences
 from tableferry.convert.steps import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
-from tableferry.convert.contents import Contents
 from tableferry.convert.facts import PartitionColumn
+from tableferry.convert.log.contents import Contents
 from tableferry.tables import TableName
 
 

@@ -7,23 +7,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tableferry.convert.catalog_partitions import partitions_of, register_missing
-    from tableferry.convert.entries import entry, tables
-    from tableferry.convert.native import convert, convert_table, has_log, list_files
-    from tableferry.convert.switching import switch_to_delta
     from tableferry.convert.through_spark.batches import batch_size
+    from tableferry.convert.through_spark.catalog_partitions import partitions_of, register_missing
+    from tableferry.convert.through_spark.entries import entry, tables
+    from tableferry.convert.through_spark.native import convert, convert_table, has_log, list_files
+    from tableferry.convert.through_spark.switching import switch_to_delta
     from tableferry.convert.through_spark.tasks import Unreached, read
+    from tableferry.convert.through_spark.undoing import undo, undo_if_named
     from tableferry.convert.through_spark.verifying import compare_rows
-    from tableferry.convert.undoing import undo, undo_if_named
 
 _HOMES = {
     "catalog_partitions": ("partitions_of", "register_missing"),
     "entries": ("entry", "tables"),
     "native": ("convert", "convert_table", "has_log", "list_files"),
     "switching": ("switch_to_delta",),
-    "through_spark.batches": ("batch_size",),
-    "through_spark.tasks": ("Unreached", "read"),
-    "through_spark.verifying": ("compare_rows",),
+    "batches": ("batch_size",),
+    "tasks": ("Unreached", "read"),
+    "verifying": ("compare_rows",),
     "undoing": ("undo", "undo_if_named"),
 }
 
@@ -49,5 +49,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     for home, names in _HOMES.items():
         if name in names:
-            return getattr(import_module(f"tableferry.convert.{home}"), name)
+            return getattr(import_module(f"tableferry.convert.through_spark.{home}"), name)
     raise AttributeError(f"module {__name__} has no attribute {name}")

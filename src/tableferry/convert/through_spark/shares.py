@@ -15,8 +15,8 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from tableferry.convert.facts import DataFile, Unreadable
-from tableferry.convert.packed import pack, pack_schema
-from tableferry.convert.reading import read
+from tableferry.convert.parquet.reading import read
+from tableferry.convert.through_spark.schemas import to_text
 
 # What stands in the place of a number of rows, where the text says why.
 UNREADABLE, UNREACHED = -1, -2
@@ -60,7 +60,7 @@ def _rows(root: str, files: Sequence[DataFile], statistics: bool) -> Iterator[_R
         schema, count = found.schema, len(numbers)
         # The reader keeps each schema, so that its id stays its own.
         number = numbers.setdefault(id(schema), count)
-        yield found.rows, number, pack_schema(schema) if number == count else None, pack(found.bounds)
+        yield found.rows, number, to_text(schema) if number == count else None, found.packed
 
 
 def _unreached(file: DataFile) -> _Row:

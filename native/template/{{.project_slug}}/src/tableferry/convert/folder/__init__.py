@@ -1,0 +1,1 @@
+../../../../../../../src/tableferry/convert/folder/__init__.py

@@ -1,0 +1,1 @@
+../../../../../../../src/tableferry/convert/folder/roots.py

@@ -1,0 +1,1 @@
+../../../../../../../src/tableferry/convert/parquet/__init__.py

@@ -1,1 +1,0 @@
-../../../../../../src/tableferry/convert/parquet_schema.py

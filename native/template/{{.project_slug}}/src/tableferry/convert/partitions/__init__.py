@@ -1,0 +1,1 @@
+../../../../../../../src/tableferry/convert/partitions/__init__.py

@@ -1,0 +1,1 @@
+"""What a directory holds: tables, data files, other formats."""

@@ -1,0 +1,159 @@
+"""The files of a table, found by listing its directory."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from tableferry.convert.facts import DataFile
+from tableferry.convert.folder import formats, sinklog
+from tableferry.errors import Refused, TableError
+
+_NAMED = 5
+
+
+def list_files(root: Path) -> tuple[DataFile, ...]:
+    """List the data files below a table's root, sorted by path.
+
+    Every visible file is one, whatever its suffix. Left out are names that begin with ``_`` or ``.``, except
+    directories with ``=`` in them, and, where a streaming sink wrote the directory, files that it never
+    committed. Links are followed.
+
+    Raises:
+        TableError: There is no such directory, or one may not be read.
+        Refused: There is no data file, or something that can't be part of a table of Parquet files.
+    """
+    demand_directory(root)
+    files = sorted(_walk(root))
+    log = root / formats.SINK_LOG
+    if log.is_dir():
+        by_path = {file.path: file for file in files}
+        files = sorted(by_path[path] for path in sinklog.committed(log, by_path))
+    if not files:
+        raise Refused(
+            f"{root} holds no Parquet file, at any depth (names that begin with '_' or '.' don't count): "
+            "name the directory that holds the table"
+        )
+    _demand_utf8(root, files)
+    return tuple(files)
+
+
+def changes(before: Sequence[DataFile], after: Sequence[DataFile]) -> list[str]:
+    """Say what happened between two listings: a sentence for each of the first five files, then a count."""
+    if before == after:
+        return []
+    old, new = ({file.path: file for file in files} for files in (before, after))
+    said = []
+    for path in sorted(old.keys() | new.keys()):
+        if path not in old:
+            said.append(f"{path} appeared")
+        elif path not in new:
+            said.append(f"{path} vanished")
+        elif old[path].size != new[path].size:
+            said.append(f"{path} changed from {old[path].size} to {new[path].size} bytes")
+        elif old[path] != new[path]:
+            said.append(f"{path} was written again")
+    more = len(said) - _NAMED
+    return [*said[:_NAMED], f"{more} more files changed"] if more > 0 else said
+
+
+def _walk(root: Path) -> list[DataFile]:
+    files = []
+    pending = [""]
+    while pending:
+        folder = pending.pop()
+        try:
+            with os.scandir(root / folder) as entries:
+                for entry in entries:
+                    name = entry.name
+                    if entry.is_dir():
+                        if formats.is_hidden(name) and "=" not in name:
+                            if folder:
+                                _demand_no_table(root / folder, name)
+                            continue
+                        _demand_sound(root, root / folder, entry)
+                        pending.append(f"{folder}{name}/")
+                    elif not formats.is_hidden(name):
+                        files.append(_data_file(folder, entry))
+        except OSError as error:
+            raise _unreadable(root / folder, error) from error
+    return files
+
+
+def _data_file(folder: str, entry: os.DirEntry[str]) -> DataFile:
+    try:
+        found = entry.stat()
+    except FileNotFoundError:
+        if entry.is_symlink():
+            raise Refused(f"{entry.path} is a link to a file that isn't there: remove it") from None
+        raise Refused(
+            f"{entry.path} vanished while it was listed: convert when nobody writes there"
+        ) from None
+    if not stat.S_ISREG(found.st_mode):
+        raise Refused(f"{entry.path} is neither a file nor a directory: move it away")
+    return DataFile(folder + entry.name, found.st_size, found.st_mtime_ns // 1_000_000)
+
+
+def demand_directory(folder: Path) -> None:
+    """Hold that there is a directory.
+
+    Raises:
+        TableError: There is none.
+    """
+    if folder.is_dir():
+        return
+    if folder.is_file():
+        raise TableError(f"{folder} is a file: name the directory that holds the table")
+    raise TableError(f"there is no directory {folder}: check its name")
+
+
+def loops(top: Path, folder: Path, entry: os.DirEntry[str]) -> bool:
+    """Say whether an entry of a folder links to a directory that lies on the way from ``top`` to it."""
+    if not entry.is_symlink():
+        return False
+    target = entry.stat()
+    for above in (folder, *folder.parents):
+        if os.path.samestat(target, above.stat()):
+            return True
+        if above == top:
+            break
+    return False
+
+
+def _demand_sound(root: Path, folder: Path, entry: os.DirEntry[str]) -> None:
+    if loops(root, folder, entry):
+        raise Refused(f"{entry.path} is a link to a directory that it is in itself: remove it")
+    if formats.is_acid(entry.name):
+        raise Refused(
+            f"{entry.path} is part of a transactional Hive table, whose files hold rows that were replaced "
+            "since: copy the table to a plain one with Hive first"
+        )
+
+
+def _demand_no_table(folder: Path, name: str) -> None:
+    own = name in (formats.SINK_LOG, formats.HUDI) or (
+        name == formats.DELTA_LOG and formats.already_delta(folder)
+    )
+    if own:
+        raise Refused(
+            f"{folder} is a table of its own, as it has a {name}: convert it on its own, and move it away "
+            "from here"
+        )
+
+
+def _demand_utf8(root: Path, files: Sequence[DataFile]) -> None:
+    for file in files:
+        if not file.path.isascii():
+            try:
+                file.path.encode()
+            except UnicodeEncodeError:
+                name = os.fsencode(file.path)
+                raise Refused(f"{name!r} in {root} isn't UTF-8, so no log can name it: rename it") from None
+
+
+def _unreadable(folder: Path, error: OSError) -> TableError:
+    return TableError(
+        f"{error.filename or folder} can't be read ({error.strerror}): ask for the right to, or remove it"
+    )

@@ -1,0 +1,101 @@
+"""The log of a streaming file sink: which of the files in a directory a stream has committed.
+
+Files that no batch committed are the leavings of attempts that failed, and hold rows twice. The format is
+that of Spark's FileStreamSinkLog: a file per batch, whose name is its number and whose first line is ``v1``,
+then a line of JSON per file; ``N.compact`` holds all batches up to N, and takes their place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container, Iterable
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from tableferry.convert.folder.formats import names
+from tableferry.errors import Refused
+
+_COMPACT = ".compact"
+_VERSION = "v1"
+
+
+def committed(log: Path, on_disk: Container[str]) -> list[str]:
+    """Return the paths, below the table's root, of the files that the sink's log names.
+
+    The log names files by URI, with the directory that they were written to. Where that has been moved since,
+    the longest end of the path that is on disk is the file.
+
+    Args:
+        log: The directory ``_spark_metadata`` in the table's root.
+        on_disk: The paths of the files below the root.
+
+    Raises:
+        Refused: A batch is missing or can't be read, or a committed file is gone.
+    """
+    paths: dict[str, None] = {}
+    for file in _batches(log):
+        for uri, added in _entries(file):
+            path = unquote(urlsplit(uri).path)
+            if added:
+                paths[path] = None
+            else:
+                paths.pop(path, None)
+    return _below(log, paths, on_disk)
+
+
+def _batches(log: Path) -> list[Path]:
+    plain: set[int] = set()
+    compacted: set[int] = set()
+    for name in names(log):
+        number = name.removesuffix(_COMPACT)
+        if number.isdecimal():
+            (plain if number == name else compacted).add(int(number))
+    newest = max(compacted, default=-1)
+    files = [log / f"{newest}{_COMPACT}"] if compacted else []
+    for batch in range(newest + 1, max(plain, default=-1) + 1):
+        if batch not in plain:
+            raise Refused(
+                f"{log} has no batch {batch}, though it has later ones, so nobody knows which files are "
+                f"committed: bring the file back, or move {log.name} away to take every file"
+            )
+        files.append(log / str(batch))
+    return files
+
+
+def _entries(file: Path) -> list[tuple[str, bool]]:
+    remedy = f"bring the file back, or move {file.parent.name} away to take every file"
+    try:
+        version, *lines = file.read_text(encoding="utf-8").split("\n")
+        if version != _VERSION:
+            raise Refused(f"{file} begins with '{version[:20]}', not with '{_VERSION}': {remedy}")
+        entries = [json.loads(line) for line in lines if line]
+        return [(str(entry["path"]), entry.get("action", "add") != "delete") for entry in entries]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise Refused(f"{file} isn't a batch of a streaming sink's log ({error}): {remedy}") from error
+
+
+def _below(log: Path, paths: Iterable[str], on_disk: Container[str]) -> list[str]:
+    bases = [f"{log.parent.absolute()}/"]
+    found, gone = [], []
+    for path in paths:
+        below = next(
+            (path[len(base) :] for base in bases if path.startswith(base) and path[len(base) :] in on_disk),
+            None,
+        )
+        if below is None:
+            parts = path.split("/")
+            ends = ("/".join(parts[start:]) for start in range(1, len(parts)))
+            below = next((end for end in ends if end in on_disk), None)
+            if below is not None:
+                bases.append(path[: -len(below)])
+        if below is None:
+            gone.append(path)
+        else:
+            found.append(below)
+    if gone:
+        more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
+        raise Refused(
+            f"{gone[0]}{more} is committed in {log} but isn't there: bring it back, or move {log.name} away "
+            "to take the files that are there"
+        )
+    return found

@@ -1,0 +1,184 @@
+"""What a Delta table's first commit says, and the lines that say it.
+
+The actions are those of the Delta protocol (https://github.com/delta-io/delta/blob/master/PROTOCOL.md#actions);
+their order and the commit's operation parameters are those of Delta's own CONVERT TO DELTA.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+from urllib.parse import quote
+
+from tableferry import __version__
+from tableferry.convert import types
+from tableferry.convert.entry import Entry
+from tableferry.convert.facts import DataFile, Footer
+from tableferry.convert.log import definitions
+from tableferry.convert.log.statistics import INDEXED, statistics_json
+from tableferry.convert.types import TIMESTAMP_NTZ, VARIANT, Array, DataType, Map, Struct
+
+# What Java's URI escapes in a path, as Spark's own conversion does. Delta compares paths as strings when it
+# vacuums: the file of a path that is spelled in another way would be deleted, though it's live.
+_ESCAPED = re.compile(
+    r"""[\x00-\x20"#%<>?\[\\\]^`{|}\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"""
+)
+
+# Every table has these, and a protocol that lists its features has to say so.
+_LEGACY = ("appendOnly", "invariants")
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A table as its first commit describes it.
+
+    Attributes:
+        table_id: The id of the table, a UUID.
+        schema: All columns, the partition columns among them.
+        partition_columns: The names of those, from the root down.
+        files: The data files.
+        values: For each file, the value of each partition column; None is null.
+        footers: For each file, what its footer says.
+        statistics: Whether the log is to hold statistics.
+        description: The table's comment.
+        configuration: The table's properties.
+        features: The table features that the schema doesn't show by itself.
+        writer_features: Those of them that only who writes has to know.
+        catalog_entry: What the catalog said of it before, if it was converted by its name.
+    """
+
+    table_id: str
+    schema: Struct
+    partition_columns: tuple[str, ...]
+    files: tuple[DataFile, ...]
+    values: tuple[tuple[str | None, ...], ...]
+    footers: tuple[Footer, ...]
+    statistics: bool = True
+    description: str | None = None
+    configuration: Mapping[str, str] = field(default_factory=dict, hash=False)
+    features: tuple[str, ...] = ()
+    writer_features: tuple[str, ...] = ()
+    catalog_entry: Entry | None = None
+
+
+def lines(contents: Contents, now: int) -> Iterator[str]:
+    """Yield the commit's lines.
+
+    Args:
+        contents: The table.
+        now: Milliseconds since 1970, UTC.
+    """
+    about = (
+        {"commitInfo": _commit_info(contents, now)},
+        {"metaData": _metadata(contents, now)},
+        {"protocol": _protocol(contents)},
+    )
+    return chain((_json(action) + "\n" for action in about), _adds(contents))
+
+
+def _commit_info(contents: Contents, now: int) -> dict[str, Any]:
+    parameters: dict[str, Any] = {
+        "numFiles": len(contents.files),
+        "partitionedBy": _json(contents.partition_columns),
+        "collectStats": contents.statistics,
+        "sourceFormat": "parquet",
+    }
+    # The protocol leaves it to each writer what else is said here.
+    own = {}
+    if contents.catalog_entry:
+        parameters["catalogTable"] = contents.catalog_entry.name.sql
+        own = {definitions.KEY: definitions.plain(contents.catalog_entry)}
+    return {
+        "timestamp": now,
+        "operation": "CONVERT",
+        "operationParameters": parameters,
+        "readVersion": -1,
+        "isolationLevel": "Serializable",
+        "isBlindAppend": False,
+        "operationMetrics": {"numConvertedFiles": str(len(contents.files))},
+        "engineInfo": f"Tableferry/{__version__}",
+        **own,
+    }
+
+
+def _metadata(contents: Contents, now: int) -> dict[str, Any]:
+    said = {"description": contents.description} if contents.description else {}
+    return {
+        "id": contents.table_id,
+        **said,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": types.to_json(contents.schema),
+        "partitionColumns": list(contents.partition_columns),
+        "configuration": dict(contents.configuration),
+        "createdTime": now,
+    }
+
+
+def _protocol(contents: Contents) -> dict[str, Any]:
+    """Ask for no more than the table needs, as every reader has to know what it asks for."""
+    needed = [*contents.features]
+    kinds = set(_kinds(contents.schema))
+    if TIMESTAMP_NTZ in kinds:
+        needed.append("timestampNtz")
+    if VARIANT in kinds:
+        needed.append("variantType")
+    writing = [*needed, *contents.writer_features]
+    if not writing:
+        return {"minReaderVersion": 1, "minWriterVersion": 2}
+    versions = {"minReaderVersion": 3 if needed else 1, "minWriterVersion": 7}
+    reading = {"readerFeatures": needed} if needed else {}
+    return {**versions, **reading, "writerFeatures": [*writing, *_LEGACY]}
+
+
+def _kinds(of: DataType) -> Iterator[DataType]:
+    match of:
+        case Struct():
+            for each in of.fields:
+                yield from _kinds(each.type)
+        case Array():
+            yield from _kinds(of.element)
+        case Map():
+            yield from _kinds(of.key)
+            yield from _kinds(of.value)
+        case _:
+            yield of
+
+
+def _adds(contents: Contents) -> Iterator[str]:
+    # Files of one directory share the tuple of their values, so its text is made once.
+    texts: dict[tuple[str | None, ...], str] = {}
+    indexed = int(contents.configuration.get("delta.dataSkippingNumIndexedCols", INDEXED))
+    describe = statistics_json(contents.schema, contents.partition_columns, indexed)
+    for file, values, footer in zip(contents.files, contents.values, contents.footers, strict=True):
+        text = texts.get(values)
+        if text is None:
+            text = texts[values] = _json(dict(zip(contents.partition_columns, values, strict=True)))
+        path = _uri(file.path)
+        stats = f',"stats":{_quoted(describe(footer))}' if contents.statistics else ""
+        yield (
+            f'{{"add":{{"path":{_quoted(path)},"partitionValues":{text},"size":{file.size},'
+            f'"modificationTime":{file.modified},"dataChange":true{stats}}}}}\n'
+        )
+
+
+def _uri(path: str) -> str:
+    escaped = _ESCAPED.sub(_octets, path)
+    first, slash, rest = escaped.partition("/")
+    # Nobody could read a path whose first name has a colon: all before it would be the URI's scheme.
+    return f"{first.replace(':', '%3A')}{slash}{rest}" if ":" in first else escaped
+
+
+def _octets(found: re.Match[str]) -> str:
+    return quote(found[0], safe="")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+# Not in ASCII alone: of the two escapes of a character beyond U+FFFF delta-rs 1.6.6 makes another one.
+_quoted = json.JSONEncoder(ensure_ascii=False).encode

@@ -1,0 +1,284 @@
+"""From a footer's raw statistics to the JSON text that Delta's log holds.
+
+The texts are those of the Delta protocol's per-file statistics: exact numbers, ISO dates, instants with
+milliseconds that enclose the microseconds, strings cut to 32 characters. What can't be trusted is left out,
+so that no reader ever skips a file that has rows for it:
+
+- **float and double** only from parquet-mr 1.10 to 1.17, and where the footer says that no value is NaN.
+  Those versions order NaN above all other values when they write (``PrimitiveComparator``,
+  ``DoubleStatistics.updateStats``; 1.9 and older compare with ``<``, and lose it), so a file with NaN says so
+  in its maximum and gets no bounds. parquet-mr from 1.18 (PARQUET-2249) and all others known, Arrow's among
+  them, leave NaN out of the bounds, while Spark orders it above infinity.
+- **values of bytes** (strings, decimals) not from parquet-mr before 1.10, which compared them as signed
+  bytes, nor from writers that don't say who they are (PARQUET-251, PARQUET-297, PARQUET-686).
+- **the deprecated** ``min`` **and** ``max`` only for numbers with a sign, dates and instants, as their order
+  was that of signed numbers for all types; ``min_value`` and ``max_value`` only if the footer says that they
+  follow the order of the column's type.
+- **dates before 1582 and instants before 1900** not from writers with the old hybrid calendar (Spark 2,
+  Hive), which Spark moves when it reads them.
+- **INT96** never, as nobody orders it well; **boolean and binary** never, as Delta has no bounds for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import date
+from json import JSONEncoder
+from struct import Struct
+from typing import Any, NamedTuple, TypeAlias
+
+from tableferry.convert.parquet.elements import Element
+
+Texts: TypeAlias = tuple[str | None, str | None]
+
+# What a Delta table keeps of a string unless it's told otherwise: DataSkippingStringPrefixLength.
+_PREFIX = 32
+_EPOCH = date(1970, 1, 1).toordinal()
+_FIRST_DAY, _LAST_DAY = 1 - _EPOCH, date.max.toordinal() - _EPOCH
+# Where the Gregorian calendar begins, and where the last time zone got its offset in whole seconds.
+_GREGORIAN = date(1582, 10, 15).toordinal() - _EPOCH
+_ZONED = date(1900, 1, 1).toordinal() - _EPOCH
+_WRITER = re.compile(r"parquet-mr(?: version (\d+)\.(\d+))?")
+_NONE: Texts = (None, None)
+_CODES = {"INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}
+
+_quote = JSONEncoder(ensure_ascii=False).encode
+
+
+class Trust(NamedTuple):
+    """What a file's writer is known to get right.
+
+    Attributes:
+        floats: Bounds of float and double show a NaN.
+        binary: Bounds of values that are stored as bytes.
+        ancient: Dates before 1582 and instants before 1900 mean what they say.
+    """
+
+    floats: bool
+    binary: bool
+    ancient: bool
+
+
+class Kind(NamedTuple):
+    """How the bounds of one leaf become text.
+
+    Attributes:
+        value: From the plainly encoded value to what can be compared; None for a value that can't be.
+        texts: From the lowest and the highest of these to JSON.
+        signed: Whether the deprecated bounds had the right order.
+        counted: Whether the bounds count only where the footer says that no value is NaN.
+    """
+
+    value: Callable[[bytes], Any]
+    texts: Callable[[Any, Any], Texts]
+    signed: bool = False
+    counted: bool = False
+
+
+def trust(created_by: str, metadata: Mapping[bytes, bytes]) -> Trust:
+    """Say what to believe of a file.
+
+    Args:
+        created_by: The writer, as the footer names it; may be empty.
+        metadata: The footer's own keys and values.
+    """
+    writer = _WRITER.match(created_by)
+    if writer is None:
+        return Trust(floats=False, binary=bool(created_by), ancient=True)
+    version = (int(writer[1]), int(writer[2])) if writer[1] else (0, 0)
+    spark = metadata.get(b"org.apache.spark.version", b"").partition(b".")[0]
+    return Trust(
+        floats=(1, 10) <= version < (1, 18),
+        binary=version >= (1, 10),
+        ancient=spark.isdigit() and int(spark) >= 3 and b"org.apache.spark.legacyDateTime" not in metadata,
+    )
+
+
+def kind(element: Element, believed: Trust) -> Kind | None:
+    """Choose how to read the bounds of a leaf that is stored so; None if it gets none."""
+    said = element.annotation
+    name = said.kind if said else ""
+    match element.physical, name:
+        case ("INT32" | "INT64", ""):
+            return Kind(_number(element), _integers, signed=True)
+        case ("INT32" | "INT64", "INTEGER") if said and said.signed:
+            return Kind(_within(_number(element), said.bits), _integers, signed=True)
+        case ("INT32" | "INT64", "INTEGER") if said:
+            return Kind(_unsigned(element, said.bits), _integers)
+        case ("INT32" | "INT64", "DECIMAL") if said:
+            return Kind(_digits(_number(element), said.precision), _decimals(said.scale), signed=True)
+        case ("BINARY" | "FIXED_LEN_BYTE_ARRAY", "DECIMAL") if said and believed.binary:
+            return Kind(_digits(_big_endian, said.precision), _decimals(said.scale))
+        case ("INT32", "DATE"):
+            first = _FIRST_DAY if believed.ancient else _GREGORIAN
+            return Kind(_number(element), _dates(first), signed=True)
+        case ("INT64", "TIMESTAMP") if said:
+            first = (_FIRST_DAY if believed.ancient else _ZONED) * 86_400_000
+            per_milli = 1 if said.unit == "MILLIS" else 1000
+            return Kind(_number(element), _times(per_milli, first, "Z" if said.utc else ""), signed=True)
+        case ("FLOAT" | "DOUBLE", _):
+            return Kind(_number(element), _floats, counted=not believed.floats)
+        case ("BINARY", "STRING" | "ENUM" | "JSON") if believed.binary:
+            return Kind(_same, _strings)
+        case _:
+            return None
+
+
+def _same(raw: bytes) -> bytes:
+    return raw
+
+
+def _number(element: Element) -> Callable[[bytes], Any]:
+    """Read plainly encoded numbers."""
+    code = Struct(_CODES[element.physical])
+    unpack, size = code.unpack, code.size
+
+    def value(raw: bytes) -> Any:
+        return unpack(raw)[0] if len(raw) == size else None
+
+    return value
+
+
+def _within(read: Callable[[bytes], Any], bits: int) -> Callable[[bytes], int | None]:
+    limit = 1 << bits - 1
+
+    def value(raw: bytes) -> int | None:
+        found = read(raw)
+        return found if found is not None and -limit <= found < limit else None
+
+    return value
+
+
+def _unsigned(element: Element, bits: int) -> Callable[[bytes], int | None]:
+    size = Struct(_CODES[element.physical]).size
+
+    def value(raw: bytes) -> int | None:
+        found = int.from_bytes(raw, "little")
+        return found if len(raw) == size and found < 1 << bits else None
+
+    return value
+
+
+def _big_endian(raw: bytes) -> int:
+    return int.from_bytes(raw, "big", signed=True)
+
+
+def _digits(read: Callable[[bytes], Any], precision: int) -> Callable[[bytes], int | None]:
+    limit = 10**precision
+
+    def value(raw: bytes) -> int | None:
+        found = read(raw)
+        return found if found is not None and -limit < found < limit else None
+
+    return value
+
+
+def _integers(lowest: int, highest: int) -> Texts:
+    return (str(lowest), str(highest)) if lowest <= highest else _NONE
+
+
+def _decimals(scale: int) -> Callable[[int, int], Texts]:
+    if scale == 0:
+        return _integers
+
+    def text(unscaled: int) -> str:
+        digits = str(abs(unscaled)).rjust(scale + 1, "0")
+        return f"{'-' if unscaled < 0 else ''}{digits[:-scale]}.{digits[-scale:]}"
+
+    def texts(lowest: int, highest: int) -> Texts:
+        return (text(lowest), text(highest)) if lowest <= highest else _NONE
+
+    return texts
+
+
+class _Days(dict[int, str]):
+    """Days by how many lie between them and 1970, each written once."""
+
+    def __missing__(self, number: int) -> str:
+        day = self[number] = date.fromordinal(number + _EPOCH).isoformat()
+        return day
+
+
+_DAYS = _Days()
+
+
+def _dates(first: int) -> Callable[[int, int], Texts]:
+    def text(number: int) -> str | None:
+        return f'"{_DAYS[number]}"' if first <= number <= _LAST_DAY else None
+
+    def texts(lowest: int, highest: int) -> Texts:
+        return (text(lowest), text(highest)) if lowest <= highest else _NONE
+
+    return texts
+
+
+def _times(per_milli: int, first: int, zone: str) -> Callable[[int, int], Texts]:
+    """Write instants with milliseconds: Delta's readers know no finer ones."""
+
+    def text(millis: int) -> str | None:
+        day, rest = divmod(millis, 86_400_000)
+        if millis < first or day > _LAST_DAY:
+            return None
+        seconds, rest = divmod(rest, 1000)
+        minutes, seconds = divmod(seconds, 60)
+        return f'"{_DAYS[day]}T{minutes // 60:02}:{minutes % 60:02}:{seconds:02}.{rest:03}{zone}"'
+
+    def texts(lowest: int, highest: int) -> Texts:
+        if lowest > highest:
+            return _NONE
+        return text(lowest // per_milli), text(-(-highest // per_milli))
+
+    return texts
+
+
+def _floats(lowest: float, highest: float) -> Texts:
+    # NaN is neither below nor above anything.
+    if not lowest <= highest:
+        return _NONE
+    # Both zeros are one value to SQL, and two to some readers' order.
+    return _float(lowest or -0.0), _float(highest or 0.0)
+
+
+def _float(value: float) -> str | None:
+    return None if value in (float("inf"), float("-inf")) else repr(value)
+
+
+def _strings(lowest: bytes, highest: bytes) -> Texts:
+    if lowest > highest:
+        return _NONE
+    return _string(lowest, _lowest), _string(highest, _highest)
+
+
+def _string(raw: bytes, cut: Callable[[str], str | None]) -> str | None:
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return None
+    # No string of so few bytes is cut.
+    found = text if len(raw) <= _PREFIX else cut(text)
+    return None if found is None else _quote(found)
+
+
+def _lowest(text: str) -> str:
+    return text[:_PREFIX]
+
+
+def _highest(text: str) -> str | None:
+    """Cut a string to something that isn't below it, where Delta's ``truncateMaxStringAgg`` would.
+
+    That counts UTF-16 units, never parts a pair, and adds a last character that sorts above what was cut
+    away, for which it may have to take in more of the string: up to twice as much.
+    """
+    units = at = 0
+    while at < len(text) and units < _PREFIX:
+        units += 1 if text[at] < "\U00010000" else 2
+        at += 1
+    while units <= 2 * _PREFIX:
+        if at == len(text):
+            return text
+        if text[at] != "\U0010ffff":
+            return text[:at] + ("\x7f" if text[at] < "\x7f" else "\U0010ffff")
+        units += 2
+        at += 1
+    return None

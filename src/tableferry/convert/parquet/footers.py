@@ -1,0 +1,291 @@
+"""A Parquet file's footer: one open, one read of the file's end, and no exception whatever the bytes are.
+
+Which of a footer's bytes are the schema, and what that means, is looked up among the schemas already seen,
+so that a directory of files with one schema pays for it once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+from tableferry.convert.facts import Bounds, FileSchema, Footer, Unreadable
+from tableferry.convert.parquet.bounds import Kind, Trust, kind, trust
+from tableferry.convert.parquet.chunks import Columns, Encrypted, Group, Raw
+from tableferry.convert.parquet.elements import root
+from tableferry.convert.parquet.schema import Illegal, Interpreted, dress, interpret
+from tableferry.convert.parquet.thrift import Broken, Reader
+
+# Nearly all footers are smaller; one that isn't takes a second read.
+_TAIL = 1 << 16
+_MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
+# Length and magic at the end, and the magic at the beginning.
+_END, _LEAST = 8, 12
+# Enough for any table; a directory in which each file differs must not make each take longer than the last.
+_MOST_SHAPES = 64
+
+_ROW_METADATA = b"org.apache.spark.sql.parquet.row.metadata"
+# The fields of parquet.thrift's FileMetaData.
+_SCHEMA, _ROWS, _GROUPS, _KEYS, _CREATED_BY, _ORDERS, _ENCRYPTION = range(2, 9)
+# Those of ColumnOrder.
+_TYPE_ORDER, _TOTAL_ORDER = 1, 2
+
+_UNKNOWN = Bounds(None, None, None)
+
+_Leaf: TypeAlias = tuple[int, Kind | None]
+
+
+class _Plan(NamedTuple):
+    """How to read the statistics of files with one schema by one writer."""
+
+    schema: FileSchema
+    leaves: tuple[_Leaf, ...]
+
+
+class _Shape(NamedTuple):
+    """What files whose footers begin alike share; plans are by what Spark says and what's believed."""
+
+    found: Interpreted
+    columns: Columns
+    plans: dict[tuple[bytes, Trust], _Plan | Illegal]
+
+
+class Known:
+    """The schemas seen so far: files that have one in common share the object.
+
+    It serves one thread.
+    """
+
+    def __init__(self) -> None:
+        self._shapes: dict[bytes, _Shape | Illegal] = {}
+        self._schemas: dict[FileSchema, FileSchema] = {}
+
+    def shape(self, reader: Reader) -> _Shape:
+        """Read a footer up to the end of its schema.
+
+        Raises:
+            Broken: There is no schema.
+            Illegal: It can't be that of a Delta table.
+        """
+        beginning = next(filter(reader.data.startswith, self._shapes), None)
+        if beginning is None:
+            found = _shape(reader)
+            if len(self._shapes) == _MOST_SHAPES:
+                del self._shapes[next(iter(self._shapes))]
+            self._shapes[reader.data[: reader.at]] = found
+        else:
+            found = self._shapes[beginning]
+            reader.at = len(beginning)
+        if isinstance(found, Illegal):
+            raise found
+        return found
+
+    def plan(self, shape: _Shape, created_by: str, keys: Mapping[bytes, bytes]) -> _Plan:
+        """Say how to read a footer's statistics.
+
+        Raises:
+            Illegal: Spark says of its columns what can't be in a Delta table.
+        """
+        said, believed = keys.get(_ROW_METADATA, b""), trust(created_by, keys)
+        if (plan := shape.plans.get((said, believed))) is None:
+            plan = shape.plans[said, believed] = self._new_plan(shape.found, said, believed)
+        if isinstance(plan, Illegal):
+            raise plan
+        return plan
+
+    def _new_plan(self, found: Interpreted, said: bytes, believed: Trust) -> _Plan | Illegal:
+        try:
+            schema, places = dress(found, said.decode(errors="replace"))
+        except Illegal as illegal:
+            return illegal
+        leaves = tuple((place, kind(found.stored[place].element, believed)) for place in places)
+        return _Plan(self._schemas.setdefault(schema, schema), leaves)
+
+
+def read_footer(
+    path: str, *, size: int | None = None, statistics: bool = True, known: Known | None = None
+) -> Footer | Unreadable:
+    """Read what one file's footer says.
+
+    Args:
+        path: The file.
+        size: Its bytes when it was listed; it's refused if it has others now.
+        statistics: Whether to read more of the statistics than how many rows there are.
+        known: The schemas seen so far in this thread.
+    """
+    tail = read_tail(path, size)
+    return tail if isinstance(tail, Unreadable) else decode(tail, statistics=statistics, known=known)
+
+
+def read_tail(path: str, size: int | None = None) -> bytes | Unreadable:
+    """Read the metadata of a file as bytes, without the length and the magic that follow it."""
+    try:
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        try:
+            now = os.fstat(file).st_size
+            if size is not None and size != now:
+                return Unreadable(
+                    f"has changed since it was listed, from {size} to {now} bytes: "
+                    "convert again when nothing writes to the directory"
+                )
+            return _tail(file, now)
+        finally:
+            os.close(file)
+    except FileNotFoundError:
+        return Unreadable(
+            "has vanished since it was listed: convert again when nothing writes to the directory"
+        )
+    except OSError as error:
+        return Unreadable(f"can't be read ({error.strerror}): check your rights and the storage")
+
+
+def _tail(file: int, size: int) -> bytes | Unreadable:
+    if size == 0:
+        return Unreadable("is empty (0 bytes), so it's no Parquet file: delete it or move it away")
+    data = _read(file, max(0, size - _TAIL), min(size, _TAIL))
+    magic = data[-4:]
+    if magic == _ENCRYPTED:
+        return Unreadable("has an encrypted footer: write it again without encryption")
+    begins = _read(file, 0, 4) == _MAGIC if magic != _MAGIC else True
+    if magic != _MAGIC and not begins:
+        return Unreadable("is not a Parquet file: delete it or move it away")
+    length = int.from_bytes(data[-_END:-4], "little")
+    if magic != _MAGIC or size < _LEAST or length > size - _LEAST:
+        return Unreadable("is truncated: it begins as a Parquet file and doesn't end as one; write it again")
+    if length + _END > len(data):
+        data = _read(file, size - _END - length, length + _END)
+    return data[-_END - length : -_END]
+
+
+def _read(file: int, offset: int, count: int) -> bytes:
+    """Read that many bytes, however many the storage gives at once."""
+    data = os.pread(file, count, offset)
+    while len(data) < count and (more := os.pread(file, count - len(data), offset + len(data))):
+        data += more
+    return data
+
+
+def decode(footer: bytes, *, statistics: bool = True, known: Known | None = None) -> Footer | Unreadable:
+    """Read what a footer's bytes say, whatever they are."""
+    try:
+        return _decode(Reader(footer), statistics, known or Known())
+    except Illegal as illegal:
+        return Unreadable(str(illegal))
+    except Encrypted:
+        return Unreadable("has encrypted columns: write it again without encryption")
+    except Broken as broken:
+        return Unreadable(f"has a broken footer ({broken}): write it again")
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        # A footer may have anything in the place of a value, and that's no defect but the file's own.
+        return Unreadable("has a broken footer (a value isn't of its kind): write it again")
+
+
+def _decode(reader: Reader, statistics: bool, known: Known) -> Footer:
+    shape = known.shape(reader)
+    rows, created_by = -1, b""
+    keys: dict[bytes, bytes] = {}
+    groups: list[Group] = []
+    typed: bool | list[Any] = False
+    for number, form in reader.fields(_SCHEMA):
+        if number == _GROUPS:
+            count, _ = reader.list_head()
+            groups = [shape.columns.group(reader) for _ in range(count)]
+        elif number == _ORDERS and reader.data.startswith(shape.columns.typed, reader.at):
+            typed = True
+            reader.at += len(shape.columns.typed)
+        else:
+            value = reader.value(form)
+            if number == _ROWS:
+                rows = value
+            elif number == _KEYS:
+                keys = {each[1]: each.get(2, b"") for each in value}
+            elif number == _CREATED_BY:
+                created_by = value
+            elif number == _ORDERS:
+                typed = value
+            elif number == _ENCRYPTION:
+                raise Encrypted
+    if rows < 0 or rows != sum(found for found, _ in groups):
+        raise Broken("its row groups don't have as many rows as it says")
+    plan = known.plan(shape, created_by.decode(errors="replace"), keys)
+    if not statistics:
+        return Footer(rows, plan.schema, "")
+    if rows == 0:
+        return Footer.of(0, plan.schema, (Bounds(None, None, 0),) * len(plan.leaves))
+    orders = _orders(shape, typed)
+    if len(groups) == 1:
+        raws = groups[0][1]
+        bounds = [_bounds(raws[place], reads, orders[place], rows) for place, reads in plan.leaves]
+    else:
+        filled = [group for group in groups if group[0]]
+        bounds = [_over_all(filled, place, reads, orders[place]) for place, reads in plan.leaves]
+    return Footer.of(rows, plan.schema, bounds)
+
+
+def _shape(reader: Reader) -> _Shape | Illegal:
+    for number, form in reader.fields():
+        value = reader.value(form)
+        if number == _SCHEMA:
+            tree = root(value)
+            try:
+                found = interpret(tree)
+            except Illegal as illegal:
+                return illegal
+            return _Shape(found, Columns(tree, [each.column for each in found.stored]), {})
+    raise Broken("no schema")
+
+
+def _orders(shape: _Shape, found: Any) -> list[int]:
+    """Return the number of the order that the bounds of each stored leaf follow; 0 if nothing says so."""
+    if found is True:
+        return [_TYPE_ORDER] * len(shape.found.stored)
+    if not isinstance(found, list) or len(found) != shape.columns.count:
+        return [0] * len(shape.found.stored)
+    unions = (found[each.column] for each in shape.found.stored)
+    return [next(iter(union), 0) if isinstance(union, dict) else 0 for union in unions]
+
+
+def _ends(raw: Raw, reads: Kind, order: int) -> tuple[Any, Any]:
+    """Return the lowest and the highest value, as far as a chunk's statistics can be trusted."""
+    lowest, highest = raw.lowest, raw.highest
+    if order == _TOTAL_ORDER or reads.counted:
+        # No number is missing in bounds of floats from which nothing was left out.
+        if not reads.counted or order == 0 or raw.nans != 0:
+            return None, None
+    elif order != _TYPE_ORDER or lowest is None:
+        lowest, highest = (raw.old_lowest, raw.old_highest) if reads.signed else (None, None)
+    if lowest is None or highest is None:
+        return None, None
+    return reads.value(lowest), reads.value(highest)
+
+
+def _bounds(raw: Raw, reads: Kind | None, order: int, rows: int) -> Bounds:
+    nulls = raw.nulls
+    if nulls is not None and not 0 <= nulls <= rows:
+        return _UNKNOWN
+    if reads is None:
+        return Bounds(None, None, nulls)
+    lowest, highest = _ends(raw, reads, order)
+    if lowest is None or highest is None:
+        return Bounds(None, None, nulls)
+    return Bounds(*reads.texts(lowest, highest), nulls)
+
+
+def _over_all(groups: list[Group], place: int, reads: Kind | None, order: int) -> Bounds:
+    """Put the statistics of row groups together; where one doesn't say, the file doesn't."""
+    nulls: int | None = 0
+    ends: list[tuple[Any, Any]] = []
+    for rows, raws in groups:
+        raw = raws[place]
+        if raw.nulls is not None and not 0 <= raw.nulls <= rows:
+            return _UNKNOWN
+        nulls = None if nulls is None or raw.nulls is None else nulls + raw.nulls
+        if reads is not None and raw.nulls != rows:
+            ends.append(_ends(raw, reads, order))
+    if reads is None or not ends:
+        return Bounds(None, None, nulls)
+    # One that's NaN has no order to the others, and crossed ones can't be believed.
+    if any(low is None or high is None or not low <= high for low, high in ends):
+        return Bounds(None, None, nulls)
+    return Bounds(*reads.texts(min(low for low, _ in ends), max(high for _, high in ends)), nulls)

@@ -1,0 +1,70 @@
+"""All footers of a directory, in the listing's order, in this process."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeAlias
+
+from tableferry.convert.facts import DataFile, Footer, Unreadable
+from tableferry.convert.parquet.footers import Known, decode, read_tail
+
+_Tails: TypeAlias = list[bytes | Unreadable]
+
+# Where each file is 20 ms away, as on a mounted volume, threads take 1.4 s for 2,000 of them and not 40 s;
+# on a local disk they cost a tenth of the time of one.
+_BLOCK = 16
+_THREADS = 32
+# Seconds that a file may keep this thread waiting, on average: a local disk takes a tenth of it.
+_PATIENCE = 0.001
+
+
+def read(root: Path, files: Sequence[DataFile], *, statistics: bool = True) -> Iterator[Footer | Unreadable]:
+    """Read what the files' footers say, one after another.
+
+    This thread does it all, until storage keeps it waiting: then threads read, and this one only decodes, as
+    that holds Python's lock.
+
+    Args:
+        root: Where the files' paths begin.
+        files: What was listed.
+        statistics: Whether to read more than the rows' number and the schema.
+    """
+    known = Known()
+    for tails in _tails(str(root), files):
+        for tail in tails:
+            yield tail if isinstance(tail, Unreadable) else decode(tail, statistics=statistics, known=known)
+
+
+def _tails(root: str, files: Sequence[DataFile]) -> Iterator[_Tails]:
+    def block(start: int) -> _Tails:
+        return [read_tail(f"{root}/{each.path}", each.size) for each in files[start : start + _BLOCK]]
+
+    starts = range(0, len(files), _BLOCK)
+    for number, start in enumerate(starts, 1):
+        before = time.perf_counter() - time.thread_time()
+        tails = block(start)
+        waited = time.perf_counter() - time.thread_time() - before
+        yield tails
+        if waited > _PATIENCE * len(tails):
+            yield from _by_threads(block, starts[number:])
+            return
+
+
+def _by_threads(block: Callable[[int], _Tails], starts: Sequence[int]) -> Iterator[_Tails]:
+    """Keep some blocks ahead of the reader, never all of them: their bytes would fill the memory."""
+    ahead: deque[Future[_Tails]] = deque()
+    with ThreadPoolExecutor(max_workers=_THREADS) as pool:
+        try:
+            for start in starts:
+                ahead.append(pool.submit(block, start))
+                if len(ahead) > _THREADS:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            for future in ahead:
+                future.cancel()

@@ -1,0 +1,299 @@
+"""A Parquet file's schema as Spark reads it.
+
+The rules are those of Spark's ParquetToSparkSchemaConverter with its default settings, lists and maps of
+older writers included. What Spark keeps of its own schema in the footers it writes (comments, Variant)
+counts if it fits the columns that the file has: other tools copy that entry into files
+that have other columns, and then Spark itself would lose those columns.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from tableferry.convert import types
+from tableferry.convert.facts import FileSchema, Leaf
+from tableferry.convert.parquet.elements import Element
+from tableferry.convert.types import Array, DataType, Decimal, Field, Leafy, Map, Struct
+
+# How many digits fit for sure; binary of any length has no such limit.
+_MOST_DIGITS = 38
+_DIGITS = {"INT32": 9, "INT64": 18, "BINARY": _MOST_DIGITS}
+
+_SIGNED = {8: types.BYTE, 16: types.SHORT, 32: types.INTEGER}
+_UNSIGNED = {8: types.SHORT, 16: types.INTEGER, 32: types.LONG}
+
+_REMEDIES = {
+    "TIMESTAMP": "write it again with timestamps in microseconds",
+    "TIME": "write it again with the time as a string or as an integer",
+    "UUID": "write it again with the UUID as a string",
+    "FLOAT16": "write it again as float",
+    "INTERVAL": "write it again as a number",
+}
+_REMEDY = "write it again with a type that Spark reads"
+
+# Delta has no such types, though the files hold plain integers.
+_FOREIGN = re.compile(r'"(?:type|elementType|keyType|valueType)":"(interval[^"]*|time\(\d+\))"')
+
+# What Spark's own schemas say of a table or a query that isn't this one; the lengths of char and varchar are
+# that table's rules too, for which Spark doesn't look into files either.
+_INTERNAL = re.compile(r"delta\.|CURRENT_DEFAULT$|EXISTS_DEFAULT$|__")
+
+
+class Illegal(ValueError):
+    """A schema that no Delta table can have; the message follows the file's name in a sentence."""
+
+
+class Stored(NamedTuple):
+    """A column or field of primitive type, in no array and no map.
+
+    Attributes:
+        path: Its name, and below it the names of fields.
+        column: The number of its column chunk in each row group.
+        element: How its values are stored there.
+    """
+
+    path: tuple[str, ...]
+    column: int
+    element: Element
+
+
+@dataclass(frozen=True)
+class Interpreted:
+    """What a schema means to Spark.
+
+    Attributes:
+        columns: The columns.
+        stored: Where the leaves are, in the file's order.
+        undecimal: As in `FileSchema`.
+    """
+
+    columns: Struct
+    stored: tuple[Stored, ...]
+    undecimal: frozenset[tuple[str, ...]]
+
+
+def interpret(root: Element) -> Interpreted:
+    """Say what Spark would read.
+
+    Raises:
+        Illegal: Spark or Delta can't read such a column.
+    """
+    walk = _Walk()
+    columns = walk.struct(root, (), True)
+    stored = tuple(Stored(path, *found) for path, found in walk.leaves.items())
+    return Interpreted(columns, stored, frozenset(walk.undecimal))
+
+
+def dress(found: Interpreted, said: str) -> tuple[FileSchema, tuple[int, ...]]:
+    """Put what Spark keeps of its own schema onto the file's columns.
+
+    Args:
+        found: The file's schema.
+        said: The JSON under ``org.apache.spark.sql.parquet.row.metadata``; empty if there is none.
+
+    Returns:
+        The schema, and for each of its leaves its place among those stored.
+
+    Raises:
+        Illegal: Spark says that a column has a type that Delta doesn't have.
+    """
+    if foreign := _FOREIGN.search(said):
+        raise Illegal(f"has a column of type {foreign[1]}, which Delta doesn't have: {_REMEDY}")
+    columns = found.columns
+    if said:
+        try:
+            fitting = _dressed(columns, types.from_json(said))
+        except ValueError:  # Other versions of Spark have other types; the file itself says enough.
+            fitting = None
+        columns = fitting if isinstance(fitting, Struct) else columns
+    kinds = [(place, each.path, _type_at(columns, each.path)) for place, each in enumerate(found.stored)]
+    leaves = [(place, Leaf(path, kind)) for place, path, kind in kinds if kind is not None]
+    schema = FileSchema(columns, tuple(leaf for _, leaf in leaves), found.undecimal)
+    return schema, tuple(place for place, _ in leaves)
+
+
+class _Walk:
+    """One walk through a schema, which numbers the columns as row groups do: depth first."""
+
+    def __init__(self) -> None:
+        self.column = 0
+        self.leaves: dict[tuple[str, ...], tuple[int, Element]] = {}
+        self.undecimal: set[tuple[str, ...]] = set()
+
+    def struct(self, group: Element, path: tuple[str, ...], plain: bool) -> Struct:
+        """Read a group's fields; ``plain`` says that it's in no array and no map."""
+        spellings: dict[str, str] = {}
+        fields: list[Field] = []
+        for child in group.children:
+            other = spellings.setdefault(child.name.lower(), child.name)
+            here = (*path, child.name)
+            if len(spellings) == len(fields):
+                first, second = _name((*path, other)), _name(here)
+                raise Illegal(
+                    f"has both column {first} and column {second}, which Spark can't tell apart: "
+                    "write it again with different names"
+                )
+            if child.repetition == "repeated":
+                repeated = Array(self.type(child, (*here, "element"), False), False)
+                fields.append(Field(child.name, repeated, nullable=False))
+            else:
+                found = self.type(child, here, plain)
+                fields.append(Field(child.name, found, nullable=child.repetition == "optional"))
+        return Struct(tuple(fields))
+
+    def type(self, element: Element, path: tuple[str, ...], plain: bool) -> DataType:
+        """Read one field's type, whatever its repetition."""
+        if element.physical:
+            found = _leaf(element, path)
+            if _undecimal(element):
+                self.undecimal.add(path)
+            if plain:
+                self.leaves[path] = (self.column, element)
+            self.column += 1
+            return found
+        if not element.children:
+            raise Illegal(f"has column {_name(path)} without a field: write it again without the column")
+        match element.annotation.kind if element.annotation else "":
+            case "":
+                return self.struct(element, path, plain)
+            case "VARIANT" if element.annotation and element.annotation.version == 1:
+                return self.variant(element, path, plain)
+            case "LIST":
+                return self.array(element, path)
+            case "MAP" | "MAP_KEY_VALUE":
+                return self.map(element, path)
+            case _:
+                raise _illegal(element, path)
+
+    def array(self, group: Element, path: tuple[str, ...]) -> Array:
+        repeated = group.children[0]
+        if len(group.children) != 1 or repeated.repetition != "repeated":
+            raise _illegal(group, path)
+        itself = (
+            repeated.physical
+            or len(repeated.children) > 1
+            or repeated.name in ("array", f"{group.name}_tuple")
+            or not repeated.children
+        )
+        if itself:
+            return Array(self.type(repeated, (*path, "element"), False), False)
+        element = repeated.children[0]
+        return Array(self.type(element, (*path, "element"), False), element.repetition == "optional")
+
+    def map(self, group: Element, path: tuple[str, ...]) -> Map:
+        entry = group.children[0]
+        if len(group.children) != 1 or entry.repetition != "repeated" or len(entry.children) != 2:
+            raise _illegal(group, path)
+        key, value = entry.children
+        return Map(
+            self.type(key, (*path, "key"), False),
+            self.type(value, (*path, "value"), False),
+            value.repetition == "optional",
+        )
+
+    def variant(self, group: Element, path: tuple[str, ...], plain: bool) -> types.Atomic:
+        """Read a Variant, shredded or not: it's null where its metadata is."""
+        inner = _Walk()
+        inner.column = self.column
+        inner.struct(replace(group, annotation=None), (), plain)
+        self.column = inner.column
+        if plain and (metadata := inner.leaves.get(("metadata",))):
+            self.leaves[path] = metadata
+        return types.VARIANT
+
+
+def _leaf(element: Element, path: tuple[str, ...]) -> Leafy:
+    said = element.annotation
+    # A column of nulls whose type nobody knew is to Spark what it's stored as.
+    kind = said.kind if said and said.kind != "UNKNOWN" else ""
+    match element.physical, kind:
+        case ("BOOLEAN", _):
+            return types.BOOLEAN
+        case ("FLOAT", _):
+            return types.FLOAT
+        case ("DOUBLE", _):
+            return types.DOUBLE
+        case ("INT96", _):
+            return types.TIMESTAMP
+        case ("INT32", ""):
+            return types.INTEGER
+        case ("INT64", ""):
+            return types.LONG
+        case ("BINARY" | "FIXED_LEN_BYTE_ARRAY", "") | ("BINARY", "BSON"):
+            return types.BINARY
+        case ("BINARY", "STRING" | "ENUM" | "JSON"):
+            return types.STRING
+        case ("INT32", "DATE"):
+            return types.DATE
+        case (_, "DECIMAL") if said:
+            most = _DIGITS.get(element.physical) or _digits(element.length)
+            if not 0 < said.precision <= min(most, _MOST_DIGITS) or not 0 <= said.scale <= said.precision:
+                raise _illegal(element, path)
+            return Decimal(said.precision, said.scale)
+        case ("INT32", "INTEGER") if said and said.bits in _SIGNED:
+            return (_SIGNED if said.signed else _UNSIGNED)[said.bits]
+        case ("INT64", "INTEGER") if said and said.bits == 64:
+            return types.LONG if said.signed else Decimal(20, 0)
+        case ("INT64", "TIMESTAMP") if said and said.unit != "NANOS":
+            return types.TIMESTAMP if said.utc else types.TIMESTAMP_NTZ
+        case _:
+            raise _illegal(element, path)
+
+
+def _undecimal(element: Element) -> bool:
+    said = element.annotation
+    return said is not None and (said.kind == "UNKNOWN" or not said.signed)
+
+
+def _digits(length: int) -> int:
+    """Return how many decimal digits fit for sure into that many bytes, one bit of which is the sign."""
+    return len(str(2 ** (8 * min(length, 17) - 1) - 1)) - 1 if length > 0 else 0
+
+
+def _illegal(element: Element, path: tuple[str, ...]) -> Illegal:
+    remedy = _REMEDIES.get(element.annotation.kind if element.annotation else "", _REMEDY)
+    return Illegal(f"has column {_name(path)} of type {element}, which Spark can't read: {remedy}")
+
+
+def _name(path: tuple[str, ...]) -> str:
+    name = ".".join(path)
+    return f"`{name if name.isprintable() else name.encode('unicode_escape').decode()}`"
+
+
+def _dressed(found: DataType, said: DataType) -> DataType | None:
+    """Put what Spark said of its columns onto those of the file; None if they are others."""
+    match found, said:
+        case (Struct(), Struct()):
+            if [each.name for each in found.fields] != [each.name for each in said.fields]:
+                return None
+            fields = []
+            for one, other in zip(found.fields, said.fields, strict=True):
+                inner = _dressed(one.type, other.type)
+                if inner is None:
+                    return None
+                metadata = {key: it for key, it in other.metadata.items() if not _INTERNAL.match(key)}
+                fields.append(Field(one.name, inner, one.nullable, metadata))
+            return Struct(tuple(fields))
+        case (Array(), Array()):
+            element = _dressed(found.element, said.element)
+            return None if element is None else Array(element, found.contains_null)
+        case (Map(), Map()):
+            key, value = _dressed(found.key, said.key), _dressed(found.value, said.value)
+            return None if key is None or value is None else Map(key, value, found.value_contains_null)
+        case (Struct(), types.VARIANT):
+            # Spark annotates no group that it writes a Variant into, unless it's told to.
+            fits = {"metadata", "value"} <= {each.name for each in found.fields}
+            return types.VARIANT if fits else None
+        case _:
+            return found if found == said else None
+
+
+def _type_at(columns: DataType, path: tuple[str, ...]) -> Leafy | None:
+    """Return a leaf's type, or None where Spark's own schema has made the struct around it a Variant."""
+    for name in path:
+        if not isinstance(columns, Struct):
+            return None
+        columns = next(each.type for each in columns.fields if each.name == name)
+    return None if isinstance(columns, Struct | Array | Map) else columns

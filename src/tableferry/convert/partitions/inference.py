@@ -1,0 +1,162 @@
+"""The partition columns of a table: inferred from its directories' names, or held against them.
+
+The work is done once per directory and the values are shared by its files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from decimal import Decimal as Number
+
+from tableferry.convert.facts import DataFile, PartitionColumn, Partitions
+from tableferry.convert.partitions.paths import Directory, Layout, demand_one_shape, lay_out, listed
+from tableferry.convert.partitions.values import cast, is_number, is_numeric, recognise
+from tableferry.convert.types import INTEGER, LONG, STRING, TIMESTAMP, Leafy
+from tableferry.errors import Refused
+
+
+def infer(files: Sequence[DataFile]) -> Partitions:
+    """Find the partition columns of files in the names of their directories.
+
+    A column is an int, long, date or timestamp if all its values are, spelled as such a value is written, and
+    else a string; a note says so where a person may have expected otherwise. Directories that aren't ``x=y``
+    are no columns, above the partitions' or below.
+
+    Raises:
+        Refused: The files' directories don't agree on the columns.
+    """
+    layout = lay_out(files)
+    demand_one_shape(layout)
+    names = layout.directories[0].names if files else ()
+    columns: list[PartitionColumn] = []
+    values: list[dict[str, str]] = []
+    notes = [*_layout_notes(layout)]
+    for level, name in enumerate(names):
+        type_, note = _settle(name, _examples(layout, level))
+        columns.append(PartitionColumn(name, type_))
+        values.append({text: cast(text, type_) for text in _examples(layout, level)})
+        notes += note
+    return _partitions(layout, columns, values, notes)
+
+
+def check(files: Sequence[DataFile], columns: Sequence[PartitionColumn]) -> Partitions:
+    """Hold the directories of files against partition columns that somebody declared.
+
+    Names are compared without regard to case, and the table gets the declared spelling, as with Spark's own
+    conversion.
+
+    Raises:
+        Refused: A file's directories have other columns, or a value that isn't of its column's type.
+    """
+    layout = lay_out(files)
+    for directory in layout.directories:
+        _demand_declared(directory, columns)
+    values: list[dict[str, str]] = []
+    notes = [*_layout_notes(layout)]
+    for level, column in enumerate(columns):
+        found = {}
+        for text, file in _examples(layout, level).items():
+            try:
+                found[text] = cast(text, column.type)
+            except ValueError:
+                raise Refused(
+                    f"'{text}' is no {column.type}, as partition column {column.name} is declared, in the "
+                    f"file name: {file}: declare another type, such as string, or rename the directory"
+                ) from None
+        values.append(found)
+        notes += _zone_note(column)
+        notes += _fused(column, found)
+    return _partitions(layout, columns, values, notes)
+
+
+def _partitions(
+    layout: Layout,
+    columns: Sequence[PartitionColumn],
+    values: Sequence[dict[str, str]],
+    notes: Sequence[str],
+) -> Partitions:
+    of = [
+        tuple(
+            None if text is None else known[text] for text, known in zip(directory.texts, values, strict=True)
+        )
+        for directory in layout.directories
+    ]
+    return Partitions(tuple(columns), tuple([of[place] for place in layout.places]), tuple(notes))
+
+
+def _settle(name: str, examples: dict[str, str]) -> tuple[Leafy, list[str]]:
+    kinds: dict[Leafy, str] = {}
+    for text in examples:
+        kinds.setdefault(recognise(text), text)
+    if not kinds:
+        return STRING, [f"{name} is a string: all its values are null"]
+    if kinds.keys() <= {INTEGER, LONG}:
+        return (LONG if LONG in kinds else INTEGER), []
+    if len(kinds) == 1:
+        (type_,) = kinds
+        column = PartitionColumn(name, type_)
+        if type_ != STRING:
+            fused = _fused(column, {text: cast(text, type_) for text in examples})
+            return (STRING, [f"{name} is a string: {fused[0]}"]) if fused else (type_, _zone_note(column))
+    odd = next((text for text in examples if is_number(text) and str(int(text)) != text), None)
+    if odd is not None and all(map(is_number, examples)):
+        return STRING, [
+            f"{name} is a string: as a number '{odd}' would be {int(odd)}; declare the partition "
+            "columns to have it as a number"
+        ]
+    if len(kinds) > 1:
+        several = ", ".join(f"{type_} ('{text}')" for type_, text in kinds.items())
+        return STRING, [f"{name} is a string: its values look like several types: {several}"]
+    return STRING, []
+
+
+def _fused(column: PartitionColumn, values: dict[str, str]) -> list[str]:
+    """Say which two of a column's directories, if any, have one value in two spellings."""
+    known: dict[str | Number, str] = {}
+    for text, value in values.items():
+        other = known.setdefault(Number(value) if is_numeric(column.type) else value, text)
+        if other != text:
+            return [f"'{other}' and '{text}' are the same value of {column.name}"]
+    return []
+
+
+def _examples(layout: Layout, level: int) -> dict[str, str]:
+    """Return the distinct values of a level, each with a file that has it."""
+    found: dict[str, str] = {}
+    for directory in layout.directories:
+        text = directory.texts[level]
+        if text is not None:
+            found.setdefault(text, directory.first)
+    return found
+
+
+def _zone_note(column: PartitionColumn) -> list[str]:
+    return [f"{column.name}: times without a zone are taken as UTC"] if column.type == TIMESTAMP else []
+
+
+def _layout_notes(layout: Layout) -> Iterator[str]:
+    aside = sorted({each.above for each in layout.directories} - {""})
+    if len(aside) > 1:
+        yield (
+            f"the files of {len(aside)} directories, such as {aside[0]} and {aside[1]}, are taken as one "
+            "table; if each is a table, name them one by one or their parent with --recursive"
+        )
+    for name, text in layout.escapes[:1]:
+        yield f"'{name}' is read as '{text}', as UTF-8; Spark reads such a name one character per octet"
+
+
+def _demand_declared(directory: Directory, columns: Sequence[PartitionColumn]) -> None:
+    names = [column.name for column in columns]
+    place = (
+        f"from parsing the file name: {directory.first}: declare what the directories have, or move the file"
+    )
+    if len(names) != len(directory.names):
+        raise Refused(
+            f"Expecting {len(names)} partition column(s): {listed(names)}, but found {len(directory.names)} "
+            f"partition column(s): {listed(directory.names)} {place}"
+        )
+    for name, found in zip(names, directory.names, strict=True):
+        if name.lower() != found.lower():
+            raise Refused(
+                f"Expecting partition column `{name}`, but found partition column `{found}` {place}"
+            )

@@ -1,0 +1,213 @@
+"""The native engine: ``CONVERT TO DELTA`` run by Spark, for storage that only Spark reaches.
+
+Its batch sizes, ``spark.databricks.delta.import.batchSize.schemaInference`` and ``…statsCollection``, are
+its own settings: what the session has is what it takes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tableferry.catalog import SPARK_ERRORS, condition, in_process
+from tableferry.convert.entry import Entry, existence_defaults, kept_properties, needs_defaults
+from tableferry.convert.facts import DataFile, PartitionColumn
+from tableferry.convert.locations import below, literal, reachable
+from tableferry.convert.through_spark.catalog_partitions import has_null
+from tableferry.convert.through_spark.settings import FEW_LISTING_TASKS, wished
+from tableferry.convert.through_spark.switching import NO_LOG, restore_comments, switch_to_delta
+from tableferry.convert.types import TIMESTAMP, TIMESTAMP_NTZ
+from tableferry.errors import Busy, Refused, TableError, first_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# What the native command says, and what to do about it.
+_REMEDIES = {
+    "DELTA_EMPTY_DIRECTORY": "there is nothing to convert: check the path",
+    "DELTA_CONVERSION_NO_PARTITION_FOUND": "register its partitions with --msck",
+    "DELTA_UNEXPECTED_NUM_PARTITION_COLUMNS_FROM_FILE_NAME": "name all levels with --partitioned-by, and "
+    "move files of another depth away",
+    "DELTA_UNEXPECTED_PARTITION_COLUMN_FROM_FILE_NAME": "correct --partitioned-by",
+    "DELTA_UNEXPECTED_PARTITION_SCHEMA_FROM_USER": "leave --partitioned-by out, for the "
+    "catalog knows the columns",
+    "DELTA_FAILED_CAST_PARTITION_VALUE": "give the column a type that all its values have, or string",
+    "DELTA_FAILED_TO_MERGE_FIELDS": "the column's type differs between files, which this command can't name: "
+    "convert with --engine tableferry, or write the files of the other type anew",
+    "DELTA_MERGE_INCOMPATIBLE_DATATYPE": "write the files of the other type anew",
+    "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES": "rename the column, or convert with --engine tableferry "
+    "--column-mapping",
+    "DELTA_CONVERSION_UNSUPPORTED_COLUMN_MAPPING": "unset spark.databricks.delta.properties.defaults."
+    "columnMapping.mode, or convert with --engine tableferry --column-mapping",
+    "DELTA_CONVERT_NON_PARQUET_TABLE": "write it anew with CREATE TABLE … USING delta AS SELECT",
+    "DELTA_MISSING_PROVIDER_FOR_CONVERT": "write the path as parquet.`…`",
+    "PARQUET_TYPE_ILLEGAL": "write the column with microseconds anew",
+}
+_BUSY = ("DELTA_CONCURRENT_WRITE", "DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHANGED")
+_MISSING = ("PATH_NOT_FOUND", "DELTA_FILE_NOT_FOUND", "DELTA_DIRECTORY_NOT_FOUND")
+
+# What is deep inside an error of a task, the most telling first.
+_CAUSES = (
+    re.compile(r"([a-z][a-z0-9+.-]*:/[^\n{]*? is not a Parquet file)"),
+    re.compile(r"(Could not read footer for file: [^;\n]+)"),
+    re.compile(r"([a-z][a-z0-9+.-]*:/[^\n]* doesn't exist)"),
+)
+
+
+def list_files(spark: SparkSession, location: str) -> tuple[DataFile, ...]:
+    """List the files below a location through Spark, in the order of their paths.
+
+    Nothing but the directories is read. Names that begin with ``.``, or with ``_`` and without a ``=``, are
+    left out at any depth, and so are copies that Hadoop hasn't finished.
+
+    Raises:
+        TableError: There is no such directory, or it may not be listed.
+    """
+    files = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+    try:
+        with wished(spark, FEW_LISTING_TASKS):
+            listed = files.load(literal(location)).selectExpr(
+                "path", "length", "unix_millis(modificationTime) AS modified"
+            )
+            rows = listed.collect()
+    except SPARK_ERRORS as error:
+        if condition(error) in _MISSING:
+            raise TableError(f"there is no directory {location}: check the path") from error
+        raise TableError(
+            f"{location} can't be listed ({first_line(error)}): check the path and your rights"
+        ) from error
+    found = []
+    for row in rows:
+        path = below(row["path"], location)
+        if path is None:
+            raise TableError(
+                f"{location} lists {row['path']}, which isn't below it: name the directory itself"
+            )
+        found.append(DataFile(path, row["length"], row["modified"]))
+    return tuple(sorted(found))
+
+
+def has_log(spark: SparkSession, location: str) -> bool:
+    """Say whether there is a Delta table at a location.
+
+    Raises:
+        TableError: Nobody lets us look.
+    """
+    try:
+        spark.sql(f"DESCRIBE DETAIL delta.{_quoted(location)}").collect()
+    except SPARK_ERRORS as error:
+        if condition(error).startswith(NO_LOG):
+            return False
+        raise TableError(
+            f"{location} can't be looked at ({first_line(error)}): check the path and your rights"
+        ) from error
+    return True
+
+
+def convert(
+    spark: SparkSession,
+    location: str,
+    partition_columns: Sequence[PartitionColumn],
+    *,
+    statistics: bool,
+) -> None:
+    """Convert the directory at a location with ``CONVERT TO DELTA``; one that is Delta already stays so.
+
+    Raises:
+        Refused: The native command can't convert it, and says why.
+        TableError: It is missing, or a file of it is no Parquet.
+        Busy: Another converter was first.
+    """
+    for column in partition_columns:
+        if column.type in (TIMESTAMP, TIMESTAMP_NTZ):
+            raise Refused(
+                f"{location}: CONVERT TO DELTA takes no partition column of type {column.type} "
+                f"({column.name}): declare it a string, or convert with --engine tableferry"
+            )
+    columns = ", ".join(f"{_quoted(each.name)} {each.type}" for each in partition_columns)
+    _run(
+        spark,
+        f"CONVERT TO DELTA parquet.{_quoted(location)}"
+        + ("" if statistics else " NO STATISTICS")
+        + (f" PARTITIONED BY ({columns})" if columns else ""),
+        location,
+    )
+
+
+def convert_table(spark: SparkSession, entry: Entry, *, statistics: bool) -> None:
+    """Convert a table of the catalog with ``CONVERT TO DELTA``, and give it its comments back.
+
+    By a table's name the native command writes null partition values as the text
+    ``__HIVE_DEFAULT_PARTITION__``, which IS NULL doesn't find and which is no number. A table with such
+    partitions is converted by its path, and then switched.
+
+    Raises:
+        Refused: The native command can't convert it, and says why.
+        TableError: A file of it is no Parquet.
+        Busy: Another converter was first.
+    """
+    if needs_defaults(entry) or existence_defaults(entry):
+        raise Refused(
+            f"{entry.name} has columns with defaults, for which the native command writes no feature into "
+            "the log: convert with --engine tableferry, or write it anew with CREATE TABLE … USING delta AS "
+            "SELECT"
+        )
+    if has_null(spark, entry):
+        # What the switch would refuse has to be refused before anything is written.
+        kept_properties(entry)
+        convert(spark, entry.location, entry.partition_columns, statistics=statistics)
+        switch_to_delta(spark, entry, merge_properties=True)
+    else:
+        statement = f"CONVERT TO DELTA {entry.name.sql}" + ("" if statistics else " NO STATISTICS")
+        _run(spark, statement, entry.location)
+    restore_comments(spark, entry)
+
+
+def _run(spark: SparkSession, statement: str, location: str) -> None:
+    folder = reachable(location, same_machine=in_process(spark))
+    log = folder / "_delta_log" if folder is not None else None
+    ours = log is not None and not log.exists()
+    try:
+        spark.sql(statement).collect()
+    except SPARK_ERRORS as error:
+        if ours and log is not None:
+            _tidy(log)
+        raise _translated(error, location) from error
+
+
+def _tidy(log: Path) -> None:
+    """Remove the empty folders that a failed native run leaves, and no log in which somebody wrote."""
+    staged = log / "_staged_commits"
+    # What another converter puts there in the meantime makes rmdir fail, as it should.
+    with suppress(OSError):
+        if {each.name for each in log.iterdir()} <= {staged.name}:
+            if staged.exists():
+                staged.rmdir()
+            log.rmdir()
+
+
+def _translated(error: Exception, location: str) -> TableError | Refused | Busy:
+    text, name = str(error), condition(error)
+    said = first_line(error).removeprefix(f"[{name}] ")
+    if name in _BUSY:
+        return Busy(
+            f"{location}: another converter was first ({said}): look at the table, and convert again if it "
+            "isn't Delta"
+        )
+    if name in _REMEDIES:
+        return Refused(f"{location} can't be converted ({said}): {_REMEDIES[name]}")
+    reason = next((found[1] for cause in _CAUSES if (found := cause.search(text))), said)
+    if reason.endswith(" doesn't exist"):
+        return TableError(f"{reason}: check the path")
+    if "DELTA_FAILED_READ_FILE_FOOTER" in text or "is not a Parquet file" in reason:
+        return TableError(f"{location} can't be converted ({reason}): move what isn't Parquet away")
+    return Refused(
+        f"{location} can't be converted ({reason}): mend the cause, or convert with --engine tableferry"
+    )
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

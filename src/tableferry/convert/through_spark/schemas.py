@@ -1,0 +1,27 @@
+"""Schemas as text, to be sent from one process to another."""
+
+from __future__ import annotations
+
+import json
+from typing import cast
+
+from tableferry.convert import types
+from tableferry.convert.facts import FileSchema, Leaf
+from tableferry.convert.types import Leafy, Struct
+
+
+def to_text(schema: FileSchema) -> str:
+    """Write a schema as text, the same for equal ones."""
+    columns = types.plain(schema.columns)
+    leaves = [(each.path, types.plain(each.type)) for each in schema.leaves]
+    return json.dumps([columns, leaves, sorted(schema.undecimal)])
+
+
+def from_text(text: str) -> FileSchema:
+    """Read what `to_text` wrote."""
+    columns, leaves, undecimal = json.loads(text)
+    return FileSchema(
+        cast(Struct, types.typed(columns)),
+        tuple(Leaf(tuple(path), cast(Leafy, types.typed(leaf))) for path, leaf in leaves),
+        frozenset(map(tuple, undecimal)),
+    )

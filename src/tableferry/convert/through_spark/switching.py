@@ -1,0 +1,113 @@
+"""The switch of a catalog's entry to Delta, once the table's log has its first commit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tableferry.catalog import SPARK_ERRORS, condition
+from tableferry.convert.entry import Entry, kept_properties
+from tableferry.convert.through_spark.settings import wished
+from tableferry.convert.types import Field
+from tableferry.errors import Refused, TableError, first_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NO_LOG = (
+    "DELTA_MISSING_DELTA_TABLE",
+    "DELTA_TABLE_NOT_FOUND",
+    "PATH_NOT_FOUND",
+    "DELTA_PATH_DOES_NOT_EXIST",
+)
+
+# A log whose properties come from the session's defaults is one that CONVERT TO DELTA adds none to otherwise.
+_NO_COMPARISON = {"spark.databricks.delta.convert.metadataCheck.enabled": "false"}
+
+
+def switch_to_delta(spark: SparkSession, entry: Entry, *, merge_properties: bool = False) -> None:
+    """Make a table's entry one of Delta; an entry that is one already stays as it is.
+
+    ``CONVERT TO DELTA`` by name does this without a new version where the log's ``configuration`` has all
+    that `kept_properties` gives. Table comment and columns' comments are the log's from then on.
+
+    Args:
+        spark: The session.
+        entry: The table as the catalog had it.
+        merge_properties: Whether properties that the log lacks may be added to it, by a commit.
+
+    Raises:
+        Refused: The log has other properties than the table.
+        TableError: There is no log yet, or the catalog may not be changed.
+    """
+    if entry.is_delta:
+        return
+    wanted = kept_properties(entry)
+    # Without a log this very statement would convert the table, by rules that aren't ours.
+    configuration = _configuration(spark, entry)
+    differing = sorted(key for key, value in wanted.items() if configuration.get(key) != value)
+    if differing and not merge_properties:
+        raise Refused(
+            f"the Delta log at {entry.location} and the table {entry.name} don't agree on the properties "
+            f"{', '.join(differing)}: give both the same, with ALTER TABLE … SET or UNSET TBLPROPERTIES"
+        )
+    try:
+        with wished(spark, _NO_COMPARISON if merge_properties else {}):
+            spark.sql(f"CONVERT TO DELTA {entry.name.sql} NO STATISTICS").collect()
+    except SPARK_ERRORS as error:
+        if condition(error) == "DELTA_CONVERT_METASTORE_METADATA_MISMATCH":
+            raise Refused(
+                f"the Delta log at {entry.location} has other properties than the table {entry.name}: give "
+                "both the same, with ALTER TABLE … SET or UNSET TBLPROPERTIES"
+            ) from error
+        raise TableError(
+            f"the table {entry.name} can't be made Delta in the catalog ({first_line(error)}), though its "
+            "log is written: mend the cause and convert it again"
+        ) from error
+
+
+def restore_comments(spark: SparkSession, entry: Entry) -> None:
+    """Give a switched table the comments that its log lacks; each is a commit.
+
+    Raises:
+        TableError: The table may not be changed.
+    """
+    try:
+        [detail] = spark.sql(f"DESCRIBE DETAIL {entry.name.sql}").select("description").collect()
+        if entry.comment and detail["description"] != entry.comment:
+            spark.sql(f"COMMENT ON TABLE {entry.name.sql} IS {_literal(entry.comment)}")
+        there = {
+            each.name.lower(): each.metadata.get("comment") for each in spark.table(entry.name.sql).schema
+        }
+        for column in entry.columns.fields:
+            comment = _comment(column)
+            if comment and there.get(column.name.lower(), comment) != comment:
+                quoted = "`" + column.name.replace("`", "``") + "`"
+                spark.sql(f"ALTER TABLE {entry.name.sql} ALTER COLUMN {quoted} COMMENT {_literal(comment)}")
+    except SPARK_ERRORS as error:
+        raise TableError(
+            f"the comments of {entry.name} can't be restored ({first_line(error)}): set them with COMMENT ON"
+        ) from error
+
+
+def _configuration(spark: SparkSession, entry: Entry) -> dict[str, str]:
+    path = "`" + entry.location.replace("`", "``") + "`"
+    try:
+        [detail] = spark.sql(f"DESCRIBE DETAIL delta.{path}").select("properties").collect()
+    except SPARK_ERRORS as error:
+        if condition(error).startswith(NO_LOG):
+            raise TableError(
+                f"{entry.location} has no Delta log: convert the table {entry.name} first"
+            ) from error
+        raise TableError(
+            f"the Delta log at {entry.location} can't be read ({first_line(error)}): check your rights"
+        ) from error
+    return dict(detail["properties"])
+
+
+def _comment(column: Field) -> str | None:
+    comment = column.metadata.get("comment")
+    return str(comment) if comment else None
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

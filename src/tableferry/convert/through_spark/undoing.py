@@ -1,0 +1,359 @@
+"""Takes the conversion of a table of the catalog back: its log, and what its entry says.
+
+Spark changes no table's provider, so the entry is dropped and made anew: first the new one is made under a
+spare name, then the log is put out of sight, which decides it, then the old entry is dropped and the new one
+renamed. DROP removes a managed table's files, so its folder waits meanwhile where no entry points.
+Whatever a process that dies leaves, the next one sees in the catalog and on disk, and goes on from there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tableferry import files
+from tableferry.catalog import SPARK_ERRORS
+from tableferry.convert import types
+from tableferry.convert.entry import Entry
+from tableferry.convert.facts import PartitionColumn
+from tableferry.convert.log import commit, definitions
+from tableferry.convert.through_spark.catalog_partitions import register_missing
+from tableferry.convert.through_spark.entries import Listed, entry, listed, qualified
+from tableferry.convert.types import Atomic, Decimal, Field, from_json
+from tableferry.errors import Refused, StateError, TableError, first_line
+from tableferry.tables import DEFAULT_CATALOG, TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SPARE = "__tableferry_undo"
+# Readers of a table leave out such a name, and the schema's folder has no table of it.
+_WAITING = "_tableferry_undo_"
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table to undo, as it is now.
+
+    Attributes:
+        name: Its name.
+        spare: The name of its new entry, until the old one is gone.
+        entry: What the catalog has under its name.
+        made: What the catalog has under the spare name.
+        root: Its folder.
+        managed: Whether dropping it removes its files.
+    """
+
+    name: TableName
+    spare: TableName
+    entry: Listed | None
+    made: Listed | None
+    root: Path
+    managed: bool
+
+    @property
+    def waiting(self) -> Path:
+        """Where a managed table's folder is while its entries change."""
+        return self.root.with_name(_WAITING + self.root.name)
+
+    @property
+    def files(self) -> Path:
+        """Where its files are now."""
+        return self.waiting if self.managed and self.waiting.exists() else self.root
+
+    @property
+    def lock(self) -> Path:
+        """What two undos of the table at once would both hold."""
+        if self.managed:
+            return self.root.with_name(f"{_WAITING}{self.root.name}.lock")
+        return self.root / "_tableferry_undo.lock"
+
+
+def undo(spark: SparkSession, name: TableName) -> tuple[str, ...]:
+    """Take a table's conversion back while nothing was written after it.
+
+    The entry says again what it said before: provider or Hive's SerDe, columns, comments, partitions,
+    properties, options, buckets and location. Statistics of ANALYZE TABLE in the catalog aren't made anew.
+
+    Returns:
+        What isn't as it was.
+
+    Raises:
+        TableError: There is no such table, it isn't Delta, or the catalog may not be changed.
+        Refused: Something was written after the conversion, another table shows the same files, only Spark
+            reaches them, or the entry can't be made anew as it was.
+        Busy: Another process is at it.
+    """
+    name = qualified(spark, name)
+    table = _look(spark, name)
+    with _locked(table):
+        # What another process did before it let go of the lock counts.
+        return _undo(spark, _look(spark, name))
+
+
+def undo_if_named(spark: SparkSession, name: TableName, root: Path) -> tuple[str, ...] | None:
+    """Take the conversion of a table back if the catalog has it in this folder; else do nothing: None."""
+    try:
+        table = _look(spark, qualified(spark, name))
+    except TableError:
+        return None
+    if table.entry is None or not table.entry.is_delta or not _same_folder(table.root, root):
+        return None
+    return undo(spark, table.name)
+
+
+def _look(spark: SparkSession, name: TableName) -> _Table:
+    spare = TableName((*name.parts[:-1], name.table + _SPARE))
+    found = listed(spark, name.parts[:-1], (name.table, spare.table))
+    old, made = found.get(name.table.lower()), found.get(spare.table.lower())
+    shown = old or made
+    if shown is None:
+        raise TableError(f"there is no table {name}: check its name, its schema and your rights")
+    if shown.provider not in ("parquet", "delta"):
+        raise TableError(f"{name} is of format {shown.provider}, and never was a conversion: nothing to undo")
+    if shown.folder is None:
+        raise Refused(
+            f"{name} is in storage that only Spark reaches from here: undo it where "
+            f"{shown.location} is mounted, or remove {shown.location}/_delta_log with its own tools and make "
+            "the table anew"
+        )
+    root, managed = shown.folder, shown.type == "managed"
+    if old is None and managed:
+        root = root.with_name(root.name.removesuffix(_SPARE))
+    return _Table(name, spare, old, made, root, managed)
+
+
+@contextmanager
+def _locked(table: _Table) -> Iterator[None]:
+    if not table.lock.parent.is_dir():
+        raise TableError(f"{table.name} is at {table.root}, which doesn't exist: there is nothing to undo")
+    with files.locked([table.lock], f"the undo of {table.name}"):
+        try:
+            yield
+        finally:
+            table.lock.unlink(missing_ok=True)
+
+
+def _undo(spark: SparkSession, table: _Table) -> tuple[str, ...]:
+    notes: tuple[str, ...] = ()
+    if table.entry and not table.entry.is_delta:
+        return _undo_log(spark, table)
+    if table.entry:
+        notes = _prepare(spark, table)
+        _drop(spark, table)
+    _run(spark, f"ALTER TABLE {table.spare.sql} RENAME TO {_in_its_catalog(table.name).sql}", table.name)
+    _finish(spark, table)
+    return notes
+
+
+def _undo_log(spark: SparkSession, table: _Table) -> tuple[str, ...]:
+    """Take back the log of a table whose entry says Parquet: it still does, or does again."""
+    if table.made:
+        raise Refused(
+            f"{table.name} is Parquet, and {table.spare} was left of an undo: look at both, and "
+            "drop the one that isn't needed"
+        )
+    if table.files == table.root and not commit.is_aside(table.root):
+        # The entry never was Delta's, so it knows its partitions.
+        commit.take_back(table.root)
+        _run(spark, f"REFRESH TABLE {table.name.sql}", table.name)
+    else:
+        _finish(spark, table)
+    return ()
+
+
+def _prepare(spark: SparkSession, table: _Table) -> tuple[str, ...]:
+    """Make the new entry, and take the log and a managed table's folder out of sight."""
+    assert table.entry is not None
+    info = commit.info(table.files)
+    if not info:
+        raise TableError(
+            f"{table.name} is Delta in the catalog, but {table.files} has no log: nothing to undo"
+        )
+    recorded = definitions.recorded(info)
+    notes: tuple[str, ...] = ()
+    if not (commit.is_aside(table.files) and table.made):
+        wanted, notes = _wanted(spark, table, recorded)
+        _make(spark, table, wanted)
+    try:
+        if table.files == table.root:
+            commit.set_aside(table.root)
+    except (Refused, StateError):
+        _drop_spare(spark, table)
+        raise
+    if table.managed and not table.waiting.exists():
+        _rename(table.root, table.waiting)
+    return notes
+
+
+def _wanted(spark: SparkSession, table: _Table, recorded: Entry | None) -> tuple[Entry, tuple[str, ...]]:
+    """Decide what the entry is to say, and refuse what would end badly before anything is done."""
+    assert table.entry is not None
+    if not commit.is_aside(table.files):
+        commit.demand_only_a_conversion(table.root)
+    others = [each for each in _on(spark, table) if each not in (table.name, table.spare)]
+    if others:
+        raise Refused(
+            f"{', '.join(map(str, others))} shows the same files as {table.name} and would "
+            "lose its log: DROP it first, as its files stay, and make it anew afterwards"
+        )
+    if recorded is None:
+        return _rebuilt(spark, table), (
+            "what the catalog said before wasn't recorded: the entry is USING parquet, with the columns and "
+            "properties of the log",
+        )
+    notes = []
+    if recorded.name.table.lower() != table.name.table.lower():
+        notes.append(f"the entry says what was recorded of {recorded.name}")
+    me = spark.sql("SELECT current_user()").collect()[0][0]
+    if recorded.owner and recorded.owner != me:
+        notes.append(f"{me} owns the entry now, and {recorded.owner} did before")
+    place = replace(recorded, location=table.entry.location, type="managed" if table.managed else "external")
+    return place, tuple(notes)
+
+
+def _make(spark: SparkSession, table: _Table, wanted: Entry) -> None:
+    """Make the new entry under the spare name, and look whether it says what it is to."""
+    _drop_spare(spark, table)
+    _run(spark, definitions.statement(wanted, table.spare), table.name)
+    made = entry(spark, table.spare)
+    assert made.folder is not None
+    problem = ""
+    if not definitions.same(made, wanted):
+        problem = f"its entry can't be made as it was, with {_difference(made, wanted)}"
+    elif table.managed and made.folder.with_name(made.folder.name.removesuffix(_SPARE)) != table.root:
+        problem = f"it is managed, and its schema would put it elsewhere than {table.root}"
+    if problem:
+        _drop_spare(spark, table)
+        raise Refused(
+            f"{table.name}: {problem}: copy it with CREATE TABLE … USING parquet AS SELECT, and drop it then"
+        )
+    if not table.managed and made.partition_columns:
+        register_missing(spark, made)
+
+
+def _drop_spare(spark: SparkSession, table: _Table) -> None:
+    made = listed(spark, table.spare.parts[:-1], (table.spare.table,)).get(table.spare.table.lower())
+    if made is None:
+        return
+    same = made.type == table.entry.type if table.entry else False
+    empty = made.folder is not None and (not made.folder.exists() or not any(made.folder.iterdir()))
+    if not same or not (empty if table.managed else made.location == (table.entry and table.entry.location)):
+        raise Refused(
+            f"{table.spare} is the name that the undo of {table.name} needs for a moment, and that "
+            "table isn't its own: rename it"
+        )
+    _run(spark, f"DROP TABLE {table.spare.sql}", table.name)
+
+
+def _drop(spark: SparkSession, table: _Table) -> None:
+    now = listed(spark, table.name.parts[:-1], (table.name.table,)).get(table.name.table.lower())
+    if now != table.entry:
+        raise Refused(f"{table.name} was changed while it was undone: look at it, and undo it again")
+    if table.managed and table.root.exists():
+        raise Refused(
+            f"{table.root} was written while {table.name} was undone: move what is in it away, and undo "
+            f"it again (the table's files wait in {table.waiting})"
+        )
+    _run(spark, f"DROP TABLE {table.name.sql}", table.name)
+
+
+def _finish(spark: SparkSession, table: _Table) -> None:
+    """Put a managed table's folder back, register its partitions, and remove the log."""
+    if table.managed and table.waiting.exists():
+        # The empty folder of the new entry is replaced in one step; one that holds something isn't.
+        _rename(table.waiting, table.root)
+    if table.managed:
+        now = entry(spark, table.name)
+        if now.partition_columns:
+            register_missing(spark, now)
+    _run(spark, f"REFRESH TABLE {table.name.sql}", table.name)
+    commit.forget(table.root)
+
+
+def _rebuilt(spark: SparkSession, table: _Table) -> Entry:
+    """Say in an entry of Parquet what the log says of the table."""
+    assert table.entry is not None
+    try:
+        columns = from_json(spark.table(table.name.sql).schema.json())
+        [detail] = spark.sql(f"DESCRIBE DETAIL {table.name.sql}").collect()
+    except SPARK_ERRORS as error:
+        raise TableError(
+            f"{table.name} can't be read ({first_line(error)}): check its log and your rights"
+        ) from error
+    columns = types.changed(columns, _plain)
+    by_name = {each.name: each.type for each in columns.fields}
+    partitions = []
+    for name in detail["partitionColumns"]:
+        of = by_name[name]
+        assert isinstance(of, Atomic | Decimal)
+        partitions.append(PartitionColumn(name, of))
+    return Entry(
+        name=table.name,
+        provider="parquet",
+        type=table.entry.type,
+        location=table.entry.location,
+        folder=table.root,
+        columns=columns,
+        partition_columns=tuple(partitions),
+        comment=detail["description"],
+        properties={
+            key: value for key, value in detail["properties"].items() if not key.startswith("delta.")
+        },
+    )
+
+
+def _plain(column: Field) -> Field:
+    """Leave out what only Delta knows of a column."""
+    return replace(
+        column, nullable=True, metadata={key: of for key, of in column.metadata.items() if key == "comment"}
+    )
+
+
+def _on(spark: SparkSession, table: _Table) -> list[TableName]:
+    """Name the Delta tables of the same schema that are in the same folder."""
+    found = listed(spark, table.name.parts[:-1])
+    return [
+        TableName((*table.name.parts[:-1], name))
+        for name, each in found.items()
+        if each.is_delta and each.folder is not None and _same_folder(each.folder, table.root)
+    ]
+
+
+def _difference(made: Entry, wanted: Entry) -> str:
+    for what in ("columns", "partition_columns", "comment", "properties", "options", "buckets", "serde"):
+        if getattr(made, what) != getattr(wanted, what):
+            return f"its {what.replace('_', ' ')}"
+    return "its buckets"
+
+
+def _same_folder(one: Path, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _in_its_catalog(name: TableName) -> TableName:
+    """Leave out the session's own catalog, which a table's new name may not have."""
+    return TableName(name.parts[1:]) if name.parts[0] == DEFAULT_CATALOG and len(name.parts) == 3 else name
+
+
+def _rename(old: Path, new: Path) -> None:
+    try:
+        old.rename(new)
+    except OSError as error:
+        raise StateError(
+            f"{old} can't be renamed to {new} ({error.strerror}): mend that, and undo the table again"
+        ) from error
+
+
+def _run(spark: SparkSession, statement: str, name: TableName) -> None:
+    try:
+        spark.sql(statement).collect()
+    except SPARK_ERRORS as error:
+        raise TableError(
+            f"{name} can't be made Parquet in the catalog ({first_line(error)}): mend the cause, and "
+            "undo it again"
+        ) from error

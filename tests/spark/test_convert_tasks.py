@@ -1,0 +1,194 @@
+"""The reader of footers in Spark's tasks finds what the one in this process finds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tableferry import convert, session
+from tableferry.convert import Reader, readers
+from tableferry.convert.facts import Footer, Unreadable
+from tableferry.convert.folder import discover
+from tableferry.convert.parquet import reading
+from tableferry.convert.sparks import Sparks
+from tableferry.convert.through_spark import Unreached, batch_size, read
+from tableferry.errors import SessionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STATISTICS = "spark.databricks.delta.import.batchSize.statsCollection"
+SCHEMAS = "spark.databricks.delta.import.batchSize.schemaInference"
+
+
+def plain(number: int) -> pa.Table:
+    return pa.table(
+        {
+            "id": pa.array([number, None], pa.int64()),
+            "price": [number / 3, float("nan")],
+            "name": [f"item\n{number}", "ä" * 50],
+            "at": pa.array([datetime(2024, 1, 1, 0, 0, number % 60), None], pa.timestamp("us", "UTC")),
+            "d": [date(1, 1, 1), date(9999, 12, 31)],
+            "amount": pa.array([Decimal("1.05"), Decimal("-99999999.99")], pa.decimal128(10, 2)),
+            "ok": [True, False],
+        }
+    )
+
+
+def nested(number: int) -> pa.Table:
+    inner = {"x": number, "y": {"z": ["a"]}}
+    return pa.table({"s": [inner, None], "list": [[number], []], "m": pa.array([[("k", 1)], None], MAP)})
+
+
+MAP = pa.map_(pa.string(), pa.int16())
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with files of several schemas, and some that nobody can read."""
+    root = tmp_path_factory.mktemp("lake")
+
+    def write(path: str, table: pa.Table, **options: Any) -> None:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, root / path, **options)
+
+    for number in range(40):
+        write(f"p={number % 4}/{number:02}.parquet", nested(number) if number % 7 == 3 else plain(number))
+    write("p=1/groups.parquet", plain(7), row_group_size=1)
+    write("p=1/none.parquet", plain(7).slice(0, 0))
+    write("p=2/int96.parquet", plain(7), use_deprecated_int96_timestamps=True)
+    write("p=2/nanos.parquet", pa.table({"t": pa.array([1], pa.timestamp("ns"))}))
+    write("p=2/bare.parquet", plain(7), write_statistics=False)
+    write("p=3/unsigned.parquet", pa.table({"u": pa.array([1], pa.uint64())}))
+    (root / "p=0" / "note.txt").write_text("not Parquet")
+    (root / "p=0" / "nothing").write_bytes(b"")
+    whole = (root / "p=0" / "00.parquet").read_bytes()
+    (root / "p=3" / "cut.parquet").write_bytes(whole[:-20])
+    (root / "p=3" / "broken.parquet").write_bytes(whole[:-60] + b"\xff" * 40 + whole[-20:])
+    return root
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+def test_both_readers_find_the_same(spark: SparkSession, lake: Path, statistics: bool) -> None:
+    files = list(discover.list_files(lake))
+    # One that vanished since, and one that was written again.
+    files.insert(5, files[5]._replace(path="p=0/gone.parquet"))
+    files[8] = files[8]._replace(size=1)
+    here = list(reading.read(lake, files, statistics=statistics))
+    assert sum(isinstance(each, Unreadable) for each in here) == 7
+    found = list(read(spark, str(lake), files, statistics=statistics))
+    assert found == here
+    schemas = [each.schema for each in found if isinstance(each, Footer)]
+    assert len(set(map(id, schemas))) == len(set(schemas)) == 3
+
+
+def jobs(spark: SparkSession) -> int:
+    return max(spark.sparkContext.statusTracker().getJobIdsForGroup(), default=-1) + 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "statistics", "batches"),
+    [({STATISTICS: "20"}, True, 3), ({STATISTICS: "20"}, False, 1), ({SCHEMAS: "30"}, False, 2)],
+)
+def test_a_batch_is_as_large_as_the_settings_say(
+    spark: SparkSession, lake: Path, settings: dict[str, str], statistics: bool, batches: int
+) -> None:
+    files = discover.list_files(lake)
+    assert len(files) == 50
+    with session.settings(spark, settings, "the test"):
+        before = jobs(spark)
+        found = list(read(spark, str(lake), files, statistics=statistics))
+        assert jobs(spark) - before == batches
+    assert found == list(reading.read(lake, files, statistics=statistics))
+
+
+def test_batches_are_those_of_delta_unless_they_are_set(spark: SparkSession) -> None:
+    assert batch_size(spark, statistics=True) == 50_000
+    assert batch_size(spark, statistics=False) == 1_000_000
+    with session.settings(spark, {STATISTICS: "7", SCHEMAS: "5"}, "the test"):
+        assert (batch_size(spark, statistics=True), batch_size(spark, statistics=False)) == (5, 5)
+    with session.settings(spark, {SCHEMAS: "0"}, "the test"), pytest.raises(SessionError, match="positive"):
+        batch_size(spark, statistics=False)
+
+
+def test_this_process_reads_in_batches_too(
+    spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = discover.list_files(lake)
+    sizes = []
+
+    def counted(root: Path, batch: Any, *, statistics: bool) -> Iterator[Footer | Unreadable]:
+        sizes.append(len(batch))
+        return reading_all(root, batch, statistics=statistics)
+
+    reading_all = reading.read
+    monkeypatch.setattr(reading, "read", counted)
+    with session.settings(spark, {STATISTICS: "20"}, "the test"):
+        found = readers.read_footers(lake, files, Sparks(spark, lambda: spark), Reader.AUTO, statistics=True)
+        assert list(found) == list(reading_all(lake, files))
+    assert sizes == [20, 20, 10]
+
+
+@pytest.fixture
+def only_here(tmp_path: Path) -> Iterator[Path]:
+    """A directory under a name that means something in this process alone."""
+    for number in range(3):
+        (tmp_path / f"p={number}").mkdir()
+        pq.write_table(plain(number), tmp_path / f"p={number}" / "a.parquet")
+    opened = os.open(tmp_path, os.O_RDONLY)
+    os.dup2(opened, 900, inheritable=False)
+    os.close(opened)
+    yield Path("/proc/self/fd/900")
+    os.close(900)
+
+
+def test_tasks_say_that_they_do_not_reach_a_folder(spark: SparkSession, only_here: Path) -> None:
+    files = discover.list_files(only_here)
+    with pytest.raises(Unreached, match=r"/proc/self/fd/900 isn't there on .+: mount it .*--reader process"):
+        list(read(spark, str(only_here), files, statistics=True))
+    report = convert.run([str(only_here)], spark, reader=Reader.SPARK)
+    assert [one.outcome for one in report.tables] == ["refused"]
+    assert not (only_here / "_delta_log").exists()
+
+
+def test_what_tasks_do_not_reach_is_read_here(
+    spark: SparkSession, only_here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "SPARK_PAYS_FROM", 1)
+    report = convert.run([str(only_here)], spark)
+    assert report.ok, report
+    assert deltalake.DeltaTable(only_here.resolve()).count() == 6
+
+
+@pytest.mark.parametrize(("many", "ran"), [(50, 1), (51, 0)])
+def test_many_files_are_read_by_a_session_that_runs(
+    spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch, many: int, ran: int
+) -> None:
+    monkeypatch.setattr(readers, "SPARK_PAYS_FROM", many)
+    before = jobs(spark)
+    report = convert.run([str(lake)], spark, dry_run=True)
+    assert "is not a Parquet file" in report.tables[0].error
+    assert jobs(spark) - before == ran
+
+
+def test_a_folder_is_converted_alike_by_both(spark: SparkSession, tmp_path: Path) -> None:
+    for number in range(6):
+        (tmp_path / f"p={number % 2}").mkdir(exist_ok=True)
+        pq.write_table(plain(number), tmp_path / f"p={number % 2}" / f"{number}.parquet")
+    logs = []
+    for reader in (Reader.PROCESS, Reader.SPARK):
+        assert convert.run([str(tmp_path)], spark, reader=reader, verify=reader is Reader.SPARK).ok
+        log = (tmp_path / "_delta_log" / f"{0:020}.json").read_text().splitlines()
+        logs.append([line for line in log if line.startswith('{"add"')])
+        convert.undo(str(tmp_path))
+    assert logs[0] == logs[1]
+    assert len(logs[0]) == 6

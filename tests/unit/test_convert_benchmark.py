@@ -1,0 +1,28 @@
+"""The benchmark of conversions runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "convert.py"
+
+
+def test_contenders_without_spark_convert_a_few_files(tmp_path: Path) -> None:
+    contenders = ["process", "delta-rs", "floor"]
+    command = [sys.executable, str(BENCHMARK), "--files", "20", "--no-large", "--repeat", "1", "--markdown"]
+    places = ["--cache", str(tmp_path / "cache"), "--output", str(tmp_path / "found.json")]
+    done = subprocess.run(
+        [*command, *places, "--only", *contenders], capture_output=True, text=True, check=True
+    )
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert [each["contender"] for each in found] == contenders
+    assert all(each["commit"] > 20 * 300 and each["python"] and not each["java"] for each in found)
+    assert "20 files: tableferry is " in done.stdout
+    assert "| delta-rs | " in done.stdout
+    # What was made is there for the next run, as it was.
+    (folder,) = (tmp_path / "cache").iterdir()
+    assert len(list(folder.rglob("*.parquet"))) == 20
+    assert not (folder / "_delta_log").exists()

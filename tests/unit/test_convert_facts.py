@@ -1,0 +1,50 @@
+"""What is packed comes back as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tableferry.convert import types
+from tableferry.convert.facts import Bounds, FileSchema, Footer, Leaf
+from tableferry.convert.parquet.footers import read_footer
+from tableferry.convert.through_spark.schemas import from_text, to_text
+from tableferry.convert.types import Array, Decimal, Field, Map, Struct
+
+# JSON text, of which no line end is a part.
+texts = st.none() | st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), min_size=1)
+
+
+@given(st.lists(st.builds(Bounds, texts, texts, st.none() | st.integers(min_value=0)), max_size=5))
+@settings(derandomize=True)
+def test_bounds_come_back(bounds: list[Bounds]) -> None:
+    assert Footer.of(1, FileSchema(Struct(), ()), bounds).bounds == tuple(bounds)
+
+
+def test_no_string_breaks_the_bounds_apart(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"s": ["\n", "a\r\nb\x1f\x7f\u2028", '"\\']}), path)
+    footer = read_footer(str(path))
+    assert isinstance(footer, Footer)
+    assert footer.bounds == (Bounds('"\\n"', '"a\\r\\nb\\u001f\x7f\u2028"', 0),)
+
+
+def test_a_schema_comes_back() -> None:
+    inner = Struct((Field("x", Decimal(38, 18)), Field("y", types.TIMESTAMP_NTZ, nullable=False)))
+    schema = FileSchema(
+        Struct(
+            (
+                Field("a", types.LONG, nullable=False, metadata={"comment": "ä \n"}),
+                Field("b.c", inner),
+                Field("list", Array(Map(types.STRING, inner, False), False)),
+            )
+        ),
+        (Leaf(("a",), types.LONG), Leaf(("b.c", "x"), Decimal(38, 18))),
+        frozenset({("a",), ("list", "element", "key")}),
+    )
+    assert from_text(to_text(schema)) == schema
+    assert to_text(from_text(to_text(schema))) == to_text(schema)

@@ -1,0 +1,115 @@
+"""Who reads the footers, as far as that needs no Spark."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark import cloudpickle
+
+import tableferry
+from tableferry.convert import Reader, readers
+from tableferry.convert.folder import discover
+from tableferry.convert.parquet import reading
+from tableferry.convert.sparks import Sparks
+from tableferry.convert.through_spark.shares import task
+from tableferry.errors import SessionError
+
+
+def no_session() -> NoReturn:
+    raise SessionError("no Java here")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "events"
+    root.mkdir()
+    for number in range(5):
+        pq.write_table(pa.table({"id": [number], "name": [f"{number}"]}), root / f"{number}.parquet")
+    (root / "note").write_text("no Parquet")
+    return root
+
+
+@pytest.mark.parametrize("many", [1, 1000])
+def test_without_a_session_this_process_reads_any_number_of_files(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, many: int
+) -> None:
+    monkeypatch.setattr(readers, "SPARK_PAYS_FROM", many)
+    files = discover.list_files(folder)
+    found = readers.read_footers(folder, files, Sparks(None, no_session), Reader.AUTO, statistics=True)
+    assert list(found) == list(reading.read(folder, files))
+
+
+@pytest.mark.parametrize("block", [1, 2, 100])
+def test_threads_read_the_same_where_storage_is_slow(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    files = discover.list_files(folder)
+    here = list(reading.read(folder, files))
+    asked = threading.Event()
+
+    def by_threads(*arguments: Any) -> Any:
+        asked.set()
+        return pooled(*arguments)
+
+    pooled = reading._by_threads
+    monkeypatch.setattr(reading, "_PATIENCE", -1.0)
+    monkeypatch.setattr(reading, "_BLOCK", block)
+    monkeypatch.setattr(reading, "_by_threads", by_threads)
+
+    assert list(reading.read(folder, files)) == here
+    assert asked.is_set()
+
+
+def test_spark_that_was_asked_for_has_to_be_there(folder: Path) -> None:
+    with pytest.raises(SessionError, match="no Java"):
+        readers.read_footers(
+            folder, discover.list_files(folder), Sparks(None, no_session), Reader.SPARK, statistics=True
+        )
+
+
+def test_a_remote_that_does_not_answer_stops_nobody(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "SPARK_PAYS_FROM", 1)
+    monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:1")
+    files = discover.list_files(folder)
+    found = readers.read_footers(folder, files, Sparks(None, no_session), Reader.AUTO, statistics=True)
+    assert list(found) == list(reading.read(folder, files))
+
+
+# What a task does on a machine where the package isn't installed.
+ELSEWHERE = """
+import pickle, sys
+sys.modules["tableferry"] = None
+import pyarrow as pa
+with open(sys.argv[1], "rb") as file:
+    task = pickle.load(file)
+ids = pa.record_batch({"id": pa.array(range(int(sys.argv[2])), pa.int64())})
+with open(sys.argv[3], "wb") as file:
+    pickle.dump([row for batch in task([ids, ids.slice(0, 0)]) for row in batch.to_pylist()], file)
+"""
+
+
+def test_tasks_need_no_tableferry_where_they_run(folder: Path, tmp_path: Path) -> None:
+    files = discover.list_files(folder)
+    cloudpickle.register_pickle_by_value(tableferry)  # type: ignore[no-untyped-call]
+    try:
+        pickled = cloudpickle.dumps(task(str(folder), files, statistics=True))  # type: ignore[no-untyped-call]
+    finally:
+        cloudpickle.unregister_pickle_by_value(tableferry)  # type: ignore[no-untyped-call]
+    (tmp_path / "task").write_bytes(pickled)
+    arguments = [str(tmp_path / "task"), str(len(files)), str(tmp_path / "rows")]
+    command = [sys.executable, "-c", ELSEWHERE, *arguments]
+    subprocess.run(command, check=True, env={"PATH": os.environ["PATH"]})
+    rows = pickle.loads((tmp_path / "rows").read_bytes())
+    assert [row["rows"] for row in rows] == [1, 1, 1, 1, 1, -1]
+    assert [row["described"] is None for row in rows] == [False, True, True, True, True, True]
+    assert rows[4]["text"] == '4\n"4"\n4\n"4"\n0\n0'
+    assert rows[5]["text"].startswith("is not a Parquet file")
