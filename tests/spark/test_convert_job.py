@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from tests.spark.tables import tables_in
 
 from tableferry.cli import main
 
@@ -56,9 +57,7 @@ def filled(text: str, given: dict[str, str]) -> str:
 def providers(spark: SparkSession, schema: str) -> dict[str, str]:
     """Say what each table of a schema is made of."""
     found = {}
-    for (table,) in (
-        spark.sql(f"SHOW TABLES IN {schema}").where("NOT isTemporary").select("tableName").collect()
-    ):
+    for table in tables_in(spark, schema):
         described = spark.sql(f"DESCRIBE TABLE EXTENDED {schema}.{table}")
         found[table] = described.where("col_name = 'Provider'").collect()[0]["data_type"].lower()
     return found

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from tests.spark.tables import tables_in
 
 from tableferry import convert
 from tableferry.convert.entry import Entry
@@ -201,7 +202,7 @@ def test_an_undo_that_dies_anywhere_loses_no_file_and_the_next_one_goes_on(
         assert rows(spark, table) == before, effects
         assert content(old.folder) == files
         assert neighbours(old.folder) == []
-        assert [row["tableName"] for row in spark.sql(f"SHOW TABLES IN {schema}").collect()] == ["t"]
+        assert tables_in(spark, schema) == ["t"]
         if not died:
             break
     assert deaths >= 6
@@ -366,7 +367,7 @@ def test_a_writer_that_comes_first_wins(
         convert.undo(table, spark)
 
     assert spark.table(table).count() == 2
-    assert [row["tableName"] for row in spark.sql(f"SHOW TABLES IN {schema}").collect()] == ["t"]
+    assert tables_in(spark, schema) == ["t"]
 
 
 def test_of_two_undos_at_once_one_says_that_the_other_is_at_it(
