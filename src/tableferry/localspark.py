@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 JAVA_VERSIONS = (17, 21)
 SCALA_VERSION = "2.13"
+ICEBERG_VERSION = "1.12.0"
+ICEBERG_CATALOG = "ice"
 MASTER_VARIABLE = "TABLEFERRY_MASTER"
 DEFAULT_MASTER = "local[2]"
 
@@ -59,7 +61,12 @@ _running: _Running | None = None
 
 
 def start(
-    warehouse: str | Path | None, *, default: str, app_name: str, say: Callable[[str], None]
+    warehouse: str | Path | None,
+    *,
+    default: str,
+    app_name: str,
+    say: Callable[[str], None],
+    iceberg: bool = False,
 ) -> SparkSession:
     """Start the local session on a folder, or give the one that is already active.
 
@@ -68,6 +75,7 @@ def start(
         default: The folder where nobody named one.
         app_name: The name under which Spark shows the application.
         say: Takes the one line that says what was taken.
+        iceberg: Whether it needs Iceberg too.
 
     Raises:
         SessionError: Java or a package is missing, or the folder is in use or can't be used.
@@ -78,6 +86,11 @@ def start(
         _end(_running)
         _running = None
     if (active := _active(warehouse, say)) is not None:
+        if iceberg and active.conf.get(f"spark.sql.catalog.{ICEBERG_CATALOG}", None) is None:
+            raise SessionError(
+                f"the Spark session of this process has no Iceberg catalog {ICEBERG_CATALOG}: stop that "
+                "session, or start it with iceberg=True"
+            )
         return active
 
     folder = _folder(warehouse if warehouse is not None else default)
@@ -86,6 +99,8 @@ def start(
     try:
         say(f"Spark: local {spark_version} with Delta {delta_version}, warehouse {folder}")
         conf = settings(folder, spark_version, delta_version) | {"spark.app.name": app_name}
+        if iceberg:
+            conf = with_iceberg(conf, spark_version)
         _running = _launch(folder, conf, lock)
     except BaseException:
         os.close(lock)
@@ -135,6 +150,25 @@ def settings(folder: Path, spark_version: str, delta_version: str) -> dict[str, 
         "spark.sql.ui.explainMode": "simple",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "WARN",
+    }
+
+
+def with_iceberg(conf: Mapping[str, str], spark_version: str) -> dict[str, str]:
+    """Add Iceberg to the Spark settings of a local session: Delta keeps ``spark_catalog``.
+
+    An Iceberg table is then ``ice.schema.table``, in the same metastore as Hive's and Delta's tables.
+    """
+    short_version = ".".join(spark_version.split(".")[:2])
+    package = f"org.apache.iceberg:iceberg-spark-runtime-{short_version}_{SCALA_VERSION}:{ICEBERG_VERSION}"
+    extension = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+    return {
+        **conf,
+        "spark.jars.packages": f"{conf['spark.jars.packages']},{package}",
+        "spark.sql.extensions": f"{conf['spark.sql.extensions']},{extension}",
+        f"spark.sql.catalog.{ICEBERG_CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
+        f"spark.sql.catalog.{ICEBERG_CATALOG}.type": "hive",
+        # Iceberg's lock asks for a class that Spark's own Hive doesn't have; one process needs no lock.
+        "spark.hadoop.iceberg.engine.hive.lock-enabled": "false",
     }
 
 

@@ -55,6 +55,7 @@ def resolve(
     warehouse: str | Path | None = None,
     *,
     app_name: str = "tableferry",
+    iceberg: bool = False,
     say: Callable[[str], None] = to_stderr,
 ) -> SparkSession:
     """Give the Spark session that this environment calls for, and say in one line which it is.
@@ -66,13 +67,20 @@ def resolve(
         warehouse: The folder that holds everything a local session writes: tables, metastore, logs and
             temporary files. Default: ``TABLEFERRY_WAREHOUSE``, else ``.tableferry``. Only for local sessions.
         app_name: The name under which Spark shows the application.
+        iceberg: Whether a local session gets Iceberg too, in the catalog ``ice`` over the same metastore.
         say: Takes the line; it goes to stderr by default.
 
     Raises:
         SessionError: No session can be had; the message says what is missing.
     """
     choice = choose(os.environ, databricks_connect=has_databricks_connect())
-    spark = _take(choice, warehouse, app_name, say)
+    if choice.kind == "local":
+        wished = warehouse if warehouse is not None else os.environ.get(WAREHOUSE_VARIABLE) or None
+        spark = localspark.start(
+            wished, default=DEFAULT_WAREHOUSE, app_name=app_name, iceberg=iceberg, say=say
+        )
+    else:
+        spark = _take(choice, app_name, say)
     _quiet()
     return spark
 
@@ -173,20 +181,15 @@ def _workspace(environ: Mapping[str, str], profile: Mapping[str, str]) -> Choice
     return Choice("databricks-connect", f"serverless compute of {host}", serverless=not serverless)
 
 
-def _take(
-    choice: Choice, warehouse: str | Path | None, app_name: str, say: Callable[[str], None]
-) -> SparkSession:
+def _take(choice: Choice, app_name: str, say: Callable[[str], None]) -> SparkSession:
     if choice.kind == "runtime":
         say(f"Spark: the session of Databricks runtime {choice.place}")
         return _runtime()
     if choice.kind == "databricks-connect":
         say(f"Spark: Databricks Connect, {choice.place}")
         return _databricks_connect(choice)
-    if choice.kind == "remote":
-        say(f"Spark: Spark Connect at {choice.place}")
-        return _remote(os.environ["SPARK_REMOTE"], choice.place, app_name)
-    wished = warehouse if warehouse is not None else os.environ.get(WAREHOUSE_VARIABLE) or None
-    return localspark.start(wished, default=DEFAULT_WAREHOUSE, app_name=app_name, say=say)
+    say(f"Spark: Spark Connect at {choice.place}")
+    return _remote(os.environ["SPARK_REMOTE"], choice.place, app_name)
 
 
 def _quiet() -> None:

@@ -27,7 +27,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=480m"
     )
     os.environ.setdefault("SPARK_DRIVER_MEMORY", "4g")
-    spark = session.resolve(tmp_path_factory.mktemp("warehouse"))
+    spark = session.resolve(tmp_path_factory.mktemp("warehouse"), iceberg=True)
     yield spark
     session.stop(spark)
 

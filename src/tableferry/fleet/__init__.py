@@ -1,0 +1,1 @@
+"""Fleet migration: a warehouse of Hive tables becomes Iceberg or Delta, by a queue and five scheduled modes."""

@@ -1,0 +1,163 @@
+"""One table's migration as the queue holds it: frozen, and without Spark or a database.
+
+The columns, their meaning and their defaults are those of the ``jobs`` table that Netflix published with its
+Hive-to-Iceberg migration; what follows ``last_updated_time`` is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Self
+
+from tableferry.tables import TableName
+
+
+class State(StrEnum):
+    """Where a table is on its way; the stored words are the published ones, also for a job to Delta."""
+
+    UNDEFINED = "Undefined"
+    READY = "Ready"
+    WRITES_BLOCKED = "WritesBlocked"
+    ICEBERG_READY = "IcebergReady"
+    ICEBERG_PRIMARY = "IcebergPrimary"
+    WRITES_UNBLOCKED = "WritesUnblocked"
+    HIVE_DROPPED = "HiveDropped"
+    SYNC_HIVE = "SyncHive"
+    HIVE_PRIMARY = "HivePrimary"
+    ICEBERG_DROPPED = "IcebergDropped"
+
+
+class TargetFormat(StrEnum):
+    """What a table becomes."""
+
+    ICEBERG = "iceberg"
+    DELTA = "delta"
+
+
+class PauseReason(StrEnum):
+    """Why a job waits for a person; ``pause_reason`` begins with one, and a colon and details may follow."""
+
+    NONE = "None"
+    # The published ones.
+    IS_CSV_TEXT = "IS_CSV_TEXT"
+    IS_ALREADY_ICEBERG = "IS_ALREADY_ICEBERG"
+    TABLE_NOT_FOUND = "TABLE_NOT_FOUND"
+    MISSING_OWNER = "MISSING_OWNER"
+    HAS_TIMESTAMP_COLUMN = "HAS_TIMESTAMP_COLUMN"
+    EMPTY_TABLE = "EMPTY_TABLE"
+    REVERTED = "REVERTED"
+    # Ours.
+    IS_ALREADY_DELTA = "IS_ALREADY_DELTA"
+    IS_VIEW = "IS_VIEW"
+    IS_BUCKETED = "IS_BUCKETED"
+    IS_TRANSACTIONAL = "IS_TRANSACTIONAL"
+    UNSUPPORTED_FORMAT = "UNSUPPORTED_FORMAT"
+    UNSUPPORTED_SCHEMA = "UNSUPPORTED_SCHEMA"
+    MANAGED_TABLE = "MANAGED_TABLE"
+    NAME_TAKEN = "NAME_TAKEN"
+    WRITTEN_WHILE_BLOCKED = "WRITTEN_WHILE_BLOCKED"
+    ROWS_DIFFER = "ROWS_DIFFER"
+    STEP_REFUSED = "STEP_REFUSED"
+    PAUSED_BY_USER = "PAUSED_BY_USER"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One row of the queue.
+
+    Attributes:
+        task_id: The row's number.
+        catalog_name: The catalog, such as ``spark_catalog`` or ``hive_metastore``.
+        db_name: The schema.
+        tbl_name: The table, by the name that people use before and after.
+        stg_format: How the table is stored: ``parquet``, ``orc``, ``avro``, ``text``, …
+        data_category: A label of the table's data.
+        tbl_owners: The owners' mail addresses.
+        downstream_users: The mail addresses of those who read it.
+        to_be_processed: It's announced, or to be, and waits for its time.
+        in_process: The walk has begun and isn't over; a table on probation is in process too.
+        state: Where it is.
+        desired_state: Where it goes next; the same while it rests.
+        initial_gap_days: Days between the first letter and the migration.
+        probation_gap_days: Days between the second letter and the archive; 0 keeps no copy in step.
+        comm_level1_date: When the first letter went out.
+        comm_level2_date: When the second one did.
+        comm_level3_date: When the third one did.
+        shadow_watermark: The target's snapshot id (a version, for Delta) that the Hive copy is in step with.
+        migration_paused: Nothing moves until somebody resumes it.
+        pause_reason: Why, as in `PauseReason`.
+        shadow_status: What is being copied back now.
+        created_at: When the job was added.
+        last_updated_time: When the row last changed.
+        target_format: What the table becomes.
+        revision: How often the row changed: a writer names the one it read, so none overwrites another's.
+        claimed_by: The worker that has it.
+        lease_until: Until when; then the claim has lapsed.
+        record: What steps noted for later ones, as JSON: rights taken away, the listing at the block, …
+    """
+
+    task_id: int
+    catalog_name: str
+    db_name: str
+    tbl_name: str
+    created_at: datetime
+    last_updated_time: datetime
+    stg_format: str | None = None
+    data_category: str = "UNKNOWN"
+    tbl_owners: tuple[str, ...] = ()
+    downstream_users: tuple[str, ...] = ()
+    to_be_processed: bool = False
+    in_process: bool = False
+    state: State = State.UNDEFINED
+    desired_state: State = State.UNDEFINED
+    initial_gap_days: int = 14
+    probation_gap_days: int = 0
+    comm_level1_date: datetime | None = None
+    comm_level2_date: datetime | None = None
+    comm_level3_date: datetime | None = None
+    shadow_watermark: str | None = None
+    migration_paused: bool = False
+    pause_reason: str = PauseReason.NONE.value
+    shadow_status: str | None = None
+    target_format: TargetFormat = TargetFormat.ICEBERG
+    revision: int = 0
+    claimed_by: str | None = None
+    lease_until: datetime | None = None
+    record: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def name(self) -> TableName:
+        """The table, by the name that people use."""
+        return TableName((self.catalog_name, self.db_name, self.tbl_name))
+
+    @property
+    def pair(self) -> tuple[State, State]:
+        """Where it is and where it goes next: what the transitions are looked up by."""
+        return self.state, self.desired_state
+
+    @property
+    def probation_ends(self) -> datetime | None:
+        """When the second letter is old enough; None before it."""
+        if self.comm_level2_date is None:
+            return None
+        return self.comm_level2_date + timedelta(days=self.probation_gap_days)
+
+    @property
+    def migration_begins(self) -> datetime | None:
+        """When the first letter is old enough; None before it."""
+        if self.comm_level1_date is None:
+            return None
+        return self.comm_level1_date + timedelta(days=self.initial_gap_days)
+
+    def paused(self, reason: PauseReason, details: str = "") -> Self:
+        """Return the job as it waits for a person; the details are cut to what the column takes."""
+        text = f"{reason.value}: {details}" if details else reason.value
+        return replace(self, migration_paused=True, pause_reason=text[:512])
+
+    def noted(self, **notes: Any) -> Self:
+        """Return the job with these notes in its record; None takes one out."""
+        kept = {key: value for key, value in {**self.record, **notes}.items() if value is not None}
+        return replace(self, record=kept)

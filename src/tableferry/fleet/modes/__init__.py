@@ -1,0 +1,1 @@
+"""The five modes, each a plain function that a scheduled job calls."""

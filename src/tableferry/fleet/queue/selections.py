@@ -1,0 +1,95 @@
+"""Which jobs each mode takes, as conditions on the table of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, and_, false, or_, true
+
+from tableferry.fleet.job import State
+from tableferry.fleet.queue.schema import days_after, jobs
+from tableferry.fleet.transitions import BACK, FORWARD
+from tableferry.tables import TableName
+
+Selection = ColumnElement[bool]
+"""A condition on the columns of `schema.jobs`."""
+
+_c = jobs.c
+_RUNNING = _c.migration_paused.is_(False)
+
+
+def everything() -> Selection:
+    """All jobs."""
+    return true()
+
+
+def named(tables: Iterable[TableName]) -> Selection:
+    """The jobs of these tables, each with catalog and schema."""
+    return or_(
+        false(),
+        *(
+            and_(_c.catalog_name == catalog, _c.db_name == schema, _c.tbl_name == table)
+            for catalog, schema, table in (each.parts for each in tables)
+        ),
+    )
+
+
+def numbered(task_ids: Iterable[int]) -> Selection:
+    """The jobs with these numbers."""
+    return _c.task_id.in_(list(task_ids))
+
+
+def to_preprocess(now: datetime) -> Selection:
+    """New jobs, jobs whose probation is over, and jobs that are through."""
+    return _RUNNING & or_(
+        _c.to_be_processed.is_(False) & _c.in_process.is_(False) & _at(State.UNDEFINED),
+        _c.in_process.is_(True)
+        & _at(State.WRITES_UNBLOCKED)
+        & (days_after(_c.comm_level2_date, _c.probation_gap_days) <= now),
+        _c.in_process.is_(True) & _at(State.HIVE_DROPPED),
+    )
+
+
+def to_tell() -> Selection:
+    """Jobs whose owners and users are to get a letter: of level 1, 2 or 3."""
+    return _RUNNING & or_(
+        _c.to_be_processed.is_(True)
+        & _pair(State.READY, State.WRITES_BLOCKED)
+        & _c.comm_level1_date.is_(None),
+        _c.in_process.is_(True) & _at(State.WRITES_UNBLOCKED) & _c.comm_level2_date.is_(None),
+        _c.in_process.is_(False) & _at(State.HIVE_DROPPED) & _c.comm_level3_date.is_(None),
+    )
+
+
+def to_migrate(now: datetime) -> Selection:
+    """Announced jobs whose time has come, and those that are on their way forward."""
+    return _RUNNING & or_(
+        _c.to_be_processed.is_(True)
+        & _pair(State.READY, State.WRITES_BLOCKED)
+        & (days_after(_c.comm_level1_date, _c.initial_gap_days) <= now),
+        _c.in_process.is_(True) & or_(*(_pair(*pair) for pair in FORWARD)),
+    )
+
+
+def to_shadow() -> Selection:
+    """Jobs on probation whose Hive copy is to be kept in step."""
+    return _RUNNING & _c.in_process.is_(True) & _at(State.WRITES_UNBLOCKED) & (_c.probation_gap_days > 0)
+
+
+def to_revert() -> Selection:
+    """Jobs that are on their way back."""
+    return _RUNNING & or_(*(_pair(*pair) for pair in BACK))
+
+
+def finished() -> Selection:
+    """Jobs that are through, with their last letter sent."""
+    return _c.in_process.is_(False) & _at(State.HIVE_DROPPED) & _c.comm_level3_date.is_not(None)
+
+
+def _at(state: State) -> Selection:
+    return _pair(state, state)
+
+
+def _pair(state: State, desired: State) -> Selection:
+    return and_(_c.state == state.value, _c.desired_state == desired.value)

@@ -1,0 +1,166 @@
+"""The port of the queue: what every store of jobs can do, and one behaviour suite shows of each.
+
+All times are in UTC and aware. Every method is one transaction, or as good as one: after a crash inside it
+the queue is as before it, or as after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from tableferry.errors import Busy
+from tableferry.fleet.job import Job, State, TargetFormat
+from tableferry.fleet.queue.selections import Selection
+from tableferry.tables import TableName
+
+
+class ClaimLost(Busy):
+    """Somebody else changed the job since it was read, or its lease lapsed and another worker has it."""
+
+
+@dataclass(frozen=True)
+class NewJob:
+    """A job to add.
+
+    Attributes:
+        name: The table, with catalog and schema.
+        target_format: What it becomes.
+        initial_gap_days: Days between the first letter and the migration.
+        probation_gap_days: Days between the second letter and the archive.
+        tbl_owners: Mail addresses, if the catalog isn't to be asked.
+        downstream_users: Mail addresses, likewise.
+    """
+
+    name: TableName
+    target_format: TargetFormat = TargetFormat.ICEBERG
+    initial_gap_days: int = 14
+    probation_gap_days: int = 0
+    tbl_owners: tuple[str, ...] = ()
+    downstream_users: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LetterRecord:
+    """A letter as the queue remembers it: recorded before it is sent.
+
+    Attributes:
+        message_id: Its Message-ID, from its jobs, its level and its recipients.
+        level: 1, 2 or 3.
+        task_ids: The jobs it is about.
+        recipients: Mail addresses.
+        recorded_at: When it was recorded.
+        sent_at: When a server had taken it; None before.
+    """
+
+    message_id: str
+    level: int
+    task_ids: tuple[int, ...]
+    recipients: tuple[str, ...]
+    recorded_at: datetime
+    sent_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Event:
+    """A job's change of state, kept for the burn-down and for whoever asks what happened.
+
+    Attributes:
+        task_id: The job.
+        at: When.
+        state: The state after it.
+        desired_state: The desired state after it.
+        paused: Whether it is paused after it.
+        pause_reason: Why.
+        worker: Who did it.
+    """
+
+    task_id: int
+    at: datetime
+    state: State
+    desired_state: State
+    paused: bool
+    pause_reason: str
+    worker: str
+
+
+class Store(Protocol):
+    """A queue of jobs."""
+
+    def create(self) -> None:
+        """Make the tables, or bring them up to this version."""
+
+    def add(self, jobs: Iterable[NewJob], now: datetime) -> int:
+        """Add those whose tables have no job yet, and say how many these were."""
+
+    def jobs(self, selection: Selection, *, limit: int | None = None) -> Sequence[Job]:
+        """Return jobs by their task_id."""
+
+    def claim(
+        self,
+        selection: Selection,
+        worker: str,
+        *,
+        now: datetime,
+        lease: timedelta,
+        limit: int,
+        share: tuple[int, int] = (0, 1),
+    ) -> Sequence[Job]:
+        """Claim jobs that nobody has, or whose claim has lapsed: each goes to one worker alone.
+
+        Args:
+            selection: Which jobs.
+            worker: Who claims; unique among processes.
+            now: The time.
+            lease: How long the claim holds.
+            limit: At most how many.
+            share: Of N workers, the I-th prefers a share of its own, and takes others' when that is empty.
+        """
+
+    def save(self, job: Job, now: datetime, *, lease: timedelta | None = None, release: bool = False) -> Job:
+        """Write a claimed job back, if nobody changed it since, and return it with its new revision.
+
+        A change of state or pause makes an event, in the same transaction.
+
+        Args:
+            job: The job, with the revision that was read.
+            now: The time.
+            lease: Hold it for so long from now.
+            release: Give the claim back.
+
+        Raises:
+            ClaimLost: Its revision is another, or somebody else holds it.
+        """
+
+    def edit(self, job: Job, now: datetime) -> Job:
+        """Write an unclaimed job back, as a person does who pauses or resumes it.
+
+        Raises:
+            ClaimLost: Its revision is another, or a worker holds it.
+        """
+
+    def archive(self, selection: Selection, now: datetime) -> int:
+        """Move finished jobs out of the queue, with their events and letters, and say how many."""
+
+    def archived(self, selection: Selection) -> Sequence[Job]:
+        """Return archived jobs by their task_id."""
+
+    def unarchive(self, task_ids: Iterable[int], now: datetime) -> Sequence[Job]:
+        """Bring archived jobs back into the queue, for a revert."""
+
+    def record_letters(self, letters: Iterable[LetterRecord]) -> None:
+        """Remember letters that are about to be sent; one that is remembered stays as it is."""
+
+    def letters(self, message_ids: Iterable[str]) -> Mapping[str, LetterRecord]:
+        """Return those that are remembered."""
+
+    def letters_sent(self, message_ids: Iterable[str], now: datetime) -> None:
+        """Remember that a server took them."""
+
+    def events(self, since: datetime | None = None) -> Sequence[Event]:
+        """Return events by their time."""
+
+    def close(self) -> None:
+        """Give back connections."""

@@ -1,0 +1,78 @@
+"""What a fleet's commands are told: flags over the environment over a file over defaults."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from tableferry.fleet.job import TargetFormat
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class MailSettings(_Settings):
+    """How letters are sent.
+
+    Attributes:
+        host: The SMTP server.
+        port: Its port.
+        tls: ``starttls`` asks for encryption after connecting, ``tls`` connects with it.
+        user: Whom to log in as; empty to log in not at all.
+        password: From ``TABLEFERRY_FLEET_MAIL_PASSWORD``, or the secret ``password_secret``.
+        password_secret: A secret of the workspace, ``scope/key``.
+        sender: Whom letters are from.
+        reply_to: Whom answers go to; the sender by default.
+        domain: Added to an owner's name that isn't a mail address; empty leaves such an owner out.
+        templates: A folder whose templates replace ours, each by its file's name.
+        batch: Downstream users in one letter, at most.
+        portal: A page about the migration, for the letters.
+        contact: Whom to ask, for the letters.
+    """
+
+    host: str = "localhost"
+    port: int = Field(default=25, ge=1, le=65535)
+    tls: Literal["none", "starttls", "tls"] = "none"
+    user: str = ""
+    password: SecretStr = SecretStr("")
+    password_secret: str = ""
+    sender: str = "tableferry@localhost"
+    reply_to: str = ""
+    domain: str = ""
+    templates: Path | None = None
+    batch: int = Field(default=50, ge=1)
+    portal: str = ""
+    contact: str = ""
+
+
+class FleetSettings(_Settings):
+    """What holds for a whole fleet.
+
+    Attributes:
+        store: Where the queue is: a database's URL as SQLAlchemy writes it, or ``delta:catalog.schema``.
+        target_format: What tables become, where a job doesn't say.
+        initial_gap_days: Days between the first letter and the migration, for jobs that are added.
+        probation_gap_days: Days between the second letter and the archive, likewise.
+        lease_minutes: How long a worker's claim holds without a sign of life.
+        iceberg_catalog: The Spark catalog of Iceberg tables, over the same metastore.
+        require_owner: Whether a table without an owner pauses.
+        mail: How letters are sent.
+    """
+
+    store: str = "sqlite:///.tableferry/fleet.db"
+    target_format: TargetFormat = TargetFormat.ICEBERG
+    initial_gap_days: int = Field(default=14, ge=0)
+    probation_gap_days: int = Field(default=14, ge=0)
+    lease_minutes: int = Field(default=60, ge=1)
+    iceberg_catalog: str = "ice"
+    require_owner: bool = False
+    mail: MailSettings = MailSettings()
+
+    @property
+    def lease(self) -> timedelta:
+        """How long a claim holds."""
+        return timedelta(minutes=self.lease_minutes)

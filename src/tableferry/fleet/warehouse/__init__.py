@@ -1,0 +1,1 @@
+"""What is done to real tables, through Spark and the catalog."""

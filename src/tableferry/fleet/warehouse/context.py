@@ -1,0 +1,54 @@
+"""What every function of this room is given: Spark, the Iceberg catalog's name, and who may do what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tableferry.tables import DEFAULT_CATALOG, TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Access(Protocol):
+    """Who owns a table, who reads it, and who may write to it."""
+
+    def owners(self, table: TableName) -> tuple[str, ...]:
+        """Return the owners of a table, as the catalog spells them."""
+
+    def downstream_users(self, table: TableName) -> tuple[str, ...]:
+        """Return who reads a table, without its owners."""
+
+    def rights_to_write(self, table: TableName) -> Mapping[str, Any]:
+        """Return, as JSON, the rights to write that `take` would take; empty where nothing can take any."""
+
+    def take(self, table: TableName, rights: Mapping[str, Any]) -> None:
+        """Take these rights, which the caller has noted before; those already taken are no error."""
+
+    def give_back(self, table: TableName, rights: Mapping[str, Any]) -> None:
+        """Give exactly these rights back; those already there are no error."""
+
+    def carry(self, source: TableName, target: TableName) -> None:
+        """Give a table the owner and the grants of another."""
+
+
+@dataclass(frozen=True)
+class Warehouse:
+    """A warehouse of tables.
+
+    Attributes:
+        spark: The session.
+        access: Who may do what.
+        iceberg_catalog: The Spark catalog through which Iceberg's own statements go.
+    """
+
+    spark: SparkSession
+    access: Access
+    iceberg_catalog: str = "ice"
+
+    def iceberg(self, table: TableName) -> TableName:
+        """Name an Iceberg table for Iceberg's own statements: by its catalog where the metastore has two."""
+        catalog, *rest = table.parts
+        return TableName((self.iceberg_catalog, *rest)) if catalog == DEFAULT_CATALOG else table
