@@ -1,1 +1,1 @@
-"""Fleet migration: a warehouse of Hive tables becomes Iceberg or Delta, by a queue and five scheduled modes."""
+"""Fleet migration: a warehouse of Hive tables becomes Iceberg or Delta, by a queue and five modes."""

@@ -41,6 +41,13 @@ class MakeExternal:
 
 
 @dataclass(frozen=True)
+class MakeManaged:
+    """Make a table managed again, if it was."""
+
+    table: TableName
+
+
+@dataclass(frozen=True)
 class MakeTarget:
     """Make the copy over the same data files; none is rewritten."""
 
@@ -63,6 +70,14 @@ class Verify:
 
     source: TableName
     target: TableName
+
+
+@dataclass(frozen=True)
+class VerifyShadow:
+    """Demand that the Hive copy holds the rows that the target had at the watermark."""
+
+    target: TableName
+    hive: TableName
 
 
 @dataclass(frozen=True)
@@ -102,9 +117,11 @@ Step = (
     | UnblockWrites
     | CheckFence
     | MakeExternal
+    | MakeManaged
     | MakeTarget
     | CopyDefinition
     | Verify
+    | VerifyShadow
     | Rename
     | CheckViews
     | Shadow
@@ -123,12 +140,16 @@ def describe(step: Step) -> str:
             return f"make sure that nobody wrote to {table} since the block"
         case MakeExternal(table):
             return f"make {table} external, so that a new name moves no file"
+        case MakeManaged(table):
+            return f"make {table} managed again, if it was"
         case MakeTarget(source, target, form):
             return f"make {target} as {form.value.capitalize()} over the files of {source}"
         case CopyDefinition(source, target):
             return f"carry the definition of {source} over to {target}"
         case Verify(source, target):
             return f"compare the rows of {source} and {target}"
+        case VerifyShadow(target, hive):
+            return f"compare the rows of {hive} with those of {target} that were copied"
         case Rename(table, to):
             return f"rename {table} to {to}"
         case CheckViews(table):

@@ -1,0 +1,176 @@
+"""Decides what a job's next transition does, from the tables that are there: pure, the same each time.
+
+Planning looks at which of the job's names exist and what each is, never at what an earlier run believed it
+had done: so a run after a crash plans what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import assert_never
+
+from tableferry.errors import Refused
+from tableferry.fleet.job import Job, TargetFormat
+from tableferry.fleet.naming import Names
+from tableferry.fleet.steps import (
+    BlockWrites,
+    CheckFence,
+    CheckViews,
+    CopyDefinition,
+    DropCopy,
+    MakeExternal,
+    MakeManaged,
+    MakeTarget,
+    Rename,
+    Shadow,
+    Step,
+    UnblockWrites,
+    Verify,
+    VerifyShadow,
+)
+from tableferry.fleet.transitions import BACK, FORWARD, Action, Transition
+from tableferry.tables import TableName
+
+
+class Kind(StrEnum):
+    """What a name in the catalog is."""
+
+    HIVE = "hive"
+    ICEBERG = "iceberg"
+    DELTA = "delta"
+    VIEW = "view"
+
+
+Existing = Mapping[TableName, Kind]
+"""Which of a job's names exist, and what each is."""
+
+
+def transition(job: Job) -> Transition | None:
+    """Return where a job goes next, on or back; None where it rests."""
+    return FORWARD.get(job.pair) or BACK.get(job.pair)
+
+
+def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
+    """Return the steps that are left of a job's next transition.
+
+    Raises:
+        Refused: The tables aren't as any transition leaves them: somebody else renamed or dropped one.
+    """
+    found = transition(job)
+    if found is None:
+        return ()
+    names = Names.of(job)
+    match found.action:
+        case Action.BLOCK:
+            _demand(existing, names.main, Kind.HIVE)
+            return (BlockWrites(names.main),)
+        case Action.COPY:
+            _demand(existing, names.main, Kind.HIVE)
+            return (
+                MakeExternal(names.main),
+                MakeTarget(names.main, names.copy, job.target_format),
+                CopyDefinition(names.main, names.copy),
+            )
+        case Action.SWITCH:
+            return _switch(job, names, existing)
+        case Action.UNBLOCK:
+            _demand(existing, names.main, target_kind(job))
+            return (UnblockWrites(names.main), CheckViews(names.main))
+        case Action.ARCHIVE:
+            _demand(existing, names.main, target_kind(job))
+            return _archive(job, names, existing)
+        case Action.BLOCK_COPY:
+            _demand(existing, names.main, target_kind(job))
+            back = (Rename(names.archived, names.hive),) if _is_hive(existing, names.archived) else ()
+            return (BlockWrites(names.main), *back)
+        case Action.SYNC:
+            _demand(existing, names.main, target_kind(job))
+            _demand(existing, names.hive, Kind.HIVE)
+            return (
+                CheckFence(names.main),
+                Shadow(names.main, names.hive, job.target_format),
+                VerifyShadow(names.main, names.hive),
+            )
+        case Action.SWITCH_BACK:
+            return _switch_back(job, names, existing)
+        case Action.UNBLOCK_HIVE:
+            _demand(existing, names.main, Kind.HIVE)
+            return (UnblockWrites(names.main), CheckViews(names.main))
+        case Action.DROP_COPY:
+            _demand(existing, names.main, Kind.HIVE)
+            drop = (DropCopy(names.copy, job.target_format),) if names.copy in existing else ()
+            return (*drop, MakeManaged(names.main))
+        case _:
+            assert_never(found.action)
+
+
+def target_kind(job: Job) -> Kind:
+    """Return what the copy of a job is."""
+    return Kind.ICEBERG if job.target_format is TargetFormat.ICEBERG else Kind.DELTA
+
+
+def _switch(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
+    """Rename twice; whatever a crash left of it is finished."""
+    away, into = Rename(names.main, names.hive), Rename(names.copy, names.main)
+    if existing.get(names.main) == target_kind(job) and _is_hive(existing, names.hive):
+        return ()
+    _demand(existing, names.copy, target_kind(job))
+    if names.main not in existing and _is_hive(existing, names.hive):
+        # Verified before the first rename, and nobody can have written to a name that is gone.
+        return (into,)
+    _demand(existing, names.main, Kind.HIVE)
+    if names.hive in existing:
+        raise Refused(_taken(names.main, names.hive, job))
+    return (CheckFence(names.main), Verify(names.main, names.copy), away, into)
+
+
+def _switch_back(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
+    """Rename twice, the other way round."""
+    away, into = Rename(names.main, names.copy), Rename(names.hive, names.main)
+    if _is_hive(existing, names.main) and names.hive not in existing:
+        return ()
+    _demand(existing, names.hive, Kind.HIVE)
+    if names.main not in existing:
+        return (into,)
+    _demand(existing, names.main, target_kind(job))
+    if names.copy in existing:
+        raise Refused(_taken(names.main, names.copy, job))
+    return (away, into)
+
+
+def _archive(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
+    if _is_hive(existing, names.archived) and names.hive not in existing:
+        return ()
+    _demand(existing, names.hive, Kind.HIVE)
+    if names.archived in existing:
+        raise Refused(_taken(names.hive, names.archived, job))
+    kept_in_step: tuple[Step, ...] = ()
+    if job.probation_gap_days > 0:
+        kept_in_step = (
+            Shadow(names.main, names.hive, job.target_format),
+            VerifyShadow(names.main, names.hive),
+        )
+    return (*kept_in_step, Rename(names.hive, names.archived))
+
+
+def _taken(name: TableName, wanted: TableName, job: Job) -> str:
+    return (
+        f"{wanted} is there already, and {name} is to get that name: rename or drop the one that isn't of this "
+        f"migration, and tableferry fleet resume {job.name}"
+    )
+
+
+def _is_hive(existing: Existing, name: TableName) -> bool:
+    return existing.get(name) is Kind.HIVE
+
+
+def _demand(existing: Existing, name: TableName, kind: Kind) -> None:
+    found = existing.get(name)
+    if found is kind:
+        return
+    said = f"is a {found.value} table" if found else "doesn't exist"
+    raise Refused(
+        f"{name} {said}, and a {kind.value} table is needed there: somebody else renamed or dropped one; "
+        "put the names right, and resume the job"
+    )
