@@ -156,8 +156,8 @@ def _archive(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
 
 def _taken(name: TableName, wanted: TableName, job: Job) -> str:
     return (
-        f"{wanted} is there already, and {name} is to get that name: rename or drop the one that isn't of this "
-        f"migration, and tableferry fleet resume {job.name}"
+        f"{wanted} is there already, and {name} is to get that name: rename or drop the one that isn't of "
+        f"this migration, and tableferry fleet resume {job.name}"
     )
 
 
