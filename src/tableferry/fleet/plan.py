@@ -7,6 +7,7 @@ had done: so a run after a crash plans what is left.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
 from typing import assert_never
 
@@ -57,6 +58,9 @@ _WORDS = {
 
 Existing = Mapping[TableName, Kind]
 """Which of a job's names exist, and what each is."""
+
+Ways = Mapping[tuple[State, State], Transition]
+"""The transitions that may be walked, by state and desired state."""
 
 
 def transition(job: Job) -> Transition | None:
@@ -118,6 +122,39 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
             assert_never(found.action)
 
 
+def arrived(job: Job, way: Transition) -> Job:
+    """Return a job in the state that it wanted, wanting the next."""
+    return replace(job, state=job.desired_state, desired_state=way.then)
+
+
+def outlook(job: Job, existing: Existing, ways: Ways) -> tuple[Step, ...]:
+    """Return all the steps that a walk by these ways would do, if nothing comes between.
+
+    Raises:
+        Refused: As `plan`.
+    """
+    steps: list[Step] = []
+    names = dict(existing)
+    while (way := ways.get(job.pair)) is not None:
+        planned = plan(job, names)
+        for step in planned:
+            _name(step, names)
+        steps += planned
+        job = arrived(job, way)
+    return tuple(steps)
+
+
+def _name(step: Step, names: dict[TableName, Kind]) -> None:
+    """Do what a step does to names."""
+    match step:
+        case Rename(table, to):
+            names[to] = names.pop(table)
+        case MakeTarget(_, target, form):
+            names[target] = Kind.ICEBERG if form is TargetFormat.ICEBERG else Kind.DELTA
+        case DropCopy(table, _):
+            del names[table]
+
+
 def target_kind(job: Job) -> Kind:
     """Return what the copy of a job is."""
     return Kind.ICEBERG if job.target_format is TargetFormat.ICEBERG else Kind.DELTA
@@ -151,7 +188,7 @@ def _switch_back(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]
         raise Refused(_taken(names.main, names.copy, job))
     if job.state is State.SYNC_HIVE:
         return (away, into)
-    # The names were swapped though the state wasn't saved, and where nothing blocks somebody may have written.
+    # The names were swapped and the state not saved: where nothing blocks, somebody may have written since.
     return (
         Shadow(names.main, names.hive, job.target_format),
         VerifyShadow(names.main, names.hive),

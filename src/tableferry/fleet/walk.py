@@ -6,18 +6,19 @@ next one claims when the lease has lapsed, and plans anew from the names that ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from tableferry.errors import Refused, TableError, TableferryError, first_line, is_sparks
+from tableferry.fleet import plan as planning
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.job import Job, PauseReason, State
 from tableferry.fleet.modes.report import JobReport
 from tableferry.fleet.naming import Names
 from tableferry.fleet.perform import Stopped, WrittenSince, perform
-from tableferry.fleet.plan import Kind, plan
+from tableferry.fleet.plan import Kind, Ways, arrived, plan
 from tableferry.fleet.queue.store import ClaimLost, Store
 from tableferry.fleet.steps import CheckFence, UnblockWrites, describe
 from tableferry.fleet.transitions import FORWARD, Transition
@@ -31,8 +32,6 @@ PATIENCE = 3
 BEGAN_AGAIN = "began_again"
 FAILURES = "failures"
 LAST_ERROR = "last_error"
-
-Ways = Mapping[tuple[State, State], Transition]
 
 
 @dataclass
@@ -82,9 +81,9 @@ def walk(one: Walk, ways: Ways) -> JobReport:
 
 
 def outlook(job: Job, warehouse: Warehouse, ways: Ways) -> JobReport:
-    """Say what the next transition of a job would do, without doing it."""
+    """Say what a walk by these ways would do, without doing it."""
     try:
-        steps = plan(job, existing.found(warehouse, Names.of(job))) if job.pair in ways else ()
+        steps = planning.outlook(job, existing.found(warehouse, Names.of(job)), ways)
     except TableferryError as error:
         return JobReport(job, "paused", (), str(error))
     return JobReport(job, "planned", tuple(describe(step) for step in steps), "")
@@ -130,7 +129,7 @@ def _once(one: Walk, way: Transition) -> None:
 
 def _arrived(job: Job, way: Transition) -> Job:
     """Return the job in the state that it wanted, wanting the next."""
-    job = replace(job, state=job.desired_state, desired_state=way.then)
+    job = arrived(job, way)
     if job.pair == (State.ICEBERG_DROPPED, State.ICEBERG_DROPPED):
         job = replace(job.paused(PauseReason.REVERTED), in_process=False, shadow_watermark=None)
     return job.noted(**{FAILURES: None, LAST_ERROR: None})
