@@ -146,6 +146,14 @@ class Store(Protocol):
             ClaimLost: Its revision is another, or somebody else holds it.
         """
 
+    def save_all(
+        self, jobs: Iterable[Job], now: datetime, *, lease: timedelta | None = None, release: bool = False
+    ) -> Sequence[Job]:
+        """Write many back at once, as `save` does, and return those that were written.
+
+        A job that `save` would have refused is left as it is and isn't among them.
+        """
+
     def edit(self, job: Job, now: datetime) -> Job:
         """Write an unclaimed job back, as a person does who pauses or resumes it.
 
