@@ -17,8 +17,8 @@ class JobReport:
 
     Attributes:
         job: The job as the run left it.
-        outcome: ``done`` as far as it goes now, ``planned`` by a dry run, ``paused`` for a person, ``failed`` and
-            to be tried again by the next run, or ``lost`` to another worker.
+        outcome: ``done`` as far as it goes now, ``planned`` by a dry run, ``paused`` for a person, ``failed``
+            and to be tried again by the next run, or ``lost`` to another worker.
         did: What was done, or would be, a line each.
         error: Why it failed or is lost; empty otherwise.
     """
