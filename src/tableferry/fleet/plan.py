@@ -105,7 +105,6 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
             _demand(existing, names.main, target_kind(job))
             _demand(existing, names.hive, Kind.HIVE)
             return (
-                CheckFence(names.main),
                 Shadow(names.main, names.hive, job.target_format),
                 VerifyShadow(names.main, names.hive),
             )
@@ -163,36 +162,36 @@ def target_kind(job: Job) -> Kind:
 def _switch(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
     """Rename twice; whatever a crash left of it is finished."""
     away, into = Rename(names.main, names.hive), Rename(names.copy, names.main)
+    # Who had opened the Hive table before it was renamed may have written to it a moment later.
+    last_look = CheckFence(names.hive)
     if existing.get(names.main) == target_kind(job) and _is_hive(existing, names.hive):
-        return ()
+        return (last_look,)
     _demand(existing, names.copy, target_kind(job))
     if names.main not in existing and _is_hive(existing, names.hive):
-        # Verified before the first rename, and nobody can have written to a name that is gone.
-        return (into,)
+        return (into, last_look)
     _demand(existing, names.main, Kind.HIVE)
     if names.hive in existing:
         raise Refused(_taken(names.main, names.hive, job))
-    return (CheckFence(names.main), Verify(names.main, names.copy), away, into)
+    return (CheckFence(names.main), Verify(names.main, names.copy), away, into, last_look)
 
 
 def _switch_back(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
-    """Rename twice, the other way round."""
-    away, into = Rename(names.main, names.copy), Rename(names.hive, names.main)
+    """Rename twice, the other way round; between the two nobody finds the copy, so what it holds is final."""
+    into = Rename(names.hive, names.main)
+    last_look = Shadow(names.copy, names.hive, job.target_format)
     if _is_hive(existing, names.main) and names.hive not in existing:
         return ()
     _demand(existing, names.hive, Kind.HIVE)
     if names.main not in existing:
-        return (into,)
+        return (last_look, into)
     _demand(existing, names.main, target_kind(job))
     if names.copy in existing:
         raise Refused(_taken(names.main, names.copy, job))
-    if job.state is State.SYNC_HIVE:
-        return (away, into)
-    # The names were swapped and the state not saved: where nothing blocks, somebody may have written since.
     return (
         Shadow(names.main, names.hive, job.target_format),
         VerifyShadow(names.main, names.hive),
-        away,
+        Rename(names.main, names.copy),
+        last_look,
         into,
     )
 
