@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from tableferry.catalog import SPARK_ERRORS, described
+from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert.gather import Found, gather
-from tableferry.convert.locations import below, for_spark, split
+from tableferry.convert.locations import below, split
 from tableferry.convert.perform import perform
 from tableferry.convert.plan import Reader, Wishes, decide
 from tableferry.convert.sparks import Sparks
@@ -32,12 +32,11 @@ from tableferry.fleet.warehouse import dropping, hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import kinds
 from tableferry.fleet.warehouse.files import listing
-from tableferry.fleet.warehouse.fitness import HiveTable, quoted, text, unfit
+from tableferry.fleet.warehouse.fitness import SOURCE, HiveTable, quoted, text, unfit
 from tableferry.tables import TableName
 
 # What carrying a definition over does to a log, besides its first commit.
 _DEFINING = frozenset({"SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "CHANGE COLUMN", "CHANGE COLUMNS"})
-_OURS = "tableferry"
 
 
 def make(warehouse: Warehouse, source: TableName, target: TableName) -> None:
@@ -62,10 +61,10 @@ def make(warehouse: Warehouse, source: TableName, target: TableName) -> None:
 def _make(warehouse: Warehouse, table: HiveTable, target: TableName) -> None:
     spark = warehouse.spark
     partitions = hive.partitions(warehouse, table)
-    wanted = sorted(file.path for file in listing(warehouse, table, partitions).read)
+    wanted = [file.path for file in listing(warehouse, table, partitions).read]
     named = _is_ours(warehouse, table, target)
     logged = has_log(spark, table.location)
-    if logged and not _is_current(warehouse, table, target, wanted):
+    if (logged and not _is_current(warehouse, table, wanted)) or (named and not logged):
         dropping.forget(warehouse, target if named else None, table.location)
         named = logged = False
     if not logged:
@@ -77,7 +76,12 @@ def _make(warehouse: Warehouse, table: HiveTable, target: TableName) -> None:
         if wanted:
             _convert(warehouse, table)
         else:
-            _begin_empty(warehouse, table)
+            # No conversion makes a log of no files.
+            spark.sql(
+                f"CREATE TABLE {target.sql} LIKE {table.name.sql} USING delta "
+                f"LOCATION {text(table.location)} TBLPROPERTIES ({text(SOURCE)} = {text(table.name.key)})"
+            ).collect()
+            named = True
     if not named:
         spark.sql(f"CREATE TABLE {target.sql} USING delta LOCATION {text(table.location)}").collect()
 
@@ -87,7 +91,7 @@ def _is_ours(warehouse: Warehouse, table: HiveTable, target: TableName) -> bool:
     if kind is None:
         return False
     if kind is Kind.DELTA:
-        place = described(warehouse.spark, target).get("Location", "")
+        place = dropping.location(warehouse, target)
         if split(place) == split(table.location):
             return True
     raise Refused(
@@ -96,23 +100,23 @@ def _is_ours(warehouse: Warehouse, table: HiveTable, target: TableName) -> bool:
     )
 
 
-def _is_current(warehouse: Warehouse, table: HiveTable, target: TableName, wanted: Sequence[str]) -> bool:
+def _is_current(warehouse: Warehouse, table: HiveTable, wanted: Sequence[str]) -> bool:
     """Say whether the log names the files that there are.
 
     Raises:
         Refused: It isn't a log of ours that nobody wrote to.
     """
     spark, path = warehouse.spark, f"delta.{quoted(table.location)}"
-    history = spark.sql(f"DESCRIBE HISTORY {path}").select("operation", "userMetadata").collect()
-    *later, first = history
-    began = first["operation"] == "CONVERT" or first["userMetadata"] == _OURS
-    if not began or any(each["operation"] not in _DEFINING for each in later):
+    *later, first = (row[0] for row in spark.sql(f"DESCRIBE HISTORY {path}").select("operation").collect())
+    [detail] = spark.sql(f"DESCRIBE DETAIL {path}").select("properties").collect()
+    began = first == "CONVERT" or (first == "CREATE TABLE" and SOURCE in detail["properties"])
+    if not began or not _DEFINING.issuperset(later):
         raise Refused(
             f"{table.location} is a Delta table that was written to, and {table.name} shows its files too: "
             f"drop {table.name} and keep the Delta table, or move its _delta_log away, and resume the job"
         )
     held = spark.sql(f"SELECT * FROM {path}").inputFiles()
-    return sorted(held) == wanted
+    return sorted(map(split, held)) == sorted(map(split, wanted))
 
 
 def _convert(warehouse: Warehouse, table: HiveTable) -> None:
@@ -139,10 +143,3 @@ def _unnamed(step: Step) -> Step:
             return step
         case _:
             assert_never(step)
-
-
-def _begin_empty(warehouse: Warehouse, table: HiveTable) -> None:
-    """Write a log without files, which no conversion makes."""
-    empty = warehouse.spark.table(table.name.sql).limit(0)
-    writer = empty.write.format("delta").mode("append").option("userMetadata", _OURS)
-    writer.partitionBy(*table.partition_columns).save(for_spark(table.location))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tableferry import files
-from tableferry.catalog import SPARK_ERRORS, described, in_process
+from tableferry.catalog import SPARK_ERRORS, in_process
 from tableferry.convert.locations import reachable
 from tableferry.convert.log import commit
+from tableferry.convert.through_spark.entries import listed
 from tableferry.errors import TableError, first_line
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse.context import Warehouse
@@ -31,16 +32,21 @@ def drop_copy(warehouse: Warehouse, name: TableName, form: TargetFormat) -> None
         if form is TargetFormat.ICEBERG:
             warehouse.spark.sql(f"DROP TABLE {warehouse.iceberg(name).sql}").collect()
         else:
-            forget(warehouse, name, described(warehouse.spark, name)["Location"])
+            forget(warehouse, name, location(warehouse, name))
     except SPARK_ERRORS as error:
         raise TableError(
             f"{name} can't be dropped ({first_line(error)}): check your rights, and run again"
         ) from error
 
 
-def forget(warehouse: Warehouse, name: TableName | None, location: str) -> None:
+def location(warehouse: Warehouse, name: TableName) -> str:
+    """Return where the catalog has a table, also if its log isn't there."""
+    return listed(warehouse.spark, name.parts[:-1], (name.table,))[name.table.lower()].location
+
+
+def forget(warehouse: Warehouse, name: TableName | None, place: str) -> None:
     """Drop the entry of a Delta table, if it has one, and remove its log if this process reaches it."""
-    root = reachable(location, same_machine=in_process(warehouse.spark))
+    root = reachable(place, same_machine=in_process(warehouse.spark))
     # Out of sight first: an entry without a log is found and dropped by the next run, a log without an entry
     # would be taken for somebody's table.
     if root is not None and commit.log(root).exists():

@@ -14,6 +14,9 @@ Format = Literal["parquet", "orc", "avro", "text", "csv", "json", "sequencefile"
 Type = Mapping[str, Any]
 """A column's type as DESCRIBE … AS JSON writes it: ``{"name": "decimal", "precision": 10, "scale": 2}``."""
 
+SOURCE = "tableferry.source"
+"""The property that names the Hive table whose files a target was made over."""
+
 _ICEBERG_FORMATS = ("parquet", "orc", "avro")
 _SAME_IN_ICEBERG = frozenset(
     {

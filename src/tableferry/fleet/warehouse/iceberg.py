@@ -21,12 +21,9 @@ from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import kinds
 from tableferry.fleet.warehouse.files import listing
-from tableferry.fleet.warehouse.fitness import HiveTable, iceberg_type, quoted, text, unfit
+from tableferry.fleet.warehouse.fitness import SOURCE, HiveTable, iceberg_type, quoted, text, unfit
 from tableferry.fleet.warehouse.spelling import Mapped, extended, leaves
 from tableferry.tables import TableName
-
-SOURCE = "tableferry.source"
-"""The property that names the Hive table whose files a target was made over."""
 
 _MAPPING = "schema.name-mapping.default"
 # How many files' footers are read at once.
