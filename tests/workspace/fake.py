@@ -9,12 +9,13 @@ from tests.workspace.bundles import Bundles
 from tests.workspace.catalog import Catalog
 from tests.workspace.http import Answer, Request, Server, route
 from tests.workspace.pipelines import Pipelines
+from tests.workspace.secrets import Secrets
 from tests.workspace.volumes import Volumes
 
 USER = "someone@example.com"
 
 
-class FakeWorkspace(Bundles, Pipelines, Catalog, Volumes, Server):
+class FakeWorkspace(Bundles, Pipelines, Catalog, Volumes, Secrets, Server):
     """A workspace with one user and nothing in it."""
 
     def deployed(self) -> dict[str, dict[Any, Any]]:
