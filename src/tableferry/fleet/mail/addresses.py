@@ -20,12 +20,12 @@ class LeftOut:
 
     Attributes:
         recipient: The owner or user, as the job or the letter has it.
-        table: A table that the letter would have been about.
+        tables: What the letters would have been about.
         why: Why, and what to do.
     """
 
     recipient: str
-    table: TableName
+    tables: tuple[TableName, ...]
     why: str
 
 
@@ -36,12 +36,12 @@ class People:
     Attributes:
         owners: The table's owners.
         users: Those who read it and don't own it.
-        left_out: Those who have no address.
+        left_out: Those who have no address, and why.
     """
 
     owners: frozenset[str]
     users: frozenset[str]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[tuple[str, str], ...]
 
 
 def people(job: Job, domain: str) -> People:
@@ -51,7 +51,7 @@ def people(job: Job, domain: str) -> People:
         job: The job.
         domain: What is added to a name that isn't an address; empty leaves it out.
     """
-    left_out: list[LeftOut] = []
+    left_out: list[tuple[str, str]] = []
 
     def addresses(names: Iterable[str]) -> frozenset[str]:
         found = set()
@@ -59,7 +59,7 @@ def people(job: Job, domain: str) -> People:
             try:
                 found.add(address(name, domain))
             except ValueError as error:
-                left_out.append(LeftOut(name, job.name, str(error)))
+                left_out.append((name, str(error)))
         return frozenset(found)
 
     owners = addresses(job.tbl_owners)

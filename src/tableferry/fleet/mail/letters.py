@@ -15,6 +15,7 @@ from typing import Literal
 from tableferry.fleet.job import Job, State
 from tableferry.fleet.mail.addresses import LeftOut, people
 from tableferry.fleet.queue.store import LetterRecord
+from tableferry.tables import TableName
 
 Level = Literal[1, 2, 3]
 """1 announces the migration, 2 the probation, 3 that it's over."""
@@ -89,10 +90,11 @@ def compose(
     """
     owners: dict[tuple[Level, str], set[int]] = defaultdict(set)
     users: dict[tuple[Level, str], set[int]] = defaultdict(set)
-    left_out: list[LeftOut] = []
+    left_out: dict[tuple[str, str], set[TableName]] = defaultdict(set)
     for job in filter(is_needed, jobs):
         due, who = level(job), people(job, domain)
-        left_out += who.left_out
+        for each in who.left_out:
+            left_out[each].add(job.name)
         for tasks, addresses in ((owners, who.owners), (users, who.users)):
             for to in addresses:
                 if (job.task_id, to) not in done:
@@ -109,7 +111,8 @@ def compose(
         LetterRecord(message_id(due, task_ids, to, sent_from), due, task_ids, to, now)
         for due, task_ids, to in sorted(envelopes)
     )
-    return Composed(letters, tuple(sorted(set(left_out))))
+    nobody = [LeftOut(name, tuple(sorted(tables)), why) for (name, why), tables in sorted(left_out.items())]
+    return Composed(letters, tuple(nobody))
 
 
 def message_id(

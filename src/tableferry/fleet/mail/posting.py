@@ -210,7 +210,9 @@ class Posting:
         about = f"{len(jobs)} tables" if len(jobs) > 1 else str(jobs[0].name)
         whom = f"{len(to)} users" if len(to) > 1 else to[0]
         for each, why in sorted(delivery.refused.items()):
-            self.left_out.append(LeftOut(each, jobs[0].name, f"the mail server refused: {why}"))
+            self.left_out.append(
+                LeftOut(each, tuple(job.name for job in jobs), f"the mail server said: {why}")
+            )
             self.say(f"{each} gets no letter about {about}: {why}")
         for each, why in sorted(delivery.waiting.items()):
             self.waiting[why].append(each)

@@ -141,7 +141,7 @@ class Templates:
                 close = difflib.get_close_matches(path.name, ours, n=1)
                 instead = f"call it {close[0]}" if close else "take it out"
                 raise Refused(f"{path} isn't a template's name: {instead} (there are {', '.join(ours)})")
-            with _placed():
+            with _placed(path):
                 tree = self._environments["txt"].parse(path.read_text(encoding="utf-8"), filename=str(path))
                 unknown = find_undeclared_variables(tree) - known - {"caller"}
             used = [node for node in tree.find_all(nodes.Name) if node.name in unknown]
@@ -249,16 +249,16 @@ def _folded(text: str, first: str = "", rest: str = "") -> str:
 
 
 @contextmanager
-def _placed() -> Iterator[None]:
+def _placed(file: Path | None = None) -> Iterator[None]:
     """Turn what goes wrong in a template into a sentence with its file and line."""
     try:
         yield
     except TemplateSyntaxError as error:
         raise Refused(
-            f"{error.filename or error.name}:{error.lineno}: {error.message}: mend the template"
+            f"{file or error.filename or error.name}:{error.lineno}: {error.message}: mend the template"
         ) from error
     except UnicodeDecodeError as error:
-        raise Refused(f"a template isn't UTF-8 ({error}): save it as UTF-8") from error
+        raise Refused(f"{file or OURS} isn't UTF-8 ({error}): save it as UTF-8") from error
     except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
         # Jinja gives the frames of a template the template's own file and lines.
         frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename.endswith(".j2")]

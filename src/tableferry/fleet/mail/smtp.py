@@ -136,7 +136,7 @@ class SmtpOutbox:
             )
         if not (mail.user + mail.password.get_secret_value()).isascii():
             raise NoServer(
-                f"mail.user or its password isn't ASCII, and mail servers take no other: change it"
+                "mail.user or its password isn't ASCII, and mail servers take no other: change it"
             )
         with self._explained():
             match mail.tls:
