@@ -104,10 +104,11 @@ def perform(step: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
         case MakeTarget(source, target, form):
             make = iceberg.make if form is TargetFormat.ICEBERG else delta.make
             make(warehouse, source, target)
-            return replace(job, shadow_watermark=versions.current(warehouse, target, form))
+            return job
         case CopyDefinition(source, target):
             definitions.carry(warehouse, source, target)
-            return job
+            # A comment is a version of a Delta table.
+            return replace(job, shadow_watermark=versions.current(warehouse, target, job.target_format))
         case Verify(source, target):
             with _stopping(PauseReason.ROWS_DIFFER):
                 comparing.demand_same(warehouse, source, target)
