@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from tableferry.errors import Refused
-from tableferry.fleet.job import Job, TargetFormat
+from tableferry.fleet.job import Job, State, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.steps import (
     BlockWrites,
@@ -40,6 +40,19 @@ class Kind(StrEnum):
     ICEBERG = "iceberg"
     DELTA = "delta"
     VIEW = "view"
+
+    @property
+    def words(self) -> str:
+        """The kind, for people."""
+        return _WORDS[self]
+
+
+_WORDS = {
+    Kind.HIVE: "a Hive table",
+    Kind.ICEBERG: "an Iceberg table",
+    Kind.DELTA: "a Delta table",
+    Kind.VIEW: "a view",
+}
 
 
 Existing = Mapping[TableName, Kind]
@@ -136,7 +149,15 @@ def _switch_back(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]
     _demand(existing, names.main, target_kind(job))
     if names.copy in existing:
         raise Refused(_taken(names.main, names.copy, job))
-    return (away, into)
+    if job.state is State.SYNC_HIVE:
+        return (away, into)
+    # The names were swapped though the state wasn't saved, and where nothing blocks somebody may have written.
+    return (
+        Shadow(names.main, names.hive, job.target_format),
+        VerifyShadow(names.main, names.hive),
+        away,
+        into,
+    )
 
 
 def _archive(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
@@ -156,8 +177,8 @@ def _archive(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
 
 def _taken(name: TableName, wanted: TableName, job: Job) -> str:
     return (
-        f"{wanted} is there already, and {name} is to get that name: rename or drop the one that isn't of this "
-        f"migration, and tableferry fleet resume {job.name}"
+        f"{wanted} is there already, and {name} is to get that name: rename or drop the one that isn't of "
+        f"this migration, and tableferry fleet resume {job.name}"
     )
 
 
@@ -169,8 +190,8 @@ def _demand(existing: Existing, name: TableName, kind: Kind) -> None:
     found = existing.get(name)
     if found is kind:
         return
-    said = f"is a {found.value} table" if found else "doesn't exist"
+    said = f"is {found.words}" if found else "doesn't exist"
     raise Refused(
-        f"{name} {said}, and a {kind.value} table is needed there: somebody else renamed or dropped one; "
+        f"{name} {said}, and {kind.words} is needed there: somebody else renamed or dropped one; "
         "put the names right, and resume the job"
     )

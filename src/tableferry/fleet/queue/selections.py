@@ -40,6 +40,11 @@ def numbered(task_ids: Iterable[int]) -> Selection:
     return _c.task_id.in_(list(task_ids))
 
 
+def but(task_ids: Iterable[int]) -> Selection:
+    """All jobs but those with these numbers."""
+    return _c.task_id.not_in(list(task_ids))
+
+
 def to_preprocess(now: datetime) -> Selection:
     """New jobs, jobs whose probation is over, and jobs that are through."""
     return _RUNNING & or_(

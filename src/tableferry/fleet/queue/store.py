@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from tableferry.errors import Busy
 from tableferry.fleet.job import Job, State, TargetFormat
@@ -97,6 +97,18 @@ class Store(Protocol):
 
     def jobs(self, selection: Selection, *, limit: int | None = None) -> Sequence[Job]:
         """Return jobs by their task_id."""
+
+    def counts(self, selection: Selection, by: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+        """Count jobs by the values of some columns, for figures of the whole fleet.
+
+        Args:
+            selection: Which jobs.
+            by: Columns of the jobs; ``pause_reason`` counts by its code alone, without the details.
+
+        Returns:
+            A mapping for each group, in the order of its values: the columns, ``jobs`` (how many),
+            ``oldest`` and ``newest`` (of ``last_updated_time``).
+        """
 
     def claim(
         self,
