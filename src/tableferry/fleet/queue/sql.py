@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from sqlalchemy import (
     Connection,
     Engine,
+    Select,
     and_,
     bindparam,
     delete,
@@ -100,6 +101,10 @@ class SqlStore:
         query = counting(selection, by)
         found = self._do(self._reading, lambda connection: connection.execute(query).mappings().all())
         return [counted(dict(row), by) for row in found]
+
+    def rows(self, query: Select[Any]) -> Sequence[Sequence[Any]]:
+        """Answer a query over the queue's tables."""
+        return self._do(self._reading, lambda connection: connection.execute(query).all())
 
     def claim(
         self,
@@ -328,9 +333,9 @@ def _write(connection: Connection, job: Job, same: Selection, worker: str) -> No
         ClaimLost: It isn't.
     """
     values = _event(job, worker)
-    event = select(*(literal(value, events.c[name].type) for name, value in values.items()))
+    event = select(jobs.c.state, *(literal(value, events.c[name].type) for name, value in values.items()))
     changed = event.select_from(jobs).where(same, differs(job))
-    connection.execute(insert(events).from_select(list(values), changed))
+    connection.execute(insert(events).from_select(["was", *values], changed))
     if connection.execute(update(jobs).where(same).values(**of_job(job))).rowcount != 1:
         raise lost(job)
 
