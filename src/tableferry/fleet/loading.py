@@ -22,7 +22,10 @@ DEFAULT_FILE = "fleet.yml"
 PREFIX = "TABLEFERRY_FLEET_"
 FILE_VARIABLE = f"{PREFIX}SETTINGS"
 ENV_VARIABLE = f"{PREFIX}ENV"
+# Read where the queue is opened.
+STORE_PASSWORD_VARIABLE = f"{PREFIX}STORE_PASSWORD"
 
+_NO_SETTINGS = (FILE_VARIABLE, ENV_VARIABLE, STORE_PASSWORD_VARIABLE)
 _ENVIRONMENTS = "environments"
 _MAIL = "mail"
 _PASSWORD = (_MAIL, "password")
@@ -47,7 +50,8 @@ def load(
 
     Args:
         flags: Values by a setting's name, with a dot before one of ``mail``'s: ``mail.host``.
-        file: A YAML file; by default what ``TABLEFERRY_FLEET_SETTINGS`` names, else ``fleet.yml`` if it's there.
+        file: A YAML file; by default what ``TABLEFERRY_FLEET_SETTINGS`` names, else ``fleet.yml`` if there is
+            one.
         env: Whose section below ``environments`` wins over the rest of the file; by default what
             ``TABLEFERRY_FLEET_ENV`` names.
         environ: The environment variables.
@@ -162,7 +166,7 @@ def _absolute(layer: Any, folder: Path) -> None:
 def _of_environment(environ: Mapping[str, str], problems: list[Problem]) -> Values:
     found: Values = {}
     for name, value in environ.items():
-        if not name.startswith(PREFIX) or name in (FILE_VARIABLE, ENV_VARIABLE):
+        if not name.startswith(PREFIX) or name in _NO_SETTINGS:
             continue
         if name not in _VARIABLES:
             problems.append(Problem(name, "", f"there is no such variable: {_nearest(name, _VARIABLES)}"))
