@@ -289,8 +289,8 @@ SENTENCES = [
     "first; it is 'my volume'.",
     "convert_sources must be tables or folders with commas between them: catalog.schema.table, "
     "catalog.schema.* or s3://bucket/folder; it is 'orders'.",
-    "fleet_schema must be the name of a schema, without its catalog: letters, digits and underscores, with no "
-    "digit first; it is 'tea.fleet'.",
+    "fleet_schema must be the name of a schema, without its catalog: letters, digits and underscores, with "
+    "no digit first; it is 'tea.fleet'.",
     "fleet_store must be delta, or the address of a database without a password, such as "
     "postgresql://user@host/database; it is 'postgresql://tea:secret@db.example/fleet'.",
     "fleet_mail_host must be the name of a mail server; it is 'smtp://mail.example'.",

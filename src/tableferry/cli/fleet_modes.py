@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from uuid import uuid4
 
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from tableferry import fleet, report
+from tableferry import fleet, report, session
 from tableferry.cli.fleet_options import (
     Env,
     Patterns,
@@ -36,6 +37,7 @@ from tableferry.fleet.modes.report import JobReport, ModeReport, Told
 from tableferry.fleet.prospect import prospect
 
 if TYPE_CHECKING:
+    from tableferry.fleet.modes.communicate import Told as LettersTold
     from tableferry.fleet.modes.taking import Worker
 
 
@@ -68,6 +70,7 @@ def register_modes(app: typer.Typer) -> None:
         "Look at new jobs' tables; end probations that are over, and close what is through.",
         lambda worker: fleet.preprocess(worker),
     )
+    app.command("communicate")(fleet_communicate)
     _register(
         app,
         "migrate",
@@ -103,6 +106,50 @@ def _register(app: typer.Typer, mode: str, told: str, work: Callable[[Worker], M
         where = Where(store, settings, env, warehouse, {}, setting)
         run = Run(mode, batch_size, share(worker), dry_run or dryrun is Dry.TRUE, output)
         guarded(lambda: _run(run, where, work), debug)
+
+
+def fleet_communicate(
+    letters: Annotated[
+        Path,
+        typer.Option("--letters", metavar="DIR", help="Where a dry run writes the letters, as .eml files."),
+    ] = Path(session.DEFAULT_WAREHOUSE, "letters"),
+    batch_size: BatchSize = BATCH,
+    worker: WorkerAs = "1/1",
+    dry_run: DryRun = False,
+    dryrun: Dryrun = Dry.FALSE,
+    store: StoreUrl = None,
+    settings: SettingsFile = None,
+    env: Env = None,
+    setting: Set = None,
+    warehouse: Warehouse = None,
+    output: OutputAs = Output.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Send the letters that are due to owners and users; a dry run writes them into a folder."""
+    mine = share(worker)
+    only_to = letters if dry_run or dryrun is Dry.TRUE else None
+
+    def work() -> None:
+        with Where(store, settings, env, warehouse, {}, setting).opened() as found:
+            told = fleet.communicate(
+                found.store,
+                found.settings,
+                worker=worker_name(),
+                clock=utc_now,
+                batch_size=batch_size,
+                share=mine,
+                dry_run_to=only_to,
+                say=lambda line: typer.echo(line, err=True),
+            )
+        if output is Output.JSON:
+            typer.echo(report.as_json(told))
+        else:
+            for line in letter_lines(told, only_to):
+                typer.echo(line)
+        if not told.ok:
+            raise typer.Exit(1)
+
+    guarded(work, debug)
 
 
 def fleet_revert(
@@ -209,6 +256,32 @@ def told_lines(done: ModeReport, dry_run: bool) -> Iterator[str]:
     yield ", ".join(f"{count:,} {outcome}" for outcome, count in counts.items())
     if not dry_run:
         yield from next_modes([one.job for one in done.jobs])
+
+
+def letter_lines(told: LettersTold, folder: Path | None) -> Iterator[str]:
+    """Say what came of the letters, and what comes next."""
+    for each in told.left_out:
+        yield f"{each.recipient} gets no letter about {each.table}: {each.why}"
+    yield from told.problems
+    repeated = f", {told.repeated:,} of them perhaps for the second time" if told.repeated else ""
+    if folder is not None:
+        yield f"{many(told.sent, 'letter')} in {folder}; nothing was sent."
+        return
+    if not (told.sent or told.failed or told.untold or told.jobs):
+        yield "No letter is due."
+        return
+    yield f"{many(told.sent, 'letter')} sent{repeated}" + (f", {told.failed:,} not sent" if told.failed else "")
+    for level, jobs in told.jobs.items():
+        yield f"{many(jobs, 'table')} with a letter of level {level}: {_AFTER[level]}"
+    if told.untold:
+        yield f"Next: tableferry fleet communicate ({many(told.untold, 'table')})"
+
+
+_AFTER = {
+    1: "tableferry fleet migrate takes them when their first gap is over",
+    2: "probation has begun, and tableferry fleet shadow keeps Hive in step",
+    3: "they are through, and tableferry fleet archive moves them out of the queue",
+}
 
 
 def next_modes(jobs: Iterable[Job]) -> Iterator[str]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tableferry.fleet.choosing import Filter, chosen, listed
     from tableferry.fleet.enlisting import Enlisted, Named, enlist
     from tableferry.fleet.history import events_of, letters_of
+    from tableferry.fleet.modes.communicate import communicate
     from tableferry.fleet.modes.migrate import migrate
     from tableferry.fleet.modes.preprocess import preprocess
     from tableferry.fleet.modes.revert import revert
@@ -30,6 +31,7 @@ _MODULES = {
     "Warehouse": "warehouse.context",
     "Worker": "modes.taking",
     "chosen": "choosing",
+    "communicate": "modes.communicate",
     "enlist": "enlisting",
     "events_of": "history",
     "letters_of": "history",
@@ -49,6 +51,7 @@ __all__ = [
     "Warehouse",
     "Worker",
     "chosen",
+    "communicate",
     "enlist",
     "events_of",
     "letters_of",

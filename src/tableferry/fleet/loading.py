@@ -29,6 +29,7 @@ _NO_SETTINGS = (FILE_VARIABLE, ENV_VARIABLE, STORE_PASSWORD_VARIABLE)
 _ENVIRONMENTS = "environments"
 _MAIL = "mail"
 _PASSWORD = (_MAIL, "password")
+_PATHS = ("templates", "ca_file")
 _KEYS = (
     *((name,) for name in FleetSettings.model_fields if name != _MAIL),
     *((_MAIL, name) for name in MailSettings.model_fields),
@@ -157,10 +158,11 @@ def _judge(layer: Any, path: Path, place: str, problems: list[Problem]) -> None:
 
 
 def _absolute(layer: Any, folder: Path) -> None:
-    """Let a folder that the file names lie beside the file, wherever the command is typed."""
+    """Let what the file names lie beside the file, wherever the command is typed."""
     mail = layer.get(_MAIL) if isinstance(layer, dict) else None
-    if isinstance(mail, dict) and isinstance(mail.get("templates"), str):
-        mail["templates"] = str(folder / mail["templates"])
+    for name in _PATHS:
+        if isinstance(mail, dict) and isinstance(mail.get(name), str):
+            mail[name] = str(folder / mail[name])
 
 
 def _of_environment(environ: Mapping[str, str], problems: list[Problem]) -> Values:
