@@ -270,7 +270,9 @@ def letter_lines(told: LettersTold, folder: Path | None) -> Iterator[str]:
     if not (told.sent or told.failed or told.untold or told.jobs):
         yield "No letter is due."
         return
-    yield f"{many(told.sent, 'letter')} sent{repeated}" + (f", {told.failed:,} not sent" if told.failed else "")
+    yield f"{many(told.sent, 'letter')} sent{repeated}" + (
+        f", {told.failed:,} not sent" if told.failed else ""
+    )
     for level, jobs in told.jobs.items():
         yield f"{many(jobs, 'table')} with a letter of level {level}: {_AFTER[level]}"
     if told.untold:

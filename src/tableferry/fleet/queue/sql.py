@@ -170,7 +170,10 @@ class SqlStore:
                 same = [number for number in there if _same(there[number], before[number])]
                 changed = [after[number] for number in same if _moved(there[number], after[number])]
                 if changed:
-                    rows = [_event(job, str(before[job.task_id].claimed_by)) for job in changed]
+                    rows = [
+                        {**_event(job, str(before[job.task_id].claimed_by)), "was": there[job.task_id].state}
+                        for job in changed
+                    ]
                     connection.execute(insert(events), rows)
                 if same:
                     rows = [{**of_job(after[number]), "number": number} for number in same]
