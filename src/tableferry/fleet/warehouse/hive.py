@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tableferry import catalog
@@ -40,7 +41,9 @@ _SERDES: Mapping[str, Format] = {
 }
 _INPUTS: Mapping[str, Format] = {"TextInputFormat": "text", "SequenceFileInputFormat": "sequencefile"}
 
-# DESCRIBE calls a char a string; where Spark keeps what was declared, and a char in it.
+_FILES = ("parquet", "orc", "avro")
+
+# Where Spark keeps what was declared, and a char in it.
 _DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
 _PADDED = re.compile(r"\bchar\(")
 
@@ -60,18 +63,15 @@ def facts(warehouse: Warehouse, name: TableName) -> HiveTable | None:
         return HiveTable(name, kind)
     try:
         [row] = warehouse.spark.sql(f"DESCRIBE TABLE EXTENDED {name.sql} AS JSON").collect()
-        padded = {
-            field.name.lower()
-            for field in warehouse.spark.table(name.sql).schema
-            if _PADDED.search(field.metadata.get(_DECLARED, ""))
-        }
+        table = _table(name, json.loads(row[0]))
+        # Spark may lack the classes of another format.
+        return _padded(warehouse, table) if table.format in _FILES else table
     except SPARK_ERRORS as error:
         if catalog.condition(error).startswith(catalog.MISSING):
             return None
         raise TableError(
             f"table {name} can't be described ({first_line(error)}): check your rights"
         ) from error
-    return _table(name, json.loads(row[0]), padded)
 
 
 def demand(warehouse: Warehouse, name: TableName) -> HiveTable:
@@ -107,7 +107,20 @@ def entry_of(table: HiveTable) -> Entry:
     return Entry(table.name, table.format, "external", table.location, None, partition_columns=columns)
 
 
-def _table(name: TableName, said: Mapping[str, Any], padded: Collection[str]) -> HiveTable:
+def _padded(warehouse: Warehouse, table: HiveTable) -> HiveTable:
+    """Return a table with its chars, at any depth, for DESCRIBE calls a char a string."""
+    found = {
+        field.name.lower()
+        for field in warehouse.spark.table(table.name.sql).schema
+        if _PADDED.search(field.metadata.get(_DECLARED, ""))
+    }
+    columns = (
+        replace(each, type={"name": "char"}) if each.name.lower() in found else each for each in table.columns
+    )
+    return replace(table, columns=tuple(columns))
+
+
+def _table(name: TableName, said: Mapping[str, Any]) -> HiveTable:
     properties = said.get("table_properties", {})
     return HiveTable(
         name=name,
@@ -116,12 +129,7 @@ def _table(name: TableName, said: Mapping[str, Any], padded: Collection[str]) ->
         managed=said["type"].upper() == "MANAGED",
         location=said.get("location", ""),
         columns=tuple(
-            HiveColumn(
-                each["name"],
-                {"name": "char"} if each["name"].lower() in padded else each["type"],
-                each.get("comment", ""),
-            )
-            for each in said["columns"]
+            HiveColumn(each["name"], each["type"], each.get("comment", "")) for each in said["columns"]
         ),
         partition_columns=tuple(said.get("partition_columns", ())),
         buckets=max(0, int(said.get("num_buckets", 0))),
