@@ -13,7 +13,6 @@ from tests.workspace import FakeWorkspace
 
 from tableferry import workspace as door
 from tableferry.errors import TableError
-from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.opening import open_access
 from tableferry.fleet.warehouse.unity import UnityAccess
 from tableferry.tables import TableName
@@ -29,17 +28,17 @@ COLUMNS = (
 )
 
 
-def test_the_owner_is_the_metastore_s(spark: SparkSession, schema: str) -> None:
+def test_the_owner_is_the_metastore_s(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     spark.sql(f"CREATE TABLE {schema}.t (id INT) STORED AS PARQUET")
     name = TableName(("spark_catalog", schema, "t"))
     [row] = spark.sql("SELECT current_user()").collect()
     me = row[0]
-    users = {f"{schema}.t": ("a@corp.com", me)}
-    access = MetastoreAccess(spark, users)
+    file = tmp_path / "users.csv"
+    file.write_text(f"table,user\n{schema}.t,a@corp.com\n{schema}.t,{me}\n")
+    access = open_access(spark, users=file)
     assert access.owners(name) == (me,)
     assert access.downstream_users(name) == ("a@corp.com",)
-    assert MetastoreAccess(spark).downstream_users(name) == ()
-    assert isinstance(open_access(spark, "spark_catalog"), MetastoreAccess)
+    assert open_access(spark).downstream_users(name) == ()
     missing = TableName(("spark_catalog", schema, "missing"))
     with pytest.raises(
         TableError, match=r"missing can't be looked up \(.*\): check its name and your rights"
@@ -95,7 +94,7 @@ def test_a_session_without_system_tables_is_told_what_to_enable(
     logged_in.put_table("main.shop.orders", "boss@corp.com")
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
     said: list[str] = []
-    access = open_access(spark, "main", say=said.append)
+    access = open_access(spark, say=said.append)
     for _ in range(2):
         assert access.downstream_users(TableName.parse("main.shop.orders")) == ()
     [line] = said

@@ -14,13 +14,18 @@ from tableferry import workspace as door
 from tableferry.errors import SessionError, TableError
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Access
-from tableferry.fleet.warehouse.opening import AccessByCatalog, open_access
+from tableferry.fleet.warehouse.opening import AccessByCatalog, open_catalog
 from tableferry.fleet.warehouse.unity import UnityAccess
 from tableferry.fleet.warehouse.users_file import key, read_users
 from tableferry.tables import TableName
 
 NO_SPARK = cast(SparkSession, None)
 ORDERS = TableName.parse("main.shop.orders")
+
+
+def kind_of(catalog: str) -> type:
+    said: list[str] = []
+    return type(open_catalog(NO_SPARK, catalog, users={}, require_lineage=False, say=said.append))
 
 
 @pytest.mark.parametrize(
@@ -36,13 +41,13 @@ def test_on_databricks_the_workspace_says_which_catalogs_are_unity_s(
     logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch, catalog: str, kind: type
 ) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
-    assert type(open_access(NO_SPARK, catalog)) is kind
+    assert kind_of(catalog) is kind
 
 
 def test_a_closed_catalog_is_unity_s_too(logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
     logged_in.closed.add("main")
-    assert type(open_access(NO_SPARK, "main")) is UnityAccess
+    assert kind_of("main") is UnityAccess
 
 
 def test_a_workspace_that_does_not_answer_is_no_metastore(
@@ -51,12 +56,12 @@ def test_a_workspace_that_does_not_answer_is_no_metastore(
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
     logged_in.token = "another"
     with pytest.raises(SessionError, match=r"doesn't say whether it has catalog main .*: log in with"):
-        open_access(NO_SPARK, "main")
+        kind_of("main")
 
 
 def test_a_local_session_asks_no_workspace(logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DATABRICKS_HOST")
-    assert type(open_access(NO_SPARK, "main")) is MetastoreAccess
+    assert kind_of("main") is MetastoreAccess
     assert logged_in.asked == []
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tableferry import session, workspace
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Access
 from tableferry.fleet.warehouse.unity import UnityAccess
-from tableferry.fleet.warehouse.users_file import Users
+from tableferry.fleet.warehouse.users_file import Users, read_users
 from tableferry.tables import DEFAULT_CATALOG, TableName
 
 if TYPE_CHECKING:
@@ -22,20 +23,37 @@ _METASTORES = (DEFAULT_CATALOG, "hive_metastore")
 
 def open_access(
     spark: SparkSession,
-    catalog: str,
     *,
-    users: Users | None = None,
+    users: Path | None = None,
     require_lineage: bool = False,
     say: Callable[[str], None] = session.to_stderr,
-) -> Access:
-    """Give who knows a catalog's tables.
+) -> AccessByCatalog:
+    """Give the access of tables of any catalog.
 
     Args:
         spark: The session.
-        catalog: The catalog's name.
-        users: Who is known to use which table.
+        users: A CSV file of who uses which table.
         require_lineage: Whether it's an error that Unity Catalog's lineage table can't be read.
         say: Takes what somebody should know and nothing fails for.
+
+    Raises:
+        TableError: The file can't be read.
+    """
+    known = read_users(users) if users else {}
+    return AccessByCatalog(
+        lambda catalog: open_catalog(spark, catalog, users=known, require_lineage=require_lineage, say=say)
+    )
+
+
+def open_catalog(
+    spark: SparkSession,
+    catalog: str,
+    *,
+    users: Users,
+    require_lineage: bool,
+    say: Callable[[str], None],
+) -> Access:
+    """Give the access of one catalog's tables, with arguments as `open_access` has them.
 
     Raises:
         TableferryError: The workspace can't be asked whether the catalog is Unity Catalog's.
