@@ -208,7 +208,9 @@ def _run(run: Run, where: Where, work: Callable[[Worker], ModeReport]) -> None:
     with where.opened() as found, _progress(run) as told:
         spark = found.spark()
         # One batch may hold jobs of several catalogs; their owners and rights are asked where each is.
-        warehouse = fleet.Warehouse(spark, fleet.open_access(spark), found.settings.iceberg_catalog)
+        settings = found.settings
+        access = fleet.open_access(spark, users=settings.users, require_lineage=settings.require_lineage)
+        warehouse = fleet.Warehouse(spark, access, settings.iceberg_catalog)
         done = work(
             fleet.Worker(
                 store=found.store,

@@ -159,10 +159,11 @@ def _judge(layer: Any, path: Path, place: str, problems: list[Problem]) -> None:
 
 def _absolute(layer: Any, folder: Path) -> None:
     """Let what the file names lie beside the file, wherever the command is typed."""
-    mail = layer.get(_MAIL) if isinstance(layer, dict) else None
-    for name in _PATHS:
-        if isinstance(mail, dict) and isinstance(mail.get(name), str):
-            mail[name] = str(folder / mail[name])
+    if not isinstance(layer, dict):
+        return
+    for place, name in ((layer, "users"), *((layer.get(_MAIL), name) for name in _PATHS)):
+        if isinstance(place, dict) and isinstance(place.get(name), str):
+            place[name] = str(folder / place[name])
 
 
 def _of_environment(environ: Mapping[str, str], problems: list[Problem]) -> Values:

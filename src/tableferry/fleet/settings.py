@@ -64,6 +64,8 @@ class FleetSettings(_Settings):
         lease_minutes: How long a worker's claim holds without a sign of life.
         iceberg_catalog: The Spark catalog of Iceberg tables, over the same metastore.
         require_owner: Whether a table without an owner pauses.
+        require_lineage: Whether a table of Unity Catalog pauses if its lineage system table can't be read.
+        users: A CSV file of who uses which table, with the columns table and user.
         mail: How letters are sent.
     """
 
@@ -74,6 +76,8 @@ class FleetSettings(_Settings):
     lease_minutes: int = Field(default=60, ge=1)
     iceberg_catalog: str = "ice"
     require_owner: bool = False
+    require_lineage: bool = False
+    users: Path | None = None
     mail: MailSettings = MailSettings()
 
     @property
