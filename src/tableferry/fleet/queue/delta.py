@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import ClauseElement, and_, select
+from sqlalchemy import ClauseElement, and_, or_, select
 
 from tableferry.errors import Refused, TableferryError, first_line, is_sparks
 from tableferry.fleet.job import Job
@@ -199,9 +199,7 @@ class DeltaStore:
                 break
             # Others were faster with every one of them.
             pause(attempt)
-        mine = and_(
-            jobs.c.task_id.in_(claimed), jobs.c.claimed_by == worker, jobs.c.lease_until == now + lease
-        )
+        mine = and_(jobs.c.task_id.in_(claimed), jobs.c.claimed_by == worker, jobs.c.lease_until == now + lease)
         return self.jobs(mine)
 
     def save(self, job: Job, now: datetime, *, lease: timedelta | None = None, release: bool = False) -> Job:
@@ -233,7 +231,8 @@ class DeltaStore:
         watched = ("state", "desired_state", "migration_paused", "pause_reason")
         event = (
             "named_struct('at', timestamp_micros(s.last_updated_time), 'state', s.state, 'desired_state', "
-            "s.desired_state, 'paused', s.migration_paused, 'pause_reason', s.pause_reason, 'worker', s.worker)"
+            "s.desired_state, 'paused', s.migration_paused, 'pause_reason', s.pause_reason, 'worker', "
+            "s.worker)"
         )
         values["events"] = (
             f"CASE WHEN {' OR '.join(f'jobs.{name} != s.{name}' for name in watched)} "
@@ -243,7 +242,7 @@ class DeltaStore:
             f"MERGE INTO {self._jobs} AS jobs "
             f"USING (SELECT inline(from_json(:new, 'ARRAY<STRUCT<{' '.join(given.split())}>>'))) AS s "
             "ON jobs.task_id = s.task_id AND jobs.revision = s.was AND jobs.claimed_by = s.worker "
-            f"WHEN MATCHED THEN UPDATE SET {', '.join(f'jobs.{name} = {value}' for name, value in values.items())}",
+            f"WHEN MATCHED THEN UPDATE SET {', '.join(f'jobs.{name} = {new}' for name, new in values.items())}",
             {"new": json.dumps(new)},
         )
         saved_jobs = [saved for _, saved in wanted.values()]
@@ -365,9 +364,7 @@ class DeltaStore:
         """Leave the session to whoever gave it."""
 
     def _all_events(self) -> str:
-        archived = (
-            f"SELECT a.* FROM {self._archive} AS a LEFT ANTI JOIN {self._jobs} AS j ON a.task_id = j.task_id"
-        )
+        archived = f"SELECT a.* FROM {self._archive} AS a LEFT ANTI JOIN {self._jobs} AS j ON a.task_id = j.task_id"
         return " UNION ALL ".join(
             "SELECT task_id, number, event.at, event.state, event.desired_state, event.paused, "
             f"event.pause_reason, event.worker FROM ({each}) LATERAL VIEW posexplode(events) AS number, event"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, select, text
 
 from tableferry.errors import TableferryError
 
@@ -57,9 +57,7 @@ def _alone(connection: Connection) -> Iterator[None]:
             # Its statements end the transaction, and the lock is the connection's.
             name = func.concat("tableferry ", func.md5(func.database()))
             if connection.execute(select(func.get_lock(name, _PATIENCE_SECONDS))).scalar_one() != 1:
-                raise TableferryError(
-                    "another process has been changing the queue's tables for minutes: look at it"
-                )
+                raise TableferryError("another process has been changing the queue's tables for minutes: look at it")
             try:
                 yield
             finally:

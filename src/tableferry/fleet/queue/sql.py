@@ -294,9 +294,7 @@ class SqlStore:
         place = self._engine.url.render_as_string()
         reason = str(error.orig if isinstance(error, DBAPIError) else error).strip().split("\n")[0]
         if isinstance(error, IntegrityError):
-            return Refused(
-                f"the queue at {place} has another job of a table that was to be brought back ({reason})"
-            )
+            return Refused(f"the queue at {place} has another job of a table that was to be brought back ({reason})")
         missing = self._engine.dialect.name == "sqlite" and not Path(str(self._engine.url.database)).exists()
         try:
             missing = missing or not inspect(self._engine).has_table(jobs.name)
