@@ -93,7 +93,7 @@ class Store(Protocol):
         """Make the tables, or bring them up to this version."""
 
     def add(self, jobs: Iterable[NewJob], now: datetime) -> int:
-        """Add those whose tables have no job yet, in the queue or in its archive, and say how many these were.
+        """Add those whose tables have no job yet, in the queue or its archive, and say how many these were.
 
         Names are kept in lower case, as Hive and Unity Catalog keep them.
 
@@ -177,13 +177,13 @@ class Store(Protocol):
         """
 
     def archive(self, selection: Selection, now: datetime) -> int:
-        """Move jobs that nobody has out of the queue, and say how many; events and letters stay where they are."""
+        """Move jobs that nobody has out of the queue, and say how many; events and letters stay."""
 
     def archived(self, selection: Selection) -> Sequence[Job]:
         """Return archived jobs by their task_id."""
 
     def unarchive(self, task_ids: Iterable[int], now: datetime) -> Sequence[Job]:
-        """Bring archived jobs back into the queue, for a revert; numbers that aren't archived are left out."""
+        """Bring archived jobs back into the queue, for a revert; numbers that aren't archived are ignored."""
 
     def record_letters(self, letters: Iterable[LetterRecord]) -> None:
         """Remember letters that are about to be sent; one that is remembered stays as it is."""
