@@ -91,7 +91,9 @@ _MOVES = ("state", "desired_state", "migration_paused", "pause_reason")
 _TIMES = tuple(each.name for each in jobs.c if isinstance(each.type, Utc))
 # As they come in JSON.
 _TYPES = {
-    each.name: {"Integer": "BIGINT", "Boolean": "BOOLEAN", "Utc": "BIGINT"}.get(type(each.type).__name__, "STRING")
+    each.name: {"Integer": "BIGINT", "Boolean": "BOOLEAN", "Utc": "BIGINT"}.get(
+        type(each.type).__name__, "STRING"
+    )
     for each in jobs.c
 }
 _ALL = (*JOB_COLUMNS, "events")
@@ -202,7 +204,9 @@ class DeltaStore:
                 break
             # Others were faster with every one of them.
             pause(attempt)
-        mine = and_(jobs.c.task_id.in_(claimed), jobs.c.claimed_by == worker, jobs.c.lease_until == now + lease)
+        mine = and_(
+            jobs.c.task_id.in_(claimed), jobs.c.claimed_by == worker, jobs.c.lease_until == now + lease
+        )
         return self.jobs(mine)
 
     def save(self, job: Job, now: datetime, *, lease: timedelta | None = None, release: bool = False) -> Job:
@@ -228,7 +232,9 @@ class DeltaStore:
         if not new:
             return []
         columns = [name for name in JOB_COLUMNS if name != "task_id"]
-        coming = {name: f"timestamp_micros(s.new_{name})" if name in _TIMES else f"s.new_{name}" for name in columns}
+        coming = {
+            name: f"timestamp_micros(s.new_{name})" if name in _TIMES else f"s.new_{name}" for name in columns
+        }
         differs = " OR ".join(f"jobs.{name} != {coming[name]}" for name in _MOVES)
         shape = ", ".join(f"new_{name} {_TYPES[name]}" for name in JOB_COLUMNS)
         settings = [f"jobs.{name} = {value}" for name, value in coming.items()]
@@ -354,7 +360,9 @@ class DeltaStore:
         """Leave the session to whoever gave it."""
 
     def _all_events(self) -> str:
-        archived = f"SELECT a.* FROM {self._archive} AS a LEFT ANTI JOIN {self._jobs} AS j ON a.task_id = j.task_id"
+        archived = (
+            f"SELECT a.* FROM {self._archive} AS a LEFT ANTI JOIN {self._jobs} AS j ON a.task_id = j.task_id"
+        )
         return " UNION ALL ".join(
             "SELECT task_id, number, event.at, event.state, event.desired_state, event.paused, "
             f"event.pause_reason, event.worker FROM ({each}) LATERAL VIEW posexplode(events) AS number, event"
