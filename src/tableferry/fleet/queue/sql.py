@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -45,7 +44,7 @@ from tableferry.fleet.queue.statements import (
     read_as,
     shares,
 )
-from tableferry.fleet.queue.store import ClaimLost, Event, LetterRecord, NewJob
+from tableferry.fleet.queue.store import Event, LetterRecord, NewJob
 
 T = TypeVar("T")
 

@@ -157,7 +157,7 @@ class Store(Protocol):
         """
 
     def save_all(
-        self, changed: Iterable[Job], now: datetime, *, lease: timedelta | None = None, release: bool = False
+        self, jobs: Iterable[Job], now: datetime, *, lease: timedelta | None = None, release: bool = False
     ) -> Sequence[Job]:
         """Write many back at once, as `save` does, and return those that were written.
 
