@@ -1,4 +1,4 @@
-"""``tableferry fleet`` as it is typed: the queue is filled, looked into, paused and resumed, without a JVM."""
+"""``tableferry fleet`` as it is typed: the queue is filled, looked into and changed, without a JVM."""
 
 from __future__ import annotations
 

@@ -97,7 +97,13 @@ class Store(Protocol):
         """Make the tables, or bring them up to this version."""
 
     def add(self, jobs: Iterable[NewJob], now: datetime) -> int:
-        """Add those whose tables have no job yet, and say how many these were."""
+        """Add those whose tables have no job yet, in the queue or its archive, and say how many these were.
+
+        Names are kept in lower case, as Hive and Unity Catalog keep them.
+
+        Raises:
+            TableError: A name has no catalog or schema.
+        """
 
     def jobs(self, selection: Selection, *, limit: int | None = None) -> Sequence[Job]:
         """Return jobs by their task_id."""
@@ -135,7 +141,11 @@ class Store(Protocol):
             now: The time.
             lease: How long the claim holds.
             limit: At most how many.
-            share: Of N workers, the I-th prefers a share of its own, and takes others' when that is empty.
+            share: Of N workers, the I-th (from 0) prefers a share of its own, and takes others' when that is
+                empty.
+
+        Returns:
+            The jobs as they are with the claim, by their task_id; none if nobody's are left.
         """
 
     def save(self, job: Job, now: datetime, *, lease: timedelta | None = None, release: bool = False) -> Job:
@@ -150,7 +160,7 @@ class Store(Protocol):
             release: Give the claim back.
 
         Raises:
-            ClaimLost: Its revision is another, or somebody else holds it.
+            ClaimLost: Its revision is another, or it isn't claimed.
         """
 
     def save_all(
@@ -161,21 +171,26 @@ class Store(Protocol):
         A job that `save` would have refused is left as it is and isn't among them.
         """
 
-    def edit(self, job: Job, now: datetime) -> Job:
+    def edit(self, job: Job, now: datetime, *, by: str = "") -> Job:
         """Write an unclaimed job back, as a person does who pauses or resumes it.
+
+        Args:
+            job: The job, with the revision that was read.
+            now: The time.
+            by: Who, for the event.
 
         Raises:
             ClaimLost: Its revision is another, or a worker holds it.
         """
 
     def archive(self, selection: Selection, now: datetime) -> int:
-        """Move finished jobs out of the queue, with their events and letters, and say how many."""
+        """Move jobs that nobody has out of the queue, and say how many; events and letters stay."""
 
     def archived(self, selection: Selection) -> Sequence[Job]:
         """Return archived jobs by their task_id."""
 
     def unarchive(self, task_ids: Iterable[int], now: datetime) -> Sequence[Job]:
-        """Bring archived jobs back into the queue, for a revert."""
+        """Bring archived jobs back into the queue, for a revert; numbers that aren't archived are ignored."""
 
     def record_letters(self, letters: Iterable[LetterRecord]) -> None:
         """Remember letters that are about to be sent; one that is remembered stays as it is."""
@@ -187,7 +202,7 @@ class Store(Protocol):
         """Remember that a server took them."""
 
     def events(self, since: datetime | None = None) -> Sequence[Event]:
-        """Return events by their time."""
+        """Return events by their time, those of archived jobs too."""
 
     def close(self) -> None:
         """Give back connections."""
