@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.spark.fleet_shadowing import DELTA, ICEBERG, Pair
 
+from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse.shadow import What
 

@@ -41,7 +41,8 @@ def told_lines(done: ModeReport, dry_run: bool) -> Iterator[str]:
 def letter_lines(told: Told, folder: Path | None) -> Iterator[str]:
     """Say what came of the letters, and what comes next."""
     for each in told.left_out:
-        yield f"{each.recipient} gets no letter about {each.table}: {each.why}"
+        about = str(each.tables[0]) if len(each.tables) == 1 else many(len(each.tables), "table")
+        yield f"{each.recipient} gets no letter about {about}: {each.why}"
     yield from told.problems
     repeated = f", {told.repeated:,} of them perhaps for the second time" if told.repeated else ""
     if folder is not None:
