@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from uuid import uuid4
@@ -204,13 +203,14 @@ def _run(run: Run, where: Where, work: Callable[[Worker], ModeReport]) -> None:
     """Run a mode, show how it goes on, and say what came of it."""
     with where.opened() as found, _progress(run) as told:
         spark = found.spark()
-        access = fleet.AccessByCatalog(partial(fleet.open_access, spark))
-        warehouse = fleet.Warehouse(spark, access, found.settings.iceberg_catalog)
+        known = found.settings
+        access = fleet.open_access(spark, users=known.users_file, require_lineage=known.require_lineage)
+        warehouse = fleet.Warehouse(spark, access, known.iceberg_catalog)
         done = work(
             fleet.Worker(
                 store=found.store,
                 warehouse=warehouse,
-                settings=found.settings,
+                settings=known,
                 name=worker_name(),
                 clock=utc_now,
                 batch_size=run.batch_size,

@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     from tableferry.fleet.queue import selections
     from tableferry.fleet.queue.opening import open_store
     from tableferry.fleet.warehouse.context import Warehouse
-    from tableferry.fleet.warehouse.opening import AccessByCatalog, open_access
+    from tableferry.fleet.warehouse.opening import open_access
 
 _MODULES = {
-    "AccessByCatalog": "warehouse.opening",
     "Enlisted": "enlisting",
     "Filter": "choosing",
     "Named": "enlisting",
@@ -46,7 +45,6 @@ _MODULES = {
 }
 
 __all__ = [
-    "AccessByCatalog",
     "Enlisted",
     "Filter",
     "Named",
