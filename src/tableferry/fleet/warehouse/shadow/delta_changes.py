@@ -13,8 +13,10 @@ from tableferry import catalog
 from tableferry.catalog import SPARK_ERRORS, condition
 from tableferry.convert.locations import below, literal
 from tableferry.errors import TableError, first_line
-from tableferry.fleet.warehouse.shadow.changes import Added, Changes, Marks, Partition, spell
+from tableferry.fleet.warehouse.shadow.changes import Added, Changes
 from tableferry.fleet.warehouse.shadow.conditions import chunks, text, where
+from tableferry.fleet.warehouse.shadow.marks import Marks
+from tableferry.fleet.warehouse.shadow.partitions import Partition, spell
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:

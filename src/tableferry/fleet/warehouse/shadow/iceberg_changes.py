@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert.locations import literal
 from tableferry.errors import Refused, TableError, first_line
-from tableferry.fleet.warehouse.shadow.changes import Added, Changes, Marks, Partition
+from tableferry.fleet.warehouse.shadow.changes import Added, Changes
 from tableferry.fleet.warehouse.shadow.conditions import quoted, text, texts
 from tableferry.fleet.warehouse.shadow.iceberg_metadata import NO_SNAPSHOT, Metadata, Snapshot
+from tableferry.fleet.warehouse.shadow.marks import Marks
+from tableferry.fleet.warehouse.shadow.partitions import Partition
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
