@@ -32,6 +32,8 @@ class MailSettings(_Settings):
         batch: Downstream users in one letter, at most.
         portal: A page about the migration, for the letters.
         contact: Whom to ask, for the letters.
+        ca_file: Certificates to trust instead of the machine's, as PEM.
+        timeout_seconds: How long the server may take for an answer.
     """
 
     host: str = "localhost"
@@ -47,6 +49,8 @@ class MailSettings(_Settings):
     batch: int = Field(default=50, ge=1)
     portal: str = ""
     contact: str = ""
+    ca_file: Path | None = None
+    timeout_seconds: int = Field(default=30, ge=1)
 
 
 class FleetSettings(_Settings):

@@ -53,6 +53,8 @@ FORWARD: Mapping[tuple[State, State], Transition] = {
 """What the migrator walks."""
 
 BACK: Mapping[tuple[State, State], Transition] = {
+    # Not begun, or given up before the switch.
+    (State.READY, State.ICEBERG_DROPPED): Transition(Action.DROP_COPY, State.ICEBERG_DROPPED),
     (State.WRITES_UNBLOCKED, State.WRITES_BLOCKED): Transition(Action.BLOCK_COPY, State.SYNC_HIVE),
     # From the archive.
     (State.HIVE_DROPPED, State.WRITES_BLOCKED): Transition(Action.BLOCK_COPY, State.SYNC_HIVE),
@@ -69,6 +71,7 @@ BACK: Mapping[tuple[State, State], Transition] = {
 """What the reverter walks."""
 
 REVERT_TO: Mapping[State, State] = {
+    State.READY: State.ICEBERG_DROPPED,
     State.WRITES_BLOCKED: State.HIVE_PRIMARY,
     State.ICEBERG_READY: State.HIVE_PRIMARY,
     State.ICEBERG_PRIMARY: State.SYNC_HIVE,

@@ -1,1 +1,13 @@
 """The queue: a table of jobs in a database or a lakehouse, claimed by compare-and-swap with a lease."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from tableferry.errors import TableferryError
+
+for _package in ("sqlalchemy", "alembic"):
+    if find_spec(_package) is None:
+        raise TableferryError(
+            f'the queue needs the package {_package}, which isn\'t installed: pip install "tableferry[fleet]"'
+        )

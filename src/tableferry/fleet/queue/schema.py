@@ -1,19 +1,18 @@
-"""The queue's tables, and the one expression that databases don't agree on.
+"""The queue's tables.
 
 Every store builds its statements from these: the SQL stores through their SQLAlchemy dialects, the Delta
-store by compiling them to text with named parameters, which Spark SQL takes as they are.
+store by compiling them to text with named parameters, which Spark SQL takes as they are. The migrations make
+them in a database; a change here needs a new one there.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import (
     JSON,
     Boolean,
     Column,
-    Dialect,
     Index,
     Integer,
     MetaData,
@@ -24,84 +23,32 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects import mysql
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.elements import ColumnElement
-from sqlalchemy.sql.expression import ColumnClause
-from sqlalchemy.types import DateTime, TypeDecorator
 
 from tableferry.fleet.job import PauseReason, State, TargetFormat
+from tableferry.fleet.queue.dialects import Utc, utc_now
 
 metadata = MetaData()
 
+# MySQL's default collation takes é for e and A for a.
+EXACT = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
 
-class Utc(TypeDecorator[datetime]):
-    """A time in UTC: aware in Python, without a zone in the database, to the microsecond."""
-
-    impl = DateTime
-    cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> Any:
-        """Ask MySQL for microseconds, which it leaves out by itself."""
-        return mysql.DATETIME(fsp=6) if dialect.name in ("mysql", "mariadb") else DateTime()
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Take the zone off."""
-        return None if value is None else value.astimezone(UTC).replace(tzinfo=None)
-
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Put the zone back."""
-        return None if value is None else value.replace(tzinfo=UTC)
-
-
-class days_after(ColumnElement[datetime]):
-    """A time and so many days, both columns."""
-
-    inherit_cache = True
-    type = Utc()
-
-    def __init__(self, time: ColumnClause[Any], days: ColumnClause[Any]) -> None:
-        self.time = time
-        self.days = days
-
-
-@compiles(days_after)
-def _spark(element: days_after, compiler: SQLCompiler, **how: Any) -> str:
-    time, days = compiler.process(element.time, **how), compiler.process(element.days, **how)
-    return f"timestampadd(DAY, {days}, {time})"
-
-
-@compiles(days_after, "sqlite")
-def _sqlite(element: days_after, compiler: SQLCompiler, **how: Any) -> str:
-    time, days = compiler.process(element.time, **how), compiler.process(element.days, **how)
-    # SQLite's times are text; its own functions keep milliseconds, SQLAlchemy writes microseconds.
-    return f"(strftime('%Y-%m-%d %H:%M:%S', {time}, '+' || {days} || ' days') || substr({time}, 20))"
-
-
-@compiles(days_after, "mysql")
-@compiles(days_after, "mariadb")
-def _mysql(element: days_after, compiler: SQLCompiler, **how: Any) -> str:
-    time, days = compiler.process(element.time, **how), compiler.process(element.days, **how)
-    return f"({time} + INTERVAL {days} DAY)"
-
-
-@compiles(days_after, "postgresql")
-def _postgresql(element: days_after, compiler: SQLCompiler, **how: Any) -> str:
-    time, days = compiler.process(element.time, **how), compiler.process(element.days, **how)
-    return f"({time} + {days} * INTERVAL '1 day')"
+# An empty value is NULL, and never the JSON text 'null'.
+_JSON = JSON(none_as_null=True)
+_LONG = Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
 
 
 def _columns() -> list[Column[Any]]:
     """Give the published columns in their order, and then ours."""
     flag = text("false")
     return [
-        Column("catalog_name", String(30), nullable=False),
+        # Published with 30, and Unity Catalog's names have up to 255.
+        Column("catalog_name", String(255), nullable=False),
         Column("db_name", String(255), nullable=False),
         Column("tbl_name", String(255), nullable=False),
         Column("stg_format", String(30)),
         Column("data_category", String(255), nullable=False, server_default="UNKNOWN"),
-        Column("tbl_owners", JSON),
-        Column("downstream_users", JSON),
+        Column("tbl_owners", _JSON),
+        Column("downstream_users", _JSON),
         Column("to_be_processed", Boolean, nullable=False, server_default=flag),
         Column("in_process", Boolean, nullable=False, server_default=flag),
         Column("state", String(30), nullable=False, server_default=State.UNDEFINED.value),
@@ -111,17 +58,17 @@ def _columns() -> list[Column[Any]]:
         Column("comm_level1_date", Utc),
         Column("comm_level2_date", Utc),
         Column("comm_level3_date", Utc),
-        Column("shadow_watermark", Text),
+        Column("shadow_watermark", _LONG),
         Column("migration_paused", Boolean, nullable=False, server_default=flag),
         Column("pause_reason", String(512), nullable=False, server_default=PauseReason.NONE.value),
         Column("shadow_status", String(30)),
-        Column("created_at", Utc, nullable=False),
-        Column("last_updated_time", Utc, nullable=False),
+        Column("created_at", Utc, nullable=False, server_default=utc_now()),
+        Column("last_updated_time", Utc, nullable=False, server_default=utc_now()),
         Column("target_format", String(30), nullable=False, server_default=TargetFormat.ICEBERG.value),
         Column("revision", Integer, nullable=False, server_default="0"),
         Column("claimed_by", String(255)),
         Column("lease_until", Utc),
-        Column("record", JSON),
+        Column("record", _JSON),
     ]
 
 
@@ -132,6 +79,9 @@ jobs = Table(
     *_columns(),
     UniqueConstraint("catalog_name", "db_name", "tbl_name", name="uniq_name"),
     Index("jobs_by_state", "state", "desired_state"),
+    # A number that an archived job has is never given again.
+    sqlite_autoincrement=True,
+    **EXACT,
 )
 
 jobs_archive = Table(
@@ -140,6 +90,8 @@ jobs_archive = Table(
     Column("task_id", Integer, primary_key=True, autoincrement=False),
     *_columns(),
     Column("archived_at", Utc, nullable=False),
+    Index("jobs_archive_by_name", "catalog_name", "db_name", "tbl_name"),
+    **EXACT,
 )
 
 letters = Table(
@@ -151,6 +103,7 @@ letters = Table(
     Column("recipients", JSON, nullable=False),
     Column("recorded_at", Utc, nullable=False),
     Column("sent_at", Utc),
+    **EXACT,
 )
 
 events = Table(
@@ -159,10 +112,13 @@ events = Table(
     Column("event_id", Integer, primary_key=True, autoincrement=True),
     Column("task_id", Integer, nullable=False),
     Column("at", Utc, nullable=False),
+    Column("was", String(30), nullable=False),
     Column("state", String(30), nullable=False),
     Column("desired_state", String(30), nullable=False),
     Column("paused", Boolean, nullable=False),
     Column("pause_reason", String(512), nullable=False),
     Column("worker", String(255), nullable=False),
     Index("events_by_time", "at"),
+    Index("events_by_job", "task_id", "at"),
+    **EXACT,
 )

@@ -7,13 +7,17 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, and_, false, or_, true
 
+from tableferry.errors import TableError
 from tableferry.fleet.job import State
-from tableferry.fleet.queue.schema import days_after, jobs
+from tableferry.fleet.queue.dialects import days_after
+from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.transitions import BACK, FORWARD
 from tableferry.tables import TableName
 
 Selection = ColumnElement[bool]
 """A condition on the columns of `schema.jobs`."""
+
+LONGEST_NAME = 255
 
 _c = jobs.c
 _RUNNING = _c.migration_paused.is_(False)
@@ -26,18 +30,42 @@ def everything() -> Selection:
 
 def named(tables: Iterable[TableName]) -> Selection:
     """The jobs of these tables, each with catalog and schema."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for catalog, schema, name in (address(each) for each in tables):
+        names.setdefault((catalog, schema), []).append(name)
     return or_(
         false(),
         *(
-            and_(_c.catalog_name == catalog, _c.db_name == schema, _c.tbl_name == table)
-            for catalog, schema, table in (each.parts for each in tables)
+            and_(_c.catalog_name == catalog, _c.db_name == schema, _c.tbl_name.in_(some))
+            for (catalog, schema), some in names.items()
         ),
     )
+
+
+def address(table: TableName) -> tuple[str, str, str]:
+    """Return catalog, schema and table in lower case, as Hive and Unity Catalog keep them.
+
+    Raises:
+        TableError: The name has no catalog or schema, or a part that no catalog takes.
+    """
+    if len(table.parts) != 3:
+        raise TableError(f"{table} has no job by that name: write it as catalog.schema.table")
+    if any(len(part) > LONGEST_NAME for part in table.parts):
+        raise TableError(
+            f"{table} is too long: no part of a table's name has more than {LONGEST_NAME} characters"
+        )
+    catalog, schema, name = (part.lower() for part in table.parts)
+    return catalog, schema, name
 
 
 def numbered(task_ids: Iterable[int]) -> Selection:
     """The jobs with these numbers."""
     return _c.task_id.in_(list(task_ids))
+
+
+def but(task_ids: Iterable[int]) -> Selection:
+    """All jobs but those with these numbers."""
+    return _c.task_id.not_in(list(task_ids))
 
 
 def to_preprocess(now: datetime) -> Selection:

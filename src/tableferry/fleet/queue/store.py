@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
+
+from sqlalchemy import Select
 
 from tableferry.errors import Busy
 from tableferry.fleet.job import Job, State, TargetFormat
@@ -70,6 +72,7 @@ class Event:
     Attributes:
         task_id: The job.
         at: When.
+        was: The state before it; the same for a pause or a resume.
         state: The state after it.
         desired_state: The desired state after it.
         paused: Whether it is paused after it.
@@ -79,6 +82,7 @@ class Event:
 
     task_id: int
     at: datetime
+    was: State
     state: State
     desired_state: State
     paused: bool
@@ -93,10 +97,31 @@ class Store(Protocol):
         """Make the tables, or bring them up to this version."""
 
     def add(self, jobs: Iterable[NewJob], now: datetime) -> int:
-        """Add those whose tables have no job yet, and say how many these were."""
+        """Add those whose tables have no job yet, in the queue or its archive, and say how many these were.
+
+        Names are kept in lower case, as Hive and Unity Catalog keep them.
+
+        Raises:
+            TableError: A name has no catalog or schema.
+        """
 
     def jobs(self, selection: Selection, *, limit: int | None = None) -> Sequence[Job]:
         """Return jobs by their task_id."""
+
+    def counts(self, selection: Selection, by: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+        """Count jobs by the values of some columns, for figures of the whole fleet.
+
+        Args:
+            selection: Which jobs.
+            by: Columns of the jobs; ``pause_reason`` counts by its code alone, without the details.
+
+        Returns:
+            A mapping for each group, in the order of its values: the columns, ``jobs`` (how many),
+            ``oldest`` and ``newest`` (of ``last_updated_time``).
+        """
+
+    def rows(self, query: Select[Any]) -> Sequence[Sequence[Any]]:
+        """Answer a query over the queue's tables: what the database counts needn't be read."""
 
     def claim(
         self,
@@ -116,7 +141,11 @@ class Store(Protocol):
             now: The time.
             lease: How long the claim holds.
             limit: At most how many.
-            share: Of N workers, the I-th prefers a share of its own, and takes others' when that is empty.
+            share: Of N workers, the I-th (from 0) prefers a share of its own, and takes others' when that is
+                empty.
+
+        Returns:
+            The jobs as they are with the claim, by their task_id; none if nobody's are left.
         """
 
     def save(self, job: Job, now: datetime, *, lease: timedelta | None = None, release: bool = False) -> Job:
@@ -131,24 +160,37 @@ class Store(Protocol):
             release: Give the claim back.
 
         Raises:
-            ClaimLost: Its revision is another, or somebody else holds it.
+            ClaimLost: Its revision is another, or it isn't claimed.
         """
 
-    def edit(self, job: Job, now: datetime) -> Job:
+    def save_all(
+        self, jobs: Iterable[Job], now: datetime, *, lease: timedelta | None = None, release: bool = False
+    ) -> Sequence[Job]:
+        """Write many back at once, as `save` does, and return those that were written.
+
+        A job that `save` would have refused is left as it is and isn't among them.
+        """
+
+    def edit(self, job: Job, now: datetime, *, by: str = "") -> Job:
         """Write an unclaimed job back, as a person does who pauses or resumes it.
+
+        Args:
+            job: The job, with the revision that was read.
+            now: The time.
+            by: Who, for the event.
 
         Raises:
             ClaimLost: Its revision is another, or a worker holds it.
         """
 
     def archive(self, selection: Selection, now: datetime) -> int:
-        """Move finished jobs out of the queue, with their events and letters, and say how many."""
+        """Move jobs that nobody has out of the queue, and say how many; events and letters stay."""
 
     def archived(self, selection: Selection) -> Sequence[Job]:
         """Return archived jobs by their task_id."""
 
     def unarchive(self, task_ids: Iterable[int], now: datetime) -> Sequence[Job]:
-        """Bring archived jobs back into the queue, for a revert."""
+        """Bring archived jobs back into the queue, for a revert; numbers that aren't archived are ignored."""
 
     def record_letters(self, letters: Iterable[LetterRecord]) -> None:
         """Remember letters that are about to be sent; one that is remembered stays as it is."""
@@ -160,7 +202,7 @@ class Store(Protocol):
         """Remember that a server took them."""
 
     def events(self, since: datetime | None = None) -> Sequence[Event]:
-        """Return events by their time."""
+        """Return events by their time, those of archived jobs too."""
 
     def close(self) -> None:
         """Give back connections."""

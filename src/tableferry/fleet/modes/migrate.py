@@ -1,0 +1,31 @@
+"""The migrator: announced tables whose time has come walk to probation, and from there to the archive."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from tableferry.fleet.modes.report import JobReport, ModeReport
+from tableferry.fleet.modes.taking import Worker, take
+from tableferry.fleet.queue.selections import to_migrate
+from tableferry.fleet.transitions import FORWARD
+from tableferry.fleet.walk import Walk, outlook, walk
+
+
+def migrate(worker: Worker) -> ModeReport:
+    """Migrate tables whose first letter is old enough, and go on with those that are on their way.
+
+    A table that reaches ``WritesUnblocked`` is on probation; one that reaches ``HiveDropped`` is through.
+    """
+    return take(
+        worker,
+        lambda: to_migrate(worker.clock()),
+        _forward,
+        partial(outlook, warehouse=worker.warehouse, ways=FORWARD),
+    )
+
+
+def _forward(one: Walk) -> JobReport:
+    if one.job.to_be_processed:
+        one.save(replace(one.job, in_process=True, to_be_processed=False))
+    return walk(one, FORWARD)

@@ -1,0 +1,76 @@
+"""The preprocessor: looks at new jobs' tables, and moves on those whose probation is over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tableferry.fleet.job import Job, PauseReason, State
+from tableferry.fleet.modes.report import JobReport, ModeReport, Outcome
+from tableferry.fleet.modes.taking import Worker, take
+from tableferry.fleet.naming import Names
+from tableferry.fleet.queue.selections import to_preprocess
+from tableferry.fleet.settings import FleetSettings
+from tableferry.fleet.walk import Walk, reporting
+from tableferry.fleet.warehouse import existing, fitness, hive
+from tableferry.fleet.warehouse.context import Warehouse
+
+
+def preprocess(worker: Worker) -> ModeReport:
+    """Fill in owners, users and format of new jobs; end probations that are over; close what is through."""
+
+    def looked(job: Job) -> Job:
+        return _looked(job, worker.warehouse, worker.settings)
+
+    def do(one: Walk) -> JobReport:
+        with reporting(one) as reports:
+            one.release(looked(one.job))
+            outcome: Outcome = "paused" if one.job.migration_paused else "done"
+            reports.append(JobReport(one.job, outcome, (_said(one.job),), ""))
+        return reports[0]
+
+    def outlook(job: Job) -> JobReport:
+        return JobReport(job, "planned", (_said(looked(job)),))
+
+    return take(worker, lambda: to_preprocess(worker.clock()), do, outlook)
+
+
+def _looked(job: Job, warehouse: Warehouse, settings: FleetSettings) -> Job:
+    """Return the job with what there is to know of its table, or as it goes on."""
+    match job.state:
+        case State.WRITES_UNBLOCKED:
+            return replace(job, desired_state=State.HIVE_DROPPED)
+        case State.HIVE_DROPPED:
+            return replace(job, in_process=False)
+    table = hive.facts(warehouse, job.name)
+    if table is None:
+        return job.paused(PauseReason.TABLE_NOT_FOUND)
+    job = replace(
+        job,
+        stg_format=table.format,
+        tbl_owners=job.tbl_owners or warehouse.access.owners(job.name),
+        downstream_users=job.downstream_users or warehouse.access.downstream_users(job.name),
+    )
+    if unfit := fitness.unfit(table, job.target_format):
+        return job.paused(*unfit)
+    names = Names.of(job)
+    others = existing.found(warehouse, names).keys() - {names.main}
+    if others:
+        said = ", ".join(sorted(str(name) for name in others))
+        return job.paused(PauseReason.NAME_TAKEN, f"{said}: rename or drop it, and resume")
+    if settings.require_owner and not job.tbl_owners:
+        return job.paused(PauseReason.MISSING_OWNER)
+    return replace(job, state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
+
+
+def _said(job: Job) -> str:
+    """Say in a line where a job is now."""
+    if job.migration_paused:
+        return f"paused: {job.pause_reason}"
+    match job.pair:
+        case State.READY, _:
+            owners = ", ".join(job.tbl_owners) or "nobody"
+            return f"ready, {job.stg_format}, owned by {owners}, {len(job.downstream_users)} users"
+        case _, State.HIVE_DROPPED if job.in_process:
+            return "its probation is over"
+        case _:
+            return "through"

@@ -1,0 +1,85 @@
+"""The reverter: the Hive table gets its name back, with every row that was written since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+
+from tableferry.errors import Refused, TableError
+from tableferry.fleet.job import Job, PauseReason, State
+from tableferry.fleet.modes.report import ModeReport
+from tableferry.fleet.modes.taking import Worker, take
+from tableferry.fleet.queue.selections import named, to_revert
+from tableferry.fleet.transitions import BACK, REVERT_TO
+from tableferry.fleet.walk import outlook, walk
+from tableferry.tables import TableName
+
+
+def revert(worker: Worker, tables: Iterable[TableName] = (), *, from_archive: bool = False) -> ModeReport:
+    """Begin to revert these tables, and go on with all that are on their way back.
+
+    Args:
+        worker: Who does it.
+        tables: Which to begin with; each with catalog and schema.
+        from_archive: Whether jobs that are through, or archived, may be reverted too.
+
+    Raises:
+        TableError: A table has no job.
+        Refused: A table can't be reverted now; none of them was begun.
+    """
+    tables = tuple(tables)
+    begun = [
+        _begun(job, from_archive=from_archive) for job in _jobs(worker, tables, from_archive=from_archive)
+    ]
+    if worker.dry_run:
+        return ModeReport(tuple(outlook(job, worker.warehouse, BACK) for job in begun))
+    for job in begun:
+        worker.store.edit(job, worker.clock())
+    return take(
+        worker,
+        to_revert,
+        partial(walk, ways=BACK),
+        partial(outlook, warehouse=worker.warehouse, ways=BACK),
+    )
+
+
+def _jobs(worker: Worker, tables: tuple[TableName, ...], *, from_archive: bool) -> list[Job]:
+    """Find the tables' jobs, in the archive too."""
+    found = {job.name: job for job in worker.store.jobs(named(tables))} if tables else {}
+    missing = [table for table in tables if table not in found]
+    if missing and from_archive:
+        archived = {job.name: job for job in worker.store.archived(named(missing))}
+        if not worker.dry_run and archived:
+            back = worker.store.unarchive([job.task_id for job in archived.values()], worker.clock())
+            archived = {job.name: job for job in back}
+        found |= archived
+        missing = [table for table in missing if table not in found]
+    if missing:
+        where = "or in the archive" if from_archive else "(--from-archive looks there too)"
+        raise TableError(
+            f"{missing[0]} has no job in the queue {where}: tableferry fleet list shows all jobs"
+        )
+    return [found[table] for table in tables]
+
+
+def _begun(job: Job, *, from_archive: bool) -> Job:
+    """Return the job on its way back."""
+    if job.pair in BACK:
+        return replace(job, migration_paused=False, pause_reason=PauseReason.NONE.value)
+    if job.state is State.HIVE_DROPPED and not from_archive:
+        raise Refused(f"the probation of {job.name} is over: --from-archive reverts it all the same")
+    resting = job.state is job.desired_state or job.migration_paused or job.state is State.READY
+    if not resting or job.state not in REVERT_TO:
+        raise Refused(
+            f"{job.name} is at {job.state} on its way to {job.desired_state}, and not on probation: wait "
+            "until it is, or pause it first (tableferry fleet pause)"
+        )
+    return replace(
+        job,
+        desired_state=REVERT_TO[job.state],
+        in_process=True,
+        to_be_processed=False,
+        migration_paused=False,
+        pause_reason=PauseReason.NONE.value,
+    )

@@ -1,0 +1,51 @@
+"""The shadower: during probation, what is written to the new table is copied to the Hive one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tableferry.fleet.job import Job
+from tableferry.fleet.modes.report import JobReport, ModeReport
+from tableferry.fleet.modes.taking import Worker, take
+from tableferry.fleet.naming import Names
+from tableferry.fleet.perform import perform
+from tableferry.fleet.queue.selections import to_shadow
+from tableferry.fleet.steps import Shadow, describe
+from tableferry.fleet.walk import Walk, reporting
+from tableferry.fleet.warehouse import versions
+
+SHADOWING = "Shadowing"
+
+
+def shadow(worker: Worker) -> ModeReport:
+    """Bring the Hive copies of tables on probation in step, where anything was written since the watermark.
+
+    A status that a worker left when it died is no obstacle: its claim lapses.
+    """
+
+    def behind(job: Job) -> bool:
+        current = versions.current(worker.warehouse, job.name, job.target_format)
+        return current != job.shadow_watermark
+
+    def do(one: Walk) -> JobReport:
+        with reporting(one) as reports:
+            if behind(one.job):
+                step = _step(one.job)
+                job = one.save(replace(one.job, shadow_status=SHADOWING))
+                job = perform(step, job, one.warehouse, one.save)
+                one.did.append(describe(step))
+                # The watermark and the status in one go.
+                one.job = replace(job, shadow_status=None)
+            one.release(replace(one.job, shadow_status=None))
+            reports.append(JobReport(one.job, "done", tuple(one.did), ""))
+        return reports[0]
+
+    def outlook(job: Job) -> JobReport:
+        return JobReport(job, "planned", (describe(_step(job)),) if behind(job) else ())
+
+    return take(worker, to_shadow, do, outlook)
+
+
+def _step(job: Job) -> Shadow:
+    names = Names.of(job)
+    return Shadow(names.main, names.hive, job.target_format)

@@ -1,0 +1,146 @@
+"""Does the steps of a job's transition on real tables; what a later step needs is noted before the effect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import assert_never
+
+from tableferry.errors import Refused
+from tableferry.fleet.job import Job, PauseReason, TargetFormat
+from tableferry.fleet.steps import (
+    BlockWrites,
+    CheckFence,
+    CheckViews,
+    CopyDefinition,
+    DropCopy,
+    MakeExternal,
+    MakeManaged,
+    MakeTarget,
+    Rename,
+    Shadow,
+    Step,
+    UnblockWrites,
+    Verify,
+    VerifyShadow,
+)
+from tableferry.fleet.warehouse import (
+    comparing,
+    definitions,
+    delta,
+    dropping,
+    external,
+    fence,
+    iceberg,
+    renaming,
+    versions,
+    views,
+)
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.shadow.shadowing import shadow
+
+Save = Callable[[Job], Job]
+"""Writes a job back and holds its claim; returns it with its new revision."""
+
+# What a job notes for later steps, in its record.
+RIGHTS = "rights"
+FENCE = "fence"
+WAS_MANAGED = "was_managed"
+BROKEN_VIEWS = "broken_views"
+
+
+class Stopped(Refused):
+    """A step found what a person must decide; the job waits with this reason."""
+
+    def __init__(self, reason: PauseReason, details: str) -> None:
+        self.reason = reason
+        super().__init__(details)
+
+
+class WrittenSince(Refused):
+    """Somebody wrote to the table since writes were blocked."""
+
+
+def perform(step: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
+    """Do one step, and return the job with what it noted, which the caller saves.
+
+    Args:
+        step: What to do; done twice, it's as if done once.
+        job: The claimed job.
+        warehouse: Where its tables are.
+        save: Saves a note that must be there before the effect is.
+
+    Raises:
+        Stopped: A person must decide.
+        WrittenSince: The table changed behind the block.
+        TableferryError: Something else the user can mend.
+    """
+    match step:
+        case BlockWrites(table):
+            # Each run notes what it finds to take: what an earlier one took is noted already.
+            rights = warehouse.access.rights_to_write(table)
+            if rights:
+                job = save(job.noted(**{RIGHTS: [*job.record.get(RIGHTS, ()), dict(rights)]}))
+                warehouse.access.take(table, rights)
+            return job.noted(**{FENCE: dict(fence.mark(warehouse, table))})
+        case UnblockWrites(table):
+            for rights in reversed(job.record.get(RIGHTS, ())):
+                warehouse.access.give_back(table, rights)
+            return job.noted(**{RIGHTS: None, FENCE: None})
+        case CheckFence(table):
+            if said := fence.differences(warehouse, table, job.record.get(FENCE, {})):
+                raise WrittenSince(f"{table} was written to after writes were blocked: {said}")
+            return job
+        case MakeExternal(table):
+            if external.is_managed(warehouse, table):
+                job = save(job.noted(**{WAS_MANAGED: True}))
+                with _stopping(PauseReason.MANAGED_TABLE):
+                    external.make_external(warehouse, table)
+            return job
+        case MakeManaged(table):
+            if job.record.get(WAS_MANAGED):
+                external.make_managed(warehouse, table)
+            return job.noted(**{WAS_MANAGED: None})
+        case MakeTarget(source, target, form):
+            make = iceberg.make if form is TargetFormat.ICEBERG else delta.make
+            make(warehouse, source, target)
+            return job
+        case CopyDefinition(source, target):
+            definitions.carry(warehouse, source, target)
+            # A comment is a version of a Delta table.
+            return replace(job, shadow_watermark=versions.current(warehouse, target, job.target_format))
+        case Verify(source, target):
+            with _stopping(PauseReason.ROWS_DIFFER):
+                comparing.demand_same(warehouse, source, target)
+            return job
+        case VerifyShadow(target, hive):
+            with _stopping(PauseReason.ROWS_DIFFER):
+                comparing.demand_same(warehouse, hive, target, right_version=job.shadow_watermark)
+            return job
+        case Rename(table, to):
+            renaming.rename(warehouse, table, to)
+            return job
+        case CheckViews(table):
+            return job.noted(**{BROKEN_VIEWS: list(views.check(warehouse, table)) or None})
+        case Shadow(target, hive, form):
+            shadowed = shadow(warehouse, target, hive, form, job.shadow_watermark)
+            return replace(job, shadow_watermark=shadowed.watermark)
+        case DropCopy(table, form):
+            dropping.drop_copy(warehouse, table, form)
+            return job
+        case _:
+            assert_never(step)
+
+
+class _stopping:
+    """Turn a refusal inside a ``with`` into one that pauses the job for this reason."""
+
+    def __init__(self, reason: PauseReason) -> None:
+        self.reason = reason
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Refused) and not isinstance(error, Stopped):
+            raise Stopped(self.reason, str(error)) from error

@@ -1,0 +1,68 @@
+"""Brings a database's tables up to this version, by alembic."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from collections.abc import Iterator
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.util import CommandError
+from sqlalchemy import Connection, func, select, text
+
+from tableferry.errors import TableferryError
+
+_SCRIPTS = Path(__file__).with_name("migrations")
+# Any number; PostgreSQL's locks have numbers for names.
+_LOCK = 7_411_893_205
+_PATIENCE_SECONDS = 300
+
+
+def config() -> Config:
+    """Return what alembic is told; the connection is in its attributes."""
+    found = Config()
+    # A percent sign begins something of its own there.
+    found.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
+    return found
+
+
+def upgrade(connection: Connection, to: str = "head") -> None:
+    """Upgrade the tables, one process at a time.
+
+    Args:
+        connection: In a transaction.
+        to: The revision.
+    """
+    told = config()
+    told.attributes["connection"] = connection
+    with _alone(connection):
+        try:
+            command.upgrade(told, to)
+        except CommandError as error:
+            raise TableferryError(
+                f"the queue at {connection.engine.url.render_as_string()} was made by a newer Tableferry "
+                f"({error}): upgrade this one"
+            ) from error
+
+
+@contextmanager
+def _alone(connection: Connection) -> Iterator[None]:
+    """Keep others out; SQLite's transaction does so by itself."""
+    match connection.dialect.name:
+        case "postgresql":
+            connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
+            yield
+        case "mysql":
+            # Its statements end the transaction, and the lock is the connection's.
+            name = func.concat("tableferry ", func.md5(func.database()))
+            if connection.execute(select(func.get_lock(name, _PATIENCE_SECONDS))).scalar_one() != 1:
+                raise TableferryError(
+                    "another process has been changing the queue's tables for minutes: look at it"
+                )
+            try:
+                yield
+            finally:
+                connection.execute(select(func.release_lock(name)))
+        case _:
+            yield

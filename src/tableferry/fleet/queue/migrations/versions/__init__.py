@@ -1,0 +1,1 @@
+"""The revisions of the queue's tables, each frozen as it was."""

@@ -1,0 +1,112 @@
+"""From a URL to the queue that is there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
+
+from tableferry import session
+from tableferry.errors import TableferryError
+from tableferry.fleet.queue.delta import DeltaStore
+from tableferry.fleet.queue.sql import SqlStore
+from tableferry.fleet.queue.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PASSWORD_VARIABLE = "TABLEFERRY_FLEET_STORE_PASSWORD"
+
+_DELTA = "delta:"
+_DRIVERS = {
+    "sqlite": "sqlite",
+    "mysql": "mysql+pymysql",
+    "mariadb": "mysql+pymysql",
+    "postgresql": "postgresql+psycopg",
+    "postgres": "postgresql+psycopg",
+}
+_EXTRAS = {"pymysql": "mysql", "psycopg": "postgres"}
+_CONNECT_SECONDS = 10
+# How long SQLite waits for another's transaction, which takes milliseconds, but for `add` and `archive`.
+_SQLITE_SECONDS = 60
+
+
+def open_store(
+    url: str, spark: SparkSession | None = None, *, resolve: Callable[[], SparkSession] = session.resolve
+) -> Store:
+    """Open the queue at a URL; nothing is made there before `Store.create`.
+
+    Args:
+        url: ``delta:catalog.schema``, ``sqlite:///file``, ``mysql://user@host/database`` or
+            ``postgresql://user@host/database``, with any of SQLAlchemy's options; Databricks Lakebase is a
+            PostgreSQL that wants ``?sslmode=require``. A password that isn't in it is taken from
+            ``TABLEFERRY_FLEET_STORE_PASSWORD``.
+        spark: The session for a queue in Delta tables.
+        resolve: Gives one where none is given.
+
+    Raises:
+        TableferryError: The URL isn't one of these, or its driver isn't installed.
+    """
+    if url.startswith(_DELTA):
+        return DeltaStore(spark if spark is not None else resolve(), url.removeprefix(_DELTA))
+    return SqlStore(_engine(_parsed(url)))
+
+
+def _parsed(text: str) -> URL:
+    try:
+        url = make_url(text)
+        driver = _DRIVERS[url.drivername.split("+")[0]]
+    except (ArgumentError, ValueError, KeyError) as error:
+        raise TableferryError(
+            f"'{_without_password(text)}' isn't the address of a queue: write delta:catalog.schema, sqlite:///file, "
+            "mysql://user@host/database or postgresql://user@host/database"
+        ) from error
+    password = os.environ.get(PASSWORD_VARIABLE)
+    if driver != "sqlite" and url.password is None and password:
+        url = url.set(password=password)
+    return url.set(drivername=driver)
+
+
+def _without_password(text: str) -> str:
+    return text.rsplit("@", 1)[-1]
+
+
+def _engine(url: URL) -> Engine:
+    settings: dict[str, Any] = {"pool_pre_ping": True}
+    match url.get_backend_name():
+        case "sqlite":
+            settings = {"connect_args": {"timeout": _SQLITE_SECONDS, "check_same_thread": False}}
+        case "mysql":
+            # At the default level claims would also lock the rows that they pass by.
+            settings |= {"isolation_level": "READ COMMITTED"}
+            settings |= {"connect_args": {"connect_timeout": _CONNECT_SECONDS}}
+        case _:
+            settings |= {
+                "connect_args": {"connect_timeout": _CONNECT_SECONDS, "application_name": "tableferry"}
+            }
+    try:
+        engine = create_engine(url, **settings)
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get(str(error.name), "fleet")
+        raise TableferryError(
+            f"the queue at {url.render_as_string()} needs the package {error.name}, which isn't installed: "
+            f'pip install "tableferry[{extra}]"'
+        ) from error
+    if url.get_backend_name() == "sqlite":
+        event.listen(engine, "connect", _set_up_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _set_up_sqlite(connection: Any, record: object) -> None:
+    # Python's own transactions begin late and let two begin to write at once.
+    connection.isolation_level = None
+    connection.execute("PRAGMA journal_mode = WAL")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    reads_only = connection.get_execution_options().get("reads_only", False)
+    connection.exec_driver_sql("BEGIN" if reads_only else "BEGIN IMMEDIATE")

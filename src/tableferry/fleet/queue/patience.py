@@ -1,0 +1,38 @@
+"""Doing a thing again when others were faster: databases end one of two who stand in each other's way."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_TIMES = 30
+
+
+def pause(attempt: int, shortest: float = 0.01, longest: float = 1.0) -> None:
+    """Wait for a random time, on average twice as long after each attempt; seconds."""
+    time.sleep(random.uniform(0, min(longest, shortest * 2**attempt)))
+
+
+def again(
+    work: Callable[[], T], passing: Callable[[Exception], bool], shortest: float = 0.01, longest: float = 1.0
+) -> T:
+    """Do a thing until nothing comes between.
+
+    Args:
+        work: The thing: all of it, or nothing.
+        passing: Tells an error that goes away from one that stays.
+        shortest: About how long to wait after the first attempt, in seconds.
+        longest: How long to wait at most.
+    """
+    for attempt in range(_TIMES):
+        try:
+            return work()
+        except Exception as error:
+            if not passing(error):
+                raise
+        pause(attempt, shortest, longest)
+    return work()

@@ -1,0 +1,384 @@
+"""The queue in a database: SQLite, MySQL or MariaDB, PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    insert,
+    inspect,
+    literal,
+    select,
+    tuple_,
+    update,
+)
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+
+from tableferry.errors import Refused, TableferryError
+from tableferry.fleet.job import Job
+from tableferry.fleet.queue.dialects import Utc
+from tableferry.fleet.queue.migrating import upgrade
+from tableferry.fleet.queue.patience import again, pause
+from tableferry.fleet.queue.rows import JOB_COLUMNS, of_job, of_letter, to_event, to_job, to_letter
+from tableferry.fleet.queue.schema import events, jobs, jobs_archive, letters
+from tableferry.fleet.queue.selections import Selection
+from tableferry.fleet.queue.statements import (
+    chunks,
+    counted,
+    counting,
+    differs,
+    elsewhere,
+    free,
+    held,
+    lost,
+    new_rows,
+    read_as,
+    shares,
+)
+from tableferry.fleet.queue.store import Event, LetterRecord, NewJob
+
+T = TypeVar("T")
+
+# MySQL: deadlock, lock wait timeout, a row changed since it was read.
+_MYSQL_PASSING = (1213, 1205, 1020)
+# PostgreSQL: serialization failure, deadlock detected, lock not available.
+_POSTGRESQL_PASSING = ("40001", "40P01", "55P03")
+
+# How often to look again for jobs that others had locked while they claimed.
+_LOOKS = 20
+
+
+class SqlStore:
+    """A queue in a database."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        # SQLite lets any number read at once.
+        self._reading = engine.execution_options(reads_only=True)
+
+    def create(self) -> None:
+        """Make the tables, or bring them up to this version; any number may do so at once."""
+        url = self._engine.url
+        if self._engine.dialect.name == "sqlite" and url.database:
+            Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+        self._do(self._engine, upgrade)
+
+    def add(self, added: Iterable[NewJob], now: datetime) -> int:
+        """Add those whose tables have no job yet."""
+        rows = new_rows(added, now)
+
+        def work(connection: Connection) -> int:
+            missing = dict(rows)
+            for table in (jobs, jobs_archive):
+                name = (table.c.catalog_name, table.c.db_name, table.c.tbl_name)
+                for chunk in chunks(missing):
+                    for found in connection.execute(select(*name).where(tuple_(*name).in_(chunk))):
+                        del missing[tuple(found)]
+            for some in chunks(missing.values()):
+                connection.execute(insert(jobs), some)
+            return len(missing)
+
+        # Somebody else adds the same table at the same time.
+        return self._do(self._engine, work, IntegrityError)
+
+    def jobs(self, selection: Selection, *, limit: int | None = None) -> Sequence[Job]:
+        """Return jobs by their task_id."""
+        query = select(jobs).where(selection).order_by(jobs.c.task_id).limit(limit)
+        return self._do(self._reading, lambda connection: _jobs(connection.execute(query)))
+
+    def counts(self, selection: Selection, by: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+        """Count jobs by the values of some columns."""
+        query = counting(selection, by)
+        found = self._do(self._reading, lambda connection: connection.execute(query).mappings().all())
+        return [counted(dict(row), by) for row in found]
+
+    def rows(self, query: Select[Any]) -> Sequence[Sequence[Any]]:
+        """Answer a query over the queue's tables."""
+        return self._do(self._reading, lambda connection: connection.execute(query).all())
+
+    def claim(
+        self,
+        selection: Selection,
+        worker: str,
+        *,
+        now: datetime,
+        lease: timedelta,
+        limit: int,
+        share: tuple[int, int] = (0, 1),
+    ) -> Sequence[Job]:
+        """Claim jobs that nobody has, or whose claim has lapsed."""
+        wanted = and_(selection, free(now))
+
+        def work(connection: Connection) -> list[Job]:
+            found: list[Job] = []
+            for some in shares(share):
+                query = select(jobs).where(wanted, some).order_by(jobs.c.task_id).limit(limit - len(found))
+                found += _jobs(connection.execute(query.with_for_update(skip_locked=True)))
+                if len(found) >= limit:
+                    break
+            claim: dict[str, Any] = {
+                "claimed_by": worker,
+                "lease_until": now + lease,
+                "last_updated_time": now,
+            }
+            for chunk in chunks(each.task_id for each in found):
+                connection.execute(
+                    update(jobs)
+                    .where(jobs.c.task_id.in_(chunk))
+                    .values(revision=jobs.c.revision + 1, **claim)
+                )
+            found.sort(key=lambda job: job.task_id)
+            return [replace(job, revision=job.revision + 1, **claim) for job in found]
+
+        for attempt in range(_LOOKS):
+            claimed = self._do(self._engine, work)
+            # What others have locked is skipped, and isn't theirs for that.
+            if claimed or limit < 1 or not self.jobs(wanted, limit=1):
+                return claimed
+            pause(attempt)
+        return []
+
+    def save(self, job: Job, now: datetime, *, lease: timedelta | None = None, release: bool = False) -> Job:
+        """Write a claimed job back, if nobody changed it since."""
+        saved = held(job, now, lease, release)
+        same = and_(read_as(job), jobs.c.claimed_by == job.claimed_by)
+        self._do(self._engine, lambda connection: _write(connection, saved, same, str(job.claimed_by)))
+        return saved
+
+    def save_all(
+        self, saved: Iterable[Job], now: datetime, *, lease: timedelta | None = None, release: bool = False
+    ) -> Sequence[Job]:
+        """Write many back at once, and return those that were written."""
+        before = {job.task_id: job for job in saved if job.claimed_by is not None}
+        after = {number: held(job, now, lease, release) for number, job in before.items()}
+
+        def work(connection: Connection) -> list[Job]:
+            written: list[Job] = []
+            for chunk in chunks(sorted(before)):
+                query = select(jobs).where(jobs.c.task_id.in_(chunk)).order_by(jobs.c.task_id)
+                there = {job.task_id: job for job in _jobs(connection.execute(query.with_for_update()))}
+                same = [number for number in there if _same(there[number], before[number])]
+                changed = [after[number] for number in same if _moved(there[number], after[number])]
+                if changed:
+                    rows = [
+                        {**_event(job, str(before[job.task_id].claimed_by)), "was": there[job.task_id].state}
+                        for job in changed
+                    ]
+                    connection.execute(insert(events), rows)
+                if same:
+                    rows = [{**of_job(after[number]), "number": number} for number in same]
+                    connection.execute(update(jobs).where(jobs.c.task_id == bindparam("number")), rows)
+                written += [after[number] for number in same]
+            return written
+
+        return self._do(self._engine, work)
+
+    def edit(self, job: Job, now: datetime, *, by: str = "") -> Job:
+        """Write an unclaimed job back, as a person does."""
+        edited = replace(
+            job, revision=job.revision + 1, last_updated_time=now, claimed_by=None, lease_until=None
+        )
+        same = and_(read_as(job), free(now))
+        self._do(self._engine, lambda connection: _write(connection, edited, same, by))
+        return edited
+
+    def archive(self, selection: Selection, now: datetime) -> int:
+        """Move jobs that nobody has out of the queue."""
+        which = select(jobs.c.task_id).where(selection, free(now)).order_by(jobs.c.task_id)
+        columns = [jobs.c[name] for name in JOB_COLUMNS]
+
+        def work(connection: Connection) -> int:
+            numbers = connection.execute(which.with_for_update(skip_locked=True)).scalars().all()
+            for chunk in chunks(numbers):
+                rows = select(*columns, literal(now, Utc)).where(jobs.c.task_id.in_(chunk))
+                connection.execute(insert(jobs_archive).from_select([*JOB_COLUMNS, "archived_at"], rows))
+                connection.execute(delete(jobs).where(jobs.c.task_id.in_(chunk)))
+            return len(numbers)
+
+        return self._do(self._engine, work)
+
+    def archived(self, selection: Selection) -> Sequence[Job]:
+        """Return archived jobs by their task_id."""
+        there = elsewhere(selection, jobs_archive)
+        query = select(jobs_archive).where(there).order_by(jobs_archive.c.task_id)
+        return self._do(self._reading, lambda connection: _jobs(connection.execute(query)))
+
+    def unarchive(self, task_ids: Iterable[int], now: datetime) -> Sequence[Job]:
+        """Bring archived jobs back into the queue."""
+        numbers = sorted(set(task_ids))
+
+        def work(connection: Connection) -> list[Job]:
+            back: list[Job] = []
+            for chunk in chunks(numbers):
+                chosen = jobs_archive.c.task_id.in_(chunk)
+                query = select(jobs_archive).where(chosen).order_by(jobs_archive.c.task_id)
+                some = [
+                    replace(
+                        job,
+                        revision=job.revision + 1,
+                        last_updated_time=now,
+                        claimed_by=None,
+                        lease_until=None,
+                    )
+                    for job in _jobs(connection.execute(query.with_for_update()))
+                ]
+                if some:
+                    connection.execute(insert(jobs), [of_job(job) for job in some])
+                    connection.execute(delete(jobs_archive).where(chosen))
+                back += some
+            return back
+
+        return self._do(self._engine, work)
+
+    def record_letters(self, recorded: Iterable[LetterRecord]) -> None:
+        """Remember letters that are about to be sent."""
+        rows = {each.message_id: of_letter(each) for each in recorded}
+
+        def work(connection: Connection) -> None:
+            for chunk in chunks(rows):
+                query = select(letters.c.message_id).where(letters.c.message_id.in_(chunk))
+                known = set(connection.execute(query).scalars())
+                if new := [rows[each] for each in chunk if each not in known]:
+                    connection.execute(insert(letters), new)
+
+        # Somebody else records the same letter at the same time.
+        self._do(self._engine, work, IntegrityError)
+
+    def letters(self, message_ids: Iterable[str]) -> Mapping[str, LetterRecord]:
+        """Return those that are remembered."""
+        wanted = sorted(set(message_ids))
+
+        def work(connection: Connection) -> dict[str, LetterRecord]:
+            return {
+                row["message_id"]: to_letter(dict(row))
+                for chunk in chunks(wanted)
+                for row in connection.execute(
+                    select(letters).where(letters.c.message_id.in_(chunk))
+                ).mappings()
+            }
+
+        return self._do(self._reading, work)
+
+    def letters_sent(self, message_ids: Iterable[str], now: datetime) -> None:
+        """Remember that a server took them."""
+        sent = sorted(set(message_ids))
+
+        def work(connection: Connection) -> None:
+            for chunk in chunks(sent):
+                unsent = letters.c.message_id.in_(chunk) & letters.c.sent_at.is_(None)
+                connection.execute(update(letters).where(unsent).values(sent_at=now))
+
+        self._do(self._engine, work)
+
+    def events(self, since: datetime | None = None) -> Sequence[Event]:
+        """Return events by their time."""
+        query = select(events).order_by(events.c.at, events.c.event_id)
+        if since is not None:
+            query = query.where(events.c.at >= since)
+        return self._do(
+            self._reading,
+            lambda connection: [to_event(dict(row)) for row in connection.execute(query).mappings()],
+        )
+
+    def close(self) -> None:
+        """Give back connections."""
+        self._engine.dispose()
+
+    def _do(self, engine: Engine, work: Callable[[Connection], T], *also_passing: type[Exception]) -> T:
+        """Do a thing in a transaction, again if the database ends it in favour of another's."""
+
+        def whole() -> T:
+            with engine.begin() as connection:
+                return work(connection)
+
+        def passing(error: Exception) -> bool:
+            return isinstance(error, also_passing) or _passes(error)
+
+        try:
+            return again(whole, passing)
+        except SQLAlchemyError as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: SQLAlchemyError) -> TableferryError:
+        """Say what a database's error means."""
+        place = self._engine.url.render_as_string()
+        reason = str(error.orig if isinstance(error, DBAPIError) else error).strip().split("\n")[0]
+        if isinstance(error, IntegrityError):
+            return Refused(f"the queue at {place} has another job of a table that is to come back ({reason})")
+        file = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
+        missing = file is not None and not Path(file).exists()
+        try:
+            missing = missing or not inspect(self._engine).has_table(jobs.name)
+        except SQLAlchemyError:
+            return TableferryError(
+                f"the queue at {place} can't be reached ({reason}): check the address, the user and the "
+                "password (TABLEFERRY_FLEET_STORE_PASSWORD)"
+            )
+        if missing:
+            return TableferryError(f"there is no queue at {place}: make it with `tableferry fleet init`")
+        return TableferryError(f"the queue at {place} doesn't take this ({reason})")
+
+
+def _write(connection: Connection, job: Job, same: Selection, worker: str) -> None:
+    """Write a job, if its row is what was read, and the event of its change.
+
+    Raises:
+        ClaimLost: It isn't.
+    """
+    values = _event(job, worker)
+    event = select(jobs.c.state, *(literal(value, events.c[name].type) for name, value in values.items()))
+    changed = event.select_from(jobs).where(same, differs(job))
+    connection.execute(insert(events).from_select(["was", *values], changed))
+    if connection.execute(update(jobs).where(same).values(**of_job(job))).rowcount != 1:
+        raise lost(job)
+
+
+def _event(job: Job, worker: str) -> dict[str, Any]:
+    return {
+        "task_id": job.task_id,
+        "at": job.last_updated_time,
+        "state": job.state.value,
+        "desired_state": job.desired_state.value,
+        "paused": job.migration_paused,
+        "pause_reason": job.pause_reason,
+        "worker": worker,
+    }
+
+
+def _same(there: Job, read: Job) -> bool:
+    return (there.revision, there.claimed_by) == (read.revision, read.claimed_by)
+
+
+def _moved(before: Job, after: Job) -> bool:
+    """Tell whether the state or the pause changes."""
+    return (before.pair, before.migration_paused, before.pause_reason) != (
+        after.pair,
+        after.migration_paused,
+        after.pause_reason,
+    )
+
+
+def _jobs(result: Any) -> list[Job]:
+    return [to_job(dict(row)) for row in result.mappings()]
+
+
+def _passes(error: Exception) -> bool:
+    """Tell whether the database ended a transaction in favour of another's."""
+    if not isinstance(error, DBAPIError):
+        return False
+    orig: Any = error.orig
+    if getattr(orig, "sqlstate", None) in _POSTGRESQL_PASSING:
+        return True
+    if "database is locked" in str(orig) or "database table is locked" in str(orig):
+        return True
+    return bool(getattr(orig, "args", ())) and orig.args[0] in _MYSQL_PASSING

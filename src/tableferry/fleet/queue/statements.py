@@ -1,0 +1,137 @@
+"""Conditions and statements that every store shares."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from sqlalchemy import JSON, ColumnElement, Select, Table, Text, and_, cast, func, or_, select, true
+from sqlalchemy.sql.visitors import replacement_traverse
+
+from tableferry.fleet.job import Job
+from tableferry.fleet.queue.dialects import code_of
+from tableferry.fleet.queue.schema import jobs
+from tableferry.fleet.queue.selections import Selection, address
+from tableferry.fleet.queue.store import ClaimLost, NewJob
+
+T = TypeVar("T")
+
+# Databases take so many parameters in a statement, and more.
+CHUNK = 1000
+
+_c = jobs.c
+
+
+def free(now: datetime) -> Selection:
+    """Jobs that nobody has, or whose claim has lapsed."""
+    return or_(_c.claimed_by.is_(None), _c.lease_until <= now)
+
+
+def shares(share: tuple[int, int]) -> Sequence[Selection]:
+    """Return where to look for jobs to claim, in this order."""
+    worker, workers = share
+    if workers <= 1:
+        return [true()]
+    return [_c.task_id % workers == worker % workers, _c.task_id % workers != worker % workers]
+
+
+def read_as(job: Job) -> Selection:
+    """The job's row, as long as it is what was read."""
+    return and_(_c.task_id == job.task_id, _c.revision == job.revision)
+
+
+def differs(job: Job) -> Selection:
+    """Rows whose state or pause isn't the job's."""
+    return or_(
+        _c.state != job.state.value,
+        _c.desired_state != job.desired_state.value,
+        _c.migration_paused != job.migration_paused,
+        _c.pause_reason != job.pause_reason,
+    )
+
+
+def held(job: Job, now: datetime, lease: timedelta | None, release: bool) -> Job:
+    """Return the job as it is to be saved by whoever claimed it."""
+    if job.claimed_by is None:
+        raise lost(job)
+    saved = replace(job, revision=job.revision + 1, last_updated_time=now)
+    if release:
+        return replace(saved, claimed_by=None, lease_until=None)
+    return replace(saved, lease_until=now + lease) if lease is not None else saved
+
+
+def lost(job: Job) -> ClaimLost:
+    """Say that a job isn't what it was."""
+    return ClaimLost(
+        f"the job {job.task_id} ({job.name}) was changed or claimed by somebody else since it was read: run "
+        "again, which reads it anew"
+    )
+
+
+def elsewhere(condition: Selection, table: Table) -> Selection:
+    """Return a condition on jobs as one on another table with their columns."""
+
+    def column_there(element: Any, **how: Any) -> Any:
+        return table.c[element.name] if getattr(element, "table", None) is jobs else None
+
+    return replacement_traverse(condition, {}, column_there)
+
+
+def new_rows(added: Iterable[NewJob], now: datetime) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """Return what is written of new jobs, by their names: of two for one table the first."""
+    rows: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for each in added:
+        name = address(each.name)
+        rows.setdefault(
+            name,
+            {
+                **dict(zip(("catalog_name", "db_name", "tbl_name"), name, strict=True)),
+                "target_format": each.target_format.value,
+                "initial_gap_days": each.initial_gap_days,
+                "probation_gap_days": each.probation_gap_days,
+                "tbl_owners": list(each.tbl_owners) or None,
+                "downstream_users": list(each.downstream_users) or None,
+                "created_at": now,
+                "last_updated_time": now,
+            },
+        )
+    return rows
+
+
+def counting(selection: Selection, by: Sequence[str]) -> Select[Any]:
+    """Count jobs by the values of some columns."""
+    keys = [_key(name).label(name) for name in by]
+    times = _c.last_updated_time
+    return (
+        select(
+            *keys,
+            func.count().label("jobs"),
+            func.min(times).label("oldest"),
+            func.max(times).label("newest"),
+        )
+        .where(selection)
+        .group_by(*(_key(name) for name in by))
+        .order_by(*(_key(name) for name in by))
+    )
+
+
+def counted(row: Mapping[str, Any], by: Sequence[str]) -> Mapping[str, Any]:
+    """Return a group as whoever asked for it wants it."""
+    lists = {name: tuple(json.loads(row[name] or "[]")) for name in by if isinstance(_c[name].type, JSON)}
+    return {**row, **lists}
+
+
+def _key(name: str) -> ColumnElement[Any]:
+    column = _c[name]
+    if name == "pause_reason":
+        return code_of(column)
+    return cast(column, Text) if isinstance(column.type, JSON) else column
+
+
+def chunks(values: Iterable[T], size: int = CHUNK) -> Iterator[list[T]]:
+    """Return the values in lists of at most so many."""
+    every = list(values)
+    return (every[start : start + size] for start in range(0, len(every), size))

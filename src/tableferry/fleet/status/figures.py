@@ -1,0 +1,359 @@
+"""How far a fleet is, as frozen figures: what `fleet status` prints, writes as JSON and draws.
+
+The figures are computed from a few tallies of the queue, so that 100,000 jobs cost no more than their groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from enum import StrEnum
+
+from tableferry.fleet.job import State, TargetFormat
+from tableferry.tables import TableName
+
+
+class Phase(StrEnum):
+    """A stretch of the way, as people speak of it; in the order of the walk."""
+
+    NEW = "new"
+    ANNOUNCED = "announced"
+    MIGRATING = "migrating"
+    PROBATION = "probation"
+    THROUGH = "through"
+    GOING_BACK = "going_back"
+    REVERTED = "reverted"
+
+
+PHASES: Mapping[State, Phase] = {
+    State.UNDEFINED: Phase.NEW,
+    State.READY: Phase.ANNOUNCED,
+    State.WRITES_BLOCKED: Phase.MIGRATING,
+    State.ICEBERG_READY: Phase.MIGRATING,
+    State.ICEBERG_PRIMARY: Phase.MIGRATING,
+    State.WRITES_UNBLOCKED: Phase.PROBATION,
+    State.HIVE_DROPPED: Phase.THROUGH,
+    State.SYNC_HIVE: Phase.GOING_BACK,
+    State.HIVE_PRIMARY: Phase.GOING_BACK,
+    State.ICEBERG_DROPPED: Phase.REVERTED,
+}
+"""Every state in the order of the walk, there and then back."""
+
+STATE_WORDS: Mapping[State, str] = {
+    State.UNDEFINED: "new, not looked at yet",
+    State.READY: "waiting for its letter and its day",
+    State.WRITES_BLOCKED: "writes blocked",
+    State.ICEBERG_READY: "copy made",
+    State.ICEBERG_PRIMARY: "names swapped",
+    State.WRITES_UNBLOCKED: "on probation",
+    State.HIVE_DROPPED: "through",
+    State.SYNC_HIVE: "going back: Hive table up to date",
+    State.HIVE_PRIMARY: "going back: names swapped",
+    State.ICEBERG_DROPPED: "reverted",
+}
+
+PHASE_WORDS: Mapping[Phase, str] = {
+    Phase.NEW: "New",
+    Phase.ANNOUNCED: "Announced",
+    Phase.MIGRATING: "Being migrated",
+    Phase.PROBATION: "On probation",
+    Phase.THROUGH: "Through",
+    Phase.GOING_BACK: "Going back",
+    Phase.REVERTED: "Reverted",
+}
+
+
+class Trouble(StrEnum):
+    """Why a job that isn't paused needs a look."""
+
+    CLAIM_LAPSED = "claim_lapsed"
+    NOT_MOVING = "not_moving"
+    LETTER_NOT_SENT = "letter_not_sent"
+    SHADOW_BEHIND = "shadow_behind"
+
+
+@dataclass(frozen=True)
+class StateCount:
+    """Jobs in one state.
+
+    Attributes:
+        state: The state.
+        words: What it means.
+        jobs: How many are there, archived ones among them.
+        paused: How many of these are paused.
+    """
+
+    state: State
+    words: str
+    jobs: int
+    paused: int
+
+
+@dataclass(frozen=True)
+class AgeCount:
+    """Jobs of one phase by how long ago they last changed state, paused or were resumed.
+
+    Attributes:
+        phase: The phase.
+        under_day: Jobs that changed within 24 hours.
+        under_week: Within 7 days, and not within one.
+        under_month: Within 30 days, and not within 7.
+        under_quarter: Within 90 days, and not within 30.
+        older: The rest.
+    """
+
+    phase: Phase
+    under_day: int
+    under_week: int
+    under_month: int
+    under_quarter: int
+    older: int
+
+
+@dataclass(frozen=True)
+class OwnerCount:
+    """One owner's jobs; a job with two owners counts for each.
+
+    Attributes:
+        owner: The owner; empty for jobs without one, None for all owners that have no row of their own.
+        jobs: How many.
+        to_do: Not yet switched.
+        probation: On probation.
+        through: Done.
+        reverted: Back on Hive, or on the way.
+        paused: Paused, wherever they are.
+    """
+
+    owner: str | None
+    jobs: int
+    to_do: int
+    probation: int
+    through: int
+    reverted: int
+    paused: int
+
+
+@dataclass(frozen=True)
+class PauseCount:
+    """Paused jobs of one reason.
+
+    Attributes:
+        reason: The code before the colon.
+        jobs: How many.
+    """
+
+    reason: str
+    jobs: int
+
+
+@dataclass(frozen=True)
+class FormatCount:
+    """Jobs to one format.
+
+    Attributes:
+        target_format: What they become.
+        jobs: How many.
+        through: How many of these are.
+    """
+
+    target_format: TargetFormat
+    jobs: int
+    through: int
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """A job that should move and doesn't.
+
+    Attributes:
+        task_id: The job's number.
+        table: Its table.
+        trouble: What's wrong.
+        words: The same for people.
+        state: Where it is.
+        since: Since when.
+        owners: Whom to ask.
+        command: What to run.
+    """
+
+    task_id: int
+    table: TableName
+    trouble: Trouble
+    words: str
+    state: State
+    since: datetime
+    owners: tuple[str, ...]
+    command: str
+
+
+@dataclass(frozen=True)
+class Paused:
+    """A job that waits for a person.
+
+    Attributes:
+        task_id: The job's number.
+        table: Its table.
+        reason: Why, with details.
+        state: Where it is.
+        since: When it last changed.
+        owners: Whom to ask.
+        command: What to run when its reason is gone.
+    """
+
+    task_id: int
+    table: TableName
+    reason: str
+    state: State
+    since: datetime
+    owners: tuple[str, ...]
+    command: str
+
+
+@dataclass(frozen=True)
+class Due:
+    """What the calendar asks for; days are UTC's, and a week is today and the six days after it.
+
+    Attributes:
+        migrations_overdue: Announced jobs whose day is past.
+        migrations_today: Announced jobs whose day is today.
+        migrations_week: Announced jobs whose day is in this week, today's among them.
+        archives_overdue: Jobs whose probation ended before today.
+        archives_today: Jobs whose probation ends today.
+        archives_week: Jobs whose probation ends in this week, today's among them.
+    """
+
+    migrations_overdue: int
+    migrations_today: int
+    migrations_week: int
+    archives_overdue: int
+    archives_today: int
+    archives_week: int
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What moved lately.
+
+    Attributes:
+        days: How many days back; fewer count when the fleet is younger.
+        migrated: Jobs whose writers were let in to the copy.
+        finished: Jobs whose Hive table was archived.
+        reverted: Jobs whose copy was dropped.
+        migrated_per_day: The first, a day.
+        finished_per_day: The second, a day.
+    """
+
+    days: int
+    migrated: int
+    finished: int
+    reverted: int
+    migrated_per_day: float
+    finished_per_day: float
+
+
+@dataclass(frozen=True)
+class Span:
+    """When something is to be expected.
+
+    Attributes:
+        earliest: At the better pace.
+        expected: At the pace of the last 28 days, or of the last 7 when they are quicker to tell.
+        latest: At the worse pace; None when that pace is too small to tell.
+    """
+
+    earliest: date
+    expected: date
+    latest: date | None
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """When the rest is through; paused jobs are left out, as nobody knows when they go on.
+
+    Attributes:
+        to_migrate: Jobs that are to be switched yet.
+        to_finish: Jobs that are to be through yet, the former among them.
+        left_out: Paused jobs.
+        migrated: When the last is switched; None without a forecast, or when none is left.
+        through: When the last is through; likewise.
+        words: All of it in a sentence or two.
+    """
+
+    to_migrate: int
+    to_finish: int
+    left_out: int
+    migrated: Span | None
+    through: Span | None
+    words: str
+
+
+@dataclass(frozen=True)
+class Day:
+    """How many jobs were in each phase when a day of UTC ended.
+
+    Attributes:
+        day: The day.
+        new: See `Phase`, as for all that follow.
+    """
+
+    day: date
+    new: int
+    announced: int
+    migrating: int
+    probation: int
+    through: int
+    going_back: int
+    reverted: int
+
+    @property
+    def to_do(self) -> int:
+        """Jobs that weren't switched yet."""
+        return self.new + self.announced + self.migrating
+
+
+@dataclass(frozen=True)
+class Figures:
+    """How far a fleet is.
+
+    Attributes:
+        at: When the queue was read.
+        total: All jobs, archived ones among them.
+        archived: Jobs that left the queue: they are through.
+        paused: Jobs that wait for a person.
+        states: Jobs by state, in the order of the walk.
+        ages: Jobs in the queue by phase and age.
+        owners: The owners with most jobs that aren't through, then the rest in one row.
+        owner_count: How many owners there are.
+        pauses: Paused jobs by reason, most first.
+        formats: Jobs by what they become.
+        stuck: Jobs that should move and don't, the longest first; at most `LISTED`.
+        stuck_total: How many there are.
+        paused_jobs: Paused jobs, the longest first; at most `LISTED`, and those that will never migrate last.
+        due: What the calendar asks for.
+        pace: What moved in the last 7 and the last 28 days.
+        forecast: When the rest is through.
+        days: The phases day by day; the last is today, as it is now.
+    """
+
+    at: datetime
+    total: int
+    archived: int
+    paused: int
+    states: tuple[StateCount, ...]
+    ages: tuple[AgeCount, ...]
+    owners: tuple[OwnerCount, ...]
+    owner_count: int
+    pauses: tuple[PauseCount, ...]
+    formats: tuple[FormatCount, ...]
+    stuck: tuple[Stuck, ...]
+    stuck_total: int
+    paused_jobs: tuple[Paused, ...]
+    due: Due
+    pace: tuple[Pace, ...]
+    forecast: Forecast
+    days: tuple[Day, ...]
+
+    def in_phase(self, phase: Phase) -> int:
+        """Return how many jobs are in a phase, archived ones among those that are through."""
+        return sum(count.jobs for count in self.states if PHASES[count.state] is phase)

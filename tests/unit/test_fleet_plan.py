@@ -1,0 +1,211 @@
+"""Each transition is planned from the names that are there, so that any crash is mended by the next run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableferry.errors import Refused
+from tableferry.fleet.job import Job, State, TargetFormat
+from tableferry.fleet.naming import Names
+from tableferry.fleet.plan import Kind, plan, target_kind, transition
+from tableferry.fleet.steps import DropCopy, MakeTarget, Rename, Shadow, Step, Verify, VerifyShadow, describe
+from tableferry.fleet.transitions import BACK, FORWARD, REVERT_TO
+from tableferry.tables import TableName
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+FORMATS = st.sampled_from(TargetFormat)
+
+
+def job(state: State, desired: State, form: TargetFormat = TargetFormat.ICEBERG, probation: int = 14) -> Job:
+    return Job(
+        1,
+        "spark_catalog",
+        "sales",
+        "orders",
+        NOW,
+        NOW,
+        state=state,
+        desired_state=desired,
+        target_format=form,
+        probation_gap_days=probation,
+        in_process=True,
+    )
+
+
+def done(step: Step, names: dict[TableName, Kind]) -> None:
+    """Do what a step does to names."""
+    match step:
+        case Rename(table, to):
+            assert to not in names, f"{to} would be overwritten"
+            names[to] = names.pop(table)
+        case MakeTarget(source, target, form):
+            assert names[source] is Kind.HIVE
+            names[target] = Kind.ICEBERG if form is TargetFormat.ICEBERG else Kind.DELTA
+        case DropCopy(table, _):
+            assert names.pop(table) is not Kind.HIVE
+
+
+def walked(one: Job, names: dict[TableName, Kind], crashes: list[int]) -> Job:
+    """Walk to rest, dying after so many steps of each run; whoever comes next looks at the names alone."""
+    left = iter(crashes)
+    while (way := transition(one)) is not None:
+        budget = next(left, None)
+        steps = plan(one, names)
+        for number, step in enumerate(steps):
+            if number == budget:
+                break
+            done(step, names)
+        else:
+            if budget is None or budget > len(steps):
+                one = replace(one, state=one.desired_state, desired_state=way.then)
+            # Otherwise it died before the state was saved.
+    return one
+
+
+def test_no_way_on_is_a_way_back() -> None:
+    assert not FORWARD.keys() & BACK.keys()
+    for state, desired in REVERT_TO.items():
+        assert (state, desired) in BACK
+
+
+@pytest.mark.parametrize("ways", [FORWARD, BACK])
+def test_every_way_leads_to_another_or_to_rest(ways: dict[tuple[State, State], object]) -> None:
+    for pair in ways:
+        state, desired = pair
+        for _ in range(len(State)):
+            way = transition(job(state, desired))
+            if way is None:
+                break
+            state, desired = desired, way.then
+        assert state is desired
+        assert state in (State.WRITES_UNBLOCKED, State.HIVE_DROPPED, State.ICEBERG_DROPPED)
+
+
+CRASHES = st.lists(st.integers(0, 6), max_size=12)
+
+
+@given(FORMATS, CRASHES, CRASHES, st.booleans())
+def test_forward_and_into_the_archive_whatever_dies(
+    form: TargetFormat, first: list[int], second: list[int], archive: bool
+) -> None:
+    start = job(State.READY, State.WRITES_BLOCKED, form)
+    names = Names.of(start)
+    tables = {names.main: Kind.HIVE}
+    one = walked(start, tables, first)
+    assert one.pair == (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)
+    assert tables == {names.main: target_kind(one), names.hive: Kind.HIVE}
+    if archive:
+        one = walked(replace(one, desired_state=State.HIVE_DROPPED), tables, second)
+        assert tables == {names.main: target_kind(one), names.archived: Kind.HIVE}
+
+
+@given(FORMATS, st.integers(0, 5), CRASHES, CRASHES, st.booleans())
+def test_back_from_every_state_whatever_died_on_the_way_there(
+    form: TargetFormat, transitions: int, first: list[int], second: list[int], halfway: bool
+) -> None:
+    one = job(State.READY, State.WRITES_BLOCKED, form)
+    names = Names.of(one)
+    tables = {names.main: Kind.HIVE}
+    ways = [one.pair]
+    for _ in range(transitions):
+        way = transition(one)
+        if way is None:
+            one = replace(one, desired_state=State.HIVE_DROPPED)
+            continue
+        for step in plan(one, tables):
+            done(step, tables)
+        one = replace(one, state=one.desired_state, desired_state=way.then)
+        ways.append(one.pair)
+    if halfway and transition(one) is not None:
+        # The job was given up in the middle of a transition: it did some of its steps, and not its state.
+        for step in plan(one, tables)[:-1]:
+            done(step, tables)
+    one = walked(replace(one, desired_state=REVERT_TO[one.state]), tables, second)
+    assert one.pair == (State.ICEBERG_DROPPED, State.ICEBERG_DROPPED)
+    assert tables == {names.main: Kind.HIVE}, ways
+
+
+def test_the_rows_are_compared_before_each_switch_and_before_the_archive() -> None:
+    one = job(State.ICEBERG_READY, State.ICEBERG_PRIMARY)
+    names = Names.of(one)
+    steps = plan(one, {names.main: Kind.HIVE, names.copy: Kind.ICEBERG})
+    assert steps.index(Verify(names.main, names.copy)) < steps.index(Rename(names.main, names.hive))
+
+    both = {names.main: Kind.ICEBERG, names.hive: Kind.HIVE}
+    archive = plan(job(State.WRITES_UNBLOCKED, State.HIVE_DROPPED), both)
+    assert archive[-1] == Rename(names.hive, names.archived)
+    assert VerifyShadow(names.main, names.hive) in archive
+    # A table without probation was never kept in step, and its archive is as of the switch.
+    assert plan(job(State.WRITES_UNBLOCKED, State.HIVE_DROPPED, probation=0), both) == (archive[-1],)
+
+    back = plan(job(State.WRITES_BLOCKED, State.SYNC_HIVE), both)
+    assert back[-1] == VerifyShadow(names.main, names.hive)
+
+
+@pytest.mark.parametrize(
+    ("state", "desired", "tables", "said"),
+    [
+        (State.READY, State.WRITES_BLOCKED, {}, "orders doesn't exist"),
+        (State.READY, State.WRITES_BLOCKED, {"main": Kind.ICEBERG}, "orders is an Iceberg table"),
+        (State.ICEBERG_READY, State.ICEBERG_PRIMARY, {"main": Kind.HIVE}, "orders_iceberg doesn't exist"),
+        (
+            State.ICEBERG_READY,
+            State.ICEBERG_PRIMARY,
+            {"main": Kind.HIVE, "copy": Kind.ICEBERG, "hive": Kind.HIVE},
+            "orders_hive is there already",
+        ),
+        (
+            State.SYNC_HIVE,
+            State.HIVE_PRIMARY,
+            {"main": Kind.ICEBERG, "copy": Kind.ICEBERG, "hive": Kind.HIVE},
+            "orders_iceberg is there already",
+        ),
+        (
+            State.WRITES_UNBLOCKED,
+            State.HIVE_DROPPED,
+            {"main": Kind.ICEBERG, "archived": Kind.HIVE, "hive": Kind.HIVE},
+            "orders_hive_archived is there already",
+        ),
+    ],
+)
+def test_names_that_no_transition_leaves_are_refused(
+    state: State, desired: State, tables: dict[str, Kind], said: str
+) -> None:
+    one = job(state, desired)
+    names = Names.of(one)
+    with pytest.raises(Refused, match=said):
+        plan(one, {getattr(names, which): kind for which, kind in tables.items()})
+
+
+def test_giving_up_after_the_switch_keeps_what_was_written_to_the_copy() -> None:
+    one = job(State.ICEBERG_READY, State.HIVE_PRIMARY)
+    names = Names.of(one)
+    steps = plan(one, {names.main: Kind.ICEBERG, names.hive: Kind.HIVE})
+    assert steps[:2] == (
+        Shadow(names.main, names.hive, one.target_format),
+        VerifyShadow(names.main, names.hive),
+    )
+    # And what was written while the first name was being swapped.
+    assert steps[2:] == (
+        Rename(names.main, names.copy),
+        Shadow(names.copy, names.hive, one.target_format),
+        Rename(names.hive, names.main),
+    )
+
+
+def test_a_resting_job_has_no_steps() -> None:
+    assert plan(job(State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED), {}) == ()
+
+
+def test_steps_say_what_they_do() -> None:
+    one = job(State.WRITES_BLOCKED, State.ICEBERG_READY, TargetFormat.DELTA)
+    assert [describe(step) for step in plan(one, {one.name: Kind.HIVE})] == [
+        "make spark_catalog.sales.orders external, so that a new name moves no file",
+        "make spark_catalog.sales.orders_delta as Delta over the files of spark_catalog.sales.orders",
+        "carry the definition of spark_catalog.sales.orders over to spark_catalog.sales.orders_delta",
+    ]
