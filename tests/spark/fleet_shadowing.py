@@ -170,7 +170,10 @@ class Pair:
 
     def read(self) -> Counter[Values]:
         self.sql(f"REFRESH TABLE {self.hive}")
-        return Counter(tuple(row) for row in self.sql(f"SELECT {', '.join(self.names)} FROM {self.hive}"))
+        # Until a snapshot has an added column, the copy hasn't it either.
+        there = self.spark.table(self.hive).columns
+        names = (name if name in there else "NULL" for name in self.names)
+        return Counter(tuple(row) for row in self.sql(f"SELECT {', '.join(names)} FROM {self.hive}"))
 
     def synced(self) -> set[str]:
         """The directories of rewritten partitions that hold files."""

@@ -57,8 +57,8 @@ def test_each_change_costs_its_partitions_alone(
     moved = {NULLS: (What.REWRITTEN, 2)} if form is DELTA else {}
     assert pair.done() == moved
     pair.add_column("extra")
-    assert pair.shadow().columns == ("extra",)
     pair.overwrite((11, "k", 1, "mon", 1), (12, "l", 2, "wed", 4))
+    assert pair.run(dry_run=True).columns == ("extra",)
     assert pair.done() == {MON: (What.REWRITTEN, 1), "day=wed/n=4": (What.ADDED, 1)}
     # What nobody reads any more is gone.
     kept = {each for each in before if not each.endswith(MON)}

@@ -70,17 +70,24 @@ def test_what_a_hive_table_cannot_follow_is_refused(spark: SparkSession, schema:
         pair.run()
     pair.delete("day = ''", lambda row: row[2] == "")
     pair.shadow()
+    pair.insert((5, "e", "tue", 2))
     pair.sql(f"ALTER TABLE {pair.target} RENAME COLUMN name TO title")
+    # The last snapshot has it by its old name.
+    assert "after the last snapshot" in pair.shadow().compared
+    pair.sql(f"INSERT INTO {pair.target} VALUES (6, 'f', 'tue', 2)")
+    pair.rows[(6, "f", "tue", 2)] = 1
     with pytest.raises(
         Refused, match=r"name .* is no longer there.* REPLACE COLUMNS \(`id` int, `title` string\)"
     ):
         pair.run()
     pair.sql(f"ALTER TABLE {pair.target} RENAME COLUMN title TO name")
-    assert pair.shadow().done == ()
+    pair.insert((7, "g", "tue", 2))
+    assert pair.done() == {"day=tue/n=2": (What.APPENDED, 2)}
     # The same name, and yet another column: by its id alone it can be told.
     pair.sql(f"ALTER TABLE {pair.target} DROP COLUMN name")
     pair.sql(f"ALTER TABLE {pair.target} ADD COLUMN name STRING")
     pair.rows = type(pair.rows)({(row[0], None, *row[2:]): 1 for row in pair.rows})
+    pair.insert((8, "h", "tue", 2))
     found = pair.shadow()
     assert "renamed, dropped or retyped" in found.compared
     assert pair.shadow().compared == ""

@@ -19,7 +19,7 @@ from tableferry.fleet.warehouse.shadow.changes import (
 )
 from tableferry.fleet.warehouse.shadow.conditions import chunks, spec, text, where
 from tableferry.fleet.warehouse.shadow.iceberg_metadata import NO_SNAPSHOT, Metadata
-from tableferry.fleet.warehouse.shadow.marks import FOLDER, PENDING, SCHEMA, SWEEP, TARGET, WATERMARK, Marks
+from tableferry.fleet.warehouse.shadow.marks import FOLDER, PENDING, SWEEP, TARGET, WATERMARK, Marks
 from tableferry.fleet.warehouse.shadow.partitions import NULL, Partition, canonical, parse, spell
 from tableferry.fleet.warehouse.shadow.sweeping import unused
 
@@ -61,21 +61,21 @@ class TestDecide:
         assert plan == Plan(rewrite=(A,))
 
 
-PROPERTIES = {TARGET: "id", WATERMARK: "7", SCHEMA: "2", PENDING: "8", FOLDER: "/w/t_sync/id"}
+PROPERTIES = {TARGET: "id", WATERMARK: "7", PENDING: "8", FOLDER: "/w/t_sync/id"}
 
 
 class TestMarks:
     def test_what_was_set_wins(self) -> None:
         marks = Marks.read(PROPERTIES, "/w/t", "id", "3")
-        assert marks == Marks("7", "2", "8", "/w/t_sync/id")
+        assert marks == Marks("7", "8", "/w/t_sync/id")
         assert marks.half_copied == "8"
 
     def test_before_the_first_run_is_over_the_given_one_holds(self) -> None:
         assert Marks.read(PROPERTIES | {WATERMARK: ""}, "/w/t", "id", "3").watermark == "3"
-        assert Marks.read({}, "/w/t/", "0123456789", None) == Marks(None, "", "", "/w/t_sync/01234567")
+        assert Marks.read({}, "/w/t/", "0123456789", None) == Marks(None, "", "/w/t_sync/01234567")
 
     def test_another_targets_marks_count_for_nothing(self) -> None:
-        assert Marks.read(PROPERTIES, "/w/t", "other", "3") == Marks("3", "", "", "/w/t_sync/other")
+        assert Marks.read(PROPERTIES, "/w/t", "other", "3") == Marks("3", "", "/w/t_sync/other")
 
     def test_sweeping_is_no_copying(self) -> None:
         assert Marks.read(PROPERTIES | {PENDING: SWEEP}, "/w/t", "id", None).half_copied == ""
@@ -217,6 +217,16 @@ class TestMetadata:
         )
         assert not again.same_columns("0", ["id"])
         assert again.same_columns("1", ["id"])
+
+    def test_a_schema_that_no_snapshot_has(self) -> None:
+        fields = [{"id": 1, "name": "id", "type": "int"}]
+        added = [*fields, {"id": 2, "name": "x", "type": "int"}]
+        renamed = [{"id": 1, "name": "nr", "type": "int"}]
+        snapshots = [{"snapshot-id": 3, "schema-id": 0}]
+        for newest, expected in ((added, False), (renamed, True)):
+            schemas = [{"schema-id": 0, "fields": fields}, {"schema-id": 1, "fields": newest}]
+            found = metadata(schemas=schemas, snapshots=snapshots)
+            assert (found.schema, found.newest, found.is_renamed) == ("0", "1", expected)
 
     def test_a_value_for_older_rows(self) -> None:
         fields = [

@@ -68,11 +68,6 @@ class DeltaTarget:
         return cls(spark, name, found.table_id, str(found.version), detail["location"], columns, mapped)
 
     @property
-    def schema(self) -> str:
-        """Nothing: a schema changes by a commit of its own."""
-        return ""
-
-    @property
     def shared(self) -> str:
         """The directory that it writes into, which the Hive copy reads too."""
         return self.location

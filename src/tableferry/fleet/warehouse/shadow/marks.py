@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 PREFIX = "tableferry.shadow_"
-WATERMARK, TARGET, SCHEMA = PREFIX + "watermark", PREFIX + "target", PREFIX + "schema"
+WATERMARK, TARGET = PREFIX + "watermark", PREFIX + "target"
 PENDING, FOLDER = PREFIX + "pending", PREFIX + "folder"
 SWEEP = "sweep"
 """What is pending when all is copied and old files are yet to go."""
@@ -18,13 +18,11 @@ class Marks:
 
     Attributes:
         watermark: What the copy is in step with; None if that's unknown.
-        schema: The id of the target's schema then; empty if the watermark's own is meant.
         pending: How far a run that didn't end was to copy, or `SWEEP`; empty if none is open.
         folder: Where rewritten partitions are, each version in a directory of its own.
     """
 
     watermark: str | None
-    schema: str
     pending: str
     folder: str
 
@@ -45,10 +43,9 @@ class Marks:
         """
         if properties.get(TARGET) != target:
             # Files of an earlier migration's folder may be in use by now: this one keeps to its own.
-            return cls(given, "", "", f"{location.rstrip('/')}_sync/{target[:8]}")
+            return cls(given, "", f"{location.rstrip('/')}_sync/{target[:8]}")
         return cls(
             properties.get(WATERMARK) or given,
-            properties.get(SCHEMA, ""),
             properties.get(PENDING, ""),
             properties[FOLDER],
         )

@@ -124,14 +124,13 @@ class _Run:
     def _is_noted(self) -> bool:
         """Say whether the properties are what they would be set to."""
         marks, target = self.marks, self.target
-        said = self.copy.properties.get(TARGET), marks.watermark, marks.schema, marks.pending
-        return said == (target.id, target.version, target.schema, "")
+        said = self.copy.properties.get(TARGET), marks.watermark, marks.pending
+        return said == (target.id, target.version, "")
 
     def _note(self, *, pending: str, done: bool = False) -> None:
         marks, target = self.marks, self.target
         self.copy.note(
             watermark=target.version if done else marks.watermark or "",
-            schema=target.schema if done else marks.schema,
             target=target.id,
             folder=marks.folder,
             pending=pending,

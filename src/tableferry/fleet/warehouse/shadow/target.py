@@ -25,10 +25,6 @@ class Target(Protocol):
         """The version, as the watermark will say it."""
 
     @property
-    def schema(self) -> str:
-        """The schema's id, where a schema can change without a version; else empty."""
-
-    @property
     def shared(self) -> str | None:
         """The directory that both it and the Hive copy read; None if there is none."""
 
