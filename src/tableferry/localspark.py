@@ -129,7 +129,7 @@ def settings(folder: Path, spark_version: str, delta_version: str) -> dict[str, 
         # The defaults make 50 to 200 tasks of every small query, up to 10,000 of a listing, however few
         # directories VACUUM lists, and adaptive execution three jobs.
         "spark.sql.shuffle.partitions": "2",
-        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
         "spark.sql.adaptive.enabled": "false",
         "spark.ui.enabled": "false",
