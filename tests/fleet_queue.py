@@ -1,4 +1,4 @@
-"""What every store of jobs does; each store's own test module takes these tests and gives the fixture `queue`."""
+"""What every store of jobs does; each store's test module takes these tests and gives the fixture `queue`."""
 
 from __future__ import annotations
 
