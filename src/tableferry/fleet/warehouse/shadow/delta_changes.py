@@ -13,8 +13,10 @@ from tableferry import catalog
 from tableferry.catalog import SPARK_ERRORS, condition
 from tableferry.convert.locations import below, literal
 from tableferry.errors import TableError, first_line
-from tableferry.fleet.warehouse.shadow.changes import Added, Changes, Marks, Partition, spell
+from tableferry.fleet.warehouse.shadow.changes import Added, Changes
 from tableferry.fleet.warehouse.shadow.conditions import chunks, text, where
+from tableferry.fleet.warehouse.shadow.marks import Marks
+from tableferry.fleet.warehouse.shadow.partitions import Partition, spell
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -64,11 +66,6 @@ class DeltaTarget:
         mapped = detail["properties"].get(_MAPPING, "none") != "none"
         columns = tuple(detail["partitionColumns"])
         return cls(spark, name, found.table_id, str(found.version), detail["location"], columns, mapped)
-
-    @property
-    def schema(self) -> str:
-        """Nothing: a schema changes by a commit of its own."""
-        return ""
 
     @property
     def shared(self) -> str:

@@ -12,8 +12,9 @@ from tableferry.catalog import SPARK_ERRORS, in_process, side_by_side
 from tableferry.convert.locations import below, reachable
 from tableferry.convert.through_spark.settings import wished
 from tableferry.errors import TableError, first_line
-from tableferry.fleet.warehouse.shadow.changes import PREFIX, WHOLE, Partition, parse, spell
 from tableferry.fleet.warehouse.shadow.conditions import quoted, spec, text
+from tableferry.fleet.warehouse.shadow.marks import PREFIX
+from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, parse, spell
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:

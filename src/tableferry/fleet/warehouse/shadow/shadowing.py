@@ -14,20 +14,15 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tableferry.catalog import SPARK_ERRORS, in_process
 from tableferry.convert.locations import below, reachable
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.changes import (
-    SWEEP,
-    TARGET,
-    WHOLE,
     Changes,
     Done,
-    Marks,
-    Partition,
     Plan,
     Shadowed,
     What,
@@ -39,47 +34,15 @@ from tableferry.fleet.warehouse.shadow.conditions import chunks, texts, where
 from tableferry.fleet.warehouse.shadow.delta_changes import DeltaTarget
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
 from tableferry.fleet.warehouse.shadow.iceberg_changes import IcebergTarget
+from tableferry.fleet.warehouse.shadow.marks import SWEEP, TARGET, Marks
+from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition
 from tableferry.fleet.warehouse.shadow.sweeping import unused
+from tableferry.fleet.warehouse.shadow.target import Target
 from tableferry.tables import TableName
 from tableferry.verify import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-
-class Target(Protocol):
-    """The table that took the Hive table's place, at one version."""
-
-    @property
-    def id(self) -> str:
-        """What no other table has."""
-
-    @property
-    def version(self) -> str:
-        """The version, as the watermark will say it."""
-
-    @property
-    def schema(self) -> str:
-        """The schema's id, where a schema can change without a version; else empty."""
-
-    @property
-    def shared(self) -> str | None:
-        """The directory that both it and the Hive copy read; None if there is none."""
-
-    def columns(self) -> dict[str, str]:
-        """Return the columns and their types."""
-
-    def rows(self) -> DataFrame:
-        """Return the rows at the version."""
-
-    def changes(self, marks: Marks, kinds: Mapping[str, str], partition_columns: Sequence[str]) -> Changes:
-        """Return what happened since the watermark."""
-
-    def added_rows(self, changes: Changes, watermark: str, wanted: Sequence[Partition]) -> DataFrame:
-        """Return rows added since the watermark: of these partitions all, of others some."""
-
-    def exact(self, changes: Changes, columns: Sequence[str]) -> frozenset[Partition]:
-        """Return those partitions whose directory holds just the target's files."""
 
 
 def shadow(
@@ -161,14 +124,13 @@ class _Run:
     def _is_noted(self) -> bool:
         """Say whether the properties are what they would be set to."""
         marks, target = self.marks, self.target
-        said = self.copy.properties.get(TARGET), marks.watermark, marks.schema, marks.pending
-        return said == (target.id, target.version, target.schema, "")
+        said = self.copy.properties.get(TARGET), marks.watermark, marks.pending
+        return said == (target.id, target.version, "")
 
     def _note(self, *, pending: str, done: bool = False) -> None:
         marks, target = self.marks, self.target
         self.copy.note(
             watermark=target.version if done else marks.watermark or "",
-            schema=target.schema if done else marks.schema,
             target=target.id,
             folder=marks.folder,
             pending=pending,
