@@ -17,7 +17,7 @@ Message-ID; and a worker whose claims lapsed on the way sends nothing that anoth
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import count
@@ -32,6 +32,7 @@ from tableferry.fleet.mail.smtp import Delivery, NoServer, Outbox
 from tableferry.fleet.queue.selections import numbered
 from tableferry.fleet.queue.store import LetterRecord, Store
 from tableferry.fleet.settings import FleetSettings
+from tableferry.tables import TableName
 
 # Remembering is a commit in a lakehouse; a crash repeats the letters of so long at most.
 _REMEMBER_EVERY = timedelta(seconds=1)
@@ -155,8 +156,17 @@ class Posting:
             outbox: Sends.
             remember: Whether to hold the claims meanwhile, and to remember what was taken.
         """
+        for one in self.left_out:
+            self.say(f"{one.recipient} gets no letter about {_tables(one.tables)}: {one.why}")
         waiting = [letter for each, letter in self.letters.items() if each not in self.taken]
-        waiting.sort(key=lambda letter: (letter.message_id in self.new, letter.level, letter.task_ids))
+        waiting.sort(
+            key=lambda letter: (
+                letter.message_id in self.new,
+                letter.level,
+                letter.task_ids,
+                letter.recipients,
+            )
+        )
         for position, letter in enumerate(waiting):
             if remember:
                 self._hold()
@@ -208,7 +218,7 @@ class Posting:
 
     def _sort(self, letter: LetterRecord, jobs: list[Job], to: list[str], delivery: Delivery) -> None:
         """Take down what became of a letter."""
-        about = f"{len(jobs)} tables" if len(jobs) > 1 else str(jobs[0].name)
+        about = _tables([job.name for job in jobs])
         whom = f"{len(to)} users" if len(to) > 1 else to[0]
         for each, why in sorted(delivery.refused.items()):
             self.left_out.append(
@@ -256,3 +266,7 @@ class Posting:
             self.say(f"{self.held.pop(task).name} was taken by another worker")
         self._lost |= lost
         return lost
+
+
+def _tables(names: Sequence[TableName]) -> str:
+    return str(names[0]) if len(names) == 1 else f"{len(names)} tables"
