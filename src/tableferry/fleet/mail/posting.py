@@ -17,7 +17,7 @@ Message-ID; and a worker whose claims lapsed on the way sends nothing that anoth
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import count
@@ -32,7 +32,6 @@ from tableferry.fleet.mail.smtp import Delivery, NoServer, Outbox
 from tableferry.fleet.queue.selections import numbered
 from tableferry.fleet.queue.store import LetterRecord, Store
 from tableferry.fleet.settings import FleetSettings
-from tableferry.tables import TableName
 
 # Remembering is a commit in a lakehouse; a crash repeats the letters of so long at most.
 _REMEMBER_EVERY = timedelta(seconds=1)
@@ -47,7 +46,7 @@ class Posting:
         settings: The fleet's.
         templates: What letters say.
         clock: What time it is.
-        say: Takes a line for each letter and each trouble.
+        say: Takes a line for each letter that was sent, as soon as it was.
         held: The jobs to be told of, as they are saved; by their numbers.
         held_at: When their claims were made, or last renewed.
         letters: Those of these jobs that are recorded and bind, and then the new ones; by Message-ID.
@@ -156,8 +155,6 @@ class Posting:
             outbox: Sends.
             remember: Whether to hold the claims meanwhile, and to remember what was taken.
         """
-        for one in self.left_out:
-            self.say(f"{one.recipient} gets no letter about {_tables(one.tables)}: {one.why}")
         waiting = [letter for each, letter in self.letters.items() if each not in self.taken]
         waiting.sort(
             key=lambda letter: (
@@ -184,7 +181,6 @@ class Posting:
             except NoServer as error:
                 self.problems.append(str(error))
                 self.failed |= {each.message_id for each in waiting[position:]}
-                self.say(str(error))
                 return
             self._sort(letter, jobs, to, delivery)
             if remember and self._unremembered and self.clock() - self._taken_at >= _REMEMBER_EVERY:
@@ -218,16 +214,14 @@ class Posting:
 
     def _sort(self, letter: LetterRecord, jobs: list[Job], to: list[str], delivery: Delivery) -> None:
         """Take down what became of a letter."""
-        about = _tables([job.name for job in jobs])
+        about = str(jobs[0].name) if len(jobs) == 1 else f"{len(jobs)} tables"
         whom = f"{len(to)} users" if len(to) > 1 else to[0]
         for each, why in sorted(delivery.refused.items()):
             self.left_out.append(
                 LeftOut(each, tuple(job.name for job in jobs), f"the mail server said: {why}")
             )
-            self.say(f"{each} gets no letter about {about}: {why}")
         for each, why in sorted(delivery.waiting.items()):
             self.waiting[why].append(each)
-            self.say(f"{each} waits for a letter about {about}: {why}")
         if len(delivery.refused) + len(delivery.waiting) < len(to):
             self.sent.add(letter.message_id)
             again = "" if letter.message_id in self.new else ", which an earlier run recorded"
@@ -266,7 +260,3 @@ class Posting:
             self.say(f"{self.held.pop(task).name} was taken by another worker")
         self._lost |= lost
         return lost
-
-
-def _tables(names: Sequence[TableName]) -> str:
-    return str(names[0]) if len(names) == 1 else f"{len(names)} tables"
