@@ -190,6 +190,12 @@ def test_giving_up_after_the_switch_keeps_what_was_written_to_the_copy() -> None
         Shadow(names.main, names.hive, one.target_format),
         VerifyShadow(names.main, names.hive),
     )
+    # And what was written while the first name was being swapped.
+    assert steps[2:] == (
+        Rename(names.main, names.copy),
+        Shadow(names.copy, names.hive, one.target_format),
+        Rename(names.hive, names.main),
+    )
 
 
 def test_a_resting_job_has_no_steps() -> None:

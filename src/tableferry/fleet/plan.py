@@ -7,6 +7,7 @@ had done: so a run after a crash plans what is left.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
 from typing import assert_never
 
@@ -58,6 +59,9 @@ _WORDS = {
 Existing = Mapping[TableName, Kind]
 """Which of a job's names exist, and what each is."""
 
+Ways = Mapping[tuple[State, State], Transition]
+"""The transitions that may be walked, by state and desired state."""
+
 
 def transition(job: Job) -> Transition | None:
     """Return where a job goes next, on or back; None where it rests."""
@@ -101,7 +105,6 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
             _demand(existing, names.main, target_kind(job))
             _demand(existing, names.hive, Kind.HIVE)
             return (
-                CheckFence(names.main),
                 Shadow(names.main, names.hive, job.target_format),
                 VerifyShadow(names.main, names.hive),
             )
@@ -118,6 +121,39 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
             assert_never(found.action)
 
 
+def arrived(job: Job, way: Transition) -> Job:
+    """Return a job in the state that it wanted, wanting the next."""
+    return replace(job, state=job.desired_state, desired_state=way.then)
+
+
+def outlook(job: Job, existing: Existing, ways: Ways) -> tuple[Step, ...]:
+    """Return all the steps that a walk by these ways would do, if nothing comes between.
+
+    Raises:
+        Refused: As `plan`.
+    """
+    steps: list[Step] = []
+    names = dict(existing)
+    while (way := ways.get(job.pair)) is not None:
+        planned = plan(job, names)
+        for step in planned:
+            _name(step, names)
+        steps += planned
+        job = arrived(job, way)
+    return tuple(steps)
+
+
+def _name(step: Step, names: dict[TableName, Kind]) -> None:
+    """Do what a step does to names."""
+    match step:
+        case Rename(table, to):
+            names[to] = names.pop(table)
+        case MakeTarget(_, target, form):
+            names[target] = Kind.ICEBERG if form is TargetFormat.ICEBERG else Kind.DELTA
+        case DropCopy(table, _):
+            del names[table]
+
+
 def target_kind(job: Job) -> Kind:
     """Return what the copy of a job is."""
     return Kind.ICEBERG if job.target_format is TargetFormat.ICEBERG else Kind.DELTA
@@ -126,36 +162,36 @@ def target_kind(job: Job) -> Kind:
 def _switch(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
     """Rename twice; whatever a crash left of it is finished."""
     away, into = Rename(names.main, names.hive), Rename(names.copy, names.main)
+    # Who had opened the Hive table before it was renamed may have written to it a moment later.
+    last_look = CheckFence(names.hive)
     if existing.get(names.main) == target_kind(job) and _is_hive(existing, names.hive):
-        return ()
+        return (last_look,)
     _demand(existing, names.copy, target_kind(job))
     if names.main not in existing and _is_hive(existing, names.hive):
-        # Verified before the first rename, and nobody can have written to a name that is gone.
-        return (into,)
+        return (into, last_look)
     _demand(existing, names.main, Kind.HIVE)
     if names.hive in existing:
         raise Refused(_taken(names.main, names.hive, job))
-    return (CheckFence(names.main), Verify(names.main, names.copy), away, into)
+    return (CheckFence(names.main), Verify(names.main, names.copy), away, into, last_look)
 
 
 def _switch_back(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
-    """Rename twice, the other way round."""
-    away, into = Rename(names.main, names.copy), Rename(names.hive, names.main)
+    """Rename twice, the other way round; between the two nobody finds the copy, so what it holds is final."""
+    into = Rename(names.hive, names.main)
+    last_look = Shadow(names.copy, names.hive, job.target_format)
     if _is_hive(existing, names.main) and names.hive not in existing:
         return ()
     _demand(existing, names.hive, Kind.HIVE)
     if names.main not in existing:
-        return (into,)
+        return (last_look, into)
     _demand(existing, names.main, target_kind(job))
     if names.copy in existing:
         raise Refused(_taken(names.main, names.copy, job))
-    if job.state is State.SYNC_HIVE:
-        return (away, into)
-    # The names were swapped though the state wasn't saved, and where nothing blocks somebody may have written.
     return (
         Shadow(names.main, names.hive, job.target_format),
         VerifyShadow(names.main, names.hive),
-        away,
+        Rename(names.main, names.copy),
+        last_look,
         into,
     )
 

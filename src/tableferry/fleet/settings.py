@@ -32,6 +32,8 @@ class MailSettings(_Settings):
         batch: Downstream users in one letter, at most.
         portal: A page about the migration, for the letters.
         contact: Whom to ask, for the letters.
+        ca_file: Certificates to trust instead of the machine's, as PEM.
+        timeout_seconds: How long the server may take for an answer.
     """
 
     host: str = "localhost"
@@ -47,6 +49,8 @@ class MailSettings(_Settings):
     batch: int = Field(default=50, ge=1)
     portal: str = ""
     contact: str = ""
+    ca_file: Path | None = None
+    timeout_seconds: int = Field(default=30, ge=1)
 
 
 class FleetSettings(_Settings):
@@ -60,6 +64,8 @@ class FleetSettings(_Settings):
         lease_minutes: How long a worker's claim holds without a sign of life.
         iceberg_catalog: The Spark catalog of Iceberg tables, over the same metastore.
         require_owner: Whether a table without an owner pauses.
+        users_file: A CSV file with the columns ``table`` and ``user``: who is known to use which table.
+        require_lineage: Whether it's an error that Unity Catalog's lineage can't be read.
         mail: How letters are sent.
     """
 
@@ -70,6 +76,8 @@ class FleetSettings(_Settings):
     lease_minutes: int = Field(default=60, ge=1)
     iceberg_catalog: str = "ice"
     require_owner: bool = False
+    users_file: Path | None = None
+    require_lineage: bool = False
     mail: MailSettings = MailSettings()
 
     @property

@@ -6,24 +6,24 @@ next one claims when the lease has lapsed, and plans anew from the names that ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from tableferry.errors import Refused, TableError, TableferryError, first_line, is_sparks
+from tableferry.fleet import plan as planning
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.job import Job, PauseReason, State
 from tableferry.fleet.modes.report import JobReport
 from tableferry.fleet.naming import Names
 from tableferry.fleet.perform import Stopped, WrittenSince, perform
-from tableferry.fleet.plan import Kind, plan
+from tableferry.fleet.plan import Kind, Ways, arrived, plan
 from tableferry.fleet.queue.store import ClaimLost, Store
-from tableferry.fleet.steps import CheckFence, UnblockWrites, describe
+from tableferry.fleet.steps import Rename, UnblockWrites, describe
 from tableferry.fleet.transitions import FORWARD, Transition
-from tableferry.fleet.warehouse import existing
+from tableferry.fleet.warehouse import existing, versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.tables import TableName
 
 # How often a job begins again, or fails, before a person has to look.
 PATIENCE = 3
@@ -31,8 +31,6 @@ PATIENCE = 3
 BEGAN_AGAIN = "began_again"
 FAILURES = "failures"
 LAST_ERROR = "last_error"
-
-Ways = Mapping[tuple[State, State], Transition]
 
 
 @dataclass
@@ -82,9 +80,9 @@ def walk(one: Walk, ways: Ways) -> JobReport:
 
 
 def outlook(job: Job, warehouse: Warehouse, ways: Ways) -> JobReport:
-    """Say what the next transition of a job would do, without doing it."""
+    """Say what a walk by these ways would do, without doing it."""
     try:
-        steps = plan(job, existing.found(warehouse, Names.of(job))) if job.pair in ways else ()
+        steps = planning.outlook(job, existing.found(warehouse, Names.of(job)), ways)
     except TableferryError as error:
         return JobReport(job, "paused", (), str(error))
     return JobReport(job, "planned", tuple(describe(step) for step in steps), "")
@@ -121,7 +119,7 @@ def _once(one: Walk, way: Transition) -> None:
         try:
             one.job = perform(step, one.job, one.warehouse, one.save)
         except WrittenSince as error:
-            if step != CheckFence(names.main) or not _begin_again(one, names.main, str(error)):
+            if not _begin_again(one, names, str(error)):
                 raise
             return
         one.did.append(describe(step))
@@ -130,18 +128,25 @@ def _once(one: Walk, way: Transition) -> None:
 
 def _arrived(job: Job, way: Transition) -> Job:
     """Return the job in the state that it wanted, wanting the next."""
-    job = replace(job, state=job.desired_state, desired_state=way.then)
+    job = arrived(job, way)
     if job.pair == (State.ICEBERG_DROPPED, State.ICEBERG_DROPPED):
         job = replace(job.paused(PauseReason.REVERTED), in_process=False, shadow_watermark=None)
     return job.noted(**{FAILURES: None, LAST_ERROR: None})
 
 
-def _begin_again(one: Walk, main: TableName, why: str) -> bool:
-    """Block once more and copy what was written; False when that was tried often enough."""
+def _begin_again(one: Walk, names: Names, why: str) -> bool:
+    """Block once more and copy what was written; False if that was tried often enough, or can't be."""
     times = one.job.record.get(BEGAN_AGAIN, 0) + 1
-    if one.job.pair not in FORWARD or times > PATIENCE:
+    if times > PATIENCE:
         return False
-    one.did.append(f"{why}: beginning again at the block of {main}")
+    if names.hive in existing.found(one.warehouse, names):
+        # The names are swapped. They can be swapped back while nobody wrote to the copy.
+        if versions.current(one.warehouse, names.main, one.job.target_format) != one.job.shadow_watermark:
+            return False
+        for back in (Rename(names.main, names.copy), Rename(names.hive, names.main)):
+            one.job = perform(back, one.job, one.warehouse, one.save)
+            one.did.append(describe(back))
+    one.did.append(f"{why}: beginning again at the block of {names.main}")
     again = replace(one.job, state=State.READY, desired_state=State.WRITES_BLOCKED)
     one.save(again.noted(**{BEGAN_AGAIN: times}))
     return True

@@ -16,6 +16,7 @@ from sqlalchemy import ClauseElement, Select, and_, or_, select
 
 from tableferry.errors import Refused, TableferryError, first_line, is_sparks
 from tableferry.fleet.job import Job
+from tableferry.fleet.queue.dialects import Utc
 from tableferry.fleet.queue.patience import again, pause
 from tableferry.fleet.queue.rows import JOB_COLUMNS, of_job, of_letter, to_event, to_job, to_letter
 from tableferry.fleet.queue.schema import jobs, jobs_archive, letters
@@ -86,6 +87,15 @@ _LETTER = """
 _PROPERTIES = "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true', 'tableferry.queue' = '1')"
 
 _JSON = ("tbl_owners", "downstream_users", "record")
+_MOVES = ("state", "desired_state", "migration_paused", "pause_reason")
+_TIMES = tuple(each.name for each in jobs.c if isinstance(each.type, Utc))
+# As they come in JSON.
+_TYPES = {
+    each.name: {"Integer": "BIGINT", "Boolean": "BOOLEAN", "Utc": "BIGINT"}.get(
+        type(each.type).__name__, "STRING"
+    )
+    for each in jobs.c
+}
 _ALL = (*JOB_COLUMNS, "events")
 
 # What Delta, the catalog and the metastore say when somebody else was faster.
@@ -125,12 +135,7 @@ class DeltaStore:
 
     def add(self, added: Iterable[NewJob], now: datetime) -> int:
         """Add those whose tables have no job yet."""
-        new = [
-            {**row, **{name: row[name] and json.dumps(row[name]) for name in _JSON if name in row}}
-            for row in new_rows(added, now).values()
-        ]
-        for row in new:
-            del row["created_at"], row["last_updated_time"]
+        new = [{name: _plain(value) for name, value in row.items()} for row in new_rows(added, now).values()]
         given = (
             "catalog_name STRING, db_name STRING, tbl_name STRING, target_format STRING, initial_gap_days INT, "
             "probation_gap_days INT, tbl_owners STRING, downstream_users STRING"
@@ -203,7 +208,9 @@ class DeltaStore:
                 break
             # Others were faster with every one of them.
             pause(attempt)
-        mine = and_(jobs.c.task_id.in_(claimed), jobs.c.claimed_by == worker, jobs.c.lease_until == now + lease)
+        mine = and_(
+            jobs.c.task_id.in_(claimed), jobs.c.claimed_by == worker, jobs.c.lease_until == now + lease
+        )
         return self.jobs(mine)
 
     def save(self, job: Job, now: datetime, *, lease: timedelta | None = None, release: bool = False) -> Job:
@@ -211,6 +218,42 @@ class DeltaStore:
         saved = held(job, now, lease, release)
         self._write(saved, and_(read_as(job), jobs.c.claimed_by == job.claimed_by), str(job.claimed_by))
         return saved
+
+    def save_all(
+        self, saved: Iterable[Job], now: datetime, *, lease: timedelta | None = None, release: bool = False
+    ) -> Sequence[Job]:
+        """Write many back at once, and return those that were written."""
+        before = {job.task_id: job for job in saved if job.claimed_by is not None}
+        after = [held(before[number], now, lease, release) for number in sorted(before)]
+        new = [
+            {
+                **{f"new_{name}": _plain(value) for name, value in of_job(job).items()},
+                "read": before[job.task_id].revision,
+                "worker": before[job.task_id].claimed_by,
+            }
+            for job in after
+        ]
+        if not new:
+            return []
+        columns = [name for name in JOB_COLUMNS if name != "task_id"]
+        coming = {
+            name: f"timestamp_micros(s.new_{name})" if name in _TIMES else f"s.new_{name}" for name in columns
+        }
+        differs = " OR ".join(f"jobs.{name} != {coming[name]}" for name in _MOVES)
+        shape = ", ".join(f"new_{name} {_TYPES[name]}" for name in JOB_COLUMNS)
+        settings = [f"jobs.{name} = {value}" for name, value in coming.items()]
+        settings.append(f"jobs.events = {_with_event(differs, coming, 's.worker')}")
+        written = self._change(
+            f"MERGE INTO {self._jobs} AS jobs "
+            f"USING (SELECT inline(from_json(:new, 'ARRAY<STRUCT<{shape}, read INT, worker STRING>>'))) AS s "
+            "ON jobs.task_id = s.new_task_id AND jobs.revision = s.read AND jobs.claimed_by = s.worker "
+            f"WHEN MATCHED THEN UPDATE SET {', '.join(settings)}",
+            {"new": json.dumps(new)},
+        )
+        if written == len(after):
+            return after
+        there = {job.task_id: job for job in self.jobs(jobs.c.task_id.in_(list(before)))}
+        return [job for job in after if there.get(job.task_id) == job]
 
     def edit(self, job: Job, now: datetime, *, by: str = "") -> Job:
         """Write an unclaimed job back, as a person does."""
@@ -278,11 +321,7 @@ class DeltaStore:
     def record_letters(self, recorded: Iterable[LetterRecord]) -> None:
         """Remember letters that are about to be sent."""
         new = [
-            {
-                **arguments(of_letter(each)),
-                "recorded_at": _micros(each.recorded_at),
-                "sent_at": each.sent_at and _micros(each.sent_at),
-            }
+            {name: _plain(value) for name, value in of_letter(each).items()}
             for each in {each.message_id: each for each in recorded}.values()
         ]
         given = _LETTER.replace("NOT NULL", "").replace("TIMESTAMP", "BIGINT")
@@ -325,7 +364,9 @@ class DeltaStore:
         """Leave the session to whoever gave it."""
 
     def _all_events(self) -> str:
-        archived = f"SELECT a.* FROM {self._archive} AS a LEFT ANTI JOIN {self._jobs} AS j ON a.task_id = j.task_id"
+        archived = (
+            f"SELECT a.* FROM {self._archive} AS a LEFT ANTI JOIN {self._jobs} AS j ON a.task_id = j.task_id"
+        )
         return " UNION ALL ".join(
             "SELECT task_id, number, event.at, "
             "CASE WHEN number = 0 THEN 'Undefined' ELSE events[number - 1].state END AS was, "
@@ -344,11 +385,7 @@ class DeltaStore:
         settings = [f"{name.removeprefix('new_')} = :{name}" for name in values]
         where, given = self._dialect.written(same)
         changed, compared = self._dialect.written(differs(job))
-        event = (
-            "named_struct('at', :new_last_updated_time, 'state', :new_state, 'desired_state', :new_desired_state, "
-            "'paused', :new_migration_paused, 'pause_reason', :new_pause_reason, 'worker', :new_worker)"
-        )
-        events = f"CASE WHEN {changed} THEN concat(coalesce(events, array()), array({event})) ELSE events END"
+        events = _with_event(changed, {name: f":new_{name}" for name in JOB_COLUMNS}, ":new_worker")
         if not self._change(
             f"UPDATE {self._jobs} AS jobs SET {', '.join(settings)}, events = {events} WHERE {where}",
             {**given, **compared, **values, "new_worker": worker},
@@ -393,6 +430,23 @@ class DeltaStore:
         if "TABLE_OR_VIEW_NOT_FOUND" in str(error) or "SCHEMA_NOT_FOUND" in str(error):
             return TableferryError(f"there is no queue at {place}: make it with `tableferry fleet init`")
         return TableferryError(f"the queue at {place} doesn't take this ({first_line(error)})")
+
+
+def _with_event(changed: str, new: Mapping[str, str], worker: str) -> str:
+    """Write a job's events with one more, if its state or pause changes."""
+    event = (
+        f"named_struct('at', {new['last_updated_time']}, 'state', {new['state']}, "
+        f"'desired_state', {new['desired_state']}, 'paused', {new['migration_paused']}, "
+        f"'pause_reason', {new['pause_reason']}, 'worker', {worker})"
+    )
+    return f"CASE WHEN {changed} THEN concat(coalesce(jobs.events, array()), array({event})) ELSE jobs.events END"
+
+
+def _plain(value: Any) -> Any:
+    """Return a value for a row in JSON: there a time is a number, and what is JSON itself a text."""
+    if isinstance(value, datetime):
+        return _micros(value)
+    return json.dumps(value) if isinstance(value, (list, dict)) else value
 
 
 def _among(numbers: Sequence[int]) -> str:

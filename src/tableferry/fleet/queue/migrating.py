@@ -57,7 +57,9 @@ def _alone(connection: Connection) -> Iterator[None]:
             # Its statements end the transaction, and the lock is the connection's.
             name = func.concat("tableferry ", func.md5(func.database()))
             if connection.execute(select(func.get_lock(name, _PATIENCE_SECONDS))).scalar_one() != 1:
-                raise TableferryError("another process has been changing the queue's tables for minutes: look at it")
+                raise TableferryError(
+                    "another process has been changing the queue's tables for minutes: look at it"
+                )
             try:
                 yield
             finally:

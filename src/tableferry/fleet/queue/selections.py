@@ -51,7 +51,9 @@ def address(table: TableName) -> tuple[str, str, str]:
     if len(table.parts) != 3:
         raise TableError(f"{table} has no job by that name: write it as catalog.schema.table")
     if any(len(part) > LONGEST_NAME for part in table.parts):
-        raise TableError(f"{table} is too long: no part of a table's name has more than {LONGEST_NAME} characters")
+        raise TableError(
+            f"{table} is too long: no part of a table's name has more than {LONGEST_NAME} characters"
+        )
     catalog, schema, name = (part.lower() for part in table.parts)
     return catalog, schema, name
 

@@ -13,6 +13,7 @@ from sqlalchemy import (
     Engine,
     Select,
     and_,
+    bindparam,
     delete,
     insert,
     inspect,
@@ -99,7 +100,7 @@ class SqlStore:
         """Count jobs by the values of some columns."""
         query = counting(selection, by)
         found = self._do(self._reading, lambda connection: connection.execute(query).mappings().all())
-        return [counted(row, by) for row in found]
+        return [counted(dict(row), by) for row in found]
 
     def rows(self, query: Select[Any]) -> Sequence[Sequence[Any]]:
         """Answer a query over the queue's tables."""
@@ -125,7 +126,11 @@ class SqlStore:
                 found += _jobs(connection.execute(query.with_for_update(skip_locked=True)))
                 if len(found) >= limit:
                     break
-            claim = {"claimed_by": worker, "lease_until": now + lease, "last_updated_time": now}
+            claim: dict[str, Any] = {
+                "claimed_by": worker,
+                "lease_until": now + lease,
+                "last_updated_time": now,
+            }
             for chunk in chunks(each.task_id for each in found):
                 connection.execute(
                     update(jobs)
@@ -149,6 +154,34 @@ class SqlStore:
         same = and_(read_as(job), jobs.c.claimed_by == job.claimed_by)
         self._do(self._engine, lambda connection: _write(connection, saved, same, str(job.claimed_by)))
         return saved
+
+    def save_all(
+        self, saved: Iterable[Job], now: datetime, *, lease: timedelta | None = None, release: bool = False
+    ) -> Sequence[Job]:
+        """Write many back at once, and return those that were written."""
+        before = {job.task_id: job for job in saved if job.claimed_by is not None}
+        after = {number: held(job, now, lease, release) for number, job in before.items()}
+
+        def work(connection: Connection) -> list[Job]:
+            written: list[Job] = []
+            for chunk in chunks(sorted(before)):
+                query = select(jobs).where(jobs.c.task_id.in_(chunk)).order_by(jobs.c.task_id)
+                there = {job.task_id: job for job in _jobs(connection.execute(query.with_for_update()))}
+                same = [number for number in there if _same(there[number], before[number])]
+                changed = [after[number] for number in same if _moved(there[number], after[number])]
+                if changed:
+                    rows = [
+                        {**_event(job, str(before[job.task_id].claimed_by)), "was": there[job.task_id].state}
+                        for job in changed
+                    ]
+                    connection.execute(insert(events), rows)
+                if same:
+                    rows = [{**of_job(after[number]), "number": number} for number in same]
+                    connection.execute(update(jobs).where(jobs.c.task_id == bindparam("number")), rows)
+                written += [after[number] for number in same]
+            return written
+
+        return self._do(self._engine, work)
 
     def edit(self, job: Job, now: datetime, *, by: str = "") -> Job:
         """Write an unclaimed job back, as a person does."""
@@ -227,7 +260,7 @@ class SqlStore:
 
         def work(connection: Connection) -> dict[str, LetterRecord]:
             return {
-                row["message_id"]: to_letter(row)
+                row["message_id"]: to_letter(dict(row))
                 for chunk in chunks(wanted)
                 for row in connection.execute(
                     select(letters).where(letters.c.message_id.in_(chunk))
@@ -254,7 +287,7 @@ class SqlStore:
             query = query.where(events.c.at >= since)
         return self._do(
             self._reading,
-            lambda connection: [to_event(row) for row in connection.execute(query).mappings()],
+            lambda connection: [to_event(dict(row)) for row in connection.execute(query).mappings()],
         )
 
     def close(self) -> None:
@@ -281,14 +314,15 @@ class SqlStore:
         place = self._engine.url.render_as_string()
         reason = str(error.orig if isinstance(error, DBAPIError) else error).strip().split("\n")[0]
         if isinstance(error, IntegrityError):
-            return Refused(f"the queue at {place} has another job of a table that was to be brought back ({reason})")
-        missing = self._engine.dialect.name == "sqlite" and not Path(str(self._engine.url.database)).exists()
+            return Refused(f"the queue at {place} has another job of a table that is to come back ({reason})")
+        file = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
+        missing = file is not None and not Path(file).exists()
         try:
             missing = missing or not inspect(self._engine).has_table(jobs.name)
         except SQLAlchemyError:
             return TableferryError(
-                f"the queue at {place} can't be reached ({reason}): check the address, the user and the password "
-                "(TABLEFERRY_FLEET_STORE_PASSWORD)"
+                f"the queue at {place} can't be reached ({reason}): check the address, the user and the "
+                "password (TABLEFERRY_FLEET_STORE_PASSWORD)"
             )
         if missing:
             return TableferryError(f"there is no queue at {place}: make it with `tableferry fleet init`")
@@ -301,7 +335,16 @@ def _write(connection: Connection, job: Job, same: Selection, worker: str) -> No
     Raises:
         ClaimLost: It isn't.
     """
-    values = {
+    values = _event(job, worker)
+    event = select(jobs.c.state, *(literal(value, events.c[name].type) for name, value in values.items()))
+    changed = event.select_from(jobs).where(same, differs(job))
+    connection.execute(insert(events).from_select(["was", *values], changed))
+    if connection.execute(update(jobs).where(same).values(**of_job(job))).rowcount != 1:
+        raise lost(job)
+
+
+def _event(job: Job, worker: str) -> dict[str, Any]:
+    return {
         "task_id": job.task_id,
         "at": job.last_updated_time,
         "state": job.state.value,
@@ -310,15 +353,23 @@ def _write(connection: Connection, job: Job, same: Selection, worker: str) -> No
         "pause_reason": job.pause_reason,
         "worker": worker,
     }
-    event = select(jobs.c.state, *(literal(value, events.c[name].type) for name, value in values.items()))
-    changed = event.select_from(jobs).where(same, differs(job))
-    connection.execute(insert(events).from_select(["was", *values], changed))
-    if connection.execute(update(jobs).where(same).values(**of_job(job))).rowcount != 1:
-        raise lost(job)
+
+
+def _same(there: Job, read: Job) -> bool:
+    return (there.revision, there.claimed_by) == (read.revision, read.claimed_by)
+
+
+def _moved(before: Job, after: Job) -> bool:
+    """Tell whether the state or the pause changes."""
+    return (before.pair, before.migration_paused, before.pause_reason) != (
+        after.pair,
+        after.migration_paused,
+        after.pause_reason,
+    )
 
 
 def _jobs(result: Any) -> list[Job]:
-    return [to_job(row) for row in result.mappings()]
+    return [to_job(dict(row)) for row in result.mappings()]
 
 
 def _passes(error: Exception) -> bool:

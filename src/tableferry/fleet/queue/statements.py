@@ -106,7 +106,12 @@ def counting(selection: Selection, by: Sequence[str]) -> Select[Any]:
     keys = [_key(name).label(name) for name in by]
     times = _c.last_updated_time
     return (
-        select(*keys, func.count().label("jobs"), func.min(times).label("oldest"), func.max(times).label("newest"))
+        select(
+            *keys,
+            func.count().label("jobs"),
+            func.min(times).label("oldest"),
+            func.max(times).label("newest"),
+        )
         .where(selection)
         .group_by(*(_key(name) for name in by))
         .order_by(*(_key(name) for name in by))

@@ -97,7 +97,7 @@ class Store(Protocol):
         """Make the tables, or bring them up to this version."""
 
     def add(self, jobs: Iterable[NewJob], now: datetime) -> int:
-        """Add those whose tables have no job yet, in the queue or in its archive, and say how many these were.
+        """Add those whose tables have no job yet, in the queue or its archive, and say how many these were.
 
         Names are kept in lower case, as Hive and Unity Catalog keep them.
 
@@ -163,6 +163,14 @@ class Store(Protocol):
             ClaimLost: Its revision is another, or it isn't claimed.
         """
 
+    def save_all(
+        self, jobs: Iterable[Job], now: datetime, *, lease: timedelta | None = None, release: bool = False
+    ) -> Sequence[Job]:
+        """Write many back at once, as `save` does, and return those that were written.
+
+        A job that `save` would have refused is left as it is and isn't among them.
+        """
+
     def edit(self, job: Job, now: datetime, *, by: str = "") -> Job:
         """Write an unclaimed job back, as a person does who pauses or resumes it.
 
@@ -176,13 +184,13 @@ class Store(Protocol):
         """
 
     def archive(self, selection: Selection, now: datetime) -> int:
-        """Move jobs that nobody has out of the queue, and say how many; events and letters stay where they are."""
+        """Move jobs that nobody has out of the queue, and say how many; events and letters stay."""
 
     def archived(self, selection: Selection) -> Sequence[Job]:
         """Return archived jobs by their task_id."""
 
     def unarchive(self, task_ids: Iterable[int], now: datetime) -> Sequence[Job]:
-        """Bring archived jobs back into the queue, for a revert; numbers that aren't archived are left out."""
+        """Bring archived jobs back into the queue, for a revert; numbers that aren't archived are ignored."""
 
     def record_letters(self, letters: Iterable[LetterRecord]) -> None:
         """Remember letters that are about to be sent; one that is remembered stays as it is."""

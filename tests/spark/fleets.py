@@ -1,0 +1,132 @@
+"""A small fleet for the tests: a queue in SQLite, real tables, and a clock that is turned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from tableferry.fleet.queue.opening import open_store
+from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
+
+from tableferry.fleet.job import Job, TargetFormat
+from tableferry.fleet.modes.migrate import migrate
+from tableferry.fleet.modes.preprocess import preprocess
+from tableferry.fleet.modes.report import ModeReport
+from tableferry.fleet.modes.revert import revert
+from tableferry.fleet.modes.shadow import shadow
+from tableferry.fleet.modes.taking import Worker
+from tableferry.fleet.queue.selections import named, to_tell
+from tableferry.fleet.queue.store import NewJob, Store
+from tableferry.fleet.settings import FleetSettings
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.tables import TableName
+from tableferry.testing import FixedClock
+
+
+@dataclass
+class Fleet:
+    """Jobs, tables and time."""
+
+    spark: SparkSession
+    schema: str
+    store: Store
+    warehouse: Warehouse
+    settings: FleetSettings = field(default_factory=FleetSettings)
+    clock: FixedClock = field(default_factory=lambda: FixedClock(datetime(2026, 3, 1, 9, 30, tzinfo=UTC)))
+
+    def name(self, table: str) -> TableName:
+        return TableName(("spark_catalog", self.schema, table))
+
+    def add(self, *tables: str, form: TargetFormat = TargetFormat.ICEBERG, **wishes: Any) -> None:
+        days = {"probation_gap_days": 14, **wishes}
+        self.store.add([NewJob(self.name(table), form, **days) for table in tables], self.clock())
+
+    def job(self, table: str) -> Job:
+        [job] = self.store.jobs(named([self.name(table)]))
+        return job
+
+    def worker(self, name: str = "w", **how: Any) -> Worker:
+        return Worker(self.store, self.warehouse, self.settings, name, self.clock, **how)
+
+    def preprocess(self) -> ModeReport:
+        return preprocess(self.worker())
+
+    def tell(self) -> None:
+        """Set the letters' dates as the communicator does when all are sent."""
+        lease = self.settings.lease
+        for job in self.store.claim(to_tell(), "teller", now=self.clock(), lease=lease, limit=1000):
+            level = next(n for n in (1, 2, 3) if getattr(job, f"comm_level{n}_date") is None)
+            told: dict[str, Any] = {f"comm_level{level}_date": self.clock()}
+            self.store.save(replace(job, **told), self.clock(), release=True)
+
+    def migrate(self, **how: Any) -> ModeReport:
+        return migrate(self.worker(**how))
+
+    def shadow(self) -> ModeReport:
+        return shadow(self.worker())
+
+    def revert(self, *tables: str, from_archive: bool = False) -> ModeReport:
+        return revert(self.worker(), map(self.name, tables), from_archive=from_archive)
+
+    def to_probation(self, *tables: str, form: TargetFormat = TargetFormat.ICEBERG) -> None:
+        """Migrate tables and begin their probation."""
+        self.add(*tables, form=form)
+        self.preprocess()
+        self.tell()
+        self.clock.turn(days=14)
+        assert errors(self.migrate()) == []
+        self.tell()
+
+    def rows(self, table: str) -> list[tuple[Any, ...]]:
+        """Read a table, whatever it is, in its sorted rows."""
+        name = self.name(table)
+        details = self.spark.sql(f"DESCRIBE TABLE EXTENDED {name.sql}").collect()
+        properties = next((row["data_type"] for row in details if row["col_name"] == "Table Properties"), "")
+        iceberg = "iceberg" in properties.lower()
+        frame = self.spark.table((self.warehouse.iceberg(name) if iceberg else name).sql)
+        return sorted((tuple(row) for row in frame.collect()), key=repr)
+
+    def write(self, table: str, statement: str) -> None:
+        """Run a statement on a migrated table, written as {t}."""
+        job = self.job(table)
+        name = job.name
+        if job.target_format is TargetFormat.ICEBERG:
+            name = self.warehouse.iceberg(name)
+        self.spark.sql(statement.format(t=name.sql))
+
+
+def errors(report: ModeReport) -> list[str]:
+    """Return what went wrong."""
+    return [
+        one.error or one.job.pause_reason for one in report.jobs if one.outcome not in ("done", "planned")
+    ]
+
+
+def fleet(spark: SparkSession, schema: str, folder: Path) -> Fleet:
+    """Return an empty fleet on a schema."""
+    store = open_store(f"sqlite:///{folder / 'fleet.db'}")
+    store.create()
+    return Fleet(spark, schema, store, Warehouse(spark, MetastoreAccess(spark)))
+
+
+def hive_table(
+    spark: SparkSession,
+    name: str,
+    folder: Path,
+    rows: Iterable[tuple[int, str | None]],
+) -> None:
+    """Make an external Hive table of Parquet: a number and a time, in partitions by day."""
+    spark.sql(
+        f"CREATE EXTERNAL TABLE {name} (id INT COMMENT 'its number', at TIMESTAMP) COMMENT 'a table' "
+        f"PARTITIONED BY (day STRING) STORED AS PARQUET LOCATION '{folder}'"
+    )
+    for number, day in rows:
+        value = "NULL" if day is None else f"'{day}'"
+        spark.sql(
+            f"INSERT INTO {name} PARTITION (day) "
+            f"SELECT {number}, TIMESTAMP '2026-01-0{number} 10:00:00', {value}"
+        )

@@ -1,0 +1,179 @@
+"""A table's whole way, on real tables: forward, on probation, into the archive, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.fleets import Fleet, errors, fleet, hive_table
+from tests.spark.tables import tables_in
+
+from tableferry import session
+from tableferry.fleet import walk as walking
+from tableferry.fleet.job import Job, State, TargetFormat
+from tableferry.fleet.perform import Save, perform
+from tableferry.fleet.steps import Step
+from tableferry.fleet.warehouse.context import Warehouse
+
+FORMATS = list(TargetFormat)
+
+
+class Death(BaseException):
+    """A worker dies."""
+
+
+@pytest.fixture
+def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
+    """A fleet of one partitioned Hive table, `orders`."""
+    with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the test"):
+        hive_table(spark, f"{schema}.orders", tmp_path / "orders", [(1, "a"), (2, "b"), (3, None)])
+        yield fleet(spark, schema, tmp_path)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_table_goes_all_the_way(ours: Fleet, form: TargetFormat) -> None:
+    before = ours.rows("orders")
+    ours.add("orders", form=form)
+    assert errors(ours.preprocess()) == []
+    assert ours.migrate().jobs == ()  # Nobody was told.
+    ours.tell()
+    ours.clock.turn(days=13, minutes=1439)
+    assert ours.migrate().jobs == ()  # Not yet.
+    ours.clock.turn(minutes=1)
+    assert errors(ours.migrate()) == []
+
+    assert ours.job("orders").pair == (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)
+    assert tables_in(ours.spark, ours.schema) == ["orders", "orders_hive"]
+    assert ours.rows("orders") == ours.rows("orders_hive") == before
+
+    ours.tell()
+    ours.write("orders", "INSERT INTO {t} VALUES (4, TIMESTAMP '2026-02-01 00:00:00', 'c')")
+    ours.write("orders", "DELETE FROM {t} WHERE id = 1")
+    assert errors(ours.shadow()) == []
+    after = ours.rows("orders")
+    assert len(after) == 3
+    assert ours.rows("orders_hive") == after
+    assert ours.shadow().jobs[0].did == ()  # Nothing to copy.
+
+    ours.write("orders", "INSERT INTO {t} VALUES (5, NULL, 'b')")
+    ours.clock.turn(days=14)
+    assert errors(ours.preprocess()) == []
+    assert errors(ours.migrate()) == []
+    assert ours.job("orders").pair == (State.HIVE_DROPPED, State.HIVE_DROPPED)
+    assert tables_in(ours.spark, ours.schema) == ["orders", "orders_hive_archived"]
+    assert len(ours.rows("orders_hive_archived")) == len(ours.rows("orders")) == 4
+    ours.preprocess()
+    assert not ours.job("orders").in_process
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_back_with_every_row(ours: Fleet, form: TargetFormat) -> None:
+    ours.to_probation("orders", form=form)
+    ours.write("orders", "INSERT INTO {t} VALUES (4, TIMESTAMP '2026-02-01 00:00:00', 'a')")
+    ours.write("orders", "DELETE FROM {t} WHERE id = 2")
+    after = ours.rows("orders")
+    assert errors(ours.revert("orders")) == []
+    assert tables_in(ours.spark, ours.schema) == ["orders"]
+    assert ours.rows("orders") == after
+    job = ours.job("orders")
+    assert job.migration_paused
+    assert job.pause_reason == "REVERTED"
+    assert job.pair == (State.ICEBERG_DROPPED, State.ICEBERG_DROPPED)
+    assert ours.migrate().jobs == ()
+    ours.spark.sql(f"INSERT INTO {ours.schema}.orders VALUES (9, NULL, 'a')")
+    assert len(ours.rows("orders")) == len(after) + 1
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_worker_dies_after_every_step(
+    ours: Fleet, form: TargetFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step is the last of one worker: the next one's lease, and walk, go on from there."""
+    died: set[tuple[State, State, Step]] = set()
+
+    def deadly(step: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
+        job = perform(step, job, warehouse, save)
+        if (*job.pair, step) not in died:
+            died.add((*job.pair, step))
+            raise Death
+        return job
+
+    def until_it_lives(run: object) -> None:
+        for _ in range(20):
+            try:
+                assert errors(run()) == []  # type: ignore[operator]
+                return
+            except Death:
+                ours.clock.turn(minutes=ours.settings.lease_minutes + 1)
+        raise AssertionError("it never came to rest")
+
+    before = ours.rows("orders")
+    ours.add("orders", form=form)
+    ours.preprocess()
+    ours.tell()
+    ours.clock.turn(days=14)
+    monkeypatch.setattr(walking, "perform", deadly)
+    until_it_lives(ours.migrate)
+    assert ours.rows("orders") == ours.rows("orders_hive") == before
+    assert len(died) >= 9
+    ours.tell()
+
+    ours.write("orders", "INSERT INTO {t} VALUES (4, NULL, 'a'), (5, NULL, 'new')")
+    ours.write("orders", "DELETE FROM {t} WHERE id = 2")
+    after = ours.rows("orders")
+    begun = iter([("orders",)])
+    until_it_lives(lambda: ours.revert(*next(begun, ())))
+    assert ours.rows("orders") == after
+    assert tables_in(ours.spark, ours.schema) == ["orders"]
+
+
+def test_what_is_written_behind_the_block_is_copied(ours: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[Step] = []
+
+    def late(step: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
+        job = perform(step, job, warehouse, save)
+        if job.state is State.WRITES_BLOCKED and not written:
+            written.append(step)
+            ours.spark.sql(f"INSERT INTO {ours.schema}.orders VALUES (7, NULL, 'late')")
+        return job
+
+    monkeypatch.setattr(walking, "perform", late)
+    ours.to_probation("orders")
+    assert written
+    assert len(ours.rows("orders")) == 4
+    assert ours.rows("orders") == ours.rows("orders_hive")
+
+
+def test_who_never_stops_writing_pauses_the_job(ours: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy(step: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
+        job = perform(step, job, warehouse, save)
+        if job.state is State.WRITES_BLOCKED:
+            ours.spark.sql(f"INSERT INTO {ours.schema}.orders VALUES (7, NULL, 'busy')")
+        return job
+
+    monkeypatch.setattr(walking, "perform", busy)
+    ours.add("orders")
+    ours.preprocess()
+    ours.tell()
+    ours.clock.turn(days=14)
+    [report] = ours.migrate().jobs
+    assert report.outcome == "paused"
+    assert report.job.pause_reason.startswith("WRITTEN_WHILE_BLOCKED: ")
+    assert report.job.pair == (State.READY, State.WRITES_BLOCKED)
+    assert "orders" in tables_in(ours.spark, ours.schema)
+
+
+def test_a_dry_run_says_what_a_run_does_and_does_nothing(ours: Fleet) -> None:
+    ours.add("orders")
+    ours.preprocess()
+    ours.tell()
+    ours.clock.turn(days=14)
+    job = ours.job("orders")
+    [planned] = ours.migrate(dry_run=True).jobs
+    assert planned.did[0] == f"block writes to spark_catalog.{ours.schema}.orders"
+    assert ours.job("orders") == job
+    assert tables_in(ours.spark, ours.schema) == ["orders"]
+    [done] = ours.migrate().jobs
+    assert done.did == planned.did

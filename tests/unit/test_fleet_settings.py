@@ -1,0 +1,176 @@
+"""A fleet's settings: what wins, and what is said of what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tableferry.errors import SpecError
+from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.loading import load
+from tableferry.fleet.settings import FleetSettings
+
+WRITTEN = """\
+store: postgresql+psycopg://db.example/fleet
+target_format: delta
+initial_gap_days: 7
+mail:
+  host: mail.example
+  sender: data@tea.example
+  templates: letters
+environments:
+  dev:
+  prod:
+    initial_gap_days: 14
+    mail:
+      host: mail.prod.example
+      port: 587
+      tls: starttls
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def problems(
+    text: str | None = None,
+    *,
+    flags: Mapping[str, str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    env: str | None = None,
+) -> list[str]:
+    if text is not None:
+        Path("fleet.yml").write_text(text, encoding="utf-8")
+    with pytest.raises(SpecError) as caught:
+        load(flags, env=env, environ=environ or {})
+    return [str(each) for each in caught.value.problems]
+
+
+def test_without_anything_the_defaults_hold(here: Path) -> None:
+    assert load(environ={}) == FleetSettings()
+
+
+def test_an_environment_wins_over_the_file_and_keeps_what_it_does_not_say(here: Path) -> None:
+    (here / "fleet.yml").write_text(WRITTEN)
+
+    plain, prod = load(env="dev", environ={}), load(env="prod", environ={})
+
+    assert (plain.initial_gap_days, plain.mail.host, plain.mail.port) == (7, "mail.example", 25)
+    assert (prod.initial_gap_days, prod.mail.host, prod.mail.port) == (14, "mail.prod.example", 587)
+    assert prod.mail.sender == plain.mail.sender == "data@tea.example"
+    assert prod.target_format is TargetFormat.DELTA
+
+
+def test_flags_win_over_variables_and_these_over_the_file(here: Path) -> None:
+    (here / "fleet.yml").write_text(WRITTEN)
+    environ = {
+        "TABLEFERRY_FLEET_ENV": "prod",
+        "TABLEFERRY_FLEET_INITIAL_GAP_DAYS": "3",
+        "TABLEFERRY_FLEET_MAIL_HOST": "mail.env.example",
+        "TABLEFERRY_FLEET_MAIL_PASSWORD": "s3cret",
+        "TABLEFERRY_FLEET_REQUIRE_OWNER": "true",
+        "TABLEFERRY_WAREHOUSE": "somewhere",
+    }
+
+    found = load({"initial_gap_days": "0", "mail.batch": "10"}, environ=environ)
+
+    assert found.initial_gap_days == 0
+    assert found.mail.host == "mail.env.example"
+    assert (found.mail.batch, found.mail.port) == (10, 587)
+    assert found.require_owner is True
+    assert found.mail.password.get_secret_value() == "s3cret"
+    assert "s3cret" not in repr(found)
+
+
+def test_a_file_is_named_by_a_flag_or_a_variable(here: Path) -> None:
+    (here / "fleet.yml").write_text("lease_minutes: 1")
+    (here / "conf").mkdir()
+    (here / "conf" / "ours.yml").write_text(
+        "lease_minutes: 2\nusers_file: users.csv\nmail: {templates: letters}"
+    )
+    (here / "other.yml").write_text("lease_minutes: 3")
+    environ = {"TABLEFERRY_FLEET_SETTINGS": "conf/ours.yml"}
+
+    assert load(environ={}).lease_minutes == 1
+    assert load(environ=environ).lease_minutes == 2
+    assert load(environ=environ).mail.templates == Path("conf/letters")
+    assert load(environ=environ).users_file == Path("conf/users.csv")
+    assert load(file=Path("other.yml"), environ=environ).lease_minutes == 3
+
+
+def test_every_unknown_key_is_named_with_its_place(here: Path) -> None:
+    text = "stoer: x\nmail: {hots: y}\nenvironments: {prod: {mail: {sendr: red}}}"
+    environ = {"TABLEFERRY_FLEET_MAIL_HOTS": "z", "TABLEFERRY_FLEET_STORE": "sqlite://"}
+
+    assert problems(text, flags={"mail.prot": "1"}, environ=environ) == [
+        "--set mail.prot: unknown: mail.port is meant?",
+        "TABLEFERRY_FLEET_MAIL_HOTS: there is no such variable: TABLEFERRY_FLEET_MAIL_HOST is meant?",
+        "fleet.yml: environments.prod.mail.sendr: unknown: sender is meant?",
+        "fleet.yml: mail.hots: unknown: host is meant?",
+        "fleet.yml: stoer: unknown: store is meant?",
+    ]
+
+
+def test_a_wrong_value_is_named_even_where_another_wins(here: Path) -> None:
+    told = problems(
+        "target_format: parquet\nmail: {port: 0}\nenvironments: {dev: {mail: nobody}}",
+        flags={"target_format": "delta", "initial_gap_days": "-1"},
+        environ={"TABLEFERRY_FLEET_MAIL_PORT": "25", "TABLEFERRY_FLEET_LEASE_MINUTES": "long"},
+    )
+    assert told == [
+        "--set initial_gap_days: should be greater than or equal to 0, and is '-1'",
+        "TABLEFERRY_FLEET_LEASE_MINUTES: should be a valid integer, unable to parse string as an integer, "
+        "and is 'long'",
+        "fleet.yml: environments.dev.mail: must be a mapping of settings to their values",
+        "fleet.yml: mail.port: should be greater than or equal to 1, and is 0",
+        "fleet.yml: target_format: should be 'iceberg' or 'delta', and is 'parquet'",
+    ]
+
+
+@pytest.mark.parametrize("text", ["mail: {password: x}", "environments: {dev: {mail: {password: x}}}"])
+def test_a_password_in_a_file_is_refused_and_not_repeated(here: Path, text: str) -> None:
+    (told,) = problems(text.replace("x", "h4nter"))
+    assert "mail.password: a password isn't kept in a file: set TABLEFERRY_FLEET_MAIL_PASSWORD" in told
+    assert "h4nter" not in told
+
+
+def test_a_password_on_the_command_line_is_refused_and_not_repeated(here: Path) -> None:
+    (told,) = problems(flags={"mail.password": "h4nter"})
+    assert told == "--set mail.password: a command line isn't secret: set TABLEFERRY_FLEET_MAIL_PASSWORD"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: [", "fleet.yml: isn't valid YAML: "),
+        ("- store", "fleet.yml: must hold a mapping of settings to their values"),
+        ("environments: [dev]", "fleet.yml: environments: must be a mapping of names to settings"),
+        ("environments: {dev: 3}", "fleet.yml: environments.dev: must be a mapping of settings"),
+        ("lease_minutes: 1\nlease_minutes: 2", "fleet.yml: lease_minutes: is there twice: keep one"),
+        ("mail: {port: 1, port: 2}", "fleet.yml: mail.port: is there twice: keep one"),
+        ("a: " + "[" * 200 + "]" * 200, "fleet.yml: is nested deeper than 100 levels"),
+    ],
+)
+def test_a_file_that_is_no_settings_file_is_told(here: Path, text: str, told: str) -> None:
+    assert problems(text)[0].startswith(told)
+
+
+def test_a_file_that_cannot_be_read_is_told(here: Path) -> None:
+    with pytest.raises(SpecError, match=r"none\.yml: can't be read \(no such file or directory\)"):
+        load(file=Path("none.yml"), environ={})
+    (here / "fleet.yml").write_bytes(b"\xff\xfe")
+    assert problems() == ["fleet.yml: isn't UTF-8 text (byte 0): save it as UTF-8"]
+
+
+def test_an_environment_that_nobody_wrote_is_told(here: Path) -> None:
+    assert problems(env="prod") == [
+        "fleet.yml: there is no such file, and --env prod names a section of it: write one, or leave it out"
+    ]
+    assert problems(WRITTEN, env="test") == [
+        "fleet.yml: environments: has no 'test': name one that it has (dev, prod), or write it"
+    ]
