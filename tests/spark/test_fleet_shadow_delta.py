@@ -50,7 +50,10 @@ def test_a_log_that_was_cleaned_up_is_made_good_by_comparing(
 
 def test_names_that_only_the_log_knows(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     pair = Pair(spark, schema, tmp_path, DELTA).make(*ROWS)
-    pair.sql(f"ALTER TABLE {pair.target} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    mapping = (
+        "'delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5'"
+    )
+    pair.sql(f"ALTER TABLE {pair.target} SET TBLPROPERTIES ({mapping})")
     pair.add_column("extra")
     pair.insert((4, "d", 7, "mon", 1))
     found = pair.shadow()

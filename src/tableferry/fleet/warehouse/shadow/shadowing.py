@@ -107,8 +107,8 @@ class _Run:
         copy, target = self.copy, self.target
         changes = target.changes(self.marks, copy.columns, copy.partition_columns)
         plan = Plan(rewrite=self._differing()) if changes.everything else self._plan(changes)
-        demand_names(plan, copy.partition_columns, str(copy.name))
         live = self._live(plan.rewrite)
+        demand_names((*plan.append, *plan.share, *live), copy.partition_columns, str(copy.name))
         left: tuple[str, ...] = ()
         appended: Mapping[Partition, int] = {}
         if not dry_run and (plan or self.new or not self._is_noted()):

@@ -1,0 +1,1 @@
+../../../../../../../../../src/tableferry/fleet/queue/migrations/versions/0001_published_table.py

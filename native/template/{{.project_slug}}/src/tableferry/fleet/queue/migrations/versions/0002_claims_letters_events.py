@@ -1,0 +1,1 @@
+../../../../../../../../../src/tableferry/fleet/queue/migrations/versions/0002_claims_letters_events.py

@@ -1,0 +1,1 @@
+../../../../../../../../../src/tableferry/fleet/queue/migrations/versions/__init__.py
