@@ -67,6 +67,10 @@ def test_another_partition_spec(spark: SparkSession, schema: str, tmp_path: Path
 
 def test_what_a_hive_table_cannot_follow_is_refused(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     pair = Pair(spark, schema, tmp_path, ICEBERG).make(*ROWS)
+    pair.sql(f"ALTER TABLE {pair.hive} SET TBLPROPERTIES ('external.table.purge' = 'true')")
+    with pytest.raises(Refused, match="make it EXTERNAL"):
+        pair.run()
+    pair.sql(f"ALTER TABLE {pair.hive} UNSET TBLPROPERTIES ('external.table.purge')")
     pair.insert((4, "d", "", 1))
     with pytest.raises(Refused, match="whose day is an empty text"):
         pair.run()

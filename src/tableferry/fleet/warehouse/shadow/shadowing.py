@@ -203,7 +203,7 @@ class _Run:
         for each in present:
             copy.point(each, f"{folder}/{copy.spelled(each)}".rstrip("/"))
         for each in plan.rewrite:
-            if each not in present and each in copy.partitions:
+            if each not in live and each != WHOLE and each in copy.partitions:
                 copy.drop(each)
         for each, directory in plan.share.items():
             copy.point(each, directory)
@@ -223,9 +223,7 @@ class _Run:
             now = HiveCopy.read(copy.spark, copy.name)
             used = [now.location, *now.locations(now.partitions).values()]
             place = reachable(folder, same_machine=in_process(copy.spark))
-            if place is None:
-                ours = [folder]
-            else:
+            if place is not None:
                 walked = (os.path.relpath(path, place) for path, _, _ in os.walk(place))
                 ours = list(unused((f"{folder}/{path}" for path in walked if path != "."), folder, used))
         left = tuple(each for each in ours if not copy.remove(each, folder))
