@@ -133,7 +133,8 @@ def fleet_add(
         known = len(done.jobs) - done.added
         there = f"; {known:,} had a job already" if known else ""
         typer.echo(f"Added {many(done.added, 'table')}{there}.")
-        typer.echo("Next: tableferry fleet preprocess")
+        if done.added:
+            typer.echo("Next: tableferry fleet preprocess")
 
     guarded(work, debug)
 

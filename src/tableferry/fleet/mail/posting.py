@@ -145,7 +145,8 @@ class Posting:
             ]
             if not self._save(noting, lease=self.settings.lease):
                 break
-        self.store.record_letters(letters)
+        if letters:
+            self.store.record_letters(letters)
 
     def send(self, outbox: Outbox, *, remember: bool) -> None:
         """Send what is recorded and not taken: first what earlier runs recorded.
