@@ -83,7 +83,7 @@ class HiveCopy:
         properties = said.get("table_properties", {})
         if said.get("type") == "MANAGED" or properties.get(_PURGE, "").lower() == "true":
             raise Refused(
-                f"{name} removes the files of a partition that is dropped, and the table in its place reads them: "
+                f"{name} removes a dropped partition's files, which the table in its place reads: "
                 f"make it EXTERNAL, with '{_PURGE}' = 'false', and resume the job"
             )
         partitions = frozenset(parse(each, kinds) for each in specs) if keys else frozenset((WHOLE,))
