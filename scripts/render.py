@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "unit" / "golden"
 
 # What the root bundle and a generated one have in common; the rest of the root belongs to the package.
-SHARED = ("databricks.yml", "resources", "src/pipelines", "src/orders", "src/sample")
+SHARED = ("databricks.yml", "resources", "src/fleet", "src/pipelines", "src/orders", "src/sample")
 
 # Answers whose effect is kept as a difference from the defaults.
 PORTRAITS: Mapping[str, Mapping[str, str]] = {
@@ -35,6 +35,15 @@ PORTRAITS: Mapping[str, Mapping[str, str]] = {
     "bare": {"include_tests": "no", "include_ci": "no"},
     "pipelines": {"route": "pipelines"},
     "convert": {"route": "convert"},
+    "fleet": {"route": "fleet"},
+    "fleet_classic": {
+        "route": "fleet",
+        "compute": "classic",
+        "fleet_format": "iceberg",
+        "fleet_store": "postgresql://tableferry@db.tea.example/fleet?sslmode=require",
+        "include_tests": "no",
+        "include_ci": "no",
+    },
     "convert_bare": {"route": "convert", "compute": "classic", "include_tests": "no", "include_ci": "no"},
 }
 

@@ -19,16 +19,21 @@ def as_json(value: object) -> str:
     return json.dumps(_plain(value), indent=2, ensure_ascii=False)
 
 
-def table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows under bold headings, one blank line above and below; numbers stand right, None is a dash."""
-    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+def grid(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    """Make a table of rows under bold headings; numbers stand right, None is a dash."""
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for position, name in enumerate(columns):
         numbers = all(row[position] is None or isinstance(row[position], int) for row in rows)
-        grid.add_column(name, justify="right" if numbers else "left", overflow="fold")
+        made.add_column(name, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        grid.add_row(*(_cell(value) for value in row))
+        made.add_row(*(_cell(value) for value in row))
+    return made
+
+
+def table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a `grid`, one blank line above and below."""
     console.print()
-    console.print(grid)
+    console.print(grid(columns, rows))
     console.print()
 
 

@@ -105,7 +105,7 @@ def test_a_bundle_that_only_converts_makes_nothing_but_its_job(
 def test_what_was_changed_by_hand_is_planned_and_put_right(cli: Cli, workspace: FakeWorkspace) -> None:
     cli("deploy", target="prod")
     before = workspace.deployed()
-    (schema,), (volume,) = workspace.schemas.values(), workspace.volumes.values()
+    schema, (volume,) = next(iter(workspace.schemas.values())), workspace.volumes.values()
     (pipeline,), job = workspace.pipelines.values(), next(iter(workspace.jobs.values()))
     schema["comment"] = volume["comment"] = "somebody's own words"
     pipeline["spec"]["configuration"]["tableferry.environment"] = "another"

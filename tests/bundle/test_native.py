@@ -32,6 +32,11 @@ DEFAULTS = {
     "volume": "state",
     "spec_format": "json",
     "convert_sources": "tea.landing.*, tea.raw.orders",
+    "fleet_schema": "tea_fleet",
+    "fleet_store": "delta",
+    "fleet_format": "delta",
+    "fleet_mail_host": "mail.tea.example",
+    "fleet_sender": "data@tea.example",
     "compute": "serverless",
     "include_tests": "yes",
     "include_ci": "yes",
@@ -48,7 +53,15 @@ OTHERS: list[dict[str, str]] = [
     {"route": "convert"},
     {"route": "convert", "spec_format": "yaml", "compute": "classic", "include_ci": "no"},
     {"route": "convert", "include_tests": "no"},
+    {"route": "fleet"},
+    {"route": "fleet", "fleet_store": "mysql://tea@db.example/fleet", "fleet_format": "iceberg"},
+    {"route": "fleet", "compute": "classic", "include_tests": "no", "include_ci": "no"},
 ]
+
+
+def only_with(*routes: str) -> dict[str, dict[str, dict[str, list[str]]]]:
+    """The condition under which a question isn't asked."""
+    return {"properties": {"route": {"enum": list(routes)}}}
 
 
 @pytest.fixture(scope="module")
@@ -99,12 +112,11 @@ def test_the_questions_answers_are_judged_alike() -> None:
     skipped = {
         name: each["skip_prompt_if"] for name, each in kept["properties"].items() if "skip_prompt_if" in each
     }
-    only_converting, only_pipelines = (
-        {"properties": {"route": {"enum": [one]}}} for one in ("convert", "pipelines")
-    )
+    of_fleet = tuple(name for name in DEFAULTS if name.startswith("fleet_"))
     assert skipped == {
-        **dict.fromkeys(("schema", "volume", "spec_format"), only_converting),
-        "convert_sources": only_pipelines,
+        **dict.fromkeys(("schema", "volume", "spec_format"), only_with("convert", "fleet")),
+        "convert_sources": only_with("pipelines", "fleet"),
+        **dict.fromkeys(of_fleet, only_with("pipelines", "convert")),
     }
     # A condition on a question that comes later would always hold.
     assert kept["properties"]["route"]["order"] < min(kept["properties"][name]["order"] for name in skipped)

@@ -90,25 +90,27 @@ def test_flags_win_over_variables_and_these_over_the_file(here: Path) -> None:
 def test_a_file_is_named_by_a_flag_or_a_variable(here: Path) -> None:
     (here / "fleet.yml").write_text("lease_minutes: 1")
     (here / "conf").mkdir()
-    (here / "conf" / "ours.yml").write_text("lease_minutes: 2\nmail: {templates: letters}")
+    (here / "conf" / "ours.yml").write_text(
+        "lease_minutes: 2\nusers_file: users.csv\nmail: {templates: letters}"
+    )
     (here / "other.yml").write_text("lease_minutes: 3")
     environ = {"TABLEFERRY_FLEET_SETTINGS": "conf/ours.yml"}
 
     assert load(environ={}).lease_minutes == 1
     assert load(environ=environ).lease_minutes == 2
     assert load(environ=environ).mail.templates == Path("conf/letters")
+    assert load(environ=environ).users_file == Path("conf/users.csv")
     assert load(file=Path("other.yml"), environ=environ).lease_minutes == 3
 
 
 def test_every_unknown_key_is_named_with_its_place(here: Path) -> None:
-    text = "stoer: x\nmail: {hots: y}\nenvironments: {prod: {mail: {colour: red}}}"
+    text = "stoer: x\nmail: {hots: y}\nenvironments: {prod: {mail: {sendr: red}}}"
     environ = {"TABLEFERRY_FLEET_MAIL_HOTS": "z", "TABLEFERRY_FLEET_STORE": "sqlite://"}
 
     assert problems(text, flags={"mail.prot": "1"}, environ=environ) == [
         "--set mail.prot: unknown: mail.port is meant?",
         "TABLEFERRY_FLEET_MAIL_HOTS: there is no such variable: TABLEFERRY_FLEET_MAIL_HOST is meant?",
-        "fleet.yml: environments.prod.mail.colour: unknown: there are host, port, tls, user, password, "
-        "password_secret, sender, reply_to, domain, templates, batch, portal, contact",
+        "fleet.yml: environments.prod.mail.sendr: unknown: sender is meant?",
         "fleet.yml: mail.hots: unknown: host is meant?",
         "fleet.yml: stoer: unknown: store is meant?",
     ]
@@ -122,8 +124,8 @@ def test_a_wrong_value_is_named_even_where_another_wins(here: Path) -> None:
     )
     assert told == [
         "--set initial_gap_days: should be greater than or equal to 0, and is '-1'",
-        "TABLEFERRY_FLEET_LEASE_MINUTES: should be a valid integer, unable to parse string as an integer, and is "
-        "'long'",
+        "TABLEFERRY_FLEET_LEASE_MINUTES: should be a valid integer, unable to parse string as an integer, "
+        "and is 'long'",
         "fleet.yml: environments.dev.mail: must be a mapping of settings to their values",
         "fleet.yml: mail.port: should be greater than or equal to 1, and is 0",
         "fleet.yml: target_format: should be 'iceberg' or 'delta', and is 'parquet'",

@@ -39,8 +39,10 @@ def asked(answers: dict[str, str]) -> bool:
         for name in each["questions"]
         if answers[each["question"]] not in each["answers"]
     ]
-    # Who is told is the same for each route.
+    # Who is told is the same for each route; what a fleet's tables become, with the others or without.
     if answers["route"] != "all" and answers["notifications"]:
+        return False
+    if answers["route"] == "all" and answers["fleet_format"] != CHOICES["fleet_format"][0]:
         return False
     return all(answers[name] == CHOICES[name][0] for name in pointless if name in CHOICES)
 
@@ -53,9 +55,17 @@ MATRIX = [
 
 # How the names of the files begin that only one route has.
 ROUTES = {
-    "pipelines": ("resources/migrat", "resources/sample", "resources/state", "resources/target", "src/"),
+    "pipelines": (
+        "resources/migrat",
+        "resources/sample",
+        "resources/state",
+        "resources/target",
+        "src/orders",
+    ),
     "convert": ("resources/convert", "tests/test_convert"),
+    "fleet": ("resources/fleet", "src/fleet", "tests/test_fleet"),
 }
+WITH_PIPELINES = ("all", "pipelines")
 
 Answers = dict[str, str]
 
@@ -122,7 +132,7 @@ def test_every_bundle_has_what_was_chosen_and_nothing_else(matrix: list[tuple[An
         for route, starts in ROUTES.items():
             chosen = answers["route"] in ("all", route)
             assert any(name.startswith(starts) for name in names) == chosen, (answers, route)
-        if answers["route"] != "convert":
+        if answers["route"] in WITH_PIPELINES:
             other = {"json": "yaml", "yaml": "json"}[answers["spec_format"]]
             assert f"src/orders/pipeline_configs/global.{answers['spec_format']}" in names
             assert not [name for name in names if name.endswith(f".{other}")]
@@ -143,7 +153,7 @@ def test_every_bundle_reads_as_if_written_by_hand(matrix: list[tuple[Answers, Pa
     for _, made in matrix:
         for name, text in own_files(made):
             place = f"{made.name}/{name}"
-            left = re.sub(r"\{\{job\.parameters\.(rows|sources|dry_run)\}\}", "", text).lower()
+            left = re.sub(r"\{\{(input|job\.parameters\.[a-z_]+)\}\}", "", text).lower()
             assert not [mark for mark in ("cookiecutter", "{%", "{{", "}}", "{#") if mark in left], place
             assert text[0] not in "\n ", place
             assert text.endswith("\n"), place
@@ -168,7 +178,7 @@ def test_every_file_of_every_bundle_parses(matrix: list[tuple[Answers, Path]]) -
         bundle = yaml.safe_load((made / "databricks.yml").read_text(encoding="utf-8"))
         told = bundle["variables"]["notifications"]["default"]
         assert told == ([answers["notifications"]] if answers["notifications"] else [])
-        if answers["route"] == "convert":
+        if answers["route"] not in WITH_PIPELINES:
             continue
         pipeline = yaml.safe_load((made / "resources/migration.pipeline.yml").read_text(encoding="utf-8"))
         serverless = pipeline["resources"]["pipelines"]["migration"].get("serverless", False)
@@ -187,17 +197,19 @@ def test_every_job_runs_the_wheel_on_the_compute_that_was_chosen(matrix: list[tu
         jobs = [yaml.safe_load(path.read_text("utf-8")) for path in (made / "resources").glob("*.job.yml")]
         # The example's job is in a target.
         found = [one for each in jobs for one in each.get("resources", {}).get("jobs", {}).values()]
-        assert len(found) == (2 if answers["route"] == "all" else 1)
+        assert len(found) == {"all": 8, "pipelines": 1, "convert": 1, "fleet": 6}[answers["route"]]
         for job in found:
             assert chosen in job
             assert other not in job
-            wheels = [task["python_wheel_task"] for task in job["tasks"] if "python_wheel_task" in task]
+            tasks = [task.get("for_each_task", {}).get("task", task) for task in job["tasks"]]
+            wheels = [task["python_wheel_task"] for task in tasks if "python_wheel_task" in task]
+            assert wheels
             assert {one["package_name"] for one in wheels} == {made.name}
             assert {one["entry_point"] for one in wheels} == {"tableferry"}
 
 
 def test_the_specs_of_every_bundle_are_right(matrix: list[tuple[Answers, Path]]) -> None:
-    for made in [made for answers, made in matrix if answers["route"] != "convert"]:
+    for made in [made for answers, made in matrix if answers["route"] in WITH_PIPELINES]:
         for environment in ("dev", "prod"):
             project = spec.load(made / "src" / "orders", environment=environment)
             assert [one.target.name.table for one in project.dataflows] == ["customers", "orders"]
@@ -219,7 +231,8 @@ def test_names_that_are_answered_are_the_names_that_are_used(tmp_path: Path) -> 
     written = yaml.safe_load((made / "databricks.yml").read_text(encoding="utf-8"))
     assert written["bundle"]["name"] == "tea_shop"
     targets = written["targets"].values()
-    assert [each["variables"] for each in targets] == [{"catalog": "tea-eu", "convert_sources": SOURCES}] * 2
+    common = {"catalog": "tea-eu", "convert_sources": SOURCES}
+    assert [each["variables"] for each in targets] == [common, {**common, "fleet_dry_run": "false"}]
     assert written["variables"]["schema"]["default"] == "Silver"
     assert written["variables"]["volume"]["default"] == "_state"
     schema = yaml.safe_load((made / "resources/target.schema.yml").read_text(encoding="utf-8"))
@@ -258,6 +271,10 @@ WRONG = {
     "schema": "yes",
     "volume": "my volume",
     "convert_sources": "orders",
+    "fleet_schema": "tea.fleet",
+    "fleet_store": "postgresql://tea:secret@db.example/fleet",
+    "fleet_mail_host": "smtp://mail.example",
+    "fleet_sender": "nobody",
     "notifications": "nobody",
 }
 SENTENCES = [
@@ -272,6 +289,12 @@ SENTENCES = [
     "first; it is 'my volume'.",
     "convert_sources must be tables or folders with commas between them: catalog.schema.table, "
     "catalog.schema.* or s3://bucket/folder; it is 'orders'.",
+    "fleet_schema must be the name of a schema, without its catalog: letters, digits and underscores, with "
+    "no digit first; it is 'tea.fleet'.",
+    "fleet_store must be delta, or the address of a database without a password, such as "
+    "postgresql://user@host/database; it is 'postgresql://tea:secret@db.example/fleet'.",
+    "fleet_mail_host must be the name of a mail server; it is 'smtp://mail.example'.",
+    "fleet_sender must be one e-mail address; it is 'nobody'.",
     "notifications must be one e-mail address, or empty; it is 'nobody'.",
 ]
 
@@ -286,10 +309,10 @@ def test_cookiecutter_refuses_wrong_answers_all_at_once(tmp_path: Path) -> None:
 
 def test_new_refuses_wrong_answers_all_at_once(tmp_path: Path) -> None:
     with pytest.raises(TemplateError) as caught:
-        new.create(tmp_path, {"color": "red", **WRONG, "route": "fleet"}, no_input=True)
+        new.create(tmp_path, {"color": "red", **WRONG, "route": "ferry"}, no_input=True)
     first, *others = str(caught.value).splitlines()
     assert first == f"the template doesn't ask for 'color': it asks for {', '.join(ASKED)}"
-    assert others == [*SENTENCES, "route can't be 'fleet': choose all or pipelines or convert."]
+    assert others == [*SENTENCES, "route can't be 'ferry': choose all or pipelines or convert or fleet."]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -316,7 +339,7 @@ def test_the_command_says_what_to_type_next(tmp_path: Path) -> None:
     )
     said = CliRunner().invoke(cli.app, [*words, "--answer", "include_tests=no", "--answer", "project_slug=b"])
     assert "    make build\n" in said.stdout
-    said = CliRunner().invoke(cli.app, ["new", str(tmp_path / "a b")], input="Tea bar\n" + "\n" * 11)
+    said = CliRunner().invoke(cli.app, ["new", str(tmp_path / "a b")], input="Tea bar\n" + "\n" * 16)
     assert f"Made {tmp_path}/a b/tea_bar. Next:\n\n    cd '{tmp_path}/a b/tea_bar'\n" in said.stdout
     said = CliRunner().invoke(cli.app, [*words, "--answer", "schema"])
     assert (said.exit_code, said.stderr) == (1, "Error: --answer schema: write it as NAME=VALUE\n")
@@ -351,7 +374,7 @@ def test_answers_that_only_the_hook_sees_are_refused_too(
     with pytest.raises(TemplateError, match="nothing was made, for the reason above"):
         new.create(tmp_path, {"project_name": "4 teas"}, no_input=True)
     told = capfd.readouterr().err.splitlines()
-    assert [line.split(" must ")[0] for line in told] == ["project_slug", "schema"]
+    assert [line.split(" must ")[0] for line in told] == ["project_slug", "schema", "fleet_schema"]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -10,6 +10,7 @@ from tests.workspace.volumes import Volumes
 
 _UC = "/api/2.1/unity-catalog"
 _OWNER = "someone@example.com"
+_NOT_IN_ALL = {"MANAGE", "EXTERNAL_USE_SCHEMA", "EXTERNAL_USE_LOCATION"}
 
 
 class Catalog(Volumes):
@@ -20,6 +21,10 @@ class Catalog(Volumes):
         schemas: By ``catalog.schema``.
         volumes: By ``catalog.schema.volume``.
         grants: Privileges by kind and full name, and by principal.
+        page_of_grants: How many principals there are on a page.
+        revoking_all_revokes_each: Whether ALL_PRIVILEGES takes what it implies along, as documented.
+        one_way_only: Whether a change that adds and removes is refused.
+        strangers: Principals that don't exist.
     """
 
     def __init__(self) -> None:
@@ -28,6 +33,10 @@ class Catalog(Volumes):
         self.schemas: dict[str, dict[str, Any]] = {}
         self.volumes: dict[str, dict[str, Any]] = {}
         self.grants: dict[tuple[str, str], dict[str, set[str]]] = {}
+        self.page_of_grants = 100
+        self.revoking_all_revokes_each = True
+        self.one_way_only = False
+        self.strangers: set[str] = set()
         self._numbers = itertools.count(1)
 
     @route("POST", f"{_UC}/schemas")
@@ -90,29 +99,46 @@ class Catalog(Volumes):
     @route("GET", f"{_UC}/permissions/{{kind}}/{{name}}")
     def get_grants(self, request: Request) -> dict[str, Any]:
         granted = self.grants.get(self._securable(request), {})
-        return {
-            "privilege_assignments": [
-                {"principal": principal, "privileges": sorted(privileges)}
-                for principal, privileges in granted.items()
-                if privileges
-            ]
-        }
+        listed = [
+            {"principal": principal, "privileges": sorted(privileges)}
+            for principal, privileges in granted.items()
+            if privileges
+        ]
+        return self.paged(listed, request)
 
     @route("PATCH", f"{_UC}/permissions/{{kind}}/{{name}}")
     def update_grants(self, request: Request) -> dict[str, Any]:
         granted = self.grants.setdefault(self._securable(request), {})
         for change in request.json["changes"]:
+            if change["principal"] in self.strangers:
+                message = f"Could not find principal with name {change['principal']}"
+                raise RefusedRequest(404, "PRINCIPAL_DOES_NOT_EXIST", message)
+            if change.get("add") and change.get("remove") and self.one_way_only:
+                raise RefusedRequest(400, "INVALID_PARAMETER_VALUE", "either add or remove")
+        for change in request.json["changes"]:
             privileges = granted.setdefault(change["principal"], set())
-            if "ALL_PRIVILEGES" in change.get("remove", ()):
-                privileges.clear()
+            if "ALL_PRIVILEGES" in change.get("remove", ()) and self.revoking_all_revokes_each:
+                privileges.intersection_update(_NOT_IN_ALL)
             privileges.difference_update(change.get("remove", ()))
             privileges.update(change.get("add", ()))
         found: dict[str, Any] = self.get_grants(request)
         return found
 
+    def paged(self, listed: list[dict[str, Any]], request: Request) -> dict[str, Any]:
+        """Return a page of assignments: all of them, unless pages are asked for."""
+        if "max_results" not in request.query:
+            return {"privilege_assignments": listed}
+        start = int(request.query.get("page_token", 0))
+        more = {"next_page_token": str(start + self.page_of_grants)} if listed[start:] else {}
+        return {"privilege_assignments": listed[start : start + self.page_of_grants], **more}
+
+    def securables(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """What grants can be on, by kind and full name."""
+        return {"schema": self.schemas, "volume": self.volumes}
+
     def _securable(self, request: Request) -> tuple[str, str]:
         kind, name = request.names["kind"].lower(), request.names["name"]
-        self._known({"schema": self.schemas, "volume": self.volumes}[kind], name, kind.capitalize())
+        self._known(self.securables()[kind], name, kind.capitalize())
         return kind, name
 
     def _made(

@@ -8,13 +8,16 @@ from typing import Any
 from tests.workspace.bundles import Bundles
 from tests.workspace.catalog import Catalog
 from tests.workspace.http import Answer, Request, Server, route
+from tests.workspace.people import People
 from tests.workspace.pipelines import Pipelines
+from tests.workspace.secrets import Secrets
+from tests.workspace.tables import Tables
 from tests.workspace.volumes import Volumes
 
 USER = "someone@example.com"
 
 
-class FakeWorkspace(Bundles, Pipelines, Catalog, Volumes, Server):
+class FakeWorkspace(Bundles, Pipelines, Tables, People, Catalog, Volumes, Secrets, Server):
     """A workspace with one user and nothing in it."""
 
     def deployed(self) -> dict[str, dict[Any, Any]]:

@@ -12,6 +12,7 @@ from tableferry import __version__, bundle, report, session
 from tableferry import new as making
 from tableferry import verify as verifying
 from tableferry.cli.convert import convert_app
+from tableferry.cli.fleet import fleet_app
 from tableferry.cli.options import (
     Debug,
     Environment,
@@ -37,6 +38,7 @@ spec_app = typer.Typer(help="Data flow specs.", no_args_is_help=True)
 bundle_app = typer.Typer(help="The bundle that deploys it all.", no_args_is_help=True)
 app.add_typer(pipelines_app, name="pipelines")
 app.add_typer(convert_app, name="convert")
+app.add_typer(fleet_app, name="fleet")
 app.add_typer(spec_app, name="spec")
 app.add_typer(bundle_app, name="bundle")
 

@@ -22,10 +22,15 @@ DEFAULT_FILE = "fleet.yml"
 PREFIX = "TABLEFERRY_FLEET_"
 FILE_VARIABLE = f"{PREFIX}SETTINGS"
 ENV_VARIABLE = f"{PREFIX}ENV"
+# Read where the queue is opened.
+STORE_PASSWORD_VARIABLE = f"{PREFIX}STORE_PASSWORD"
 
+_NO_SETTINGS = (FILE_VARIABLE, ENV_VARIABLE, STORE_PASSWORD_VARIABLE)
 _ENVIRONMENTS = "environments"
 _MAIL = "mail"
 _PASSWORD = (_MAIL, "password")
+_PATHS = ("users_file",)
+_MAIL_PATHS = ("templates", "ca_file")
 _KEYS = (
     *((name,) for name in FleetSettings.model_fields if name != _MAIL),
     *((_MAIL, name) for name in MailSettings.model_fields),
@@ -47,7 +52,8 @@ def load(
 
     Args:
         flags: Values by a setting's name, with a dot before one of ``mail``'s: ``mail.host``.
-        file: A YAML file; by default what ``TABLEFERRY_FLEET_SETTINGS`` names, else ``fleet.yml`` if it's there.
+        file: A YAML file; by default what ``TABLEFERRY_FLEET_SETTINGS`` names, else ``fleet.yml`` if there is
+            one.
         env: Whose section below ``environments`` wins over the rest of the file; by default what
             ``TABLEFERRY_FLEET_ENV`` names.
         environ: The environment variables.
@@ -153,16 +159,20 @@ def _judge(layer: Any, path: Path, place: str, problems: list[Problem]) -> None:
 
 
 def _absolute(layer: Any, folder: Path) -> None:
-    """Let a folder that the file names lie beside the file, wherever the command is typed."""
-    mail = layer.get(_MAIL) if isinstance(layer, dict) else None
-    if isinstance(mail, dict) and isinstance(mail.get("templates"), str):
-        mail["templates"] = str(folder / mail["templates"])
+    """Let what the file names lie beside the file, wherever the command is typed."""
+    for place, names in (
+        (layer, _PATHS),
+        (layer.get(_MAIL) if isinstance(layer, dict) else None, _MAIL_PATHS),
+    ):
+        for name in names:
+            if isinstance(place, dict) and isinstance(place.get(name), str):
+                place[name] = str(folder / place[name])
 
 
 def _of_environment(environ: Mapping[str, str], problems: list[Problem]) -> Values:
     found: Values = {}
     for name, value in environ.items():
-        if not name.startswith(PREFIX) or name in (FILE_VARIABLE, ENV_VARIABLE):
+        if not name.startswith(PREFIX) or name in _NO_SETTINGS:
             continue
         if name not in _VARIABLES:
             problems.append(Problem(name, "", f"there is no such variable: {_nearest(name, _VARIABLES)}"))

@@ -41,7 +41,7 @@ def partitions_of(spark: SparkSession, entry: Entry, listing: Iterable[DataFile]
     if not entry.partition_columns:
         return PartitionMismatches()
     directories = {each.path.rpartition("/")[0] for each in listing}
-    found = compare(_registered(spark, entry), directories, entry.location, entry.partition_columns)
+    found = compare(registered(spark, entry), directories, entry.location, entry.partition_columns)
     there = side_by_side(lambda each: _exists(spark, entry, each), found.missing)
     missing = (each for each, exists in zip(found.missing, there, strict=True) if not exists)
     return replace(found, missing=tuple(missing))
@@ -82,7 +82,12 @@ def has_null(spark: SparkSession, entry: Entry) -> bool:
     )
 
 
-def _registered(spark: SparkSession, entry: Entry) -> list[Registered]:
+def registered(spark: SparkSession, entry: Entry) -> list[Registered]:
+    """Return the partitions that the catalog knows; of the entry its name, location and columns are used.
+
+    Raises:
+        TableError: The catalog doesn't give its partitions.
+    """
     try:
         specs = _specs(spark, entry)
         planned = _planned_locations(spark, entry) if specs else []

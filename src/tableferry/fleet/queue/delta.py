@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import ClauseElement, and_, select
+from sqlalchemy import ClauseElement, Select, and_, select
 
 from tableferry.errors import Refused, TableferryError, first_line, is_sparks
 from tableferry.fleet.job import Job
@@ -171,6 +171,10 @@ class DeltaStore:
     def counts(self, selection: Selection, by: Sequence[str]) -> Sequence[Mapping[str, Any]]:
         """Count jobs by the values of some columns."""
         return [counted(row, by) for row in self._select(counting(selection, by))]
+
+    def rows(self, query: Select[Any]) -> Sequence[Sequence[Any]]:
+        """Answer a query over the queue's tables."""
+        return [tuple(row.values()) for row in self._select(query)]
 
     def claim(
         self,
@@ -364,7 +368,9 @@ class DeltaStore:
             f"SELECT a.* FROM {self._archive} AS a LEFT ANTI JOIN {self._jobs} AS j ON a.task_id = j.task_id"
         )
         return " UNION ALL ".join(
-            "SELECT task_id, number, event.at, event.state, event.desired_state, event.paused, "
+            "SELECT task_id, number, event.at, "
+            "CASE WHEN number = 0 THEN 'Undefined' ELSE events[number - 1].state END AS was, "
+            "event.state, event.desired_state, event.paused, "
             f"event.pause_reason, event.worker FROM ({each}) LATERAL VIEW posexplode(events) AS number, event"
             for each in (f"SELECT * FROM {self._jobs}", archived)
         )

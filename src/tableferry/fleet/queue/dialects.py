@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
-from sqlalchemy import Dialect, String
+from sqlalchemy import Date, Dialect, String
 from sqlalchemy.dialects import mysql
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -44,6 +44,13 @@ class code_of(FunctionElement[str]):
 
     inherit_cache = True
     type = String()
+
+
+class day_of(FunctionElement[date]):
+    """The day of a time, in UTC."""
+
+    inherit_cache = True
+    type = Date()
 
 
 class utc_now(FunctionElement[datetime]):
@@ -100,6 +107,26 @@ def _code_of_sqlite(element: code_of, compiler: SQLCompiler, **how: Any) -> str:
 def _code_of_postgresql(element: code_of, compiler: SQLCompiler, **how: Any) -> str:
     (text,) = _parts(element, compiler, how)
     return f"split_part({text}, ':', 1)"
+
+
+@compiles(day_of)
+def _day_of(element: day_of, compiler: SQLCompiler, **how: Any) -> str:
+    (time,) = _parts(element, compiler, how)
+    return f"date({time})"
+
+
+@compiles(day_of, "spark")
+def _day_of_spark(element: day_of, compiler: SQLCompiler, **how: Any) -> str:
+    (time,) = _parts(element, compiler, how)
+    # Spark's own day is that of the session's time zone.
+    return f"date_from_unix_date(CAST(floor(unix_micros({time}) / 86400000000) AS INT))"
+
+
+@compiles(day_of, "sqlite")
+def _day_of_sqlite(element: day_of, compiler: SQLCompiler, **how: Any) -> str:
+    (time,) = _parts(element, compiler, how)
+    # Its own date() reads the time and writes it again, which takes longer than all the rest of a count.
+    return f"substr({time}, 1, 10)"
 
 
 @compiles(utc_now, "sqlite")

@@ -64,6 +64,7 @@ def to_event(row: Mapping[str, Any]) -> Event:
     return Event(
         row["task_id"],
         row["at"],
+        State(row["was"]),
         State(row["state"]),
         State(row["desired_state"]),
         row["paused"],

@@ -112,11 +112,13 @@ events = Table(
     Column("event_id", Integer, primary_key=True, autoincrement=True),
     Column("task_id", Integer, nullable=False),
     Column("at", Utc, nullable=False),
+    Column("was", String(30), nullable=False),
     Column("state", String(30), nullable=False),
     Column("desired_state", String(30), nullable=False),
     Column("paused", Boolean, nullable=False),
     Column("pause_reason", String(512), nullable=False),
     Column("worker", String(255), nullable=False),
     Index("events_by_time", "at"),
+    Index("events_by_job", "task_id", "at"),
     **EXACT,
 )

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from sqlalchemy import (
     Connection,
     Engine,
+    Select,
     and_,
     bindparam,
     delete,
@@ -101,6 +102,10 @@ class SqlStore:
         found = self._do(self._reading, lambda connection: connection.execute(query).mappings().all())
         return [counted(dict(row), by) for row in found]
 
+    def rows(self, query: Select[Any]) -> Sequence[Sequence[Any]]:
+        """Answer a query over the queue's tables."""
+        return self._do(self._reading, lambda connection: connection.execute(query).all())
+
     def claim(
         self,
         selection: Selection,
@@ -165,7 +170,10 @@ class SqlStore:
                 same = [number for number in there if _same(there[number], before[number])]
                 changed = [after[number] for number in same if _moved(there[number], after[number])]
                 if changed:
-                    rows = [_event(job, str(before[job.task_id].claimed_by)) for job in changed]
+                    rows = [
+                        {**_event(job, str(before[job.task_id].claimed_by)), "was": there[job.task_id].state}
+                        for job in changed
+                    ]
                     connection.execute(insert(events), rows)
                 if same:
                     rows = [{**of_job(after[number]), "number": number} for number in same]
@@ -328,9 +336,9 @@ def _write(connection: Connection, job: Job, same: Selection, worker: str) -> No
         ClaimLost: It isn't.
     """
     values = _event(job, worker)
-    event = select(*(literal(value, events.c[name].type) for name, value in values.items()))
+    event = select(jobs.c.state, *(literal(value, events.c[name].type) for name, value in values.items()))
     changed = event.select_from(jobs).where(same, differs(job))
-    connection.execute(insert(events).from_select(list(values), changed))
+    connection.execute(insert(events).from_select(["was", *values], changed))
     if connection.execute(update(jobs).where(same).values(**of_job(job))).rowcount != 1:
         raise lost(job)
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
+from sqlalchemy import Select
+
 from tableferry.errors import Busy
 from tableferry.fleet.job import Job, State, TargetFormat
 from tableferry.fleet.queue.selections import Selection
@@ -70,6 +72,7 @@ class Event:
     Attributes:
         task_id: The job.
         at: When.
+        was: The state before it; the same for a pause or a resume.
         state: The state after it.
         desired_state: The desired state after it.
         paused: Whether it is paused after it.
@@ -79,6 +82,7 @@ class Event:
 
     task_id: int
     at: datetime
+    was: State
     state: State
     desired_state: State
     paused: bool
@@ -115,6 +119,9 @@ class Store(Protocol):
             A mapping for each group, in the order of its values: the columns, ``jobs`` (how many),
             ``oldest`` and ``newest`` (of ``last_updated_time``).
         """
+
+    def rows(self, query: Select[Any]) -> Sequence[Sequence[Any]]:
+        """Answer a query over the queue's tables: what the database counts needn't be read."""
 
     def claim(
         self,

@@ -1,0 +1,222 @@
+"""What somebody means who names tables to migrate: names, patterns, and files of them."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from tableferry.errors import Problem, SpecError, TableError
+from tableferry.fleet.job import Job, TargetFormat
+from tableferry.fleet.naming import Names
+from tableferry.fleet.queue.store import NewJob
+from tableferry.tables import TableName
+
+COLUMNS = (
+    *("table", "owners", "downstream_users"),
+    *("target_format", "initial_gap_days", "probation_gap_days"),
+)
+
+_FORM = "write it as schema.table, catalog.schema.table, catalog/schema/table, or with stars: schema.*"
+_SUFFIXES = ("_hive_archived", "_hive", "_iceberg", "_delta")
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Names with stars, which stand for any characters of one part.
+
+    Attributes:
+        catalog: Of the catalog.
+        schema: Of the schema.
+        table: Of the table.
+    """
+
+    catalog: str
+    schema: str
+    table: str
+
+    def matches(self, name: TableName) -> bool:
+        """Say whether a full name is one of these."""
+        patterns = (self.catalog, self.schema, self.table)
+        return all(
+            fnmatchcase(part, _no_sets(pattern)) for part, pattern in zip(name.parts, patterns, strict=True)
+        )
+
+    def __str__(self) -> str:
+        return f"{self.catalog}.{self.schema}.{self.table}"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """One thing that somebody named.
+
+    Attributes:
+        tables: A table, or a pattern.
+        job: What the job of each is to be like; its name is to be filled in for a pattern.
+    """
+
+    tables: TableName | Pattern
+    job: NewJob
+
+
+Find = Callable[[Pattern], Sequence[TableName]]
+"""Gives the tables that a pattern stands for."""
+
+
+def parse(text: str, catalog: str) -> TableName | Pattern:
+    """Read a name or a pattern, in lower case, as the catalogs keep names.
+
+    Args:
+        text: What was written.
+        catalog: Of names that have none.
+
+    Raises:
+        TableError: It is neither.
+    """
+    written = text.strip()
+    if "`" not in written and ("/" in written or "*" in written or "?" in written):
+        parts = written.split("/") if "/" in written else written.split(".")
+        if len(parts) not in (2, 3) or not all(part.strip() for part in parts):
+            raise TableError(f"'{text}' names no table: {_FORM}")
+    else:
+        parts = list(TableName.parse(written).parts)
+        if len(parts) == 1:
+            raise TableError(f"'{text}' has no schema: {_FORM}")
+    named = parts[0] if len(parts) == 3 else ""
+    if "`" not in written and any(mark in named for mark in "*?"):
+        raise TableError(f"'{text}' has a star in its catalog: name one catalog")
+    catalog, schema, table = (part.strip().lower() for part in (named or catalog, *parts[-2:]))
+    if "`" in written or not any(mark in schema + table for mark in "*?"):
+        return TableName((catalog, schema, table))
+    return Pattern(catalog, schema, table)
+
+
+def read_file(path: Path, template: NewJob, catalog: str) -> list[Wish]:
+    """Read a file with a name in each line, or a CSV file with the column ``table`` and any of `COLUMNS`.
+
+    Args:
+        path: The file; ``-`` is the standard input.
+        template: What holds where the file says nothing.
+        catalog: Of names that have none.
+
+    Raises:
+        SpecError: Lines can't be read; it holds all of them.
+    """
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        reason = (error.strerror or "unknown reason").lower()
+        raise SpecError([Problem(str(path), "", f"can't be read ({reason}): name another file")]) from error
+    except UnicodeDecodeError as error:
+        raise SpecError([Problem(str(path), "", "isn't UTF-8 text: save it as UTF-8")]) from error
+    problems: list[Problem] = []
+    rows = _csv(text, path, problems) if path.suffix.lower() == ".csv" else _lines(text)
+    wishes = []
+    for line, row in rows:
+        try:
+            wishes.append(Wish(parse(row["table"] or "", catalog), _filled(template, row)))
+        except (TableError, ValueError) as error:
+            problems.append(Problem(str(path), f"line {line}", str(error)))
+    if problems:
+        raise SpecError(problems)
+    return wishes
+
+
+def expand(wishes: Iterable[Wish], find: Find) -> list[NewJob]:
+    """Give a job for each table, once: one that is named goes before the patterns that it matches.
+
+    Args:
+        wishes: What was named.
+        find: Gives the tables of a pattern.
+    """
+    found: dict[TableName, NewJob] = {}
+    wishes = list(wishes)
+    for wish in wishes:
+        if isinstance(wish.tables, TableName):
+            found.setdefault(wish.tables, replace(wish.job, name=wish.tables))
+    for wish in wishes:
+        if isinstance(wish.tables, Pattern):
+            for name in find(wish.tables):
+                found.setdefault(name, replace(wish.job, name=name))
+    return list(found.values())
+
+
+def possible_owners(jobs: Iterable[NewJob]) -> set[TableName]:
+    """Give the tables whose migration could have made one of these."""
+    return {
+        TableName((*job.name.parts[:2], job.name.table.removesuffix(suffix)))
+        for job in jobs
+        for suffix in _SUFFIXES
+        if job.name.table.endswith(suffix)
+    }
+
+
+def without_made(jobs: Iterable[NewJob], known: Iterable[Job]) -> tuple[list[NewJob], list[TableName]]:
+    """Leave out tables that a migration made or renamed.
+
+    Args:
+        jobs: What was asked for.
+        known: Jobs that are in the queue or in the archive.
+
+    Returns:
+        What is left, and what was left out.
+    """
+    made = set()
+    for job in known:
+        names = Names.of(job)
+        made |= {names.hive, names.archived, names.copy}
+    jobs = list(jobs)
+    return [job for job in jobs if job.name not in made], [job.name for job in jobs if job.name in made]
+
+
+def _lines(text: str) -> Iterator[tuple[int, Mapping[str, str | None]]]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        if (name := line.partition("#")[0].strip()) != "":
+            yield number, {"table": name}
+
+
+def _csv(text: str, path: Path, problems: list[Problem]) -> Iterator[tuple[int, Mapping[str, str | None]]]:
+    reader = csv.DictReader(text.splitlines())
+    names = [name.strip() for name in reader.fieldnames or ()]
+    reader.fieldnames = names
+    wrong = [name for name in names if name not in COLUMNS]
+    if wrong or "table" not in names:
+        what = f"unknown column '{wrong[0]}'" if wrong else "there is no column 'table'"
+        problems.append(Problem(str(path), "line 1", f"{what}: there are {', '.join(COLUMNS)}"))
+        return
+    for row in reader:
+        if None in row:
+            problems.append(Problem(str(path), f"line {reader.line_num}", "has more values than columns"))
+        elif any(row.values()):
+            yield reader.line_num, row
+
+
+def _filled(template: NewJob, row: Mapping[str, str | None]) -> NewJob:
+    def people(column: str, default: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple((row.get(column) or "").replace(";", " ").replace(",", " ").split()) or default
+
+    def days(column: str, default: int) -> int:
+        written = (row.get(column) or "").strip()
+        if written and not written.isdecimal():
+            raise ValueError(f"{column} must be a number of days, and is '{written}'")
+        return int(written) if written else default
+
+    target = (row.get("target_format") or "").strip().lower() or template.target_format.value
+    if target not in {each.value for each in TargetFormat}:
+        raise ValueError(f"target_format must be {' or '.join(TargetFormat)}, and is '{target}'")
+    return replace(
+        template,
+        target_format=TargetFormat(target),
+        initial_gap_days=days("initial_gap_days", template.initial_gap_days),
+        probation_gap_days=days("probation_gap_days", template.probation_gap_days),
+        tbl_owners=people("owners", template.tbl_owners),
+        downstream_users=people("downstream_users", template.downstream_users),
+    )
+
+
+def _no_sets(pattern: str) -> str:
+    """Keep brackets, which a name may have, from meaning anything."""
+    return pattern.replace("[", "[[]")

@@ -1,0 +1,66 @@
+"""Finds tables to migrate through Spark: those that a pattern or a query means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tableferry.errors import TableError
+from tableferry.fleet.adding import Pattern
+from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def matching(spark: SparkSession, pattern: Pattern) -> list[TableName]:
+    """Return the tables that a pattern means, without views, by their names.
+
+    Raises:
+        TableError: There is none.
+    """
+    catalog = TableName((pattern.catalog,))
+    schemas = [
+        TableName((pattern.catalog, row[0].strip("`")))
+        for row in spark.sql(f"SHOW SCHEMAS IN {catalog.sql}").collect()
+    ]
+    found = [
+        table
+        for schema in schemas
+        # A schema's own part decides whether it is asked at all.
+        if Pattern(pattern.catalog, pattern.schema, "*").matches(TableName((*schema.parts, "")))
+        for table in _tables(spark, schema)
+        if pattern.matches(table)
+    ]
+    if not found:
+        raise TableError(f"{pattern} matches no table: check the name, and your right to see it")
+    return sorted(found)
+
+
+def asked(spark: SparkSession, query: str) -> list[TableName]:
+    """Return the tables that a query gives, as its columns catalog, schema and table.
+
+    Raises:
+        TableError: It has other columns, or an empty name.
+    """
+    frame = spark.sql(query)
+    if len(frame.columns) != 3:
+        raise TableError(
+            f"the query gives {len(frame.columns)} columns ({', '.join(frame.columns)}): select catalog, "
+            "schema and table, in this order"
+        )
+    found = []
+    for row in frame.collect():
+        parts = tuple(str(part or "").lower() for part in row)
+        if not all(parts):
+            raise TableError(f"the query gives a row without a full name ({', '.join(parts)}): leave it out")
+        found.append(TableName(parts))
+    return found
+
+
+def _tables(spark: SparkSession, schema: TableName) -> list[TableName]:
+    views = {row["viewName"] for row in spark.sql(f"SHOW VIEWS IN {schema.sql}").collect()}
+    return [
+        TableName((*schema.parts, row["tableName"].lower()))
+        for row in spark.sql(f"SHOW TABLES IN {schema.sql}").collect()
+        if not row["isTemporary"] and row["tableName"] not in views
+    ]

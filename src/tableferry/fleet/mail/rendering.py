@@ -1,0 +1,292 @@
+"""Writes a letter's words, from templates that a team can replace one by one."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import textwrap
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from pathlib import Path
+from typing import Any, get_args
+
+from jinja2 import (
+    ChoiceLoader,
+    Environment,
+    FileSystemLoader,
+    StrictUndefined,
+    TemplateError,
+    TemplateSyntaxError,
+    nodes,
+)
+from jinja2.meta import find_undeclared_variables
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from markupsafe import Markup, escape
+
+from tableferry.errors import Refused
+from tableferry.fleet.job import Job, TargetFormat
+from tableferry.fleet.mail.letters import Audience, Level
+from tableferry.fleet.naming import Names
+from tableferry.fleet.settings import MailSettings
+from tableferry.tables import DEFAULT_CATALOG, TableName
+
+OURS = Path(__file__).parent / "templates"
+
+_FORMS = ("subject", "txt", "html")
+_WIDTH = 76
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a letter says of one table.
+
+    Attributes:
+        name: The table, as people call it.
+        job: The table, as the commands call it.
+        format: ``Iceberg`` or ``Delta``.
+        begins: The first day on which it may be migrated.
+        probation_days: Days between the migration and the archive.
+        probation_ends: The first day on which the Hive table may be archived.
+        hive: The Hive table's name during probation.
+        archived: The Hive table's name after it.
+    """
+
+    name: str
+    job: str
+    format: str
+    begins: str
+    probation_days: int
+    probation_ends: str
+    hive: str
+    archived: str
+
+
+@dataclass(frozen=True)
+class Words:
+    """A letter's words.
+
+    Attributes:
+        subject: One line.
+        text: The letter as plain text.
+        html: The same as a page.
+    """
+
+    subject: str
+    text: str
+    html: str
+
+
+class Templates:
+    """Our templates, or a team's where there are any of the same name."""
+
+    def __init__(self, mail: MailSettings) -> None:
+        """Read the templates, and try each with every kind of letter.
+
+        Raises:
+            Refused: A file of the team's isn't one of ours, or can't be rendered; says the file and the line.
+        """
+        self._mail = mail
+        folders = [OURS] if mail.templates is None else [mail.templates, OURS]
+        self._environments = {form: _environment(folders, form) for form in _FORMS}
+        if mail.templates is not None:
+            self._check_files(mail.templates)
+        for level, audience, jobs in product(get_args(Level), get_args(Audience), _SAMPLES):
+            for asked in (mail, mail.model_copy(update={"contact": "Ann", "portal": "https://a.example"})):
+                self._words(variables(level, audience, jobs, _SAMPLE_TIME, asked))
+
+    def words(self, level: int, audience: Audience, jobs: Iterable[Job], now: datetime) -> Words:
+        """Write a letter.
+
+        Args:
+            level: Its level.
+            audience: Whom it speaks to.
+            jobs: Its tables; at least one.
+            now: When it is sent: its days are counted from then.
+
+        Raises:
+            Refused: A template can't be rendered; says the file and the line.
+        """
+        return self._words(variables(level, audience, jobs, now, self._mail))
+
+    def _words(self, said: Mapping[str, Any]) -> Words:
+        name = f"level{said['level']}_{said['audience']}.j2"
+        forms = {form: self._render(name, form, said) for form in _FORMS}
+        subject = " ".join(forms["subject"].split())
+        if not subject:
+            raise Refused(f"{self._file(name)} gives a letter no subject: add a block named subject")
+        text, html = (re.sub(r"\n\s*\n", "\n\n", forms[form]).strip() + "\n" for form in ("txt", "html"))
+        return Words(subject, text, html)
+
+    def _render(self, name: str, form: str, said: Mapping[str, Any]) -> str:
+        with _placed():
+            template = self._environments[form].get_template(name)
+            parts = "parts.html.j2" if form == "html" else "parts.txt.j2"
+            return template.render(said, layout=f"letter.{form}.j2", parts=parts)
+
+    def _file(self, name: str) -> str:
+        return str(self._environments["txt"].get_template(name).filename)
+
+    def _check_files(self, folder: Path) -> None:
+        """Refuse what isn't a template of ours by its name, or uses what no letter has."""
+        if not folder.is_dir():
+            raise Refused(f"mail.templates is {folder}, which is no folder: name one, or leave it out")
+        ours = sorted(path.name for path in OURS.iterdir())
+        known = {*variables(1, "owner", _SAMPLES[0], _SAMPLE_TIME, self._mail), "layout", "parts"}
+        for path in sorted(path for path in folder.iterdir() if not path.name.startswith(".")):
+            if path.name not in ours:
+                close = difflib.get_close_matches(path.name, ours, n=1)
+                instead = f"call it {close[0]}" if close else "take it out"
+                raise Refused(f"{path} isn't a template's name: {instead} (there are {', '.join(ours)})")
+            with _placed(path):
+                tree = self._environments["txt"].parse(path.read_text(encoding="utf-8"), filename=str(path))
+                unknown = find_undeclared_variables(tree) - known - {"caller"}
+            used = [node for node in tree.find_all(nodes.Name) if node.name in unknown]
+            if used:
+                raise Refused(
+                    f"{path}:{used[0].lineno}: '{used[0].name}' is undefined: a letter knows "
+                    f"{', '.join(sorted(known))}"
+                )
+
+
+def variables(
+    level: int, audience: str, jobs: Iterable[Job], now: datetime, mail: MailSettings
+) -> dict[str, Any]:
+    """Return what a template can say.
+
+    Args:
+        level: The letter's level.
+        audience: Whom it speaks to.
+        jobs: Its tables; at least one.
+        now: When it is sent.
+        mail: Whom to ask, and where to look.
+    """
+    tables = [line(job, now) for job in sorted(jobs, key=lambda job: job.name)]
+    formats = " and ".join(sorted({table.format for table in tables}, reverse=True))
+    dates = {table.begins if level == 1 else table.probation_ends for table in tables}
+    probations = {table.probation_days for table in tables}
+    return {
+        "level": level,
+        "audience": audience,
+        "tables": tables,
+        "one": len(tables) == 1,
+        "format": formats,
+        "mixed": len({table.format for table in tables}) > 1,
+        "prefix": f"[Hive to {formats} migration]",
+        # What all tables have in common, or nothing.
+        "date": dates.pop() if len(dates) == 1 else "",
+        "probation_days": probations.pop() if len(probations) == 1 else None,
+        "contact": mail.contact,
+        "portal": mail.portal,
+    }
+
+
+def line(job: Job, now: datetime) -> Line:
+    """Return what a letter says of a table.
+
+    Args:
+        job: The table's.
+        now: When the letter is sent.
+    """
+    names = Names.of(job)
+    return Line(
+        name=_called(job.name),
+        job=str(job.name),
+        format=job.target_format.value.capitalize(),
+        begins=_day(job.migration_begins or now + timedelta(days=job.initial_gap_days)),
+        probation_days=job.probation_gap_days,
+        probation_ends=_day(job.probation_ends or now + timedelta(days=job.probation_gap_days)),
+        hive=_called(names.hive),
+        archived=_called(names.archived),
+    )
+
+
+def _called(table: TableName) -> str:
+    """Leave out the catalog that is there without being named."""
+    first, *rest = table.parts
+    return str(TableName(tuple(rest))) if first == DEFAULT_CATALOG else str(table)
+
+
+def _day(time: datetime) -> str:
+    # Spelled out: 06/12 is read two ways. And not by strftime, which speaks the machine's language.
+    months = "January February March April May June July August September October November December"
+    utc = time.astimezone(UTC)
+    return f"{utc.day} {months.split()[utc.month - 1]} {utc.year}"
+
+
+def _environment(folders: list[Path], form: str) -> Environment:
+    # A team's templates may lie where others write: they say words, and run nothing.
+    made = ImmutableSandboxedEnvironment(
+        loader=ChoiceLoader([FileSystemLoader(folder) for folder in folders]),
+        autoescape=form == "html",
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["folded"] = _folded
+    made.filters["breakable"] = _breakable
+    return made
+
+
+def _breakable(name: str) -> Markup:
+    """Let a long name break after a dot or an underscore, where the screen is narrow."""
+    return Markup(re.sub(r"([._])", r"\1<wbr>", str(escape(name))))
+
+
+def _folded(text: str, first: str = "", rest: str = "") -> str:
+    """Fold a paragraph; what is longer than a line stays whole."""
+    return textwrap.fill(
+        " ".join(str(text).split()),
+        _WIDTH,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+@contextmanager
+def _placed(file: Path | None = None) -> Iterator[None]:
+    """Turn what goes wrong in a template into a sentence with its file and line."""
+    try:
+        yield
+    except TemplateSyntaxError as error:
+        raise Refused(
+            f"{file or error.filename or error.name}:{error.lineno}: {error.message}: mend the template"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise Refused(f"{file or OURS} isn't UTF-8 ({error}): save it as UTF-8") from error
+    except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+        # Jinja gives the frames of a template the template's own file and lines.
+        frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename.endswith(".j2")]
+        place = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
+        raise Refused(f"{place}{error}: mend the template") from error
+
+
+_SAMPLE_TIME = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def _sample(task_id: int, target: TargetFormat, initial: int, probation: int) -> Job:
+    return Job(
+        task_id,
+        DEFAULT_CATALOG,
+        "sales",
+        f"orders_{task_id}",
+        _SAMPLE_TIME,
+        _SAMPLE_TIME,
+        target_format=target,
+        initial_gap_days=initial,
+        probation_gap_days=probation,
+    )
+
+
+# Between them every branch that a letter can depend on.
+_SAMPLES: tuple[tuple[Job, ...], ...] = (
+    (_sample(1, TargetFormat.ICEBERG, 14, 14),),
+    (_sample(1, TargetFormat.DELTA, 14, 0),),
+    (_sample(1, TargetFormat.DELTA, 7, 14), _sample(2, TargetFormat.DELTA, 7, 14)),
+    (_sample(1, TargetFormat.ICEBERG, 14, 0), _sample(2, TargetFormat.DELTA, 7, 30)),
+)

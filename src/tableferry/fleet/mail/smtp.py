@@ -1,0 +1,202 @@
+"""Hands letters to an SMTP server, and tells a refusal that stays from one that passes."""
+
+from __future__ import annotations
+
+import re
+import smtplib
+import ssl
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.message import EmailMessage
+from typing import Protocol, assert_never
+
+from tableferry.errors import TableferryError
+from tableferry.fleet.mail.messages import sender
+from tableferry.fleet.settings import MailSettings
+
+# What a server says to a recipient, and to a letter as a whole, when it will say so again tomorrow.
+_NOT_OF_US = re.compile(r"5(?!30)\d\d (?!5\.7\.)(?!.*\brelay)", re.IGNORECASE)
+_OF_THE_ADDRESS = re.compile(r"5\d\d 5\.[12]\.")
+
+_LOOPBACK = re.compile(r"localhost|127\.\d+\.\d+\.\d+|::1")
+
+
+class NoServer(TableferryError):
+    """No letter can be sent now: the server isn't there, or doesn't take letters from us."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What became of a letter.
+
+    Attributes:
+        refused: Recipients whom the server refused for good, and its words.
+        waiting: Recipients to whom the letter has to be sent once more, and why.
+    """
+
+    refused: Mapping[str, str] = field(default_factory=dict)
+    waiting: Mapping[str, str] = field(default_factory=dict)
+
+
+class Outbox(Protocol):
+    """Takes letters."""
+
+    def send(self, message: EmailMessage, recipients: Sequence[str]) -> Delivery:
+        """Send a letter to these recipients.
+
+        Raises:
+            NoServer: Neither this one nor any other can be sent now.
+        """
+
+    def close(self) -> None:
+        """End the connection, if there is one."""
+
+
+class SmtpOutbox:
+    """Sends letters through one connection, made when the first is sent, and again when it's lost."""
+
+    def __init__(self, mail: MailSettings) -> None:
+        self._mail = mail
+        self._server: smtplib.SMTP | None = None
+
+    def send(self, message: EmailMessage, recipients: Sequence[str]) -> Delivery:
+        """Send a letter to these recipients.
+
+        A refusal stays if the server says 5xx to a recipient, unless its words are about us (530,
+        5.7.x, relaying): a wrong relay mustn't count as having told everybody. Everything else passes.
+
+        Raises:
+            NoServer: Neither this one nor any other can be sent now.
+        """
+        server = self._connected()
+        international = not all(each.isascii() for each in recipients)
+        if international and not server.has_extn("smtputf8"):
+            return self._without_utf8(message, recipients)
+        try:
+            refused = server.send_message(message, sender(self._mail), list(recipients))
+        except smtplib.SMTPRecipientsRefused as error:
+            refused = error.recipients
+        except smtplib.SMTPSenderRefused as error:
+            if error.smtp_code < 500:
+                return Delivery(waiting=dict.fromkeys(recipients, _said(error.smtp_code, error.smtp_error)))
+            raise NoServer(
+                f"{self._where} doesn't take letters from {sender(self._mail)} "
+                f"({_said(error.smtp_code, error.smtp_error)}): let it, or set mail.sender"
+            ) from error
+        except smtplib.SMTPDataError as error:
+            answers = dict.fromkeys(recipients, (error.smtp_code, error.smtp_error))
+            return _sorted(answers, _OF_THE_ADDRESS)
+        except (smtplib.SMTPException, OSError) as error:
+            self.close()
+            # Perhaps the server took it, and perhaps not.
+            return Delivery(
+                waiting=dict.fromkeys(recipients, f"the connection to {self._where} broke: {error}")
+            )
+        return _sorted(refused, _NOT_OF_US)
+
+    def close(self) -> None:
+        """End the connection, if there is one."""
+        server, self._server = self._server, None
+        if server is not None:
+            try:
+                server.quit()
+            except (smtplib.SMTPException, OSError):
+                server.close()
+
+    @property
+    def _where(self) -> str:
+        return f"the mail server {self._mail.host}:{self._mail.port}"
+
+    def _without_utf8(self, message: EmailMessage, recipients: Sequence[str]) -> Delivery:
+        """Send to those whom a server can name that knows ASCII alone."""
+        nameable = [each for each in recipients if each.isascii()]
+        why = f"{self._where} can't send to an address that isn't ASCII"
+        delivery = self.send(message, nameable) if nameable else Delivery()
+        others = {each: why for each in recipients if each not in nameable}
+        return Delivery({**delivery.refused, **others}, delivery.waiting)
+
+    def _connected(self) -> smtplib.SMTP:
+        """Return the connection, made anew if the server has ended it: many do after some letters."""
+        if self._server is not None:
+            try:
+                if self._server.noop()[0] == 250:
+                    return self._server
+            except smtplib.SMTPServerDisconnected:
+                self._server = None
+            self.close()
+        self._server = self._connect()
+        return self._server
+
+    def _connect(self) -> smtplib.SMTP:
+        mail = self._mail
+        if mail.user and mail.tls == "none" and not _LOOPBACK.fullmatch(mail.host):
+            raise NoServer(
+                f"the password for {self._where} would go there in the clear: set mail.tls to tls or starttls"
+            )
+        if not (mail.user + mail.password.get_secret_value()).isascii():
+            raise NoServer("mail.user or its password isn't ASCII, and mail servers take no other: change it")
+        with self._explained():
+            match mail.tls:
+                case "tls":
+                    server: smtplib.SMTP = smtplib.SMTP_SSL(
+                        mail.host, mail.port, timeout=mail.timeout_seconds, context=self._trust()
+                    )
+                case "starttls" | "none":
+                    server = smtplib.SMTP(mail.host, mail.port, timeout=mail.timeout_seconds)
+                case _:
+                    assert_never(mail.tls)
+            try:
+                if mail.tls == "starttls":
+                    server.starttls(context=self._trust())
+                if mail.user:
+                    server.login(mail.user, mail.password.get_secret_value())
+                server.ehlo_or_helo_if_needed()
+            except BaseException:
+                server.close()
+                raise
+        return server
+
+    def _trust(self) -> ssl.SSLContext:
+        file = self._mail.ca_file
+        try:
+            return ssl.create_default_context(cafile=file)
+        except (OSError, ssl.SSLError) as error:
+            raise NoServer(f"mail.ca_file {file} can't be read ({error}): name a PEM file") from error
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say in a sentence why there is no connection."""
+        try:
+            yield
+        except smtplib.SMTPAuthenticationError as error:
+            said = _said(error.smtp_code, error.smtp_error)
+            raise NoServer(
+                f"{self._where} doesn't let {self._mail.user} in ({said}): check mail.user and the password"
+            ) from error
+        except smtplib.SMTPNotSupportedError as error:
+            raise NoServer(
+                f"{self._where} can't do what is asked of it ({error}): check mail.tls and mail.user"
+            ) from error
+        except ssl.SSLError as error:
+            reason = getattr(error, "verify_message", "") or error.reason or str(error)
+            raise NoServer(
+                f"{self._where} can't be trusted, or speaks no TLS there ({reason}): check mail.tls and "
+                "mail.port, or name its certificate's authority in mail.ca_file"
+            ) from error
+        except (smtplib.SMTPException, OSError) as error:
+            raise NoServer(
+                f"{self._where} doesn't answer ({error}): check mail.host and mail.port"
+            ) from error
+
+
+def _sorted(answers: Mapping[str, tuple[int, bytes | str]], for_good: re.Pattern[str]) -> Delivery:
+    """Tell who is refused for good, by the server's words."""
+    said = {each: _said(*answer) for each, answer in answers.items()}
+    refused = {each: words for each, words in said.items() if for_good.match(words + " ")}
+    return Delivery(refused, {each: words for each, words in said.items() if each not in refused})
+
+
+def _said(code: int, words: bytes | str) -> str:
+    text = words.decode("utf-8", "replace") if isinstance(words, bytes) else words
+    return f"{code} {' '.join(text.split())}"

@@ -1,0 +1,123 @@
+"""The communicator: owners and users get letters before a table's migration, after it, and at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tableferry.errors import TableferryError
+from tableferry.fleet.clock import Clock
+from tableferry.fleet.mail.addresses import LeftOut
+from tableferry.fleet.mail.folder import FolderOutbox
+from tableferry.fleet.mail.messages import check
+from tableferry.fleet.mail.password import with_password
+from tableferry.fleet.mail.posting import Posting
+from tableferry.fleet.mail.rendering import Templates
+from tableferry.fleet.mail.smtp import Outbox, SmtpOutbox
+from tableferry.fleet.queue.selections import to_tell
+from tableferry.fleet.queue.store import Store
+from tableferry.fleet.settings import FleetSettings, MailSettings
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a run of the communicator did.
+
+    Attributes:
+        sent: Letters that a server took.
+        repeated: How many of these an earlier run had recorded, and perhaps sent.
+        failed: Letters that the next run has to send, if only to some of their recipients.
+        jobs: Jobs that have their date now, by level.
+        untold: Jobs that still wait for a letter of theirs.
+        left_out: Owners and users who get none: without an address, or refused for good.
+        problems: Why letters failed, a sentence each.
+    """
+
+    sent: int = 0
+    repeated: int = 0
+    failed: int = 0
+    jobs: Mapping[int, int] = field(default_factory=dict)
+    untold: int = 0
+    left_out: tuple[LeftOut, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing failed; who is left out for good is no failure."""
+        return not self.failed
+
+
+def communicate(
+    store: Store,
+    settings: FleetSettings,
+    *,
+    worker: str,
+    clock: Clock,
+    batch_size: int = 5000,
+    share: tuple[int, int] = (0, 1),
+    dry_run_to: Path | None = None,
+    say: Callable[[str], None] = lambda line: None,
+    outbox: Callable[[MailSettings], Outbox] = SmtpOutbox,
+) -> Told:
+    """Tell owners and users how far their tables' migration is; `mail.posting` has the rule that drops none.
+
+    Args:
+        store: The queue.
+        settings: The fleet's.
+        worker: Who does it; unique among processes.
+        clock: What time it is.
+        batch_size: At most how many jobs.
+        share: Of N workers, the I-th prefers a share of its own.
+        dry_run_to: Write the letters into this folder as .eml files, and change nothing.
+        say: Takes a line for each letter and each trouble.
+        outbox: Sends letters.
+
+    Raises:
+        Refused: A template or an address in the settings is wrong; nothing was sent.
+        TableferryError: The password can't be had, or the queue can't be reached.
+    """
+    templates = Templates(settings.mail)
+    check(settings.mail)
+    if dry_run_to is not None:
+        jobs = store.jobs(to_tell(), limit=batch_size)
+        posting = Posting(store, settings, templates, clock, say, {job.task_id: job for job in jobs}, clock())
+        posting.read()
+        posting.compose()
+        posting.send(FolderOutbox(dry_run_to), remember=False)
+        return _report(posting, {})
+    mail, now = with_password(settings.mail), clock()
+    jobs = store.claim(to_tell(), worker, now=now, lease=settings.lease, limit=batch_size, share=share)
+    posting = Posting(store, settings, templates, clock, say, {job.task_id: job for job in jobs}, now)
+    try:
+        posting.read()
+        posting.record()
+    except (TableferryError, KeyboardInterrupt):
+        posting.give_back()
+        raise
+    with closing(outbox(mail)) as post:
+        try:
+            posting.send(post, remember=True)
+        except (TableferryError, KeyboardInterrupt):
+            posting.settle()
+            raise
+    return _report(posting, posting.settle())
+
+
+def _report(posting: Posting, dated: Mapping[int, int]) -> Told:
+    problems = [
+        f"{to[0]} waits for the next run: {why}"
+        if len(to) == 1
+        else f"{len(to)} recipients wait for the next run, {to[0]} among them: {why}"
+        for why, to in posting.waiting.items()
+    ]
+    return Told(
+        sent=len(posting.sent),
+        repeated=len(posting.sent - posting.new),
+        failed=len(posting.failed),
+        jobs=dict(sorted(dated.items())),
+        untold=len(posting.held) - sum(dated.values()),
+        left_out=tuple(posting.left_out),
+        problems=tuple(posting.problems + problems),
+    )

@@ -1,0 +1,80 @@
+"""Why jobs wait for a person, what that person can do, and how a job goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tableferry.fleet.job import Job, PauseReason, State
+from tableferry.fleet.naming import Names
+
+REMEDIES: Mapping[PauseReason, str] = {
+    PauseReason.NONE: "nothing to do",
+    PauseReason.IS_CSV_TEXT: "write it anew as Parquet, or leave it in Hive",
+    PauseReason.IS_ALREADY_ICEBERG: "nothing to do: it is Iceberg",
+    PauseReason.TABLE_NOT_FOUND: "correct the name or the rights to see it",
+    PauseReason.MISSING_OWNER: "give the table an owner, or add it with one (a CSV file's column owners)",
+    PauseReason.HAS_TIMESTAMP_COLUMN: "write its timestamps anew as TIMESTAMP_MICROS",
+    PauseReason.EMPTY_TABLE: "drop it, or resume once it has rows",
+    PauseReason.REVERTED: "ask its owners what went wrong; resumed, it begins from the start",
+    PauseReason.IS_ALREADY_DELTA: "nothing to do: it is Delta",
+    PauseReason.IS_VIEW: "nothing to do: add the tables that it reads",
+    PauseReason.IS_BUCKETED: "write it anew without buckets, or choose Delta",
+    PauseReason.IS_TRANSACTIONAL: "write it anew as a plain Parquet table, or leave it in Hive",
+    PauseReason.UNSUPPORTED_FORMAT: "write it anew as Parquet, or choose Iceberg for ORC and Avro",
+    PauseReason.UNSUPPORTED_SCHEMA: "change the column that is named, or leave the table in Hive",
+    PauseReason.MANAGED_TABLE: "make it external, so that its files stay where they are under another name",
+    PauseReason.NAME_TAKEN: "rename or drop the table that has the name",
+    PauseReason.WRITTEN_WHILE_BLOCKED: "stop its writers, as nothing could keep them out",
+    PauseReason.ROWS_DIFFER: "compare both tables (tableferry verify) before anything else",
+    PauseReason.STEP_REFUSED: "do what the details say",
+    PauseReason.STEP_FAILED: "mend what the details say",
+    PauseReason.PAUSED_BY_USER: "ask whoever paused it",
+}
+"""What to do about each reason before the job is resumed."""
+
+
+def reason(job: Job) -> PauseReason | None:
+    """Return why a job is paused; None if it isn't, or if somebody wrote a reason of their own."""
+    word = job.pause_reason.partition(":")[0].strip()
+    return next((each for each in PauseReason if job.migration_paused and each.value == word), None)
+
+
+def remedy(job: Job) -> str:
+    """Say what to do about a paused job."""
+    found = reason(job)
+    return REMEDIES[found] if found else "see what the reason says"
+
+
+def resumed(job: Job) -> Job:
+    """Return the job as it goes on; one that was reverted begins from the start."""
+    job = replace(job, migration_paused=False, pause_reason=PauseReason.NONE.value)
+    if job.state is not State.ICEBERG_DROPPED:
+        return job
+    return replace(
+        job,
+        to_be_processed=False,
+        in_process=False,
+        state=State.UNDEFINED,
+        desired_state=State.UNDEFINED,
+        comm_level1_date=None,
+        comm_level2_date=None,
+        comm_level3_date=None,
+        shadow_watermark=None,
+        shadow_status=None,
+        record={},
+    )
+
+
+def left_as(job: Job) -> str:
+    """Say in which condition the tables of a job are while it is paused, if that is worth knowing."""
+    names = Names.of(job)
+    match job.state:
+        case State.WRITES_BLOCKED | State.ICEBERG_READY | State.SYNC_HIVE:
+            return f"writes to {names.main} stay blocked"
+        case State.ICEBERG_PRIMARY | State.HIVE_PRIMARY:
+            return f"writes to {names.main} stay blocked, and it has its new place"
+        case State.WRITES_UNBLOCKED if job.in_process:
+            return f"{names.hive} isn't kept in step with {names.main}"
+        case _:
+            return ""

@@ -1,0 +1,56 @@
+"""What happens next to a job, by which mode, and when: pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from tableferry.fleet.job import Job, State
+from tableferry.fleet.pausing import remedy
+from tableferry.fleet.transitions import BACK, FORWARD
+
+Mode = Literal["preprocess", "communicate", "migrate", "shadow", "revert"]
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What comes next.
+
+    Attributes:
+        mode: Which mode does it; None where nothing moves by itself.
+        what: What it does, or what a person does.
+        when: The first moment at which it can; None for the mode's next run.
+    """
+
+    mode: Mode | None
+    what: str
+    when: datetime | None = None
+
+
+def prospect(job: Job) -> Prospect:
+    """Say what happens next to a job."""
+    if job.migration_paused:
+        return Prospect(None, f"{remedy(job)}; then: tableferry fleet resume {job.name}")
+    if (back := BACK.get(job.pair)) is not None:
+        return Prospect("revert", back.action.value)
+    match job.pair:
+        case State.UNDEFINED, _:
+            return Prospect("preprocess", "look at the table, and fill in owners, users and format")
+        case State.READY, _ if not job.in_process:
+            if job.migration_begins is None:
+                return Prospect("communicate", "the first letter")
+            return Prospect("migrate", FORWARD[job.pair].action.value, job.migration_begins)
+        case State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED:
+            if job.probation_ends is None:
+                return Prospect("communicate", "the second letter, which begins probation")
+            return Prospect("preprocess", "probation is over", job.probation_ends)
+        case State.HIVE_DROPPED, State.HIVE_DROPPED:
+            if job.in_process:
+                return Prospect("preprocess", "close the job")
+            if job.comm_level3_date is None:
+                return Prospect("communicate", "the third letter")
+            return Prospect(None, "through; tableferry fleet archive moves it out of the queue")
+    if (way := FORWARD.get(job.pair)) is not None:
+        return Prospect("migrate", way.action.value)
+    return Prospect(None, f"no mode knows a way from {job.state} to {job.desired_state}")

@@ -1,0 +1,145 @@
+"""Makes a Delta table over the directory of a Hive table, whose entry and files stay as they are.
+
+The log goes into the Hive table's directory, as ``_delta_log``, a name that Hive doesn't read; a second,
+external entry shows the directory as Delta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import assert_never
+
+from tableferry.catalog import SPARK_ERRORS
+from tableferry.convert.gather import Found, gather
+from tableferry.convert.locations import below, split
+from tableferry.convert.perform import perform
+from tableferry.convert.plan import Reader, Wishes, decide
+from tableferry.convert.sparks import Sparks
+from tableferry.convert.steps import (
+    ConvertNatively,
+    PutFirstCommit,
+    RegisterPartitions,
+    Step,
+    SwitchEntry,
+    Verify,
+)
+from tableferry.convert.through_spark import has_log
+from tableferry.errors import Refused, TableError, first_line
+from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.plan import Kind
+from tableferry.fleet.warehouse import dropping, hive
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.existing import kinds
+from tableferry.fleet.warehouse.files import listing
+from tableferry.fleet.warehouse.fitness import SOURCE, HiveTable, quoted, text, unfit
+from tableferry.tables import TableName
+
+# What carrying a definition over does to a log, besides its first commit.
+_DEFINING = frozenset({"SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "CHANGE COLUMN", "CHANGE COLUMNS"})
+
+
+def make(warehouse: Warehouse, source: TableName, target: TableName) -> None:
+    """Make a Delta table that holds each file of a Hive table once; done already, or half, is fine.
+
+    Raises:
+        TableError: A statement failed; run again when its cause is mended.
+        Refused: The table can't be Delta as it is, or the target's name is somebody else's.
+    """
+    table = hive.demand(warehouse, source)
+    if reason := unfit(table, TargetFormat.DELTA):
+        raise Refused(reason[1])
+    try:
+        _make(warehouse, table, target)
+    except SPARK_ERRORS as error:
+        raise TableError(
+            f"{target} can't be made over the files of {source} ({first_line(error)}): mend the cause, and "
+            "run again"
+        ) from error
+
+
+def _make(warehouse: Warehouse, table: HiveTable, target: TableName) -> None:
+    spark = warehouse.spark
+    partitions = hive.partitions(warehouse, table)
+    wanted = [file.path for file in listing(warehouse, table, partitions).read]
+    named = _is_ours(warehouse, table, target)
+    logged = has_log(spark, table.location)
+    if (logged and not _is_current(warehouse, table, wanted)) or (named and not logged):
+        dropping.forget(warehouse, target if named else None, table.location)
+        named = logged = False
+    if not logged:
+        if outside := [each for each in partitions if below(each.location, table.location) is None]:
+            raise Refused(
+                f"{table.name} has partitions outside its directory {table.location}, which no Delta log "
+                f"names: {', '.join(map(str, outside[:5]))}; move them below it, or choose Iceberg"
+            )
+        if wanted:
+            _convert(warehouse, table)
+        else:
+            # No conversion makes a log of no files.
+            spark.sql(
+                f"CREATE TABLE {target.sql} LIKE {table.name.sql} USING delta "
+                f"LOCATION {text(table.location)} TBLPROPERTIES ({text(SOURCE)} = {text(table.name.key)})"
+            ).collect()
+            named = True
+    if not named:
+        spark.sql(f"CREATE TABLE {target.sql} USING delta LOCATION {text(table.location)}").collect()
+
+
+def _is_ours(warehouse: Warehouse, table: HiveTable, target: TableName) -> bool:
+    kind = kinds(warehouse, (target,)).get(target)
+    if kind is None:
+        return False
+    if kind is Kind.DELTA:
+        place = dropping.location(warehouse, target)
+        if split(place) == split(table.location):
+            return True
+    raise Refused(
+        f"{target} is {kind.words} that isn't over the files of {table.name}: rename or drop it, and resume "
+        "the job"
+    )
+
+
+def _is_current(warehouse: Warehouse, table: HiveTable, wanted: Sequence[str]) -> bool:
+    """Say whether the log names the files that there are.
+
+    Raises:
+        Refused: It isn't a log of ours that nobody wrote to.
+    """
+    spark, path = warehouse.spark, f"delta.{quoted(table.location)}"
+    *later, first = (row[0] for row in spark.sql(f"DESCRIBE HISTORY {path}").select("operation").collect())
+    [detail] = spark.sql(f"DESCRIBE DETAIL {path}").select("properties").collect()
+    began = first == "CONVERT" or (first == "CREATE TABLE" and SOURCE in detail["properties"])
+    if not began or not _DEFINING.issuperset(later):
+        raise Refused(
+            f"{table.location} is a Delta table that was written to, and {table.name} shows its files too: "
+            f"drop {table.name} and keep the Delta table, or move its _delta_log away, and resume the job"
+        )
+    held = spark.sql(f"SELECT * FROM {path}").inputFiles()
+    return sorted(map(split, held)) == sorted(map(split, wanted))
+
+
+def _convert(warehouse: Warehouse, table: HiveTable) -> None:
+    """Write the log's first commit, by the catalog's columns and partitions; the entry isn't switched."""
+    sparks = Sparks(warehouse.spark, lambda: warehouse.spark)
+    wishes = Wishes()
+    found = Found(str(table.name), table=table.name)
+    facts = gather(found, wishes, sparks, Reader.AUTO, lambda done, total: None)
+    plan = decide(facts, wishes)
+    perform(
+        replace(
+            plan, steps=tuple(_unnamed(step) for step in plan.steps if not isinstance(step, SwitchEntry))
+        ),
+        sparks,
+    )
+
+
+def _unnamed(step: Step) -> Step:
+    """Let Spark's own command convert the directory alone, for by name it would switch the entry."""
+    match step:
+        case ConvertNatively():
+            return replace(step, table=None)
+        case PutFirstCommit() | RegisterPartitions() | SwitchEntry() | Verify():
+            return step
+        case _:
+            assert_never(step)

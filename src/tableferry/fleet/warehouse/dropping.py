@@ -1,0 +1,58 @@
+"""Drops the copy of a Hive table after a revert; the files that Hive reads stay."""
+
+from __future__ import annotations
+
+from tableferry import files
+from tableferry.catalog import SPARK_ERRORS, in_process
+from tableferry.convert.locations import reachable
+from tableferry.convert.log import commit
+from tableferry.convert.through_spark.entries import listed
+from tableferry.errors import TableError, first_line
+from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.existing import kinds
+from tableferry.tables import TableName
+
+# A name that nobody lists, for a log that is being removed.
+_ASIDE = "_tableferry_dropped_log"
+
+
+def drop_copy(warehouse: Warehouse, name: TableName, form: TargetFormat) -> None:
+    """Drop an Iceberg or Delta copy; one that isn't there is fine.
+
+    No file is removed but a Delta log that this process reaches. Iceberg's own directory stays, for after a
+    probation partitions of the Hive table can lie in it.
+
+    Raises:
+        TableError: It may not be dropped.
+    """
+    if name not in kinds(warehouse, (name,)):
+        return
+    try:
+        if form is TargetFormat.ICEBERG:
+            warehouse.spark.sql(f"DROP TABLE {warehouse.iceberg(name).sql}").collect()
+        else:
+            forget(warehouse, name, location(warehouse, name))
+    except SPARK_ERRORS as error:
+        raise TableError(
+            f"{name} can't be dropped ({first_line(error)}): check your rights, and run again"
+        ) from error
+
+
+def location(warehouse: Warehouse, name: TableName) -> str:
+    """Return where the catalog has a table, also if its log isn't there."""
+    return listed(warehouse.spark, name.parts[:-1], (name.table,))[name.table.lower()].location
+
+
+def forget(warehouse: Warehouse, name: TableName | None, place: str) -> None:
+    """Drop the entry of a Delta table, if it has one, and remove its log if this process reaches it."""
+    root = reachable(place, same_machine=in_process(warehouse.spark))
+    # Out of sight first: an entry without a log is found and dropped by the next run, a log without an entry
+    # would be taken for somebody's table.
+    if root is not None and commit.log(root).exists():
+        files.remove(root / _ASIDE)
+        commit.log(root).rename(root / _ASIDE)
+    if name is not None:
+        warehouse.spark.sql(f"DROP TABLE {name.sql}").collect()
+    if root is not None:
+        files.remove(root / _ASIDE)

@@ -1,0 +1,70 @@
+"""Makes a managed table external and back, so that its directory stays where it is when it is renamed.
+
+Spark's SQL refuses to (the property EXTERNAL is its own), so the metastore's client does it, through the JVM
+of this process. Where there is none, as through Spark Connect or on serverless compute, it is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tableferry.errors import Refused
+from tableferry.fleet.warehouse import hive, metastore
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.tables import TableName
+
+
+def is_managed(warehouse: Warehouse, name: TableName) -> bool:
+    """Say whether dropping a Hive table removes its files, and renaming it moves them.
+
+    Raises:
+        TableError: There is no such table.
+        Refused: It isn't Hive's.
+    """
+    return hive.demand(warehouse, name).managed
+
+
+def make_external(warehouse: Warehouse, name: TableName) -> bool:
+    """Make a managed table external; True if it was managed.
+
+    Raises:
+        TableError: There is no such table, or it may not be changed.
+        Refused: It is managed, and no JVM of this process reaches its metastore.
+    """
+    if not is_managed(warehouse, name):
+        return False
+
+    def change(entry: Any) -> None:
+        entry.setTableType("EXTERNAL_TABLE")
+        entry.putToParameters("EXTERNAL", "TRUE")
+
+    _alter(warehouse, name, change)
+    return True
+
+
+def make_managed(warehouse: Warehouse, name: TableName) -> bool:
+    """Make an external table managed; True if it was external.
+
+    Raises:
+        TableError: There is no such table, or it may not be changed.
+        Refused: It is external, and no JVM of this process reaches its metastore.
+    """
+    if is_managed(warehouse, name):
+        return False
+
+    def change(entry: Any) -> None:
+        entry.setTableType("MANAGED_TABLE")
+        entry.getParameters().remove("EXTERNAL")
+
+    _alter(warehouse, name, change)
+    return True
+
+
+def _alter(warehouse: Warehouse, name: TableName, change: Any) -> None:
+    if not metastore.reached(warehouse.spark, name):
+        raise Refused(
+            f"{name} is a managed table, and only a cluster whose driver runs this very process can make it "
+            "external: run the fleet there, or make it external with Hive (ALTER TABLE … SET TBLPROPERTIES "
+            "('EXTERNAL'='TRUE')), and resume the job"
+        )
+    metastore.alter(warehouse.spark, name, change)

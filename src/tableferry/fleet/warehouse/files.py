@@ -1,0 +1,111 @@
+"""The data files of a Hive table, wherever its partitions are, by what Spark lists for everybody.
+
+A file's name, size and time come from Spark's ``binaryFile`` reader, whose content isn't read: there is no
+file system to ask through Spark Connect. Names that begin with ``_`` or ``.`` aren't listed, so neither a
+Delta log in the table's directory nor a job's leftovers count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tableferry.catalog import SPARK_ERRORS, condition
+from tableferry.convert.locations import below, literal, split
+from tableferry.convert.mismatches import Registered
+from tableferry.convert.through_spark.settings import FEW_LISTING_TASKS, wished
+from tableferry.errors import TableError, first_line
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.fitness import HiveTable
+
+_LISTING = {
+    **FEW_LISTING_TASKS,
+    # Nobody reads these files' content, so a task takes as many as there are.
+    "spark.sql.files.maxPartitionBytes": str(2**50),
+    # A directory may have a Delta log by now, and is listed all the same.
+    "spark.databricks.delta.formatCheck.enabled": "false",
+}
+
+
+class ListedFile(NamedTuple):
+    """A file, as a listing shows it.
+
+    Attributes:
+        path: Its URI, as Hadoop writes it.
+        size: Bytes.
+        modified: Microseconds since 1970.
+    """
+
+    path: str
+    size: int
+    modified: int
+
+
+class Listing(NamedTuple):
+    """The files of a table.
+
+    Attributes:
+        read: Those that lie in the table's directory, or in a partition's if it has partitions.
+        nested: Those in a directory below one of these, which Hive may read and Iceberg would miss.
+        stray: Those below the table's directory that belong to no partition.
+    """
+
+    read: tuple[ListedFile, ...]
+    nested: tuple[ListedFile, ...]
+    stray: tuple[ListedFile, ...]
+
+
+def listing(warehouse: Warehouse, table: HiveTable, partitions: Sequence[Registered]) -> Listing:
+    """List a table's files, by their paths.
+
+    Raises:
+        TableError: A directory can't be listed.
+    """
+    homes = (
+        {split(each.location) for each in partitions} if table.partition_columns else {split(table.location)}
+    )
+    outside = sorted({each.location for each in partitions if below(each.location, table.location) is None})
+    read, nested, stray = [], [], []
+    for file in _list(warehouse, [table.location, *outside]):
+        scheme, authority, path = split(file.path)
+        folder = path.rpartition("/")[0]
+        if (scheme, authority, folder) in homes:
+            read.append(file)
+        elif any((scheme, authority, above) in homes for above in _upwards(folder)):
+            nested.append(file)
+        else:
+            stray.append(file)
+    return Listing(tuple(read), tuple(nested), tuple(stray))
+
+
+def _list(warehouse: Warehouse, locations: Sequence[str]) -> list[ListedFile]:
+    """List several directories at once; if one of them isn't there, one after the other."""
+    with wished(warehouse.spark, _LISTING):
+        found = _listed(warehouse, locations)
+        if found is None:
+            found = [each for location in locations for each in _listed(warehouse, [location]) or ()]
+    # A directory may lie in another one.
+    return sorted(set(found))
+
+
+def _listed(warehouse: Warehouse, locations: Iterable[str]) -> list[ListedFile] | None:
+    reader = warehouse.spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+    try:
+        rows = (
+            reader.load([literal(location) for location in locations])
+            .selectExpr("path", "length", "unix_micros(modificationTime)")
+            .collect()
+        )
+    except SPARK_ERRORS as error:
+        if condition(error) == "PATH_NOT_FOUND":
+            return None
+        raise TableError(
+            f"{', '.join(locations)} can't be listed ({first_line(error)}): check your rights"
+        ) from error
+    return [ListedFile(*row) for row in rows]
+
+
+def _upwards(folder: str) -> Iterable[str]:
+    while folder:
+        folder = folder.rpartition("/")[0]
+        yield folder or "/"

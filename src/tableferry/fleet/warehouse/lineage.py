@@ -1,0 +1,121 @@
+"""Who reads a table, by the lineage that Unity Catalog records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from tableferry.catalog import SPARK_ERRORS, condition
+from tableferry.errors import Refused, first_line
+from tableferry.fleet.warehouse import rest
+from tableferry.fleet.warehouse.people import People, is_person
+from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from databricks.sdk import WorkspaceClient
+
+DAYS = 90
+# Each is a request of its own.
+LOOKED_UP = 50
+
+Rows = Callable[[str, Mapping[str, Any]], Iterable[Sequence[Any]]]
+"""Runs a query with named parameters and returns its rows."""
+
+# Who only reads has an event too, without a target; the table is partitioned by event_date.
+QUERY = f"""
+SELECT DISTINCT created_by
+FROM system.access.table_lineage
+WHERE source_table_full_name = :table
+  AND event_date >= date_sub(current_date(), {DAYS})
+  AND created_by IS NOT NULL
+"""
+
+# What no later table will find different in this session.
+_LASTING = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "NO_SUCH_CATALOG", "INSUFFICIENT_PERMISSIONS")
+
+
+class Lineage:
+    """The lineage system table; and where it can't be read, what the lineage API knows.
+
+    The API names jobs and tables downstream, but nobody who queried, so it finds only a part.
+    """
+
+    def __init__(
+        self,
+        client: WorkspaceClient,
+        rows: Rows,
+        people: People,
+        say: Callable[[str], None],
+        *,
+        required: bool,
+    ) -> None:
+        self._client = client
+        self._rows = rows
+        self._people = people
+        self._say = say
+        self._required = required
+        self._unreadable = False
+
+    def readers(self, table: TableName) -> Iterable[str]:
+        """Return the mail addresses of who reads a table.
+
+        Raises:
+            Refused: The system table is required, and can't be read.
+        """
+        if not self._unreadable:
+            try:
+                found = self._rows(QUERY, {"table": ".".join(table.parts).lower()})
+                return [row[0] for row in found if is_person(row[0])]
+            except SPARK_ERRORS as error:
+                self._tell(error)
+        return list(self._by_api(table))
+
+    def _tell(self, error: Exception) -> None:
+        reason = first_line(error)
+        remedy = (
+            "enable the system schema access, and grant USE CATALOG on system, USE SCHEMA on system.access "
+            "and SELECT on system.access.table_lineage"
+        )
+        if self._required:
+            raise Refused(f"system.access.table_lineage can't be read ({reason}): {remedy}") from error
+        self._unreadable = condition(error).startswith(_LASTING)
+        self._say(
+            f"system.access.table_lineage can't be read ({reason}), so that those who query a table get no "
+            f"letter, but only those who own tables and run jobs downstream: {remedy}"
+        )
+
+    def _by_api(self, table: TableName) -> Iterator[str]:
+        from databricks.sdk.errors import NotFound, PermissionDenied
+
+        try:
+            asked = {"table_name": ".".join(table.parts), "include_entity_lineage": "true"}
+            answer = rest.get(self._client, "/api/2.0/lineage-tracking/table-lineage", asked)
+        except (NotFound, PermissionDenied) as error:
+            self._say(f"the lineage API can't be asked ({error}), so that nobody downstream gets a letter")
+            return
+        below = answer.get("downstreams", ())
+        tables = [info for one in below if (info := one.get("tableInfo"))]
+        infos = [info for one in below for info in one.get("jobInfos", ())]
+        jobs = {info["job_id"] for info in infos if info.get("job_id")}
+        if len(tables) + len(jobs) > LOOKED_UP:
+            self._say(
+                f"{table} has {len(tables)} tables and {len(jobs)} jobs downstream: of these, {LOOKED_UP} "
+                "were looked up"
+            )
+        owners = [(self._owner, info) for info in tables]
+        runners = [(self._runner, job) for job in sorted(jobs)]
+        for look, one in [*owners, *runners][:LOOKED_UP]:
+            try:
+                yield from self._people.addresses(look(one))
+            except (NotFound, PermissionDenied):
+                # In another workspace, or not ours to see.
+                continue
+
+    def _owner(self, info: Mapping[str, str]) -> str | None:
+        names = [info.get(key, "") for key in ("catalog_name", "schema_name", "name")]
+        return self._client.tables.get(quote(".".join(names), safe="")).owner
+
+    def _runner(self, job_id: Any) -> str | None:
+        job = self._client.jobs.get(int(job_id))
+        return job.run_as_user_name or job.creator_user_name

@@ -1,0 +1,87 @@
+"""Turns principals of a workspace into mail addresses, through its SCIM API."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from databricks.sdk import WorkspaceClient
+    from databricks.sdk.service.iam import Group
+
+# Whoever writes to more at once wants a mailing list, and a group's own name may be one.
+MEMBERS = 50
+
+_APPLICATION_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
+
+def is_person(principal: str) -> bool:
+    """Say whether a name can be a person's: they are mail addresses, and nothing else is."""
+    return "@" in principal
+
+
+class People:
+    """Whom to write to about what principals own; each is looked up once."""
+
+    def __init__(self, client: WorkspaceClient, say: Callable[[str], None]) -> None:
+        self._client = client
+        self._say = say
+        self._known: dict[str, tuple[str, ...]] = {}
+
+    def addresses(self, principal: str | None) -> tuple[str, ...]:
+        """Return a user's address, those of a group's members, or none of a service principal.
+
+        A group that can't be looked up, or has too many members, stays as its name.
+        """
+        if not principal or _APPLICATION_ID.fullmatch(principal):
+            return ()
+        if is_person(principal):
+            return (principal,)
+        if principal not in self._known:
+            self._known[principal] = self._members(principal)
+        return self._known[principal]
+
+    def _members(self, name: str) -> tuple[str, ...]:
+        from databricks.sdk.errors import NotFound, PermissionDenied
+
+        try:
+            quoted = name.replace("\\", "\\\\").replace('"', '\\"')
+            found = list(
+                self._client.groups.list(
+                    filter=f'displayName eq "{quoted}"', attributes="id,displayName,members"
+                )
+            )
+            if not found:
+                self._say(f"group {name} isn't known in this workspace: its name stands for its members")
+                return (name,)
+            users = self._users(found[0])
+            if users is None:
+                self._say(f"group {name} has more than {MEMBERS} members: its name stands for them")
+                return (name,)
+            return tuple(
+                sorted(filter(is_person, (self._client.users.get(one).user_name or "" for one in users)))
+            )
+        except (NotFound, PermissionDenied) as error:
+            self._say(
+                f"the members of group {name} can't be looked up ({error}): its name stands for them; who "
+                "runs this must be an administrator of the workspace to see them"
+            )
+            return (name,)
+
+    def _users(self, group: Group) -> set[str] | None:
+        """Return the ids of a group's users, its groups' users among them; None if they are too many."""
+        users: set[str] = set()
+        seen = {group.id}
+        waiting = [group]
+        while waiting:
+            for member in waiting.pop().members or ():
+                kind, _, identity = (member.ref or "").rpartition("/")
+                if kind.endswith("Users"):
+                    users.add(identity)
+                elif kind.endswith("Groups") and identity not in seen:
+                    seen.add(identity)
+                    waiting.append(self._client.groups.get(identity))
+                if len(users) > MEMBERS or len(seen) > MEMBERS:
+                    return None
+        return users

@@ -1,0 +1,208 @@
+"""What changed in the target, and what that asks of the Hive copy: pure, the same each time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tableferry.convert.locations import below
+from tableferry.errors import Refused
+from tableferry.fleet.warehouse.shadow.partitions import Partition, nulls_first
+
+
+class What(StrEnum):
+    """What was done to a partition."""
+
+    ADDED = "added"
+    APPENDED = "appended"
+    REWRITTEN = "rewritten"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True)
+class Done:
+    """What was done to one partition, or to the whole table.
+
+    Attributes:
+        partition: Such as ``day=2024-01-01/hour=3``; empty for a table without partitions.
+        what: What was done.
+        rows: How many rows were copied; None where none was, as the copy reads the target's own files.
+    """
+
+    partition: str
+    what: What
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class Shadowed:
+    """What a run did, or in a dry run would do.
+
+    Attributes:
+        watermark: The snapshot id or version that the Hive copy is in step with.
+        done: What was done to each partition.
+        columns: Columns that the Hive copy got.
+        compared: Why everything was compared, where the changes alone didn't say enough.
+        left: Directories that nobody reads any more, and that only the storage's owner can remove.
+    """
+
+    watermark: str
+    done: tuple[Done, ...] = ()
+    columns: tuple[str, ...] = ()
+    compared: str = ""
+    left: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Added:
+    """Rows that a partition got while it lost none.
+
+    Attributes:
+        directory: The one directory that holds their files, if a Hive table could read it.
+        files: The files' names, where the rows have to be found by them.
+    """
+
+    directory: str | None = None
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What happened in the target between two versions.
+
+    Attributes:
+        added: Partitions that got rows and lost none.
+        touched: Partitions that lost rows, or may have.
+        moved: Partitions whose rows are the same, in other files.
+        everything: Why the changes can't be told apart, so that all partitions have to be compared.
+    """
+
+    added: Mapping[Partition, Added] = field(default_factory=dict)
+    touched: frozenset[Partition] = frozenset()
+    moved: frozenset[Partition] = frozenset()
+    everything: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the Hive copy needs.
+
+    Attributes:
+        append: Partitions that get rows inserted.
+        share: New partitions, with the target's own directory that they read.
+        in_place: Partitions that read the target's directory and so have the new rows already.
+        rewrite: Partitions whose live rows are written anew; those that have none are dropped.
+    """
+
+    append: tuple[Partition, ...] = ()
+    share: Mapping[Partition, str] = field(default_factory=dict)
+    in_place: tuple[Partition, ...] = ()
+    rewrite: tuple[Partition, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.append or self.share or self.rewrite)
+
+
+def decide(
+    changes: Changes,
+    locations: Mapping[Partition, str],
+    shared: str | None,
+    exact: Collection[Partition],
+    *,
+    interrupted: bool,
+) -> Plan:
+    """Decide for each partition.
+
+    Args:
+        changes: What happened.
+        locations: Where each of those partitions is that the Hive copy has.
+        shared: The directory that the target writes to, where the Hive copy reads below it too.
+        exact: Partitions whose directory holds just the files that the target has in it.
+        interrupted: Whether an earlier run may have inserted rows already.
+    """
+    append, share, in_place, rewrite = [], {}, [], sorted(changes.touched, key=nulls_first)
+    for partition, added in sorted(changes.added.items(), key=lambda item: nulls_first(item[0])):
+        location, directory = locations.get(partition), added.directory
+        if directory and partition in exact and (location is None or below(location, directory) == ""):
+            if location is None:
+                share[partition] = directory
+            else:
+                in_place.append(partition)
+        elif location is None or interrupted or _is_below(location, shared):
+            # Into the target's own directory nothing is inserted: it would be an orphan there.
+            rewrite.append(partition)
+        else:
+            append.append(partition)
+    rewrite += [
+        each
+        for each in sorted(changes.moved, key=nulls_first)
+        if each in locations and _is_below(locations[each], shared)
+    ]
+    return Plan(tuple(append), share, tuple(in_place), tuple(rewrite))
+
+
+def demand_names(plan: Plan, columns: Sequence[str], name: str) -> None:
+    """Demand that Hive can have the partitions.
+
+    Raises:
+        Refused: A value is an empty text, which Hive takes for null.
+    """
+    for partition in (*plan.append, *plan.share, *plan.rewrite):
+        if "" in partition:
+            raise Refused(
+                f"{name} can't have a partition whose {columns[partition.index('')]} is an empty text: write "
+                "null or a word into those rows of the table in its place, and resume the job"
+            )
+
+
+def columns_to_add(
+    hive: Mapping[str, str], target: Mapping[str, str], partition_columns: Sequence[str], name: str
+) -> dict[str, str]:
+    """Return the columns that the Hive copy lacks, with their types.
+
+    Args:
+        hive: The Hive table's columns and their types.
+        target: The target's.
+        partition_columns: The Hive table's.
+        name: The Hive table, for the message.
+
+    Raises:
+        Refused: The target lost, renamed or retyped a column, which Spark can't do to a Hive table.
+    """
+    there = {column.lower(): kind for column, kind in target.items()}
+    own = {column.lower() for column in hive}
+    if lost := [column for column in partition_columns if column.lower() not in there]:
+        raise Refused(
+            f"{name} is partitioned by {lost[0]}, which the table in its place no longer has: bring the "
+            "column back, or finish the migration without keeping the copy in step"
+        )
+    wrong = [
+        column
+        for column, kind in hive.items()
+        if column.lower() not in there or not _holds(kind, there[column.lower()])
+    ]
+    if wrong:
+        keys = {column.lower() for column in partition_columns}
+        wanted = ", ".join(f"`{each}` {kind}" for each, kind in target.items() if each.lower() not in keys)
+        found = there.get(wrong[0].lower())
+        said = f"is {found} by now" if found else "is no longer there"
+        raise Refused(
+            f"the column {wrong[0]} of {name} ({hive[wrong[0]]}) {said} in the table in its place, and Spark "
+            f"can't change a Hive table's columns: run in Hive ALTER TABLE … REPLACE COLUMNS ({wanted}), and "
+            "resume the job"
+        )
+    return {column: kind for column, kind in target.items() if column.lower() not in own}
+
+
+def _is_below(location: str, root: str | None) -> bool:
+    return root is not None and below(location, root) is not None
+
+
+# What a Hive type becomes in a format that hasn't it.
+_WIDER = {"tinyint": "int", "smallint": "int", "timestamp": "timestamp_ntz"}
+
+
+def _holds(hive: str, target: str) -> bool:
+    mine, theirs = hive.lower(), target.lower()
+    return mine == theirs or _WIDER.get(mine) == theirs

@@ -1,0 +1,201 @@
+"""What changed in a Delta table whose log is in the Hive copy's own directory: from the log's commits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from pyspark.sql.functions import expr
+
+from tableferry import catalog
+from tableferry.catalog import SPARK_ERRORS, condition
+from tableferry.convert.locations import below, literal
+from tableferry.errors import TableError, first_line
+from tableferry.fleet.warehouse.shadow.changes import Added, Changes
+from tableferry.fleet.warehouse.shadow.conditions import chunks, text, where
+from tableferry.fleet.warehouse.shadow.marks import Marks
+from tableferry.fleet.warehouse.shadow.partitions import Partition, spell
+from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_FILE = "struct<path string, partitionValues map<string, string>, dataChange boolean>"
+_COMMITS = f"add {_FILE}, remove {_FILE}, metaData struct<id string>"
+_MAPPING = "delta.columnMapping.mode"
+
+
+@dataclass(frozen=True)
+class DeltaTarget:
+    """A Delta table at its newest version.
+
+    Attributes:
+        spark: The session.
+        name: The table.
+        id: That of its log.
+        version: The newest.
+        location: Where its log is.
+        partition_columns: Its own, which may be others than the Hive copy's.
+        mapped: Whether files call columns by other names than the table does.
+    """
+
+    spark: SparkSession
+    name: TableName
+    id: str
+    version: str
+    location: str
+    partition_columns: tuple[str, ...]
+    mapped: bool
+
+    @classmethod
+    def read(cls, spark: SparkSession, name: TableName) -> DeltaTarget:
+        """Ask for the table's newest version.
+
+        Raises:
+            TableError: There is no such table, or it may not be read.
+        """
+        found = catalog.facts(spark, name)
+        if found is None:
+            raise TableError(f"{name} doesn't exist: check its name")
+        try:
+            detail = spark.sql(f"DESCRIBE DETAIL {name.sql}").collect()[0]
+        except SPARK_ERRORS as error:
+            raise TableError(f"{name} can't be described ({first_line(error)}): check your rights") from error
+        mapped = detail["properties"].get(_MAPPING, "none") != "none"
+        columns = tuple(detail["partitionColumns"])
+        return cls(spark, name, found.table_id, str(found.version), detail["location"], columns, mapped)
+
+    @property
+    def shared(self) -> str:
+        """The directory that it writes into, which the Hive copy reads too."""
+        return self.location
+
+    def columns(self) -> dict[str, str]:
+        """Return the columns and their types at the version."""
+        return {field.name: field.dataType.simpleString() for field in self.rows().schema}
+
+    def rows(self) -> DataFrame:
+        """Return the rows at the version."""
+        return self._at(self.version)
+
+    def changes(self, marks: Marks, kinds: Mapping[str, str], partition_columns: Sequence[str]) -> Changes:
+        """Return what happened since the watermark; arguments as for an Iceberg table."""
+        if marks.watermark is None:
+            return Changes(everything="there is no watermark")
+        first, last = int(marks.watermark), int(self.version)
+        if first > last:
+            return Changes(everything=f"version {first} is no longer in the table's history")
+        if marks.half_copied and int(marks.half_copied) > last:
+            return Changes(everything=f"version {marks.half_copied}, half copied, is no longer there")
+        if first == last:
+            return Changes()
+        own = {column.lower() for column in self.partition_columns}
+        if not own.issuperset(column.lower() for column in partition_columns):
+            return Changes(everything="the table is partitioned by other columns now")
+        try:
+            return self._between(first, last, kinds, partition_columns)
+        except SPARK_ERRORS as error:
+            if condition(error) != "PATH_NOT_FOUND":
+                raise
+            return Changes(everything=f"the log no longer has every commit since version {first}")
+
+    def added_rows(self, changes: Changes, watermark: str, wanted: Sequence[Partition]) -> DataFrame:
+        """Return the rows of the files that were added to some partitions."""
+        names = ", ".join(text(name) for each in wanted for name in changes.added[each].files)
+        return self.rows().where(f"_metadata.file_name IN ({names})")
+
+    def exact(self, changes: Changes, columns: Sequence[str]) -> frozenset[Partition]:
+        """Return those partitions whose directory holds the table's live files and no other.
+
+        A write that failed leaves files that no commit names, and a removed file stays until VACUUM.
+        """
+        folders = {each: added.directory for each, added in changes.added.items() if added.directory}
+        found: set[Partition] = set()
+        for some in chunks(folders):
+            live = self.rows().where(where(some, columns, self.columns())).inputFiles()
+            reader = self.spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+            listing = reader.load([literal(folders[each]) for each in some]).select("path")
+            there = {_folder(path) for path in live}
+            ours, listed = set(live), {row[0] for row in listing.collect()}
+            for each in some if len(there) <= len(some) else ():
+                inside = {path for path in listed if below(path, folders[each])}
+                if inside and inside == {path for path in ours if below(path, folders[each])}:
+                    found.add(each)
+        return frozenset(found)
+
+    def _between(self, first: int, last: int, kinds: Mapping[str, str], columns: Sequence[str]) -> Changes:
+        log = f"{literal(self.location)}/_delta_log"
+        paths = [f"{log}/{version:020}.json" for version in range(first + 1, last + 1)]
+        names = {own.lower(): text(own) for own in self.partition_columns}
+        keys = [names[column.lower()] for column in columns]
+        # An action without its partition's values, or with those of columns that were renamed, tells nothing.
+        known = " AND ".join(f"coalesce(map_contains_key(values, {key}), false)" for key in keys) or "true"
+        values = [
+            f"CAST(CAST(nullif(values[{key}], '') AS {kinds[column]}) AS STRING) AS p{number}"
+            for number, (key, column) in enumerate(zip(keys, columns, strict=True))
+        ]
+        actions = (
+            self.spark.read.schema(_COMMITS)
+            .json(paths)
+            .selectExpr(
+                "metaData IS NOT NULL AS altered",
+                "remove IS NOT NULL AS removed",
+                "remove IS NOT NULL AND coalesce(remove.dataChange, true) AS lost",
+                "CASE WHEN coalesce(add.dataChange, add IS NOT NULL) THEN add.path END AS path",
+                "add IS NOT NULL OR remove IS NOT NULL AS file",
+                "coalesce(add.partitionValues, remove.partitionValues) AS values",
+            )
+        )
+        told = actions.where("altered OR file").selectExpr("*", f"altered OR ({known}) AS known", *values)
+        groups = (
+            told.groupBy("altered", "known", *(f"p{number}" for number in range(len(columns))))
+            .agg(*map(expr, ("bool_or(removed)", "bool_or(lost)", "collect_set(path)")))
+            .collect()
+        )
+        if any(not row["known"] for row in groups):
+            return Changes(everything="the log doesn't say which partitions lost files")
+        if any(row["altered"] for row in groups) and not self._same_columns(first):
+            return Changes(everything="columns were renamed, dropped or retyped")
+        added: dict[Partition, Added] = {}
+        touched: set[Partition] = set()
+        moved: set[Partition] = set()
+        for row in groups:
+            if row["altered"]:
+                continue
+            partition, (removed, lost, grown) = tuple(row[2:-3]), row[-3:]
+            if lost or (removed and grown):
+                touched.add(partition)
+            elif grown:
+                added[partition] = self._added(partition, grown, columns)
+            else:
+                moved.add(partition)
+        return Changes(added, frozenset(touched), frozenset(moved))
+
+    def _added(self, partition: Partition, paths: Sequence[str], columns: Sequence[str]) -> Added:
+        decoded = [unquote(path) for path in paths]
+        folder = "/".join(filter(None, (self.location.rstrip("/"), spell(partition, columns))))
+        same_layout = [each.lower() for each in columns] == [each.lower() for each in self.partition_columns]
+        whole = same_layout and not self.mapped
+        inside = all(_folder(f"{self.location.rstrip('/')}/{path}") == folder for path in decoded)
+        names = tuple(path.rpartition("/")[2] for path in paths)
+        return Added(folder if whole and inside else None, names)
+
+    def _same_columns(self, first: int) -> bool:
+        """Say whether the columns are what they were, but for added ones."""
+        if self.mapped:
+            return False
+        try:
+            before = {each.name.lower(): each.dataType.simpleString() for each in self._at(str(first)).schema}
+        except SPARK_ERRORS:  # It's no longer there to be compared.
+            return False
+        now = {name.lower(): kind for name, kind in self.columns().items()}
+        return all(now.get(name) == kind for name, kind in before.items())
+
+    def _at(self, version: str) -> DataFrame:
+        return self.spark.sql(f"SELECT * FROM {self.name.sql} VERSION AS OF {version}")
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]

@@ -1,0 +1,186 @@
+"""The Hive copy: what it is, and every change that is made to it, each through `effect`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tableferry import files, session
+from tableferry.catalog import SPARK_ERRORS, in_process, side_by_side
+from tableferry.convert.locations import below, reachable
+from tableferry.convert.through_spark.settings import wished
+from tableferry.errors import TableError, first_line
+from tableferry.fleet.warehouse.shadow.conditions import quoted, spec, text
+from tableferry.fleet.warehouse.shadow.marks import PREFIX
+from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, parse, spell
+from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_T = TypeVar("_T")
+
+# Hive reads timestamps and decimals only as its own Parquet writer has them.
+_FOR_HIVE = {
+    "spark.sql.parquet.outputTimestampType": "INT96",
+    "spark.sql.parquet.writeLegacyFormat": "true",
+}
+_DYNAMIC = {"hive.exec.dynamic.partition": "true", "hive.exec.dynamic.partition.mode": "nonstrict"}
+# An empty directory is to be seen as one.
+_NO_MARK = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+# What Spark's own writer writes without a package more.
+_FORMATS = ("parquet", "orc")
+
+
+@dataclass(frozen=True)
+class HiveCopy:
+    """A Hive table.
+
+    Attributes:
+        spark: The session.
+        name: The table.
+        columns: Its columns' types as Spark names them, partition columns last.
+        partition_columns: The names of those.
+        location: Where it is.
+        properties: Its own.
+        format: What Spark's writer calls its files' format; empty where only Hive's own writer will do.
+        partitions: Its partitions.
+    """
+
+    spark: SparkSession
+    name: TableName
+    columns: Mapping[str, str]
+    partition_columns: tuple[str, ...]
+    location: str
+    properties: Mapping[str, str]
+    format: str
+    partitions: frozenset[Partition]
+
+    @classmethod
+    def read(cls, spark: SparkSession, name: TableName) -> HiveCopy:
+        """Ask the catalog.
+
+        Raises:
+            TableError: There is no such table, or it may not be read.
+        """
+        try:
+            # Somebody else may have written to its directories since Spark listed them.
+            spark.sql(f"REFRESH TABLE {name.sql}")
+            said = json.loads(spark.sql(f"DESCRIBE TABLE EXTENDED {name.sql} AS JSON").collect()[0][0])
+            columns = {field.name: field.dataType.simpleString() for field in spark.table(name.sql).schema}
+            keys = tuple(said.get("partition_columns", ()))
+            kinds = [columns[key] for key in keys]
+            specs = [row[0] for row in spark.sql(f"SHOW PARTITIONS {name.sql}").collect()] if keys else []
+        except SPARK_ERRORS as error:
+            raise TableError(
+                f"{name} can't be described ({first_line(error)}): check its name and your rights"
+            ) from error
+        partitions = frozenset(parse(each, kinds) for each in specs) if keys else frozenset((WHOLE,))
+        properties = said.get("table_properties", {})
+        return cls(spark, name, columns, keys, said["location"], properties, _format(said), partitions)
+
+    def locations(self, partitions: Iterable[Partition]) -> dict[Partition, str]:
+        """Return where those of some partitions are that the table has; a DESCRIBE for each."""
+        known = [each for each in partitions if each in self.partitions]
+        if not self.partition_columns:
+            return dict.fromkeys(known, self.location)
+        return dict(zip(known, side_by_side(self._location, known), strict=True))
+
+    def spelled(self, partition: Partition) -> str:
+        """Write a partition as the path of its directory."""
+        return spell(partition, self.partition_columns)
+
+    def rows(self, frame: DataFrame) -> DataFrame:
+        """Bring rows of the target into the table's columns and types; columns that they lack are null."""
+        there = {column.lower(): quoted(column) for column in frame.columns}
+        return frame.selectExpr(
+            *(
+                f"CAST({there.get(name.lower(), 'NULL')} AS {kind}) AS {quoted(name)}"
+                for name, kind in self.columns.items()
+            )
+        )
+
+    def note(self, **notes: str) -> None:
+        """Set properties, all at once."""
+        pairs = ", ".join(f"{text(PREFIX + key)} = {text(value)}" for key, value in notes.items())
+        self._alter(f"SET TBLPROPERTIES ({pairs})")
+
+    def add_columns(self, columns: Mapping[str, str]) -> None:
+        """Add columns after the last one."""
+        self._alter(f"ADD COLUMNS ({', '.join(f'{quoted(each)} {kind}' for each, kind in columns.items())})")
+
+    def insert(self, frame: DataFrame) -> None:
+        """Add rows to partitions that are there, wherever they are, or to the table."""
+        rows = self.rows(frame)
+        with wished(self.spark, _FOR_HIVE), session.settings(self.spark, _DYNAMIC, str(self.name)):
+            effect(lambda: rows.write.insertInto(self.name.sql))
+
+    def write(self, frame: DataFrame, folder: str) -> None:
+        """Write rows into a folder, each partition in its directory."""
+        rows = self.rows(frame)
+        if not self.format:
+            self._write_as_hive(rows, folder)
+            return
+        writer = rows.write.mode("append").format(self.format).options(**_NO_MARK)
+        with wished(self.spark, _FOR_HIVE):
+            effect(lambda: writer.partitionBy(*self.partition_columns).save(folder))
+
+    def _write_as_hive(self, rows: DataFrame, folder: str) -> None:
+        """Let Hive's writer write, to a passing external table of the same format."""
+        passing = TableName((*self.name.parts[:-1], f"{self.name.table}_tableferry_sync"))
+        made = f"CREATE TABLE {passing.sql} LIKE {self.name.sql} LOCATION {text(folder)}"
+        effect(lambda: self.spark.sql(f"DROP TABLE IF EXISTS {passing.sql}"))
+        effect(lambda: self.spark.sql(made))
+        with session.settings(self.spark, _DYNAMIC, str(self.name)):
+            effect(lambda: rows.write.insertInto(passing.sql))
+        effect(lambda: self.spark.sql(f"DROP TABLE {passing.sql}"))
+
+    def point(self, partition: Partition, location: str) -> None:
+        """Let a partition, or the whole table, read another directory; a new partition is added."""
+        named = spec(partition, self.partition_columns) if self.partition_columns else ""
+        if partition in self.partitions:
+            self._alter(f"{named} SET LOCATION {text(location)}")
+        else:
+            self._alter(f"ADD IF NOT EXISTS {named} LOCATION {text(location)}")
+
+    def drop(self, partition: Partition) -> None:
+        """Drop a partition; its files stay, as the table is an external one."""
+        self._alter(f"DROP IF EXISTS {spec(partition, self.partition_columns)}")
+
+    def refresh(self) -> None:
+        """Let Spark list the table's files anew."""
+        effect(lambda: self.spark.sql(f"REFRESH TABLE {self.name.sql}"))
+
+    def remove(self, location: str, folder: str) -> bool:
+        """Remove a directory below a folder of ours; False where this process doesn't see it."""
+        place = reachable(location, same_machine=in_process(self.spark))
+        if place is None or not below(location, folder):
+            return False
+        effect(lambda: files.remove(place))
+        # A version's directory goes with its last partition.
+        top = reachable(folder, same_machine=in_process(self.spark))
+        for parent in place.parents:
+            if parent == top or files.names(parent):
+                break
+            files.remove(parent)
+        return True
+
+    def _alter(self, what: str) -> None:
+        effect(lambda: self.spark.sql(f"ALTER TABLE {self.name.sql} {what}"))
+
+    def _location(self, partition: Partition) -> str:
+        named = spec(partition, self.partition_columns)
+        query = f"DESCRIBE TABLE EXTENDED {self.name.sql} {named} AS JSON"
+        return str(json.loads(self.spark.sql(query).collect()[0][0])["location"])
+
+
+def effect(work: Callable[[], _T]) -> _T:
+    """Change something: the one door, so that a test can end a run at any change."""
+    return work()
+
+
+def _format(said: Mapping[str, Any]) -> str:
+    described = f"{said.get('provider', '')} {said.get('input_format', '')}".lower()
+    return next((each for each in _FORMATS if each in described), "")

@@ -1,0 +1,200 @@
+"""What changed in an Iceberg table: from its metadata file, and the manifests of the snapshots in between."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tableferry.catalog import SPARK_ERRORS
+from tableferry.convert.locations import literal
+from tableferry.errors import Refused, TableError, first_line
+from tableferry.fleet.warehouse.shadow.changes import Added, Changes
+from tableferry.fleet.warehouse.shadow.conditions import quoted, text, texts
+from tableferry.fleet.warehouse.shadow.iceberg_metadata import NO_SNAPSHOT, Metadata, Snapshot
+from tableferry.fleet.warehouse.shadow.marks import Marks
+from tableferry.fleet.warehouse.shadow.partitions import Partition
+from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+# More names in one condition than this, and comparing all partitions is quicker.
+_FILES_NAMED = 1000
+
+
+@dataclass(frozen=True)
+class IcebergTarget:
+    """An Iceberg table at its current snapshot.
+
+    Attributes:
+        spark: The session.
+        name: The table in Iceberg's catalog.
+        metadata: What its metadata file says.
+    """
+
+    spark: SparkSession
+    name: TableName
+    metadata: Metadata
+
+    @classmethod
+    def read(cls, spark: SparkSession, name: TableName) -> IcebergTarget:
+        """Read the table's current metadata file.
+
+        Raises:
+            TableError: There is no such table, or its metadata may not be read.
+        """
+        try:
+            spark.sql(f"REFRESH TABLE {name.sql}")
+            newest = f"SELECT file FROM {name.sql}.metadata_log_entries ORDER BY timestamp DESC, file DESC"
+            file = spark.sql(f"{newest} LIMIT 1").collect()[0][0]
+            frame = spark.read.format("binaryFile").load(literal(file)).select("content")
+            content = bytes(frame.collect()[0][0])
+        except SPARK_ERRORS as error:
+            raise TableError(
+                f"the Iceberg table {name} can't be read ({first_line(error)}): check its name and "
+                "your rights"
+            ) from error
+        plain = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
+        return cls(spark, name, Metadata.parse(json.loads(plain)))
+
+    @property
+    def id(self) -> str:
+        """What no other table has."""
+        return self.metadata.uuid
+
+    @property
+    def version(self) -> str:
+        """The current snapshot."""
+        return self.metadata.current
+
+    @property
+    def shared(self) -> None:
+        """It writes into its own directory alone."""
+
+    def columns(self) -> dict[str, str]:
+        """Return the columns and their types at the current snapshot."""
+        return {field.name: field.dataType.simpleString() for field in self.rows().schema}
+
+    def rows(self) -> DataFrame:
+        """Return the rows of the current snapshot."""
+        return self._at(self.version)
+
+    def changes(self, marks: Marks, kinds: Mapping[str, str], partition_columns: Sequence[str]) -> Changes:
+        """Return what happened since the watermark.
+
+        Args:
+            marks: What an earlier run left.
+            kinds: The types of the Hive table's columns.
+            partition_columns: Those of them that it's partitioned by.
+
+        Raises:
+            Refused: A column was added with a value for the rows before it.
+        """
+        if marks.watermark is None:
+            return Changes(everything="there is no watermark")
+        snapshots = self.metadata.since(marks.watermark)
+        if snapshots is None:
+            return Changes(everything=f"snapshot {marks.watermark} is no longer in the table's history")
+        known = self.metadata.snapshots.get(marks.watermark)
+        then = known.schema if known else self.metadata.schema
+        if filled := self.metadata.filled(then):
+            raise Refused(
+                f"{self.name} got the column {filled[0]} with a value for the rows before it, which a Hive "
+                "table can't express: write the value into the rows, and drop the default"
+            )
+        there = self.metadata.schemas.get(then, {})
+        if not self.metadata.same_columns(then, [each for each in kinds if each.lower() in there]):
+            return Changes(everything="columns were renamed, dropped or retyped")
+        if marks.half_copied and marks.half_copied not in {marks.watermark, *(each.id for each in snapshots)}:
+            return Changes(everything=f"snapshot {marks.pending}, half copied, was rolled back")
+        return self._between(marks.watermark, snapshots, partition_columns)
+
+    def added_rows(self, changes: Changes, watermark: str, wanted: Sequence[Partition]) -> DataFrame:
+        """Return the rows that appends brought since the watermark."""
+        reader = self.spark.read.format("iceberg").option("start-snapshot-id", watermark)
+        return reader.option("end-snapshot-id", self.version).load(self.name.sql)
+
+    def exact(self, changes: Changes, columns: Sequence[str]) -> frozenset[Partition]:
+        """Say that no directory is shared."""
+        return frozenset()
+
+    def _between(self, watermark: str, snapshots: Sequence[Snapshot], columns: Sequence[str]) -> Changes:
+        appends = [each for each in snapshots if each.operation == "append"]
+        # A replaced file has the rows of those it replaced.
+        others = [each for each in snapshots if each.operation not in ("append", "replace") and each.changed]
+        if appends and self.metadata.is_renamed:
+            # An incremental read has the newest names alone.
+            return Changes(everything="columns were renamed or dropped after the last snapshot")
+        added: set[Partition] = set()
+        if appends:
+            frame = self.added_rows(Changes(), watermark, ()).selectExpr(*texts(columns), "1 AS one")
+            added = {tuple(row[:-1]) for row in frame.distinct().collect()}
+        touched: set[Partition] = set()
+        if others and not columns:
+            touched = {()}
+        elif others:
+            found = self._touched(others, columns)
+            if isinstance(found, str):
+                return Changes(everything=found)
+            touched = found
+        return Changes({each: Added() for each in added - touched}, frozenset(touched))
+
+    def _touched(self, snapshots: Sequence[Snapshot], columns: Sequence[str]) -> set[Partition] | str:
+        """Return the partitions of files that snapshots added or deleted; why, where that can't be told."""
+        entries = self._entries(snapshots)
+        known = self.metadata.partition_fields(columns)
+        found: set[Partition] = set()
+        for number, fields in known.items():
+            values = [
+                f"CAST(data_file.partition.{quoted(field)} AS STRING) AS p{index}"
+                for index, field in enumerate(fields)
+            ]
+            query = entries.where(f"data_file.spec_id = {number}").selectExpr(*values).distinct()
+            found |= {tuple(row) for row in query.collect()}
+        if not self.metadata.specs.keys() - known.keys():
+            return found
+        numbers = ", ".join(map(str, known)) or "-1"
+        foreign = (
+            entries.where(f"data_file.spec_id NOT IN ({numbers})")
+            .selectExpr("status", "CAST(snapshot_id AS STRING)", "data_file.content", "data_file.file_path")
+            .limit(_FILES_NAMED + 1)
+            .collect()
+        )
+        if len(foreign) > _FILES_NAMED:
+            return "many files were replaced that another partition spec wrote"
+        if any(content for _, _, content, _ in foreign):
+            return "rows were deleted from files that another partition spec wrote"
+        return found | self._values_in(foreign, snapshots, columns)
+
+    def _values_in(
+        self, files: Sequence[Row], snapshots: Sequence[Snapshot], columns: Sequence[str]
+    ) -> set[Partition]:
+        """Read the partition columns' values from files that were added, or deleted, by snapshots."""
+        parents = {each.id: each.parent for each in snapshots}
+        places: dict[str, list[str]] = {}
+        for status, snapshot, _, path in files:
+            at = snapshot if status == 1 else parents[snapshot]
+            if at is not None:
+                places.setdefault(at, []).append(text(path))
+        found: set[Partition] = set()
+        for at, paths in places.items():
+            frame = self._at(at).where(f"_file IN ({', '.join(paths)})")
+            found |= {tuple(row) for row in frame.selectExpr(*texts(columns)).distinct().collect()}
+        return found
+
+    def _entries(self, snapshots: Sequence[Snapshot]) -> DataFrame:
+        """Return the manifests' entries that snapshots made: added (1) and deleted (2)."""
+        union = " UNION ALL ".join(
+            f"SELECT status, snapshot_id, data_file FROM {self.name.sql}.entries VERSION AS OF {each.id} "
+            f"WHERE snapshot_id = {each.id} AND status IN (1, 2)"
+            for each in snapshots
+        )
+        return self.spark.sql(union)
+
+    def _at(self, snapshot: str) -> DataFrame:
+        if snapshot == NO_SNAPSHOT:
+            return self.spark.table(self.name.sql).limit(0)
+        return self.spark.sql(f"SELECT * FROM {self.name.sql} VERSION AS OF {snapshot}")

@@ -1,0 +1,239 @@
+"""Bring the Hive copy in step with the table that took its place.
+
+    facts ──> changes since the watermark ──> plan (pure) ──> perform ──> watermark
+
+A run that changes anything notes in the Hive table's properties how far it goes before the first change, and
+sets the watermark after the last one. A run that finds such a note writes the touched partitions anew instead
+of inserting into them, so whatever an interrupted run had done is neither lost nor there twice.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tableferry.catalog import SPARK_ERRORS, in_process
+from tableferry.convert.locations import below, reachable
+from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.shadow.changes import (
+    Changes,
+    Done,
+    Plan,
+    Shadowed,
+    What,
+    columns_to_add,
+    decide,
+    demand_names,
+)
+from tableferry.fleet.warehouse.shadow.conditions import chunks, texts, where
+from tableferry.fleet.warehouse.shadow.delta_changes import DeltaTarget
+from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
+from tableferry.fleet.warehouse.shadow.iceberg_changes import IcebergTarget
+from tableferry.fleet.warehouse.shadow.marks import SWEEP, TARGET, Marks
+from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition
+from tableferry.fleet.warehouse.shadow.sweeping import unused
+from tableferry.fleet.warehouse.shadow.target import Target
+from tableferry.tables import TableName
+from tableferry.verify import verify
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def shadow(
+    w: Warehouse,
+    target: TableName,
+    hive: TableName,
+    format: TargetFormat,
+    watermark: str | None,
+    *,
+    dry_run: bool = False,
+) -> Shadowed:
+    """Copy what changed in a table since the watermark into its Hive copy.
+
+    Args:
+        w: The warehouse.
+        target: The table.
+        hive: The Hive copy, an external table.
+        format: The target's format.
+        watermark: What the copy is in step with, where its own properties don't say: the snapshot id or
+            version that the target was made with. None compares everything.
+        dry_run: Whether to change nothing; rows that would be written aren't counted.
+
+    Raises:
+        Refused: The target changed in a way that a Hive table can't follow.
+        TableError: A table can't be read.
+    """
+    copy = HiveCopy.read(w.spark, hive)
+    source: Target
+    if format is TargetFormat.ICEBERG:
+        source = IcebergTarget.read(w.spark, w.iceberg(target))
+    else:
+        source = DeltaTarget.read(w.spark, target)
+    return _Run.of(copy, source, watermark).run(dry_run=dry_run)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run.
+
+    Attributes:
+        copy: The Hive copy, with the columns that it will have.
+        new: Those among them that it has yet to get.
+        target: The table.
+        marks: What earlier runs left.
+    """
+
+    copy: HiveCopy
+    new: Mapping[str, str]
+    target: Target
+    marks: Marks
+
+    @classmethod
+    def of(cls, copy: HiveCopy, target: Target, watermark: str | None) -> _Run:
+        marks = Marks.read(copy.properties, copy.location, target.id, watermark)
+        keys = copy.partition_columns
+        new = columns_to_add(copy.columns, target.columns(), keys, str(copy.name))
+        own = {name: kind for name, kind in copy.columns.items() if name not in keys}
+        columns = {**own, **new, **{key: copy.columns[key] for key in keys}}
+        return cls(replace(copy, columns=columns), new, target, marks)
+
+    def run(self, *, dry_run: bool) -> Shadowed:
+        copy, target = self.copy, self.target
+        changes = target.changes(self.marks, copy.columns, copy.partition_columns)
+        plan = Plan(rewrite=self._differing()) if changes.everything else self._plan(changes)
+        demand_names(plan, copy.partition_columns, str(copy.name))
+        live = self._live(plan.rewrite)
+        left: tuple[str, ...] = ()
+        appended: Mapping[Partition, int] = {}
+        if not dry_run and (plan or self.new or not self._is_noted()):
+            if plan or self.new:
+                self._note(pending=target.version)
+            appended, replaced = self._perform(plan, changes, live)
+            self._note(done=True, pending=SWEEP if replaced or self.marks.pending else "")
+            left = self._clean(replaced)
+        return Shadowed(
+            target.version, self._done(plan, live, appended), tuple(self.new), changes.everything, left
+        )
+
+    def _is_noted(self) -> bool:
+        """Say whether the properties are what they would be set to."""
+        marks, target = self.marks, self.target
+        said = self.copy.properties.get(TARGET), marks.watermark, marks.pending
+        return said == (target.id, target.version, "")
+
+    def _note(self, *, pending: str, done: bool = False) -> None:
+        marks, target = self.marks, self.target
+        self.copy.note(
+            watermark=target.version if done else marks.watermark or "",
+            target=target.id,
+            folder=marks.folder,
+            pending=pending,
+        )
+
+    def _plan(self, changes: Changes) -> Plan:
+        copy, shared = self.copy, self.target.shared
+        if shared is None:
+            locations = {each: copy.location for each in changes.added if each in copy.partitions}
+        else:
+            locations = copy.locations([*changes.added, *changes.moved])
+        exact = self.target.exact(changes, copy.partition_columns)
+        return decide(changes, locations, shared, exact, interrupted=bool(self.marks.half_copied))
+
+    def _differing(self) -> tuple[Partition, ...]:
+        """Return the partitions whose rows aren't the target's."""
+        copy, rows = self.copy, self.target.rows()
+        try:
+            there = copy.rows(copy.spark.table(copy.name.sql))
+            verdict = verify(copy.rows(rows), there, partition_columns=copy.partition_columns)
+        except SPARK_ERRORS:  # Its files don't fit its columns, or are gone: then none of them is of use.
+            verdict = None
+        if verdict is not None and verdict.rows_match:
+            return ()
+        if not copy.partition_columns:
+            return (WHOLE,)
+        if verdict is not None and verdict.differing_partitions == len(verdict.partition_differences):
+            return tuple(each.values for each in verdict.partition_differences)
+        found = rows.selectExpr(*texts(copy.partition_columns)).distinct().collect()
+        return tuple({tuple(row) for row in found} | copy.partitions)
+
+    def _live(self, partitions: Sequence[Partition]) -> Counter[Partition]:
+        """Count the target's rows in partitions."""
+        found: Counter[Partition] = Counter()
+        for some in chunks(partitions):
+            found += self._counted(self._only(self.target.rows(), some))
+        return found
+
+    def _counted(self, frame: DataFrame) -> Counter[Partition]:
+        keys = texts(self.copy.partition_columns)
+        grouped = frame.selectExpr(*keys, "1 AS one").groupBy(*(f"p{number}" for number in range(len(keys))))
+        return Counter({tuple(row[:-1]): row[-1] for row in grouped.count().collect()})
+
+    def _only(self, frame: DataFrame, partitions: Sequence[Partition]) -> DataFrame:
+        kinds = {field.name: field.dataType.simpleString() for field in frame.schema}
+        return frame.where(where(partitions, self.copy.partition_columns, kinds))
+
+    def _perform(
+        self, plan: Plan, changes: Changes, live: Mapping[Partition, int]
+    ) -> tuple[Mapping[Partition, int], tuple[str, ...]]:
+        """Change the copy; return the rows that were inserted, and the directories that nobody reads now."""
+        copy = self.copy
+        if self.new:
+            copy.add_columns(self.new)
+        old = copy.locations(plan.rewrite)
+        folder = f"{self.marks.folder}/v{self.target.version}-{uuid.uuid4().hex[:8]}"
+        present = [each for each in plan.rewrite if each in live or each == WHOLE]
+        for some in chunks(present):
+            copy.write(self._only(self.target.rows(), some), folder)
+        for each in present:
+            copy.point(each, f"{folder}/{copy.spelled(each)}".rstrip("/"))
+        for each in plan.rewrite:
+            if each not in present and each in copy.partitions:
+                copy.drop(each)
+        for each, directory in plan.share.items():
+            copy.point(each, directory)
+        appended: Counter[Partition] = Counter()
+        for some in chunks(plan.append):
+            frame = self._only(self.target.added_rows(changes, self.marks.watermark or "", some), some)
+            appended += self._counted(frame)
+            copy.insert(frame)
+        copy.refresh()
+        return appended, tuple(old.values())
+
+    def _clean(self, replaced: Sequence[str]) -> tuple[str, ...]:
+        """Remove what nobody reads any more, and all that an interrupted run left; return what we can't."""
+        copy, folder = self.copy, self.marks.folder
+        ours = [each for each in replaced if below(each, folder)]
+        if self.marks.pending:
+            now = HiveCopy.read(copy.spark, copy.name)
+            used = [now.location, *now.locations(now.partitions).values()]
+            place = reachable(folder, same_machine=in_process(copy.spark))
+            if place is None:
+                ours = [folder]
+            else:
+                walked = (os.path.relpath(path, place) for path, _, _ in os.walk(place))
+                ours = list(unused((f"{folder}/{path}" for path in walked if path != "."), folder, used))
+        left = tuple(each for each in ours if not copy.remove(each, folder))
+        if replaced or self.marks.pending:
+            self._note(done=True, pending="")
+        return left
+
+    def _done(
+        self, plan: Plan, live: Mapping[Partition, int], appended: Mapping[Partition, int]
+    ) -> tuple[Done, ...]:
+        copy = self.copy
+        found = [(each, What.APPENDED, appended.get(each)) for each in plan.append]
+        found += [(each, What.APPENDED, None) for each in plan.in_place]
+        found += [(each, What.ADDED, None) for each in plan.share]
+        for each in plan.rewrite:
+            if each in live or each == WHOLE:
+                what = What.REWRITTEN if each in copy.partitions else What.ADDED
+                found.append((each, what, live.get(each, 0)))
+            elif each in copy.partitions:
+                found.append((each, What.DROPPED, None))
+        return tuple(Done(copy.spelled(each), what, rows) for each, what, rows in found)

@@ -1,0 +1,238 @@
+"""Who owns a table of Unity Catalog, who reads it and who may write to it, through its REST API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from tableferry import workspace
+from tableferry.errors import Refused, TableError
+from tableferry.fleet.warehouse import grants, rest
+from tableferry.fleet.warehouse.grants import Change, Grants
+from tableferry.fleet.warehouse.lineage import Lineage, Rows
+from tableferry.fleet.warehouse.people import People
+from tableferry.fleet.warehouse.users_file import Users, key
+from tableferry.session import to_stderr
+from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from databricks.sdk import WorkspaceClient
+    from databricks.sdk.service.catalog import TableInfo
+
+_PERMISSIONS = "/api/2.1/unity-catalog/permissions/table/"
+_EFFECTIVE = "/api/2.1/unity-catalog/effective-permissions/table/"
+# A change, then what a revocation took along, then the look that finds nothing left to do.
+_ROUNDS = 4
+
+
+class UnityAccess:
+    """Grants, owners and lineage of Unity Catalog.
+
+    Permissions are read and written as the API spells them: the client's own classes drop every privilege
+    that their version doesn't know, and what is dropped can't be given back.
+    """
+
+    def __init__(
+        self,
+        client: WorkspaceClient,
+        rows: Rows,
+        *,
+        users: Users | None = None,
+        require_lineage: bool = False,
+        say: Callable[[str], None] = to_stderr,
+    ) -> None:
+        """Take what this goes through.
+
+        Args:
+            client: The workspace.
+            rows: Runs SQL there, for the system tables.
+            users: Who is known to use which table, besides those that the lineage names.
+            require_lineage: Whether it's an error that the lineage system table can't be read.
+            say: Takes what somebody should know and nothing fails for; each sentence once.
+        """
+        self._client = client
+        self._users = users or {}
+        self._told: set[str] = set()
+        self._print = say
+        self._people = People(client, self._say)
+        self._lineage = Lineage(client, rows, self._people, self._say, required=require_lineage)
+
+    def owners(self, table: TableName) -> tuple[str, ...]:
+        """Return the mail address of the owner, or those of the owning group's members."""
+        return self._people.addresses(self._info(table).owner)
+
+    def downstream_users(self, table: TableName) -> tuple[str, ...]:
+        """Return the mail addresses of who read the table in the last 90 days, without its owners."""
+        owners = {self._me, *self.owners(table)}
+        with self._asking(f"the lineage of {table} can't be read"):
+            readers = {*self._lineage.readers(table), *self._users.get(key(table), ())}
+        return tuple(sorted(readers - owners))
+
+    def rights_to_write(self, table: TableName) -> Mapping[str, Any]:
+        """Return, as JSON, the grants on the table that `take` would take, and who writes in spite of it."""
+        found = grants.rights(self._granted(table), self._inherited(table), self._info(table).owner, self._me)
+        return found if found["grants"] or found["inherited"] else {}
+
+    def take(self, table: TableName, rights: Mapping[str, Any]) -> None:
+        """Revoke these grants; those already taken are no error."""
+        self._settle(table, lambda granted: grants.to_take(granted, rights))
+
+    def give_back(self, table: TableName, rights: Mapping[str, Any]) -> None:
+        """Grant what was taken, and revoke what was lent in its place."""
+        for principal in grants.shut_out(self._granted(table), rights):
+            self._say(
+                f"{table}: somebody revoked grants of {principal} while writes were blocked, so {principal} "
+                "doesn't get all of the old ones back: grant what is missing"
+            )
+        self._settle(table, lambda granted: grants.to_give_back(granted, rights))
+
+    def carry(self, source: TableName, target: TableName) -> None:
+        """Give a table the grants of another, and last its owner, after whom nobody else may grant.
+
+        Raises:
+            Refused: The source has a row filter or a column mask that the target hasn't.
+        """
+        old, new = self._info(source), self._info(target)
+        if missing := _protections(old) - _protections(new):
+            raise Refused(
+                f"{source} has {' and '.join(sorted(missing))}, and {target} would show what they hide: set "
+                "the same there, or drop them, and resume the job"
+            )
+        wanted = self._granted(source)
+        self._settle(target, lambda granted: grants.to_match(wanted, granted))
+        if old.owner and old.owner != new.owner:
+            with self._asking(f"{target} can't be given to {old.owner}, who owns {source}"):
+                self._client.tables.update(_path(target), owner=old.owner)
+
+    def _settle(self, table: TableName, changes: Callable[[Grants], list[Change]]) -> None:
+        """Change grants until nothing is left to change; what a principal that is gone had is told."""
+        gone: set[str] = set()
+        for _ in range(_ROUNDS):
+            left = [one for one in changes(self._granted(table)) if one.principal not in gone]
+            if not left:
+                return
+            gone |= self._change(table, left)
+        whose = ", ".join(one.principal for one in left)
+        raise TableError(
+            f"the grants on {table} don't become what they are to ({whose}): somebody else changes them too; "
+            "run again"
+        )
+
+    def _change(self, table: TableName, changes: list[Change]) -> set[str]:
+        """Change grants, in one request if the workspace takes it so; return the principals that are gone."""
+        from databricks.sdk.errors import BadRequest, NotFound
+
+        with self._asking(f"the grants on {table} can't be changed"):
+            try:
+                self._patch(table, *changes)
+            except (BadRequest, NotFound):
+                # One wrong principal fails all, and what adds and removes at once may be refused.
+                return {one.principal for one in changes if not self._change_one(table, one)}
+        return set()
+
+    def _change_one(self, table: TableName, change: Change) -> bool:
+        from databricks.sdk.errors.base import DatabricksError
+
+        try:
+            for part in (
+                Change(change.principal, add=change.add),
+                Change(change.principal, remove=change.remove),
+            ):
+                if part:
+                    self._patch(table, part)
+        except DatabricksError as error:
+            if "PRINCIPAL" not in (error.error_code or ""):
+                raise
+            self._say(f"{table}: {change.principal} doesn't exist any more, and its grants went with it")
+            return False
+        return True
+
+    def _patch(self, table: TableName, *changes: Change) -> None:
+        body = {
+            "changes": [
+                {
+                    "principal": change.principal,
+                    **({"add": sorted(change.add)} if change.add else {}),
+                    **({"remove": sorted(change.remove)} if change.remove else {}),
+                }
+                for change in changes
+            ]
+        }
+        rest.patch(self._client, _PERMISSIONS + _path(table), body)
+
+    def _granted(self, table: TableName) -> Grants:
+        found: dict[str, frozenset[str]] = {}
+        for one in self._pages(_PERMISSIONS, table):
+            found[one["principal"]] = frozenset(one.get("privileges", ()))
+        return found
+
+    def _inherited(self, table: TableName) -> Mapping[str, list[str]]:
+        """Say by what principals have a right to write that isn't granted on the table itself."""
+        found: dict[str, list[str]] = {}
+        for one in self._pages(_EFFECTIVE, table):
+            for each in one.get("privileges", ()):
+                if each["privilege"] in grants.WRITING and each.get("inherited_from_name"):
+                    kind = each.get("inherited_from_type", "securable").lower()
+                    said = f"{each['privilege']} on {kind} {each['inherited_from_name']}"
+                    found.setdefault(one["principal"], []).append(said)
+        return found
+
+    def _pages(self, path: str, table: TableName) -> Iterator[dict[str, Any]]:
+        query = {"max_results": "0"}
+        with self._asking(f"the grants on {table} can't be read"):
+            while True:
+                # A page may be empty and still not be the last.
+                page = rest.get(self._client, path + _path(table), query)
+                yield from page.get("privilege_assignments", ())
+                if not page.get("next_page_token"):
+                    return
+                query["page_token"] = page["next_page_token"]
+
+    def _info(self, table: TableName) -> TableInfo:
+        with self._asking(f"{table} can't be looked up"):
+            return self._client.tables.get(_path(table))
+
+    @cached_property
+    def _me(self) -> str:
+        with self._asking("the workspace doesn't say who runs this"):
+            return self._client.current_user.me().user_name or ""
+
+    @contextmanager
+    def _asking(self, what: str) -> Iterator[None]:
+        """Turn the client's errors into sentences with a remedy."""
+        try:
+            yield
+        except Exception as error:
+            found = workspace.trouble(error, self._client)
+            if found is None:
+                raise
+            match found.kind:
+                case "denied":
+                    raise TableError(
+                        f"{what} ({found.reason}): grant MANAGE on the table, or on its schema, and USE "
+                        f"CATALOG and USE SCHEMA to {self._client.config.username or 'who runs this'}"
+                    ) from error
+                case "logged out" | "unreachable":
+                    raise found.as_error(what) from error
+                case _:
+                    raise TableError(f"{what} ({found.reason}): {found.remedy}") from error
+
+    def _say(self, sentence: str) -> None:
+        if sentence not in self._told:
+            self._told.add(sentence)
+            self._print(sentence)
+
+
+def _path(table: TableName) -> str:
+    if len(table.parts) != 3:
+        raise TableError(f"{table} has no catalog: write it as catalog.schema.table")
+    return quote(".".join(table.parts), safe="")
+
+
+def _protections(info: TableInfo) -> set[str]:
+    """Name what hides rows or columns of a table from its readers."""
+    hiding = {"a row filter"} if info.row_filter else set()
+    return hiding | {f"a mask on column {column.name}" for column in info.columns or () if column.mask}

@@ -1,0 +1,215 @@
+"""A Hive table, the table that took its place, and the rows that both should have, kept by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tableferry import session
+from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.warehouse.context import Access, Warehouse
+from tableferry.fleet.warehouse.shadow import Shadowed, What, hive_copy, shadow
+from tableferry.tables import TableName
+
+Values = tuple[Any, ...]
+
+ICEBERG, DELTA = TargetFormat.ICEBERG, TargetFormat.DELTA
+
+
+class Crash(Exception):
+    """The run ends here, as if its process had been killed."""
+
+
+@dataclass
+class Pair:
+    """A target and its Hive copy.
+
+    Attributes:
+        spark: The session.
+        schema: The schema of both.
+        folder: Where their files are.
+        format: The target's.
+        columns: The columns that aren't the partitions'.
+        keys: The partition columns; empty for a table without.
+        stored: How Hive stores its files.
+        options: The target's properties.
+        rows: What the target should have, partition columns last.
+        baseline: The watermark right after the switch.
+    """
+
+    spark: SparkSession
+    schema: str
+    folder: Path
+    format: TargetFormat
+    columns: str = "id INT, name STRING"
+    keys: str = "day STRING, n INT"
+    stored: str = "PARQUET"
+    options: dict[str, str] = field(default_factory=dict)
+    rows: Counter[Values] = field(default_factory=Counter)
+    baseline: str = ""
+
+    @property
+    def hive(self) -> str:
+        return f"{self.schema}.t_hive"
+
+    @property
+    def target(self) -> str:
+        """The target, as statements name it."""
+        return f"{'ice.' if self.format is ICEBERG else ''}{self.schema}.t"
+
+    @property
+    def directory(self) -> Path:
+        return self.folder / "t_hive"
+
+    @property
+    def names(self) -> list[str]:
+        """The columns, partition columns last."""
+        return [each.split()[0] for each in f"{self.columns}, {self.keys}".strip(", ").split(", ")]
+
+    def sql(self, statement: str) -> list[Any]:
+        return self.spark.sql(statement).collect()
+
+    def make(self, *rows: Values) -> Pair:
+        """Make the Hive table with these rows, and the target over its files."""
+        by = f"PARTITIONED BY ({self.keys})" if self.keys else ""
+        self.sql(
+            f"CREATE EXTERNAL TABLE {self.hive} ({self.columns}) {by} STORED AS {self.stored} "
+            f"LOCATION '{self.directory}'"
+        )
+        with session.settings(self.spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "a test"):
+            self._insert("INTO", self.hive, rows)
+        self.rows.update(rows)
+        options = ", ".join(f"'{key}' = '{value}'" for key, value in self.options.items())
+        if self.format is ICEBERG:
+            names = [each.split()[0] for each in self.keys.split(", ")]
+            by = f"PARTITIONED BY ({', '.join(names)})" if self.keys else ""
+            columns = f"{self.columns}, {self.keys}".strip(", ")
+            self.sql(
+                f"CREATE TABLE {self.target} ({columns}) USING iceberg {by} "
+                f"LOCATION '{self.folder}/t_iceberg' "
+                f"TBLPROPERTIES ('gc.enabled' = 'false'{', ' if options else ''}{options})"
+            )
+            source = f"table => '{self.target}', source_table => 'spark_catalog.{self.hive}'"
+            self.sql(f"CALL ice.system.add_files({source})")
+            self.baseline = str(self.sql(f"SELECT snapshot_id FROM {self.target}.snapshots")[0][0])
+        else:
+            self.sql(f"CONVERT TO DELTA parquet.`{self.directory}` {by}")
+            self.sql(f"CREATE TABLE {self.target} USING delta LOCATION '{self.directory}'")
+            self.baseline = "0"
+            if options:
+                self.sql(f"ALTER TABLE {self.target} SET TBLPROPERTIES ({options})")
+        return self
+
+    def insert(self, *rows: Values) -> None:
+        self._insert("INTO", self.target, rows)
+        self.rows.update(rows)
+
+    def overwrite(self, *rows: Values) -> None:
+        """Replace the partitions of these rows, or the whole table."""
+        with session.settings(self.spark, {"spark.sql.sources.partitionOverwriteMode": "dynamic"}, "a test"):
+            self._insert("OVERWRITE", self.target, rows)
+        width = len(self.keys.split(", ")) if self.keys else 0
+        replaced = {row[len(row) - width :] for row in rows}
+        self.forget(lambda row: row[len(row) - width :] in replaced)
+        self.rows.update(rows)
+
+    def delete(self, condition: str, gone: Callable[[Values], bool]) -> None:
+        self.sql(f"DELETE FROM {self.target} WHERE {condition}")
+        self.forget(gone)
+
+    def forget(self, gone: Callable[[Values], bool]) -> None:
+        self.rows = Counter({row: times for row, times in self.rows.items() if not gone(row)})
+
+    def compact(self) -> None:
+        if self.format is ICEBERG:
+            options = "options => map('rewrite-all', 'true')"
+            self.sql(f"CALL ice.system.rewrite_data_files(table => '{self.target}', {options})")
+        else:
+            self.sql(f"OPTIMIZE {self.target}")
+
+    def add_column(self, name: str) -> None:
+        self.sql(f"ALTER TABLE {self.target} ADD COLUMNS ({name} INT)")
+        self.columns += f", {name} INT"
+        at = len(self.columns.split(", ")) - 1
+        self.rows = Counter({(*row[:at], None, *row[at:]): times for row, times in self.rows.items()})
+
+    def shadow(self, **options: Any) -> Shadowed:
+        """Run it, and hold that the copy has just the rows that it should."""
+        found = self.run(**options)
+        assert self.read() == self.rows
+        return found
+
+    def done(self) -> dict[str, tuple[What, int | None]]:
+        """Run it, and say what it did to which partition."""
+        found = self.shadow()
+        assert found.compared == ""
+        return {each.partition: (each.what, each.rows) for each in found.done}
+
+    def run(self, *, dry_run: bool = False) -> Shadowed:
+        warehouse = Warehouse(self.spark, cast("Access", None))
+        name = TableName(("spark_catalog", self.schema, "t"))
+        hive = TableName(("spark_catalog", self.schema, "t_hive"))
+        return shadow(warehouse, name, hive, self.format, self.baseline, dry_run=dry_run)
+
+    def crash(self, at: int) -> bool:
+        """Run it until just after its change number ``at``; say whether there were as many."""
+        with dying(at):
+            try:
+                self.run()
+            except Crash:
+                return True
+        return False
+
+    def read(self) -> Counter[Values]:
+        self.sql(f"REFRESH TABLE {self.hive}")
+        # Until a snapshot has an added column, the copy hasn't it either.
+        there = self.spark.table(self.hive).columns
+        names = (name if name in there else "NULL" for name in self.names)
+        return Counter(tuple(row) for row in self.sql(f"SELECT {', '.join(names)} FROM {self.hive}"))
+
+    def synced(self) -> set[str]:
+        """The directories of rewritten partitions that hold files."""
+        root = Path(f"{self.directory}_sync")
+        return {str(file.parent.relative_to(root)) for file in root.rglob("part-*")}
+
+    def _insert(self, how: str, table: str, rows: tuple[Values, ...]) -> None:
+        values = ", ".join(f"({', '.join(map(literal, row))})" for row in rows)
+        named = "" if table == self.hive else f"({', '.join(self.names)})"
+        self.sql(f"INSERT {how} {table} {named} VALUES {values}")
+
+
+@contextmanager
+def dying(at: int) -> Iterator[None]:
+    """End a run just after a change of its, counted from 0."""
+    number = count()
+    real = hive_copy.effect
+
+    def effect(work: Callable[[], Any]) -> Any:
+        result = real(work)
+        if next(number) == at:
+            raise Crash
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hive_copy, "effect", effect)
+        yield
+
+
+def literal(value: Any) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case str():
+            return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        case bool() | int():
+            return str(value)
+    kind = {"datetime": "TIMESTAMP", "date": "DATE", "Decimal": "DECIMAL(10, 2)"}[type(value).__name__]
+    return f"CAST('{value}' AS {kind})"

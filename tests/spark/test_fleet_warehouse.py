@@ -1,0 +1,250 @@
+"""What the fleet does to real tables on the way forward, on a real Hive metastore with Delta and Iceberg."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.warehouses import NoAccess, contents, rows
+
+from tableferry import catalog, session
+from tableferry.errors import TableError
+from tableferry.fleet.job import PauseReason, TargetFormat
+from tableferry.fleet.naming import Names
+from tableferry.fleet.plan import Kind
+from tableferry.fleet.warehouse import (
+    comparing,
+    definitions,
+    delta,
+    dropping,
+    existing,
+    external,
+    fence,
+    hive,
+    iceberg,
+    renaming,
+    views,
+)
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.fitness import unfit
+from tableferry.tables import TableName
+
+SCHEMA = "fleet_warehouse"
+
+
+def named(table: str, suffix: str = "") -> TableName:
+    return TableName(("spark_catalog", SCHEMA, table + suffix))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tables")
+
+
+@pytest.fixture(scope="module")
+def warehouse(spark: SparkSession, folder: Path) -> Iterator[Warehouse]:
+    spark.sql(f"CREATE SCHEMA {SCHEMA}")
+    spark.sql(f"USE {SCHEMA}")
+    with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the tables"):
+        for statement in statements(folder):
+            spark.sql(statement)
+    yield Warehouse(spark, NoAccess())
+    spark.sql("USE default")
+    spark.sql(f"DROP SCHEMA {SCHEMA} CASCADE")
+
+
+def statements(folder: Path) -> Iterator[str]:
+    # Partitions whose values are null, special and spelled as paths, one of them outside of the root.
+    yield (
+        "CREATE EXTERNAL TABLE events (id INT COMMENT 'its number', name STRING) COMMENT 'it\\'s events' "
+        f"PARTITIONED BY (k STRING COMMENT 'a key') STORED AS PARQUET LOCATION '{folder}/events' "
+        "TBLPROPERTIES ('team' = 'a=b, c')"
+    )
+    yield "INSERT INTO events VALUES (1, 'a', 'x/y'), (2, 'b', NULL), (3, 'c', 'sp ace:%'), (4, 'd', 'é')"
+    yield f"ALTER TABLE events ADD PARTITION (k = 'far') LOCATION '{folder}/far away'"
+    yield "INSERT INTO events VALUES (5, 'e', 'far')"
+    yield "CREATE VIEW events_view AS SELECT id FROM events WHERE id > 1"
+    yield f"CREATE VIEW events_view_view AS SELECT * FROM {SCHEMA}.events_view"
+    # Spark's own Parquet: managed, names in upper case, INT96, nested types, and a date to partition by.
+    yield (
+        "CREATE TABLE facts (ID BIGINT, At TIMESTAMP, amount DECIMAL(10, 2), "
+        "nested STRUCT<a: INT, B: ARRAY<STRING>>, pairs MAP<STRING, INT>, Day DATE) USING parquet "
+        "PARTITIONED BY (Day) COMMENT 'facts'"
+    )
+    yield (
+        "INSERT INTO facts VALUES (1, TIMESTAMP '2024-02-29 23:59:59.123456', 1.5, "
+        "named_struct('a', 1, 'B', array('x', NULL)), map('k', 1), DATE '2024-02-29'), "
+        "(2, TIMESTAMP '1969-12-31 00:00:00', NULL, NULL, NULL, NULL)"
+    )
+    # Types that Iceberg widens; managed by Hive, without partitions.
+    yield "CREATE TABLE narrow (tiny TINYINT, small SMALLINT, short VARCHAR(5), raw BINARY) STORED AS PARQUET"
+    yield "INSERT INTO narrow VALUES (-1, 300, 'abc', X'00ff'), (NULL, NULL, NULL, NULL)"
+    yield (
+        "CREATE TABLE orc_table (id INT, at DATE, tiny TINYINT) PARTITIONED BY (year INT, month INT) "
+        "STORED AS ORC"
+    )
+    yield "INSERT INTO orc_table VALUES (1, DATE '2024-01-01', 7, 2024, 1)"
+    yield (
+        "CREATE TABLE avro_table (id INT, name STRING, amount DECIMAL(5, 1)) PARTITIONED BY (k INT) "
+        "STORED AS AVRO"
+    )
+    yield "INSERT INTO avro_table VALUES (1, 'a', 2.5, 1), (2, 'b', NULL, 2)"
+    yield "CREATE TABLE empty_table (id INT COMMENT 'a number') PARTITIONED BY (k INT) STORED AS PARQUET"
+    yield "CREATE TABLE empty_flat (id INT) STORED AS PARQUET"
+    # What pauses.
+    yield "CREATE TABLE text_table (id INT) STORED AS TEXTFILE"
+    yield ("CREATE TABLE csv_table (id STRING) ROW FORMAT SERDE 'org.apache.hadoop.hive.serde2.OpenCSVSerde'")
+    yield "CREATE TABLE spark_csv (id INT) USING csv"
+    yield "CREATE TABLE json_table (id INT) USING json"
+    yield "CREATE TABLE sequence_table (id INT) STORED AS SEQUENCEFILE"
+    yield "CREATE TABLE rc_table (id INT) STORED AS RCFILE"
+    yield "CREATE TABLE bucketed (id INT) USING parquet CLUSTERED BY (id) INTO 2 BUCKETS"
+    yield "CREATE TABLE hive_bucketed (id INT) CLUSTERED BY (id) INTO 2 BUCKETS STORED AS PARQUET"
+    yield "CREATE TABLE padded (id INT, code CHAR(5)) STORED AS PARQUET"
+    yield "CREATE TABLE orc_times (id INT, at TIMESTAMP) STORED AS ORC"
+    yield "CREATE TABLE avro_times (id INT, at TIMESTAMP) STORED AS AVRO"
+    yield "CREATE TABLE by_time (id INT, at TIMESTAMP) USING parquet PARTITIONED BY (at)"
+    yield (
+        "CREATE TABLE transactional (id INT) CLUSTERED BY (id) INTO 2 BUCKETS STORED AS ORC "
+        "TBLPROPERTIES ('transactional' = 'true')"
+    )
+    yield "CREATE TABLE a_delta (id INT) USING delta"
+    yield f"CREATE TABLE ice.{SCHEMA}.an_iceberg (id INT) USING iceberg"
+
+
+WALKED = {
+    TargetFormat.ICEBERG: (
+        "events",
+        "facts",
+        "narrow",
+        "orc_table",
+        "avro_table",
+        "empty_table",
+        "empty_flat",
+    ),
+    TargetFormat.DELTA: ("facts", "narrow", "empty_table", "empty_flat"),
+}
+CSV, BUCKETED = PauseReason.IS_CSV_TEXT, PauseReason.IS_BUCKETED
+FORMAT, COLUMNS = PauseReason.UNSUPPORTED_FORMAT, PauseReason.UNSUPPORTED_SCHEMA
+PAUSES = {
+    "text_table": (CSV, CSV),
+    "csv_table": (CSV, CSV),
+    "spark_csv": (CSV, CSV),
+    "json_table": (FORMAT, FORMAT),
+    "sequence_table": (FORMAT, FORMAT),
+    "rc_table": (FORMAT, FORMAT),
+    "bucketed": (BUCKETED, None),
+    "hive_bucketed": (BUCKETED, None),
+    "transactional": (PauseReason.IS_TRANSACTIONAL, PauseReason.IS_TRANSACTIONAL),
+    "padded": (COLUMNS, None),
+    "by_time": (COLUMNS, None),
+    "orc_times": (PauseReason.HAS_TIMESTAMP_COLUMN, FORMAT),
+    "avro_times": (PauseReason.HAS_TIMESTAMP_COLUMN, FORMAT),
+    "orc_table": (None, FORMAT),
+    "avro_table": (None, FORMAT),
+    "a_delta": (PauseReason.IS_ALREADY_DELTA, PauseReason.IS_ALREADY_DELTA),
+    "an_iceberg": (PauseReason.IS_ALREADY_ICEBERG, PauseReason.IS_ALREADY_ICEBERG),
+    "events_view": (PauseReason.IS_VIEW, PauseReason.IS_VIEW),
+    "events": (None, None),
+    "facts": (None, None),
+    "narrow": (None, None),
+    "empty_table": (None, None),
+}
+
+
+def target(warehouse: Warehouse, table: str, form: TargetFormat) -> tuple[Names, Callable[..., None], Kind]:
+    copy = named(table, f"_{form.value}")
+    names = Names(named(table), named(table, "_hive"), named(table, "_hive_archived"), copy)
+    if form is TargetFormat.ICEBERG:
+        return names, iceberg.make, Kind.ICEBERG
+    return names, delta.make, Kind.DELTA
+
+
+def test_what_the_catalog_says_of_each_table(warehouse: Warehouse) -> None:
+    found = {name: hive.facts(warehouse, named(name)) for name in PAUSES}
+    for name, (to_iceberg, to_delta) in PAUSES.items():
+        table = found[name]
+        assert table is not None
+        for form, wanted in ((TargetFormat.ICEBERG, to_iceberg), (TargetFormat.DELTA, to_delta)):
+            reason = unfit(table, form)
+            assert (reason and reason[0]) == wanted, (name, form, reason)
+            assert reason is None or name in reason[1]
+    assert hive.facts(warehouse, named("nothing")) is None
+    events = found["events"]
+    assert events is not None
+    assert (events.format, events.managed, events.partition_columns) == ("parquet", False, ("k",))
+    assert events.comment == "it's events"
+    assert [(each.name, each.comment) for each in events.columns] == [
+        ("id", "its number"),
+        ("name", ""),
+        ("k", "a key"),
+    ]
+    assert events.properties["team"] == "a=b, c"
+    places = {each.spec: each.location for each in hive.partitions(warehouse, events)}
+    assert places["k=far"].endswith("/far away")
+    assert len(places) == 5
+
+
+def test_which_names_there_are(warehouse: Warehouse) -> None:
+    names = Names(named("events"), named("an_iceberg"), named("a_delta"), named("EVENTS_view"))
+    assert existing.found(warehouse, names) == {
+        names.main: Kind.HIVE,
+        names.hive: Kind.ICEBERG,
+        names.archived: Kind.DELTA,
+        names.copy: Kind.VIEW,
+    }
+    assert existing.kinds(warehouse, (named("nothing"),)) == {}
+    with pytest.raises(TableError, match="no table"):
+        existing.kind(warehouse, named("nothing"))
+
+
+@pytest.mark.parametrize(
+    ("form", "table"), [(form, table) for form, tables in WALKED.items() for table in tables]
+)
+def test_the_whole_way_there_and_back(warehouse: Warehouse, form: TargetFormat, table: str) -> None:
+    names, make, kind = target(warehouse, table, form)
+    before, files = rows(warehouse, names.main), contents(warehouse, names.main)
+    was = catalog.described(warehouse.spark, names.main)
+    marked = fence.mark(warehouse, names.main)
+
+    managed = external.make_external(warehouse, names.main)
+    assert managed == (table != "events")
+    assert not external.make_external(warehouse, names.main)
+    assert rows(warehouse, names.main) == before
+    for _ in range(2):
+        make(warehouse, names.main, names.copy)
+        definitions.carry(warehouse, names.main, names.copy)
+        assert rows(warehouse, names.copy, kind) == before
+        assert rows(warehouse, names.main) == before
+    assert existing.found(warehouse, names) == {names.main: Kind.HIVE, names.copy: kind}
+    assert fence.differences(warehouse, names.main, marked) == ""
+    comparing.demand_same(warehouse, names.main, names.copy)
+
+    for _ in range(2):
+        renaming.rename(warehouse, names.main, names.hive)
+        assert rows(warehouse, names.hive) == before
+        assert fence.differences(warehouse, names.hive, marked) == ""
+    for _ in range(2):
+        renaming.rename(warehouse, names.copy, names.main)
+        assert rows(warehouse, names.main, kind) == before
+    assert existing.found(warehouse, names) == {names.hive: Kind.HIVE, names.main: kind}
+    assert views.check(warehouse, names.main) == ()
+    comparing.demand_same(warehouse, names.hive, names.main)
+    assert contents(warehouse, names.hive) == files
+
+    renaming.rename(warehouse, names.main, names.copy)
+    renaming.rename(warehouse, names.hive, names.main)
+    assert rows(warehouse, names.main) == before
+    for _ in range(2):
+        dropping.drop_copy(warehouse, names.copy, form)
+    if managed:
+        assert external.make_managed(warehouse, names.main)
+    assert rows(warehouse, names.main) == before
+    assert contents(warehouse, names.main) == files
+    assert existing.found(warehouse, names) == {names.main: Kind.HIVE}
+    assert fence.differences(warehouse, names.main, marked) == ""
+    now = catalog.described(warehouse.spark, names.main)
+    same = ("Type", "Owner", "Location", "Comment", "Provider", "Serde Library")
+    assert [now.get(key) for key in same] == [was.get(key) for key in same]

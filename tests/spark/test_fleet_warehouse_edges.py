@@ -1,0 +1,296 @@
+"""Half-made targets, strangers' tables, odd files and late writers, on real tables."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.warehouses import NoAccess, contents, rows
+
+from tableferry import catalog
+from tableferry.errors import Refused, TableError
+from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.plan import Kind
+from tableferry.fleet.warehouse import (
+    comparing,
+    definitions,
+    delta,
+    dropping,
+    existing,
+    external,
+    fence,
+    hive,
+    iceberg,
+    metastore,
+    renaming,
+    versions,
+    views,
+)
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.tables import TableName
+
+ICEBERG, DELTA = Kind.ICEBERG, Kind.DELTA
+
+
+@pytest.fixture
+def warehouse(spark: SparkSession) -> Warehouse:
+    return Warehouse(spark, NoAccess())
+
+
+@pytest.fixture
+def source(spark: SparkSession, schema: str, tmp_path: Path) -> TableName:
+    """An external Hive table of two partitions and three rows."""
+    spark.sql(
+        f"CREATE EXTERNAL TABLE {schema}.t (id INT, name STRING COMMENT 'a name') PARTITIONED BY (k STRING) "
+        f"STORED AS PARQUET LOCATION '{tmp_path}/t' TBLPROPERTIES ('team' = 'it\\'s', 'gc.enabled' = 'true')"
+    )
+    spark.sql(f"INSERT INTO {schema}.t PARTITION (k = 1) VALUES (1, 'a'), (2, 'b')")
+    spark.sql(f"INSERT INTO {schema}.t PARTITION (k = 2) VALUES (3, 'c')")
+    return TableName(("spark_catalog", schema, "t"))
+
+
+def beside(name: TableName, suffix: str) -> TableName:
+    return TableName((*name.parts[:-1], name.table + suffix))
+
+
+def test_an_iceberg_table_holds_each_file_once_whatever_was_left(
+    warehouse: Warehouse, source: TableName
+) -> None:
+    spark, target = warehouse.spark, beside(source, "_iceberg")
+    ice = warehouse.iceberg(target)
+    wanted, files = rows(warehouse, source), contents(warehouse, source)
+
+    spark.sql(iceberg.statement(hive.demand(warehouse, source), ice))
+    iceberg.make(warehouse, source, target)
+    assert rows(warehouse, target, ICEBERG) == wanted
+    made = versions.current(warehouse, target, TargetFormat.ICEBERG)
+    iceberg.make(warehouse, source, target)
+    assert versions.current(warehouse, target, TargetFormat.ICEBERG) == made
+
+    add = f"CALL ice.system.add_files(table => '{ice}', source_table => '{source}'"
+    spark.sql(f"{add}, check_duplicate_files => false)")
+    assert len(rows(warehouse, target, ICEBERG)) == 2 * len(wanted)
+    iceberg.make(warehouse, source, target)
+    assert rows(warehouse, target, ICEBERG) == wanted
+
+    # None of Iceberg's own ways removes a file that Hive reads.
+    for statement in (
+        f"DROP TABLE {ice.sql} PURGE",
+        f"CALL ice.system.expire_snapshots(table => '{ice}', retain_last => 1)",
+    ):
+        with pytest.raises(Exception, match=r"(?i)gc"):
+            spark.sql(statement)
+    assert contents(warehouse, source) == files
+    spark.sql(f"INSERT INTO {source} PARTITION (k = 3) VALUES (4, 'late')")
+    iceberg.make(warehouse, source, target)
+    assert rows(warehouse, target, ICEBERG) == rows(warehouse, source)
+    dropping.drop_copy(warehouse, target, TargetFormat.ICEBERG)
+    assert contents(warehouse, source).items() >= files.items()
+    assert len(rows(warehouse, source)) == len(wanted) + 1
+
+
+def test_a_stranger_s_table_is_left_alone(warehouse: Warehouse, source: TableName, tmp_path: Path) -> None:
+    spark = warehouse.spark
+    ice, lake = beside(source, "_iceberg"), beside(source, "_delta")
+    spark.sql(f"CREATE TABLE {warehouse.iceberg(ice).sql} (id INT) USING iceberg")
+    spark.sql(f"CREATE TABLE {lake.sql} (id INT) USING delta LOCATION '{tmp_path}/lake'")
+    with pytest.raises(Refused, match="wasn't made of"):
+        iceberg.make(warehouse, source, ice)
+    with pytest.raises(Refused, match="isn't over the files of"):
+        delta.make(warehouse, source, lake)
+    with pytest.raises(Refused, match="is a Hive table"):
+        delta.make(warehouse, source, source)
+    assert not (tmp_path / "t/_delta_log").exists()
+
+
+def test_a_delta_log_names_each_file_once_whatever_was_left(
+    warehouse: Warehouse, source: TableName, tmp_path: Path
+) -> None:
+    spark, target, log = warehouse.spark, beside(source, "_delta"), tmp_path / "t/_delta_log"
+    wanted, files = rows(warehouse, source), contents(warehouse, source)
+    delta.make(warehouse, source, target)
+    spark.sql(f"DROP TABLE {target.sql}")
+    delta.make(warehouse, source, target)
+    assert rows(warehouse, target) == wanted
+    assert [path.name for path in log.glob("*.json")] == ["00000000000000000000.json"]
+    spark.sql(f"INSERT INTO {source} PARTITION (k = 'a b%:/é') VALUES (4, 'late')")
+    for _ in range(2):
+        delta.make(warehouse, source, target)
+        assert rows(warehouse, target) == rows(warehouse, source)
+    # An entry whose log is out of sight is what a process leaves that dies while it drops the copy.
+    log.rename(tmp_path / "t/_tableferry_dropped_log")
+    dropping.drop_copy(warehouse, target, TargetFormat.DELTA)
+    assert existing.kinds(warehouse, (source, target)) == {source: Kind.HIVE}
+    assert not log.exists()
+    assert not (tmp_path / "t/_tableferry_dropped_log").exists()
+    assert contents(warehouse, source).items() >= files.items()
+
+    delta.make(warehouse, source, target)
+    spark.sql(f"INSERT INTO {target.sql} VALUES (9, 'new', 9)")
+    spark.sql(f"DROP TABLE {target.sql}")
+    with pytest.raises(Refused, match="was written to"):
+        delta.make(warehouse, source, target)
+    assert log.exists()
+
+
+def test_delta_takes_no_partition_from_elsewhere(
+    warehouse: Warehouse, source: TableName, tmp_path: Path
+) -> None:
+    warehouse.spark.sql(f"ALTER TABLE {source.sql} ADD PARTITION (k = 7) LOCATION '{tmp_path}/far'")
+    warehouse.spark.sql(f"INSERT INTO {source.sql} PARTITION (k = 7) VALUES (7, 'far')")
+    with pytest.raises(Refused, match=r"k=7 at file:.*/far"):
+        delta.make(warehouse, source, beside(source, "_delta"))
+    assert not (tmp_path / "t/_delta_log").exists()
+
+
+def test_files_in_nested_directories_are_refused(
+    warehouse: Warehouse, source: TableName, tmp_path: Path
+) -> None:
+    [file] = (tmp_path / "t/k=2").glob("*.parquet")
+    (tmp_path / "t/k=2/HIVE_UNION_SUBDIR_1").mkdir()
+    shutil.copy(file, tmp_path / "t/k=2/HIVE_UNION_SUBDIR_1/more.parquet")
+    with pytest.raises(Refused, match=r"HIVE_UNION_SUBDIR_1/more\.parquet"):
+        iceberg.make(warehouse, source, beside(source, "_iceberg"))
+
+
+@pytest.mark.parametrize(
+    ("stored", "columns"),
+    [("parquet", "ID, Name, AT, Nested, List"), ("orc", "_col0, _col1, _col2, _col3, _col4")],
+)
+def test_columns_that_files_spell_otherwise_are_found(
+    warehouse: Warehouse, schema: str, tmp_path: Path, stored: str, columns: str
+) -> None:
+    spark = warehouse.spark
+    inner = "A" if stored == "parquet" else "a"
+    rows_of = spark.sql(f"SELECT 1, 'a', DATE '2024-01-01', named_struct('{inner}', 5), array(1, 2)").toDF(
+        *columns.split(", ")
+    )
+    rows_of.write.format(stored).save(f"{tmp_path}/t/k=1")
+    spark.sql(
+        f"CREATE EXTERNAL TABLE {schema}.t (id INT, name STRING, at DATE, nested STRUCT<a: INT>, "
+        f"list ARRAY<INT>) PARTITIONED BY (k INT) STORED AS {stored} LOCATION '{tmp_path}/t'"
+    )
+    spark.sql(f"ALTER TABLE {schema}.t ADD PARTITION (k = 1)")
+    spark.sql(f"INSERT INTO {schema}.t PARTITION (k = 2) SELECT 2, 'b', NULL, named_struct('a', 6), array(3)")
+    source = TableName(("spark_catalog", schema, "t"))
+    target = beside(source, "_iceberg")
+    iceberg.make(warehouse, source, target)
+    comparing.demand_same(warehouse, source, target)
+    [read, _] = rows(warehouse, target, ICEBERG)
+    assert read.startswith("(1, 'a', datetime")
+    assert "5" in read
+
+
+def test_a_fence_sees_every_kind_of_change(warehouse: Warehouse, source: TableName, tmp_path: Path) -> None:
+    spark = warehouse.spark
+    mark = fence.mark(warehouse, source)
+    assert (mark["files"], mark["partitions"]) == (3, 2)
+    assert fence.differences(warehouse, source, mark) == ""
+
+    [file] = (tmp_path / "t/k=2").glob("*.parquet")
+    copy = file.with_name("more.parquet")
+    shutil.copy(file, copy)
+    assert "3 files are 4 now" in fence.differences(warehouse, source, mark)
+    copy.unlink()
+    file.touch()
+    assert "written again" in fence.differences(warehouse, source, mark)
+
+    mark = fence.mark(warehouse, source)
+    spark.sql(f"ALTER TABLE {source.sql} DROP PARTITION (k = 2)")
+    assert fence.differences(warehouse, source, mark) == "2 partitions are 1 now"
+    spark.sql(f"ALTER TABLE {source.sql} ADD PARTITION (k = 2) LOCATION '{tmp_path}/t/k=1'")
+    assert "a partition was moved" in fence.differences(warehouse, source, mark)
+    # A partition whose directory isn't there has no files.
+    spark.sql(f"ALTER TABLE {source.sql} ADD PARTITION (k = 5) LOCATION '{tmp_path}/gone'")
+    shutil.rmtree(tmp_path / "gone", ignore_errors=True)
+    assert "2 partitions are 3 now" in fence.differences(warehouse, source, mark)
+
+
+@pytest.mark.parametrize("kind", [ICEBERG, DELTA])
+def test_a_fence_around_a_target_is_its_version(warehouse: Warehouse, schema: str, kind: Kind) -> None:
+    name = TableName(("spark_catalog", schema, "t"))
+    written = warehouse.iceberg(name) if kind is ICEBERG else name
+    warehouse.spark.sql(f"CREATE TABLE {written.sql} (id INT) USING {kind.value}")
+    mark = fence.mark(warehouse, name)
+    assert fence.differences(warehouse, name, mark) == ""
+    warehouse.spark.sql(f"INSERT INTO {written.sql} VALUES (1)")
+    assert "it was at version" in fence.differences(warehouse, name, mark)
+
+
+def test_definitions_are_carried_once(warehouse: Warehouse, source: TableName) -> None:
+    spark, target = warehouse.spark, beside(source, "_iceberg")
+    metastore.alter(spark, source, lambda entry: entry.setOwner("alice"))
+    iceberg.make(warehouse, source, target)
+    spark.sql(f"COMMENT ON TABLE {source.sql} IS 'it\\'s said'")
+    spark.sql(f"ALTER TABLE {source.sql} CHANGE COLUMN name name STRING COMMENT 'another'")
+    for _ in range(2):
+        definitions.carry(warehouse, source, target)
+    said = catalog.described(spark, warehouse.iceberg(target))
+    assert said["Comment"] == "it's said"
+    assert catalog.described(spark, target)["Owner"] == "alice"
+    properties = iceberg.properties_of(warehouse, target)
+    assert (properties["team"], properties["gc.enabled"]) == ("it's", "false")
+    comments = [each.metadata.get("comment") for each in spark.table(warehouse.iceberg(target).sql).schema]
+    assert comments == [None, "another", None]
+    # Nothing is done where nothing is to do, for each would be a version of the target.
+    [place] = spark.sql(
+        f"SELECT count(*) FROM {warehouse.iceberg(target).sql}.metadata_log_entries"
+    ).collect()
+    definitions.carry(warehouse, source, target)
+    assert spark.sql(
+        f"SELECT count(*) FROM {warehouse.iceberg(target).sql}.metadata_log_entries"
+    ).collect() == [place]
+
+
+def test_rows_that_differ_are_told(warehouse: Warehouse, source: TableName) -> None:
+    target = beside(source, "_iceberg")
+    iceberg.make(warehouse, source, target)
+    first = versions.current(warehouse, target, TargetFormat.ICEBERG)
+    warehouse.spark.sql(f"UPDATE {warehouse.iceberg(target).sql} SET name = 'z' WHERE id = 1")
+    with pytest.raises(Refused, match="both have 3 rows, but not the same ones"):
+        comparing.demand_same(warehouse, source, target)
+    comparing.demand_same(warehouse, source, target, right_version=first)
+
+
+def test_names_that_can_t_be_given(warehouse: Warehouse, source: TableName, schema: str) -> None:
+    spark = warehouse.spark
+    spark.sql(f"CREATE TABLE {schema}.managed (id INT) STORED AS PARQUET")
+    managed = TableName((*source.parts[:-1], "managed"))
+    with pytest.raises(Refused, match="is taken"):
+        renaming.rename(warehouse, source, managed)
+    with pytest.raises(Refused, match="make it external first"):
+        renaming.rename(warehouse, managed, beside(managed, "_hive"))
+    with pytest.raises(TableError, match="neither"):
+        renaming.rename(warehouse, beside(source, "_x"), beside(source, "_y"))
+
+
+def test_a_managed_table_needs_the_driver_s_own_process(
+    warehouse: Warehouse, source: TableName, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse.spark.sql(f"CREATE TABLE {schema}.managed (id INT) STORED AS PARQUET")
+    monkeypatch.setattr(metastore, "in_process", lambda spark: False)
+    with pytest.raises(Refused, match="is a managed table"):
+        external.make_external(warehouse, TableName((*source.parts[:-1], "managed")))
+    assert not external.make_external(warehouse, source)
+
+
+def test_views_that_no_longer_read_are_named(warehouse: Warehouse, source: TableName, schema: str) -> None:
+    spark, hidden, copy = warehouse.spark, beside(source, "_hive"), beside(source, "_iceberg")
+    spark.sql(f"CREATE VIEW {schema}.sound AS SELECT id FROM {schema}.t")
+    spark.sql(f"CREATE VIEW {schema}.broken AS SELECT name FROM {schema}.t")
+    spark.sql(f"CREATE VIEW {schema}.above AS SELECT * FROM {schema}.broken")
+    spark.sql(f"CREATE VIEW {schema}.unrelated AS SELECT 't' AS t")
+    names = [view.table for view in views.above(warehouse, source)]
+    assert names == ["above", "broken", "sound"]
+    iceberg.make(warehouse, source, copy)
+    renaming.rename(warehouse, source, hidden)
+    renaming.rename(warehouse, copy, source)
+    assert views.check(warehouse, source) == ()
+    spark.sql(f"ALTER TABLE {warehouse.iceberg(source).sql} DROP COLUMN name")
+    said = views.check(warehouse, source)
+    assert [each.partition(":")[0] for each in said] == [
+        f"spark_catalog.{schema}.above",
+        f"spark_catalog.{schema}.broken",
+    ]

@@ -1,0 +1,458 @@
+"""Who owns, reads and writes a table of Unity Catalog, through the real client against a small workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.errors import AnalysisException
+from tests.workspace import FakeWorkspace
+
+from tableferry import workspace as door
+from tableferry.errors import Refused, SessionError, TableError
+from tableferry.fleet.warehouse import grants
+from tableferry.fleet.warehouse.unity import UnityAccess
+from tableferry.tables import TableName
+
+NAME = "main.shop.orders"
+TABLE = TableName.parse(NAME)
+COPY = TableName.parse("main.shop.orders_iceberg")
+ME = "someone@example.com"
+ROBOT = "11111111-2222-3333-4444-555555555555"
+
+
+def no_rows(query: str, args: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+    return []
+
+
+def access(
+    said: list[str] | None = None,
+    rows: Callable[[str, Mapping[str, Any]], Sequence[Sequence[Any]]] = no_rows,
+    **options: Any,
+) -> UnityAccess:
+    return UnityAccess(door.client(), rows, say=(said if said is not None else []).append, **options)
+
+
+class Crash(BaseException):
+    """The process dies."""
+
+
+@contextmanager
+def dying(unity: UnityAccess, after: int, *, answered: bool) -> Iterator[None]:
+    """Die at the n-th request from here: before it's sent, or when its answer is there."""
+    api: Any = unity._client.api_client
+    real, left = api.do, [after]
+
+    def do(*args: Any, **kwargs: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0 and not answered:
+            raise Crash
+        try:
+            return real(*args, **kwargs)
+        finally:
+            if left[0] == 0:
+                raise Crash
+
+    api.do = do
+    try:
+        yield
+    finally:
+        api.do = real
+
+
+def test_who_may_modify_is_kept_from_it_and_gets_it_back(logged_in: FakeWorkspace) -> None:
+    before = {"etl": {"MODIFY", "SELECT"}, "lake": {"ALL_PRIVILEGES", "MANAGE"}, "bi": {"SELECT"}}
+    logged_in.put_table(NAME, "boss@corp.com", **before)
+    unity = access()
+    rights = unity.rights_to_write(TABLE)
+    assert rights["grants"] == {
+        "etl": {"taken": ["MODIFY"], "left": ["SELECT"], "lent": []},
+        "lake": {
+            "taken": ["ALL_PRIVILEGES"],
+            "left": ["APPLY_TAG", "MANAGE", "SELECT"],
+            "lent": ["APPLY_TAG", "SELECT"],
+        },
+    }
+    unity.take(TABLE, rights)
+    blocked = {"etl": {"SELECT"}, "lake": {"SELECT", "APPLY_TAG", "MANAGE"}, "bi": {"SELECT"}}
+    assert logged_in.granted(NAME) == blocked
+    unity.give_back(TABLE, rights)
+    assert logged_in.granted(NAME) == before
+
+
+def test_the_listing_is_needed_where_rights_cannot_be_taken(logged_in: FakeWorkspace) -> None:
+    logged_in.put_table(NAME, "boss@corp.com", **{ME: {"MODIFY", "MANAGE"}})
+    logged_in.grants["schema", "main.shop"] = {"etl": {"MODIFY", "SELECT"}}
+    logged_in.grants["catalog", "main"] = {"etl": {"ALL_PRIVILEGES"}, "bi": {"SELECT", "USE_CATALOG"}}
+    unity = access()
+    rights = unity.rights_to_write(TABLE)
+    assert rights["grants"] == {}
+    assert grants.still_writing(rights) == (
+        "boss@corp.com, who owns it",
+        "etl, by ALL_PRIVILEGES on catalog main and MODIFY on schema main.shop",
+        f"{ME}, who runs the migration",
+    )
+    unity.take(TABLE, rights)
+    assert logged_in.granted(NAME) == {ME: {"MODIFY", "MANAGE"}}
+
+
+def test_nothing_to_take_is_nothing_to_note(logged_in: FakeWorkspace) -> None:
+    logged_in.put_table(NAME, "boss@corp.com", bi={"SELECT"})
+    assert access().rights_to_write(TABLE) == {}
+    access().take(TABLE, {})
+    access().give_back(TABLE, {})
+    assert not any(one.startswith("PATCH") for one in logged_in.asked)
+
+
+def test_what_the_client_has_no_word_for_is_kept(logged_in: FakeWorkspace) -> None:
+    before = {"lake": {"ALL_PRIVILEGES", "EXTERNAL_USE_SCHEMA", "A_RIGHT_OF_NEXT_YEAR"}}
+    logged_in.put_table(NAME, **before)
+    unity = access()
+    rights = unity.rights_to_write(TABLE)
+    unity.take(TABLE, rights)
+    assert "A_RIGHT_OF_NEXT_YEAR" in logged_in.granted(NAME)["lake"]
+    unity.give_back(TABLE, rights)
+    assert logged_in.granted(NAME) == before
+
+
+def test_what_somebody_else_changed_meanwhile_is_kept(logged_in: FakeWorkspace) -> None:
+    logged_in.put_table(
+        NAME,
+        gone={"SELECT", "MODIFY"},
+        less={"ALL_PRIVILEGES"},
+        more={"MODIFY", "SELECT"},
+        bare={"MODIFY"},
+    )
+    said: list[str] = []
+    unity = access(said)
+    rights = unity.rights_to_write(TABLE)
+    unity.take(TABLE, rights)
+    now = logged_in.grants["table", NAME]
+    now["gone"] = set()
+    now["less"] = {"SELECT"}
+    now["more"] |= {"APPLY_TAG"}
+    now["new"] = {"SELECT", "MODIFY"}
+    for _ in range(2):
+        unity.give_back(TABLE, rights)
+        assert logged_in.granted(NAME) == {
+            "less": {"SELECT", "MODIFY"},
+            "more": {"MODIFY", "SELECT", "APPLY_TAG"},
+            "bare": {"MODIFY"},
+            "new": {"SELECT", "MODIFY"},
+        }
+    assert [line.split(",")[0] for line in said] == [
+        f"{NAME}: somebody revoked grants of {who} while writes were blocked" for who in ("gone", "less")
+    ]
+
+
+def test_a_principal_that_is_gone_keeps_nobody_else_from_theirs(logged_in: FakeWorkspace) -> None:
+    logged_in.put_table(NAME, leaver={"MODIFY"}, lake={"ALL_PRIVILEGES"})
+    said: list[str] = []
+    unity = access(said)
+    rights = unity.rights_to_write(TABLE)
+    unity.take(TABLE, rights)
+    logged_in.strangers.add("leaver")
+    unity.give_back(TABLE, rights)
+    assert logged_in.granted(NAME) == {"lake": {"ALL_PRIVILEGES"}}
+    assert said == [f"{NAME}: leaver doesn't exist any more, and its grants went with it"]
+
+
+def block(unity: UnityAccess, noted: list[Mapping[str, Any]]) -> None:
+    """Block as the step does: what is found is noted first, and all that was ever noted is taken."""
+    if found := unity.rights_to_write(TABLE):
+        noted.append(found)
+    for rights in noted:
+        unity.take(TABLE, rights)
+
+
+def unblock(unity: UnityAccess, noted: list[Mapping[str, Any]]) -> None:
+    for rights in reversed(noted):
+        unity.give_back(TABLE, rights)
+
+
+def nobody_writes_and_all_read(before: dict[str, set[str]], blocked: dict[str, set[str]]) -> None:
+    assert not any(privileges & grants.WRITING for privileges in blocked.values())
+    for who, privileges in before.items():
+        reading = bool(privileges & {"SELECT", "ALL_PRIVILEGES"})
+        assert reading == ("SELECT" in blocked.get(who, set()))
+        assert privileges - grants.WRITING <= blocked.get(who, set())
+
+
+@pytest.mark.parametrize("one_way_only", [False, True])
+@pytest.mark.parametrize("revoking_all_revokes_each", [False, True])
+def test_each_request_may_be_the_last(
+    logged_in: FakeWorkspace, revoking_all_revokes_each: bool, one_way_only: bool
+) -> None:
+    before = {"lake": {"ALL_PRIVILEGES"}, "team": {"ALL_PRIVILEGES", "SELECT", "MANAGE"}, "etl": {"MODIFY"}}
+    logged_in.revoking_all_revokes_each = revoking_all_revokes_each
+    logged_in.one_way_only = one_way_only
+    unity = access()
+    crashes = {block: 0, unblock: 0}
+    for work in crashes:
+        crashed = True
+        while crashed:
+            logged_in.put_table(NAME, "boss@corp.com", **before)
+            noted: list[Mapping[str, Any]] = []
+            if work is unblock:
+                block(unity, noted)
+            try:
+                with dying(unity, crashes[work] + 1, answered=True):
+                    work(unity, noted)
+                crashed = False
+            except Crash:
+                crashes[work] += 1
+                work(unity, noted)
+            if work is block:
+                nobody_writes_and_all_read(before, logged_in.granted(NAME))
+                unblock(unity, noted)
+            assert logged_in.granted(NAME) == before
+    assert min(crashes.values()) > 3
+
+
+PRIVILEGES = st.sets(
+    st.sampled_from(["SELECT", "MODIFY", "APPLY_TAG", "MANAGE", "ALL_PRIVILEGES"]), min_size=1
+)
+GRANTS = st.dictionaries(st.sampled_from(["etl", "lake", "bi", "a b@corp.com", ROBOT]), PRIVILEGES)
+
+
+@given(
+    before=GRANTS,
+    crashes=st.lists(st.tuples(st.integers(1, 18), st.booleans()), max_size=4),
+    semantics=st.tuples(st.booleans(), st.booleans()),
+    page=st.integers(1, 3),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_crash_between_any_two_requests_costs_nobody_a_grant(
+    logged_in: FakeWorkspace,
+    before: dict[str, set[str]],
+    crashes: list[tuple[int, bool]],
+    semantics: tuple[bool, bool],
+    page: int,
+) -> None:
+    logged_in.put_table(NAME, "boss@corp.com", **before)
+    logged_in.revoking_all_revokes_each, logged_in.one_way_only = semantics
+    logged_in.page_of_grants = page
+    unity = access()
+    noted: list[Mapping[str, Any]] = []
+    for work, mine in ((block, crashes[::2]), (unblock, crashes[1::2])):
+        for after, answered in mine:
+            try:
+                with dying(unity, after, answered=answered):
+                    work(unity, noted)
+            except Crash:
+                continue
+        work(unity, noted)
+        if work is block:
+            nobody_writes_and_all_read(before, logged_in.granted(NAME))
+    assert logged_in.granted(NAME) == before
+
+
+def test_grants_and_owner_are_carried_exactly_and_once(logged_in: FakeWorkspace) -> None:
+    logged_in.put_table(NAME, "data-owners", etl={"SELECT"}, lake={"SELECT", "APPLY_TAG", "MANAGE"})
+    logged_in.put_table(str(COPY), ME, etl={"MODIFY"}, stray={"SELECT"})
+    unity = access()
+    unity.carry(TABLE, COPY)
+    assert logged_in.granted(str(COPY)) == logged_in.granted(NAME)
+    assert logged_in.tables[str(COPY)]["owner"] == "data-owners"
+    logged_in.asked.clear()
+    unity.carry(TABLE, COPY)
+    assert not any(one.startswith("PATCH") for one in logged_in.asked)
+
+
+@given(source=GRANTS, target=GRANTS, after=st.integers(1, 14), answered=st.booleans())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_carrying_survives_a_crash(
+    logged_in: FakeWorkspace,
+    source: dict[str, set[str]],
+    target: dict[str, set[str]],
+    after: int,
+    answered: bool,
+) -> None:
+    logged_in.put_table(NAME, "boss@corp.com", **source)
+    logged_in.put_table(str(COPY), ME, **target)
+    unity = access()
+    try:
+        with dying(unity, after, answered=answered):
+            unity.carry(TABLE, COPY)
+    except Crash:
+        unity.carry(TABLE, COPY)
+    assert logged_in.granted(str(COPY)) == source
+    assert logged_in.tables[str(COPY)]["owner"] == "boss@corp.com"
+
+
+def test_what_is_hidden_on_the_source_is_not_shown_by_the_copy(logged_in: FakeWorkspace) -> None:
+    logged_in.put_table(NAME, bi={"SELECT"})
+    logged_in.put_table(str(COPY))
+    hidden = {
+        "row_filter": {"function_name": "main.shop.mine", "input_column_names": ["region"]},
+        "columns": [{"name": "email", "mask": {"function_name": "main.shop.masked"}}, {"name": "region"}],
+    }
+    logged_in.tables[NAME] |= hidden
+    with pytest.raises(Refused) as told:
+        access().carry(TABLE, COPY)
+    assert str(told.value).startswith(f"{NAME} has a mask on column email and a row filter, and {COPY} would")
+    assert logged_in.granted(str(COPY)) == {}
+    logged_in.tables[str(COPY)] |= hidden
+    access().carry(TABLE, COPY)
+    assert logged_in.granted(str(COPY)) == {"bi": {"SELECT"}}
+
+
+def test_an_owner_that_is_gone_is_told(logged_in: FakeWorkspace) -> None:
+    logged_in.put_table(NAME, "left@corp.com")
+    logged_in.put_table(str(COPY), ME)
+    logged_in.strangers.add("left@corp.com")
+    with pytest.raises(TableError, match=f"^{COPY} can't be given to left@corp.com, who owns {NAME} "):
+        access().carry(TABLE, COPY)
+
+
+@pytest.mark.parametrize(
+    ("owner", "addresses"),
+    [
+        (None, ()),
+        ("boss@corp.com", ("boss@corp.com",)),
+        (ROBOT, ()),
+        ("team", ("a@corp.com", "b@corp.com")),
+        ('odd "team" \\', ("b@corp.com",)),
+        ("elsewhere", ("elsewhere",)),
+        ("everybody", ("everybody",)),
+    ],
+)
+def test_owners_are_people(logged_in: FakeWorkspace, owner: str | None, addresses: tuple[str, ...]) -> None:
+    logged_in.put_table(NAME, owner)
+    logged_in.users = {"1": "a@corp.com", "2": "b@corp.com", **{f"e{n}": f"{n}@corp.com" for n in range(51)}}
+    logged_in.groups = {
+        "team": ["Users/1", "Groups/inner", "ServicePrincipals/9"],
+        "inner": ["Users/2", "Groups/team"],
+        'odd "team" \\': ["Users/2"],
+        "everybody": [f"Users/e{n}" for n in range(51)],
+    }
+    assert access().owners(TABLE) == addresses
+
+
+def test_a_group_that_only_administrators_see_stays_its_name(logged_in: FakeWorkspace) -> None:
+    logged_in.put_table(NAME, "team")
+    logged_in.hidden = True
+    said: list[str] = []
+    unity = access(said)
+    assert unity.owners(TABLE) == unity.owners(TABLE) == ("team",)
+    assert len(said) == 1
+    assert "must be an administrator" in said[0]
+
+
+def test_readers_come_from_the_lineage_table(logged_in: FakeWorkspace) -> None:
+    logged_in.put_table("main.shop.Orders", "boss@corp.com")
+    asked: list[Mapping[str, Any]] = []
+
+    def rows(query: str, args: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+        asked.append(args)
+        return [("z@corp.com",), (ROBOT,), ("boss@corp.com",), ("System-User",), (ME,), ("a@corp.com",)]
+
+    users = access(rows=rows).downstream_users(TableName.parse("main.shop.Orders"))
+    assert users == ("a@corp.com", "z@corp.com")
+    assert asked == [{"table": NAME}]
+
+
+class Denied:
+    """A workspace's SQL that may not read system tables."""
+
+    def __init__(self, condition: str = "INSUFFICIENT_PERMISSIONS") -> None:
+        self.condition = condition
+        self.asked = 0
+
+    def __call__(self, query: str, args: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+        self.asked += 1
+        raise AnalysisException(
+            f"[{self.condition}] User does not have USE SCHEMA on Schema 'system.access'.",
+            errorClass=self.condition,
+            messageParameters={},
+        )
+
+
+def test_without_the_system_table_the_lineage_api_names_some_and_it_is_said(
+    logged_in: FakeWorkspace,
+) -> None:
+    logged_in.put_table(NAME, "boss@corp.com")
+    logged_in.put_table("main.mart.sales", "team")
+    logged_in.put_table("main.mart.secret", "hidden@corp.com")
+    logged_in.closed.add("main.mart.secret")
+    logged_in.users, logged_in.groups = {"1": "a@corp.com"}, {"team": ["Users/1"]}
+    logged_in.jobs[7] = {"job_id": 7, "run_as_user_name": "runner@corp.com"}
+    logged_in.lineage[NAME] = [
+        {"tableInfo": {"catalog_name": "main", "schema_name": "mart", "name": "sales"}},
+        {
+            "tableInfo": {"catalog_name": "main", "schema_name": "mart", "name": "secret"},
+            "jobInfos": [{"workspace_id": 1, "job_id": 7}, {"workspace_id": 2, "job_id": 8}],
+        },
+        {"notebookInfos": [{"workspace_id": 1, "notebook_id": 3}]},
+    ]
+    said: list[str] = []
+    denied = Denied()
+    unity = access(said, denied)
+    for _ in range(2):
+        assert unity.downstream_users(TABLE) == ("a@corp.com", "runner@corp.com")
+    assert denied.asked == 1
+    assert len(said) == 1
+    assert "SELECT on system.access.table_lineage" in said[0]
+    assert "those who query a table get no letter" in said[0]
+
+
+def test_an_error_that_may_pass_is_asked_again(logged_in: FakeWorkspace) -> None:
+    logged_in.put_table(NAME)
+    denied = Denied("CLUSTER_IS_BUSY")
+    unity = access([], denied)
+    assert [unity.downstream_users(TABLE), unity.downstream_users(TABLE)] == [(), ()]
+    assert denied.asked == 2
+
+
+def test_no_lineage_at_all_is_said(logged_in: FakeWorkspace) -> None:
+    logged_in.put_table(NAME)
+    logged_in.closed.add("lineage")
+    said: list[str] = []
+    assert access(said, Denied()).downstream_users(TABLE) == ()
+    assert len(said) == 2
+    assert said[1].startswith("the lineage API can't be asked (User does not have BROWSE")
+
+
+def test_required_lineage_that_cannot_be_read_is_refused(logged_in: FakeWorkspace) -> None:
+    logged_in.put_table(NAME)
+    with pytest.raises(Refused, match=r"^system.access.table_lineage can't be read .*: enable the"):
+        access(rows=Denied(), require_lineage=True).downstream_users(TABLE)
+
+
+def test_a_missing_right_says_which(logged_in: FakeWorkspace) -> None:
+    logged_in.put_table(NAME)
+    logged_in.closed.add(NAME)
+    with pytest.raises(TableError) as told:
+        access().rights_to_write(TABLE)
+    assert str(told.value).startswith(
+        f"the grants on {NAME} can't be read (User does not have MANAGE on Table"
+    )
+    assert "): grant MANAGE on the table, or on its schema, and USE CATALOG and USE SCHEMA to" in str(
+        told.value
+    )
+
+
+def test_a_missing_table_and_a_missing_login(logged_in: FakeWorkspace) -> None:
+    with pytest.raises(TableError, match=f"^{NAME} can't be looked up "):
+        access().owners(TABLE)
+    logged_in.token = "another"
+    with pytest.raises(SessionError, match="databricks auth login"):
+        access().owners(TABLE)
+
+
+def test_a_name_without_a_catalog_is_not_asked_for(logged_in: FakeWorkspace) -> None:
+    with pytest.raises(TableError, match=r"^shop\.orders has no catalog"):
+        access().owners(TableName.parse("shop.orders"))
+
+
+def test_a_name_with_anything_in_it(logged_in: FakeWorkspace) -> None:
+    odd = "main.shop.grün #1?%2F"
+    logged_in.put_table(odd, "boss@corp.com", etl={"MODIFY"})
+    unity, table = access(), TableName(tuple(odd.split(".")))
+    assert unity.owners(table) == ("boss@corp.com",)
+    unity.take(table, unity.rights_to_write(table))
+    assert logged_in.granted(odd) == {}

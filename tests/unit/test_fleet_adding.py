@@ -1,0 +1,147 @@
+"""What somebody means who names tables to migrate, and which of them become jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.unit.fleet_jobs import job
+
+from tableferry.errors import SpecError, TableError
+from tableferry.fleet.adding import Pattern, Wish, expand, parse, possible_owners, read_file, without_made
+from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.queue.store import NewJob
+from tableferry.tables import TableName
+
+TEMPLATE = NewJob(TableName(), TargetFormat.DELTA, 14, 7, ("all@tea.example",))
+
+
+def name(text: str) -> TableName:
+    return TableName.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("sales.orders", name("hive.sales.orders")),
+        (" Sales.Orders ", name("hive.sales.orders")),
+        ("main.sales.orders", name("main.sales.orders")),
+        ("main/sales/orders", name("main.sales.orders")),
+        ("sales/orders", name("hive.sales.orders")),
+        ("`sales`.`a.b*`", TableName(("hive", "sales", "a.b*"))),
+        ("sales.*", Pattern("hive", "sales", "*")),
+        ("main.s*.orders_?", Pattern("main", "s*", "orders_?")),
+    ],
+)
+def test_a_name_or_a_pattern(text: str, meant: TableName | Pattern) -> None:
+    assert parse(text, "hive") == meant
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("orders", "'orders' has no schema: write it as schema.table"),
+        ("*", r"'\*' names no table"),
+        ("a.b.c.*", "names no table"),
+        ("a..*", "names no table"),
+        ("a.b.c.d", "has 4 parts"),
+        ("", "isn't a table name"),
+        ("*.sales.orders", "has a star in its catalog: name one catalog"),
+    ],
+)
+def test_what_names_no_table(text: str, told: str) -> None:
+    with pytest.raises(TableError, match=told):
+        parse(text, "hive")
+
+
+def test_a_pattern_takes_brackets_as_they_are() -> None:
+    assert Pattern("c", "s", "a[1]*").matches(TableName(("c", "s", "a[1]x")))
+    assert not Pattern("c", "s", "a[1]*").matches(TableName(("c", "s", "a1")))
+
+
+def test_a_file_has_a_name_in_each_line(tmp_path: Path) -> None:
+    file = tmp_path / "tables.txt"
+    file.write_text("# the first wave\nsales.orders\n\nmain/sales/lines  # small\nlogs.*\n")
+    assert [wish.tables for wish in read_file(file, TEMPLATE, "hive")] == [
+        name("hive.sales.orders"),
+        name("main.sales.lines"),
+        Pattern("hive", "logs", "*"),
+    ]
+
+
+def test_a_csv_file_says_what_each_job_is_like(tmp_path: Path) -> None:
+    file = tmp_path / "tables.CSV"
+    file.write_text(
+        "table,owners,target_format,probation_gap_days\n"
+        "sales.orders,a@tea.example; b@tea.example,Iceberg,30\n"
+        '"sales.lines",,,\n'
+    )
+    first, second = read_file(file, TEMPLATE, "hive")
+    assert first.job == NewJob(
+        TableName(), TargetFormat.ICEBERG, 14, 30, ("a@tea.example", "b@tea.example"), ()
+    )
+    assert second.job == TEMPLATE
+
+
+def test_every_wrong_line_of_a_file_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "tables.csv"
+    file.write_text("table,initial_gap_days,target_format\norders,,\na.b,-1,\na.c,,orc\na.d,1,delta,4\n")
+    with pytest.raises(SpecError) as caught:
+        read_file(file, TEMPLATE, "hive")
+    assert [(each.path, each.message.split(":")[0]) for each in caught.value.problems] == [
+        ("line 2", "'orders' has no schema"),
+        ("line 3", "initial_gap_days must be a number of days, and is '-1'"),
+        ("line 4", "target_format must be iceberg or delta, and is 'orc'"),
+        ("line 5", "has more values than columns"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"name\na.b\n", "line 1: unknown column 'name': there are table, owners"),
+        (b"owners\na\n", "line 1: there is no column 'table'"),
+        (b"\xff\xfe", "isn't UTF-8 text"),
+        (None, "can't be read"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_told(tmp_path: Path, content: bytes | None, told: str) -> None:
+    file = tmp_path / "tables.csv"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(SpecError, match=told):
+        read_file(file, TEMPLATE, "hive")
+
+
+def test_each_table_gets_one_job_and_a_name_goes_before_a_pattern() -> None:
+    named = NewJob(TableName(), tbl_owners=("a@tea.example",))
+
+    def find(pattern: Pattern) -> Sequence[TableName]:
+        return [name("hive.sales.lines"), name("hive.sales.orders")]
+
+    jobs = expand(
+        [
+            Wish(Pattern("hive", "sales", "*"), TEMPLATE),
+            Wish(name("hive.sales.orders"), named),
+            Wish(name("hive.sales.orders"), TEMPLATE),
+        ],
+        find,
+    )
+    assert {each.name: each.tbl_owners for each in jobs} == {
+        name("hive.sales.orders"): ("a@tea.example",),
+        name("hive.sales.lines"): ("all@tea.example",),
+    }
+
+
+def test_tables_that_a_migration_made_are_left_out() -> None:
+    texts = ("orders", "orders_hive", "orders_iceberg", "orders_delta", "lines_hive", "orders_hive_archived")
+    jobs = [NewJob(name(f"hive.sales.{text}")) for text in texts]
+    known = [job("hive.sales.orders", target_format=TargetFormat.ICEBERG)]
+
+    owners = possible_owners(jobs)
+    left, out = without_made(jobs, known)
+
+    assert {each.table for each in owners} == {"orders", "lines"}
+    assert [each.name.table for each in left] == ["orders", "orders_delta", "lines_hive"]
+    assert [each.table for each in out] == ["orders_hive", "orders_iceberg", "orders_hive_archived"]

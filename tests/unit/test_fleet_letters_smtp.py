@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from email.message import EmailMessage
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+from tests.postoffice import PASSWORD, USER, Certificate, PostOffice
+from tests.workspace import FakeWorkspace
+
+from tableferry.errors import TableferryError
+from tableferry.fleet.mail.messages import message
+from tableferry.fleet.mail.password import PASSWORD_VARIABLE, with_password
+from tableferry.fleet.mail.rendering import Words
+from tableferry.fleet.mail.smtp import Delivery, NoServer, SmtpOutbox
+from tableferry.fleet.settings import MailSettings
+
+ANN, BOB, EVE = "ann@corp.example", "bob@corp.example", "eve@corp.example"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    return Certificate.made(tmp_path_factory.mktemp("certificate"))
+
+
+@pytest.fixture
+def office() -> Iterator[PostOffice]:
+    with PostOffice() as opened:
+        yield opened
+
+
+def settings(office: PostOffice, **more: Any) -> MailSettings:
+    return MailSettings(host="127.0.0.1", port=office.port, sender="fleet@corp.example", **more)
+
+
+def letter(*to: str, number: int = 1, mail: MailSettings = MailSettings()) -> EmailMessage:
+    words = Words("Grüße", "Größe und 大きさ\n" + "x" * 2000 + "\n", "<p>Größe</p>\n")
+    return message(words, f"<1-{number}@corp.example>", to, mail, datetime(2026, 1, 1, tzinfo=UTC))
+
+
+def test_a_letter_arrives_as_it_was_written(office: PostOffice) -> None:
+    with closing(SmtpOutbox(settings(office))) as post:
+        assert post.send(letter(ANN), [ANN]) == Delivery()
+    (came,) = office.letters
+    assert came["Subject"] == "Grüße"
+    assert came["To"] == ANN
+    text, html = came.iter_parts()
+    assert isinstance(text, EmailMessage)
+    assert isinstance(html, EmailMessage)
+    assert text.get_content().splitlines() == ["Größe und 大きさ", "x" * 2000]
+    assert html.get_content_type() == "text/html"
+    assert html.get_content().strip() == "<p>Größe</p>"
+    assert came["Auto-Submitted"] == "auto-generated"
+    assert came["Reply-To"] == "tableferry@localhost"
+
+
+def test_no_recipient_of_many_sees_another(office: PostOffice) -> None:
+    with closing(SmtpOutbox(settings(office))) as post:
+        post.send(letter(ANN, BOB), [ANN, BOB])
+    assert [to for _, to in office.delivered] == [ANN, BOB]
+    assert ANN not in str(office.letters[0])
+
+
+def test_no_line_on_the_wire_is_longer_than_a_server_takes() -> None:
+    headers, body = letter(ANN).as_bytes().split(b"\r\n\r\n", 1)
+    assert max(map(len, headers.split(b"\r\n"))) < 100
+    assert max(map(len, body.split(b"\r\n"))) <= 78
+
+
+def test_a_long_message_id_stays_on_its_line() -> None:
+    digest = f"<1-{'a' * 64}@mail.department.corp.example>"
+    made = message(Words("s", "t", "h"), digest, [ANN], MailSettings(), datetime(2026, 1, 1, tzinfo=UTC))
+    assert f"Message-ID: {digest}\r\n".encode() in made.as_bytes()
+
+
+@pytest.mark.parametrize("tls", ["starttls", "tls"])
+def test_letters_go_encrypted_to_a_server_that_is_trusted(certificate: Certificate, tls: Any) -> None:
+    with PostOffice(certificate, tls=tls, auth=True) as office:
+        login = {"user": USER, "password": SecretStr(PASSWORD), "tls": tls}
+        with closing(SmtpOutbox(settings(office, ca_file=certificate.file, **login))) as post:
+            assert post.send(letter(ANN), [ANN]) == Delivery()
+        assert (len(office.letters), office.logins) == (1, 1)
+        with (
+            closing(SmtpOutbox(settings(office, **login))) as post,
+            pytest.raises(NoServer, match=r"self-signed certificate.*mail\.ca_file"),
+        ):
+            post.send(letter(ANN), [ANN])
+        wrong = {**login, "password": SecretStr("wrong")}
+        with (
+            closing(SmtpOutbox(settings(office, ca_file=certificate.file, **wrong))) as post,
+            pytest.raises(NoServer, match=r"doesn't let tableferry in \(535.*mail\.user"),
+        ):
+            post.send(letter(ANN), [ANN])
+        assert len(office.letters) == 1
+
+
+def test_a_server_without_encryption_gets_no_letter(office: PostOffice) -> None:
+    with (
+        closing(SmtpOutbox(settings(office, tls="starttls"))) as post,
+        pytest.raises(NoServer, match=r"STARTTLS.*mail\.tls"),
+    ):
+        post.send(letter(ANN), [ANN])
+    with (
+        closing(SmtpOutbox(settings(office, tls="tls", timeout_seconds=5))) as post,
+        pytest.raises(NoServer, match=r"speaks no TLS there.*mail\.port"),
+    ):
+        post.send(letter(ANN), [ANN])
+
+
+def test_a_password_never_crosses_a_network_in_the_clear() -> None:
+    mail = MailSettings(host="mail.example", user=USER, password=SecretStr(PASSWORD))
+    with pytest.raises(NoServer, match=r"set mail\.tls"):
+        SmtpOutbox(mail).send(letter(ANN), [ANN])
+
+
+def test_a_password_that_no_server_takes_is_said_to_be_one(office: PostOffice) -> None:
+    with pytest.raises(NoServer, match="isn't ASCII"):
+        SmtpOutbox(settings(office, user=USER, password=SecretStr("pässword"))).send(letter(ANN), [ANN])
+
+
+def test_a_server_that_is_not_there_is_named(office: PostOffice) -> None:
+    with PostOffice() as closed:
+        pass
+    with pytest.raises(NoServer, match=rf"127\.0\.0\.1:{closed.port} doesn't answer .*mail\.host"):
+        SmtpOutbox(settings(closed)).send(letter(ANN), [ANN])
+
+
+@pytest.mark.parametrize(
+    ("answer", "for_good"),
+    [
+        ("550 5.1.1 no such user", True),
+        ("550 no such user", True),
+        ("553 mailbox name not allowed", True),
+        ("450 mailbox busy", False),
+        ("452 4.2.2 mailbox full", False),
+        ("550 5.7.1 you may not send here", False),
+        ("550 relay not permitted", False),
+        ("530 authentication required", False),
+    ],
+)
+def test_a_refusal_stays_unless_it_passes_or_speaks_of_us(
+    office: PostOffice, answer: str, for_good: bool
+) -> None:
+    office.rcpt = lambda address: answer if address == BOB else ""
+    with closing(SmtpOutbox(settings(office))) as post:
+        delivery = post.send(letter(ANN, BOB), [ANN, BOB])
+        alone = post.send(letter(BOB, number=2), [BOB])
+    assert delivery == alone == (Delivery({BOB: answer}) if for_good else Delivery({}, {BOB: answer}))
+    assert office.delivered == [("<1-1@corp.example>", ANN)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "for_good"),
+    [("550 5.1.1 unknown", True), ("554 looks like spam", False), ("451 later", False), ("421 bye", False)],
+)
+def test_a_letter_refused_as_a_whole_is_sent_again_unless_for_its_address(
+    office: PostOffice, answer: str, for_good: bool
+) -> None:
+    office.data = lambda: answer
+    with closing(SmtpOutbox(settings(office))) as post:
+        delivery = post.send(letter(ANN), [ANN])
+        office.data = lambda: ""
+        assert post.send(letter(BOB, number=2), [BOB]) == Delivery()
+    assert delivery == (Delivery({ANN: answer}) if for_good else Delivery({}, {ANN: answer}))
+    assert office.delivered == [("<1-2@corp.example>", BOB)]
+
+
+def test_a_connection_that_breaks_after_a_letter_leaves_it_waiting_and_the_next_goes_on(
+    office: PostOffice,
+) -> None:
+    breaks = iter([True, False])
+    office.vanish = lambda: next(breaks)
+    with closing(SmtpOutbox(settings(office))) as post:
+        delivery = post.send(letter(ANN), [ANN])
+        assert post.send(letter(BOB, number=2), [BOB]) == Delivery()
+    assert delivery.waiting.keys() == {ANN}
+    assert office.sessions == 2
+
+
+def test_letters_share_a_connection(office: PostOffice) -> None:
+    with closing(SmtpOutbox(settings(office))) as post:
+        for number in range(3):
+            post.send(letter(ANN, number=number), [ANN])
+    assert (office.sessions, len(office.letters)) == (1, 3)
+
+
+def test_a_sender_that_is_refused_stops_all(office: PostOffice) -> None:
+    office.sender = lambda: "550 not you"
+    with (
+        closing(SmtpOutbox(settings(office))) as post,
+        pytest.raises(NoServer, match=r"fleet@corp\.example \(550 not you\).*mail\.sender"),
+    ):
+        post.send(letter(ANN), [ANN])
+    office.sender = lambda: "451 later"
+    with closing(SmtpOutbox(settings(office))) as post:
+        assert post.send(letter(ANN), [ANN]) == Delivery(waiting={ANN: "451 later"})
+
+
+def test_the_password_is_looked_for_where_it_may_be(
+    logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(PASSWORD_VARIABLE, raising=False)
+    logged_in.secrets["mail", "smtp"] = "från a secret"
+    mail = MailSettings(user=USER, password_secret="mail/smtp")
+    assert with_password(mail).password.get_secret_value() == "från a secret"
+    monkeypatch.setenv(PASSWORD_VARIABLE, "from the environment")
+    assert with_password(mail).password.get_secret_value() == "from the environment"
+    given = mail.model_copy(update={"password": SecretStr("given")})
+    assert with_password(given).password.get_secret_value() == "given"
+    assert with_password(MailSettings()).password.get_secret_value() == ""
+
+
+def test_a_password_that_is_nowhere_is_asked_for(
+    logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(PASSWORD_VARIABLE, raising=False)
+    with pytest.raises(TableferryError, match=PASSWORD_VARIABLE):
+        with_password(MailSettings(user=USER))
+    with pytest.raises(TableferryError, match="mail/none with the mail server's password can't be read"):
+        with_password(MailSettings(user=USER, password_secret="mail/none"))
+    with pytest.raises(TableferryError, match="write it as scope/key"):
+        with_password(MailSettings(user=USER, password_secret="mail"))

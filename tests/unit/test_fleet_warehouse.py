@@ -1,0 +1,154 @@
+"""What the fleet decides about tables without Spark: fitness, spellings, mentions and properties."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tableferry.fleet.job import PauseReason, TargetFormat
+from tableferry.fleet.plan import Kind
+from tableferry.fleet.warehouse.fitness import HiveColumn, HiveTable, iceberg_type, unfit
+from tableferry.fleet.warehouse.spelling import by_place, extended, leaves, mapped
+from tableferry.tables import TableName
+
+NAME = TableName(("spark_catalog", "db", "t"))
+STRING = {"name": "string", "collation": "UTF8_BINARY"}
+
+
+def kind(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, **more}
+
+
+def table(*columns: HiveColumn, by: tuple[str, ...] = (), **more: Any) -> HiveTable:
+    facts = {"format": "parquet", **more}
+    return HiveTable(NAME, Kind.HIVE, columns=columns, partition_columns=by, **facts)
+
+
+def struct(*fields: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    return kind("struct", fields=[{"name": name, "type": of} for name, of in fields])
+
+
+@pytest.mark.parametrize(
+    ("of", "path", "named"),
+    [
+        (kind("void"), "c", "void"),
+        (struct(("a", kind("interval day to second"))), "c.a", "interval day to second"),
+        (kind("array", element_type=kind("char", length=3)), "c.element", "char"),
+        (kind("map", key_type=kind("variant"), value_type=STRING), "c.key", "variant"),
+    ],
+)
+def test_a_type_that_iceberg_lacks_is_named_with_its_column(
+    of: dict[str, Any], path: str, named: str
+) -> None:
+    said = unfit(table(HiveColumn("c", of)), TargetFormat.ICEBERG)
+    assert said is not None
+    assert said[0] is PauseReason.UNSUPPORTED_SCHEMA
+    assert said[1].startswith(f"column {path} of {NAME} is {named}, ")
+    to_delta = unfit(table(HiveColumn("c", of)), TargetFormat.DELTA)
+    assert (to_delta is not None) == named.startswith(("void", "interval"))
+
+
+def test_only_iceberg_refuses_partitions_by_time() -> None:
+    by_time = table(HiveColumn("at", kind("timestamp_ltz")), by=("AT",))
+    assert unfit(by_time, TargetFormat.DELTA) is None
+    said = unfit(by_time, TargetFormat.ICEBERG)
+    assert said is not None
+    assert "column at" in said[1]
+
+
+def test_types_are_written_as_iceberg_has_them() -> None:
+    nested = struct(
+        ("a b", kind("decimal", precision=10, scale=2)),
+        ("m", kind("map", key_type=kind("varchar", length=9), value_type=kind("tinyint"))),
+        ("l", kind("array", element_type=kind("smallint"))),
+    )
+    nested["fields"][0]["comment"] = "it's"
+    assert iceberg_type(nested) == (
+        "struct<`a b`: decimal(10, 2) COMMENT 'it\\'s', `m`: map<string, int>, `l`: array<int>>"
+    )
+    with pytest.raises(ValueError, match=r"char\(3\)"):
+        iceberg_type(kind("char", length=3))
+
+
+MAPPING = [
+    {"field-id": 1, "names": ["id"]},
+    {"field-id": 2, "names": ["s"], "fields": [{"field-id": 4, "names": ["a"]}]},
+    {"field-id": 3, "names": ["k"]},
+]
+
+
+def test_a_file_s_spellings_are_added_at_every_depth() -> None:
+    inner = {"type": "struct", "fields": [{"name": "A", "type": "integer"}]}
+    file = {"fields": [{"name": "ID", "type": "integer"}, {"name": "S", "type": inner}]}
+    assert list(leaves(MAPPING)) == [1, 4, 3]
+    spelled = extended(MAPPING, file)
+    assert spelled == [
+        {"field-id": 1, "names": ["id", "ID"]},
+        {"field-id": 2, "names": ["s", "S"], "fields": [{"field-id": 4, "names": ["a", "A"]}]},
+        {"field-id": 3, "names": ["k"]},
+    ]
+    assert extended(spelled, file) == spelled
+
+
+def test_within_lists_and_maps_too() -> None:
+    fields = [{"field-id": 3, "names": ["a"]}]
+    mapping = [
+        {"field-id": 1, "names": ["l"], "fields": [{"field-id": 2, "names": ["element"], "fields": fields}]},
+        {
+            "field-id": 4,
+            "names": ["m"],
+            "fields": [
+                {"field-id": 5, "names": ["key"]},
+                {"field-id": 6, "names": ["value"], "fields": fields},
+            ],
+        },
+    ]
+    inner = {"type": "struct", "fields": [{"name": "A", "type": "integer"}]}
+    file = {
+        "fields": [
+            {"name": "l", "type": {"type": "array", "elementType": inner}},
+            {"name": "m", "type": {"type": "map", "keyType": "string", "valueType": inner}},
+        ]
+    }
+    spelled = extended(mapping, file)
+    assert spelled[0]["fields"][0]["fields"][0]["names"] == ["a", "A"]
+    assert spelled[1]["fields"][1]["fields"][0]["names"] == ["a", "A"]
+
+
+def test_a_name_that_a_file_has_twice_is_left_to_the_comparison() -> None:
+    file = {"fields": [{"name": "Id", "type": "integer"}, {"name": "ID", "type": "integer"}]}
+    assert extended(MAPPING, file) == MAPPING
+
+
+def test_old_orc_files_are_read_by_place() -> None:
+    spelled = by_place([MAPPING[2], *MAPPING[:2]], ("K",))
+    assert [each["names"] for each in spelled] == [["k"], ["id", "_col0"], ["s", "_col1"]]
+
+
+def test_a_schema_s_own_names_are_mapped() -> None:
+    inner = {"type": "struct", "fields": [{"id": 5, "name": "a", "type": "int"}]}
+    pairs = {"type": "map", "key-id": 6, "key": "string", "value-id": 7, "value": inner}
+    schema = {
+        "fields": [
+            {"id": 1, "name": "id", "type": "int"},
+            {"id": 2, "name": "l", "type": {"type": "list", "element-id": 4, "element": "int"}},
+            {"id": 3, "name": "m", "type": pairs},
+        ]
+    }
+    assert mapped(schema) == [
+        {"field-id": 1, "names": ["id"]},
+        {"field-id": 2, "names": ["l"], "fields": [{"field-id": 4, "names": ["element"]}]},
+        {
+            "field-id": 3,
+            "names": ["m"],
+            "fields": [
+                {"field-id": 6, "names": ["key"]},
+                {
+                    "field-id": 7,
+                    "names": ["value"],
+                    "fields": [{"field-id": 5, "names": ["a"]}],
+                },
+            ],
+        },
+    ]

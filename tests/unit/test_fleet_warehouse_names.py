@@ -1,0 +1,61 @@
+"""What needs Spark's Python package and no JVM: what a view mentions, which properties are carried over."""
+
+from __future__ import annotations
+
+import pytest
+
+from tableferry.fleet.plan import Kind
+from tableferry.fleet.warehouse.definitions import kept
+from tableferry.fleet.warehouse.existing import kind_of
+from tableferry.fleet.warehouse.views import mentioned
+from tableferry.tables import TableName
+
+VIEW = TableName(("spark_catalog", "db", "v"))
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("SELECT * FROM t", {"other.t"}),
+        ("SELECT * FROM db.t JOIN `Spark_Catalog`.`x`.`T` USING (id)", {"db.t", "x.t"}),
+        (
+            "WITH c AS (SELECT 1 FROM db.t) SELECT (SELECT max(a) FROM u) FROM c",
+            {"db.t", "other.u", "other.c"},
+        ),
+        ("SELECT 'db.t' AS text FROM x.y -- db.t", {"x.y"}),
+        ("THIS ((ISN'T SQL FROM db.t", {"other.t"}),
+    ],
+)
+def test_what_a_view_mentions(text: str, keys: set[str]) -> None:
+    said = {"view_text": text, "view_catalog_and_namespace": "spark_catalog.other"}
+    assert mentioned(said, VIEW) >= keys
+    if "ISN'T" not in text:
+        assert mentioned(said, VIEW) == keys
+
+
+def test_a_view_that_doesn_t_say_where_it_was_made_is_of_its_own_schema() -> None:
+    assert mentioned({"view_text": "SELECT 1 FROM t"}, VIEW) == {"db.t"}
+    assert mentioned({"view_text": "SELECT 1 FROM t"}, TableName(("c", "s", "v"))) == {"c.s.t"}
+
+
+def test_properties_that_somebody_set_are_carried() -> None:
+    theirs = {"EXTERNAL": "TRUE", "numFiles": "3", "spark.sql.sources.schema": "{}", "gc.enabled": "true"}
+    theirs |= {"transient_lastDdlTime": "1", "external.table.purge": "true", "tableferry.source": "x"}
+    assert kept({**theirs, "team": "a", "Retention": "30"}) == {"team": "a", "Retention": "30"}
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("Type: VIEW\nView Text: SELECT 1\nProvider: delta", Kind.VIEW),
+        ("Type: MANAGED\nProvider: delta", Kind.DELTA),
+        ("Type: EXTERNAL\nProvider: iceberg", Kind.ICEBERG),
+        # A property before it may have lines of its own.
+        ("Provider: hive\nTable Properties: [a=b\nView: x, table_type=ICEBERG, uuid=1]", Kind.ICEBERG),
+        ("Provider: hive\nTable Properties: [table_type=iceberg]", Kind.ICEBERG),
+        ("Type: EXTERNAL\nProvider: hive\nTable Properties: [my_table_type=ICEBERG]", Kind.HIVE),
+        ("Type: MANAGED\nProvider: parquet", Kind.HIVE),
+    ],
+)
+def test_what_an_entry_is(said: str, kind: Kind) -> None:
+    assert kind_of(said) is kind
