@@ -279,7 +279,16 @@ def test_a_person_edits_what_no_worker_has(queue: Queue) -> None:
     assert (paused.revision, paused.claimed_by) == (1, None)
     assert list(queue.store.jobs(everything())) == [paused]
     [event] = queue.store.events()
-    expected = Event(job.task_id, NOW + TICK, *[State.UNDEFINED] * 3, True, "PAUSED_BY_USER: wait", "ann")
+    expected = Event(
+        job.task_id,
+        NOW + TICK,
+        State.UNDEFINED,
+        State.UNDEFINED,
+        State.UNDEFINED,
+        True,
+        "PAUSED_BY_USER: wait",
+        "ann",
+    )
     assert event == expected
     with pytest.raises(ClaimLost):
         queue.store.edit(job, NOW)
