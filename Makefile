@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
 CONNECT := .venv-connect
 CONNECT_STAMP := $(CONNECT)/.made
-BENCHMARKS := $(wildcard benchmarks/pipeline_init.py benchmarks/spec_load.py benchmarks/convert.py)
+BENCHMARKS := $(wildcard benchmarks/pipeline_init.py benchmarks/spec_load.py benchmarks/convert.py benchmarks/fleet_queue.py)
 
 # PYTHON=/path/to/python chooses one; otherwise the first on PATH that is fit.
 PYTHON ?=

@@ -5,15 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import product
 from typing import Any
 
 import pytest
+from sqlalchemy import func, select
 
 from tableferry.errors import TableError
 from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.queue import selections
+from tableferry.fleet.queue.dialects import day_of
+from tableferry.fleet.queue.schema import events
 from tableferry.fleet.queue.selections import Selection, everything, named, numbered
 from tableferry.fleet.queue.store import ClaimLost, Event, LetterRecord, NewJob, Store
 from tableferry.fleet.transitions import BACK, FORWARD
@@ -255,8 +258,8 @@ def test_many_are_saved_at_once_without_those_that_were_lost(queue: Queue) -> No
     assert numbers(written) == [mine[0].task_id, mine[2].task_id]
     assert {(job.state, job.claimed_by, job.revision) for job in written} == {(State.READY, None, 2)}
     assert list(queue.store.jobs(numbered(numbers(written)))) == list(written)
-    assert [(event.task_id, event.state, event.worker, event.at) for event in queue.store.events()] == [
-        (job.task_id, State.READY, "w1", NOW + 2 * HOUR) for job in written
+    assert list(queue.store.events()) == [
+        Event(job.task_id, NOW + 2 * HOUR, State.UNDEFINED, *job.pair, False, "None", "w1") for job in written
     ]
     assert list(queue.store.save_all([], NOW)) == []
 
@@ -353,6 +356,21 @@ def test_a_change_of_state_or_pause_makes_an_event(queue: Queue) -> None:
     assert list(queue.store.events(NOW + 3 * TICK)) == expected[1:]
     assert queue.store.archive(everything(), NOW) == 1
     assert list(queue.store.events()) == expected
+
+
+def test_a_query_is_answered_by_the_store(queue: Queue) -> None:
+    queue.add("a", "b")
+    late = datetime(2026, 3, 1, 23, 59, 59, 999999, tzinfo=UTC)
+    for number, job in enumerate(queue.claim()):
+        queue.store.save(replace(job, state=State.READY), late + number * TICK, release=True)
+    day = day_of(events.c.at).label("day")
+    query = select(day, events.c.was, events.c.state, func.count()).group_by(
+        day, events.c.was, events.c.state
+    )
+    assert [tuple(row) for row in queue.store.rows(query.order_by(day))] == [
+        (date(2026, 3, 1), "Undefined", "Ready", 1),
+        (date(2026, 3, 2), "Undefined", "Ready", 1),
+    ]
 
 
 def test_the_tables_are_made_once(queue: Queue) -> None:

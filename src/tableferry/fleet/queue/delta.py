@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import ClauseElement, Select, and_, select
@@ -455,7 +455,7 @@ def _among(numbers: Sequence[int]) -> str:
 
 
 def _micros(time: datetime) -> int:
-    return round(time.timestamp() * 1_000_000)
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def _jobs(found: Iterable[Mapping[str, Any]]) -> list[Job]:

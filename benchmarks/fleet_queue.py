@@ -1,0 +1,266 @@
+"""What the fleet's queue takes: adding, claiming, updating and counting 100,000 jobs in each store.
+
+python benchmarks/fleet_queue.py --jobs 100000
+
+Starts MariaDB and PostgreSQL in folders of their own, with commits that wait for the disk, and measures each
+store with 1, 2, 4 and 8 worker processes. A queue in Delta tables is measured by --delta, with fewer jobs and
+workers that are threads of one session, which is how Spark takes them on one machine.
+
+- add: all jobs, in one call;
+- claims/s: jobs claimed in batches by all workers together;
+- saves/s: claimed jobs saved one by one;
+- batched/s: claimed jobs saved in batches;
+- status: counts by state, pause reason, target and owner, which is what `fleet status` asks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+# Not this folder, whose modules would stand before others of their names.
+sys.path[0] = str(ROOT)
+
+from tests import servers  # noqa: E402
+
+from tableferry import session  # noqa: E402
+from tableferry.fleet.queue.opening import PASSWORD_VARIABLE, open_store  # noqa: E402
+from tableferry.fleet.queue.selections import everything, to_preprocess  # noqa: E402
+from tableferry.fleet.queue.store import NewJob, Store  # noqa: E402
+from tableferry.tables import TableName  # noqa: E402
+
+BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
+LEASE = timedelta(hours=1)
+OWNERS = 500
+STATUS = (
+    ("state", "desired_state", "migration_paused", "pause_reason", "target_format"),
+    ("tbl_owners", "state", "migration_paused"),
+)
+
+Open = Callable[[], Store]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker is to do.
+
+    Attributes:
+        url: The queue.
+        worker: The worker's number.
+        workers: How many there are.
+        now: The time; every earlier claim has lapsed.
+        each: How many jobs it claims.
+        batch: How many at once.
+        seconds: How long it saves one by one, at most.
+    """
+
+    url: str
+    worker: int
+    workers: int
+    now: datetime
+    each: int
+    batch: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Span:
+    """How many jobs, from when to when by the machine's clock."""
+
+    jobs: int
+    begun: float
+    ended: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--jobs", type=int, default=100_000)
+    parser.add_argument("--workers", type=int, nargs="*", default=[1, 2, 4, 8])
+    parser.add_argument("--batch", type=int, default=100, help="jobs claimed at once")
+    parser.add_argument("--claims", type=int, default=8000, help="jobs claimed by all workers together")
+    parser.add_argument("--seconds", type=float, default=5, help="of saving one by one")
+    parser.add_argument("--only", nargs="*", choices=STORES, default=list(STORES), metavar="STORE")
+    parser.add_argument("--delta", action="store_true", help="a queue in Delta tables too")
+    parser.add_argument("--delta-jobs", type=int, default=2000)
+    arguments = parser.parse_args()
+    os.environ[PASSWORD_VARIABLE] = servers.PASSWORD
+    print(machine(), flush=True)
+    heads = ["store", "jobs", "add", "workers", "claims/s", "saves/s", "batched/s", "status"]
+    print("\n| " + " | ".join(heads) + " |\n| --- |" + " ---: |" * (len(heads) - 1), flush=True)
+    for name in arguments.only:
+        with STORES[name]() as url:
+            measure(name, url, arguments.jobs, arguments.claims, arguments, in_processes)
+    if arguments.delta:
+        with delta() as (url, run):
+            measure("Delta", url, arguments.delta_jobs, arguments.delta_jobs // 4, arguments, run)
+
+
+def measure(
+    name: str,
+    url: str,
+    jobs: int,
+    claims: int,
+    told: argparse.Namespace,
+    run: Callable[..., list[list[Span]]],
+) -> None:
+    """Fill a queue and print a row for each number of workers."""
+    store = open_store(url)
+    store.create()
+    begun = time.monotonic()
+    assert store.add(new_jobs(jobs), BEGIN) == jobs
+    added = time.monotonic() - begun
+    now = BEGIN
+    for workers in told.workers:
+        now += 2 * LEASE
+        tasks = [
+            Task(url, worker, workers, now, claims // workers, told.batch, told.seconds)
+            for worker in range(workers)
+        ]
+        rates = [rate(spans) for spans in zip(*run(tasks), strict=True)]
+        status = statistics.median(timed(lambda: figures(store)) for _ in range(3))
+        cells = [
+            name,
+            f"{jobs:,}",
+            f"{added:.1f} s",
+            workers,
+            *(f"{each:,.0f}" for each in rates),
+            f"{status:.2f} s",
+        ]
+        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+    store.close()
+
+
+def new_jobs(count: int) -> Iterator[NewJob]:
+    for number in range(count):
+        name = TableName(("spark_catalog", f"db{number % 200}", f"table_{number}"))
+        yield NewJob(name, tbl_owners=(f"owner{number % OWNERS}@example.org",))
+
+
+def figures(store: Store) -> None:
+    for columns in STATUS:
+        assert store.counts(everything(), columns)
+
+
+def timed(work: Callable[[], object]) -> float:
+    begun = time.monotonic()
+    work()
+    return time.monotonic() - begun
+
+
+def rate(spans: Sequence[Span]) -> float:
+    """Return jobs a second of all workers, from the first one's beginning to the last one's end."""
+    took = max(each.ended for each in spans) - min(each.begun for each in spans)
+    return sum(each.jobs for each in spans) / took
+
+
+def work(task: Task, store: Store, together: Any) -> list[Span]:
+    """Claim, save one by one, and save in batches, each at the same time as the others."""
+    mine: list[Any] = []
+    together.wait()
+    begun = time.monotonic()
+    while len(mine) < task.each:
+        mine += store.claim(
+            to_preprocess(task.now),
+            f"w{task.worker}",
+            now=task.now,
+            lease=LEASE,
+            limit=min(task.batch, task.each - len(mine)),
+            share=(task.worker, task.workers),
+        )
+    claimed = Span(len(mine), begun, time.monotonic())
+    together.wait()
+    begun = time.monotonic()
+    saved = 0
+    while saved < len(mine) and time.monotonic() < begun + task.seconds:
+        mine[saved] = store.save(replace(mine[saved], stg_format="parquet"), task.now)
+        saved += 1
+    one_by_one = Span(saved, begun, time.monotonic())
+    together.wait()
+    begun = time.monotonic()
+    for start in range(0, len(mine), task.batch):
+        some = mine[start : start + task.batch]
+        assert len(store.save_all(some, task.now, release=True)) == len(some)
+    return [claimed, one_by_one, Span(len(mine), begun, time.monotonic())]
+
+
+def in_processes(tasks: Sequence[Task]) -> list[list[Span]]:
+    """Run each task in a process of its own."""
+    context = multiprocessing.get_context("spawn")
+    together, found = context.Barrier(len(tasks)), context.SimpleQueue()
+    processes = [context.Process(target=_process, args=(task, together, found)) for task in tasks]
+    for process in processes:
+        process.start()
+    spans = [found.get() for _ in processes]
+    for process in processes:
+        process.join()
+    return spans
+
+
+def _process(task: Task, together: Any, found: Any) -> None:
+    store = open_store(task.url)
+    found.put(work(task, store, together))
+    store.close()
+
+
+@contextmanager
+def delta() -> Iterator[tuple[str, Callable[[Sequence[Task]], list[list[Span]]]]]:
+    """Start Spark, and give what runs each task in a thread."""
+    with tempfile.TemporaryDirectory(prefix="tableferry-bench-") as folder:
+        spark = session.resolve(folder, say=lambda line: None)
+
+        def run(tasks: Sequence[Task]) -> list[list[Span]]:
+            together, found = threading.Barrier(len(tasks)), list[list[Span]]()
+            threads = [
+                threading.Thread(
+                    target=lambda task=task: found.append(work(task, open_store(task.url, spark), together))
+                )
+                for task in tasks
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            return found
+
+        yield "delta:spark_catalog.fleet", run
+        session.stop(spark)
+
+
+@contextmanager
+def sqlite() -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="tableferry-bench-") as folder:
+        yield f"sqlite:///{folder}/fleet.db"
+
+
+STORES: dict[str, Callable[[], Any]] = {
+    "SQLite": sqlite,
+    "MariaDB": lambda: servers.mariadb(durable=True),
+    "PostgreSQL": lambda: servers.postgresql(durable=True),
+}
+
+
+def machine() -> str:
+    versions = [f"{name} {metadata.version(name)}" for name in ("sqlalchemy", "pymysql", "psycopg")]
+    said = [f"{os.cpu_count()} cores", platform.machine(), f"Python {platform.python_version()}", *versions]
+    return ", ".join([*said, f"load {os.getloadavg()[0]:.1f}"])
+
+
+if __name__ == "__main__":
+    main()
