@@ -6,15 +6,21 @@ external entry shows the directory as Delta.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import assert_never
 
 from tableferry.catalog import SPARK_ERRORS
+from tableferry.convert.entry import Entry
+from tableferry.convert.facts import Partitions
 from tableferry.convert.gather import Found, gather
 from tableferry.convert.locations import below, split
+from tableferry.convert.log import commit, contents
+from tableferry.convert.merging import merge
 from tableferry.convert.perform import perform
-from tableferry.convert.plan import Reader, Wishes, decide
+from tableferry.convert.plan import Facts, Reader, Wishes, all_schemas, decide
 from tableferry.convert.sparks import Sparks
 from tableferry.convert.steps import (
     ConvertNatively,
@@ -24,7 +30,7 @@ from tableferry.convert.steps import (
     SwitchEntry,
     Verify,
 )
-from tableferry.convert.through_spark import has_log
+from tableferry.convert.through_spark import entry, has_log
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
@@ -32,7 +38,7 @@ from tableferry.fleet.warehouse import dropping, hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import kinds
 from tableferry.fleet.warehouse.files import listing
-from tableferry.fleet.warehouse.fitness import SOURCE, HiveTable, quoted, text, unfit
+from tableferry.fleet.warehouse.fitness import HiveTable, quoted, text, unfit
 from tableferry.tables import TableName
 
 # What carrying a definition over does to a log, besides its first commit.
@@ -76,12 +82,7 @@ def _make(warehouse: Warehouse, table: HiveTable, target: TableName) -> None:
         if wanted:
             _convert(warehouse, table)
         else:
-            # No conversion makes a log of no files.
-            spark.sql(
-                f"CREATE TABLE {target.sql} LIKE {table.name.sql} USING delta "
-                f"LOCATION {text(table.location)} TBLPROPERTIES ({text(SOURCE)} = {text(table.name.key)})"
-            ).collect()
-            named = True
+            begin_empty(entry(spark, table.name))
     if not named:
         spark.sql(f"CREATE TABLE {target.sql} USING delta LOCATION {text(table.location)}").collect()
 
@@ -104,19 +105,43 @@ def _is_current(warehouse: Warehouse, table: HiveTable, wanted: Sequence[str]) -
     """Say whether the log names the files that there are.
 
     Raises:
-        Refused: It isn't a log of ours that nobody wrote to.
+        Refused: It isn't a conversion's log that nobody wrote to.
     """
     spark, path = warehouse.spark, f"delta.{quoted(table.location)}"
     *later, first = (row[0] for row in spark.sql(f"DESCRIBE HISTORY {path}").select("operation").collect())
-    [detail] = spark.sql(f"DESCRIBE DETAIL {path}").select("properties").collect()
-    began = first == "CONVERT" or (first == "CREATE TABLE" and SOURCE in detail["properties"])
-    if not began or not _DEFINING.issuperset(later):
+    if first != "CONVERT" or not _DEFINING.issuperset(later):
         raise Refused(
             f"{table.location} is a Delta table that was written to, and {table.name} shows its files too: "
             f"drop {table.name} and keep the Delta table, or move its _delta_log away, and resume the job"
         )
     held = spark.sql(f"SELECT * FROM {path}").inputFiles()
     return sorted(map(split, held)) == sorted(map(split, wanted))
+
+
+def begin_empty(known: Entry) -> None:
+    """Write the log of a table that has no file yet, with the catalog's columns.
+
+    Raises:
+        Refused: Only Spark reaches its storage, and Spark's own command converts no empty directory.
+    """
+    if known.folder is None:
+        raise Refused(
+            f"{known.name} is empty and in storage that only Spark reaches from here: make it anew with "
+            "CREATE TABLE … USING delta, or write a first row to it"
+        )
+    facts = Facts(
+        str(known.name),
+        str(known.folder),
+        local=True,
+        delta=False,
+        table_id=str(uuid.uuid4()),
+        partitions=Partitions(known.partition_columns, ()),
+        merged=merge(all_schemas((), known)),
+        entry=known,
+    )
+    for step in decide(facts, Wishes()).steps:
+        if isinstance(step, PutFirstCommit):
+            commit.put(Path(step.root), contents.lines(step.contents, commit.now()))
 
 
 def _convert(warehouse: Warehouse, table: HiveTable) -> None:
@@ -126,12 +151,8 @@ def _convert(warehouse: Warehouse, table: HiveTable) -> None:
     found = Found(str(table.name), table=table.name)
     facts = gather(found, wishes, sparks, Reader.AUTO, lambda done, total: None)
     plan = decide(facts, wishes)
-    perform(
-        replace(
-            plan, steps=tuple(_unnamed(step) for step in plan.steps if not isinstance(step, SwitchEntry))
-        ),
-        sparks,
-    )
+    steps = (_unnamed(step) for step in plan.steps if not isinstance(step, SwitchEntry))
+    perform(replace(plan, steps=tuple(steps)), sparks)
 
 
 def _unnamed(step: Step) -> Step:
