@@ -324,6 +324,36 @@ def test_carrying_survives_a_crash(
     assert logged_in.tables[str(COPY)]["owner"] == "boss@corp.com"
 
 
+@given(before=GRANTS)
+@settings(
+    max_examples=settings().max_examples // 4, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_all_the_way_and_back_whoever_has_the_name_has_the_grants(
+    logged_in: FakeWorkspace, before: dict[str, set[str]]
+) -> None:
+    hive, copy = f"{NAME}_hive", str(COPY)
+    logged_in.put_table(NAME, "boss@corp.com", **before)
+    logged_in.put_table(copy, ME)
+    unity = access()
+    noted: list[Mapping[str, Any]] = []
+    block(unity, noted)
+    unity.carry(TABLE, COPY)
+    logged_in.rename_table(NAME, hive)
+    logged_in.rename_table(copy, NAME)
+    unblock(unity, noted)
+    assert logged_in.granted(NAME) == before
+    assert logged_in.tables[NAME]["owner"] == "boss@corp.com"
+    assert not any(privileges & grants.WRITING for privileges in logged_in.granted(hive).values())
+
+    noted.clear()
+    block(unity, noted)
+    logged_in.rename_table(NAME, copy)
+    logged_in.rename_table(hive, NAME)
+    unblock(unity, noted)
+    assert logged_in.granted(NAME) == before
+    assert not any(privileges & grants.WRITING for privileges in logged_in.granted(copy).values())
+
+
 def test_what_is_hidden_on_the_source_is_not_shown_by_the_copy(logged_in: FakeWorkspace) -> None:
     logged_in.put_table(NAME, bi={"SELECT"})
     logged_in.put_table(str(COPY))
@@ -393,7 +423,7 @@ def test_readers_come_from_the_lineage_table(logged_in: FakeWorkspace) -> None:
 
     users = access(rows=rows).downstream_users(TableName.parse("main.shop.Orders"))
     assert users == ("a@corp.com", "z@corp.com")
-    assert asked == [{"table": NAME}]
+    assert asked == [{"full_name": NAME}]
 
 
 class Denied:

@@ -32,6 +32,12 @@ class Tables(Catalog):
         self.tables[name] |= {"owner": owner} if owner else {}
         self.grants[("table", name)] = {who: set(privileges) for who, privileges in grants.items()}
 
+    def rename_table(self, name: str, to: str) -> None:
+        """Give a table another name, under which it keeps its owner and its grants."""
+        found, grants = self.tables.pop(name), self.grants.pop(("table", name))
+        self.tables[to] = {**found, "name": to.split(".")[2], "full_name": to}
+        self.grants["table", to] = grants
+
     def granted(self, name: str) -> dict[str, set[str]]:
         """Return a copy of who was granted what on a table."""
         found = self.grants.get(("table", name), {})

@@ -26,7 +26,7 @@ Rows = Callable[[str, Mapping[str, Any]], Iterable[Sequence[Any]]]
 QUERY = f"""
 SELECT DISTINCT created_by
 FROM system.access.table_lineage
-WHERE source_table_full_name = :table
+WHERE source_table_full_name = :full_name
   AND event_date >= date_sub(current_date(), {DAYS})
   AND created_by IS NOT NULL
 """
@@ -65,7 +65,7 @@ class Lineage:
         """
         if not self._unreadable:
             try:
-                found = self._rows(QUERY, {"table": ".".join(table.parts).lower()})
+                found = self._rows(QUERY, {"full_name": ".".join(table.parts).lower()})
                 return [row[0] for row in found if is_person(row[0])]
             except SPARK_ERRORS as error:
                 self._tell(error)
