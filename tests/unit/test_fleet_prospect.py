@@ -66,7 +66,8 @@ def test_a_paused_job_says_what_a_person_does() -> None:
     paused = job().paused(PauseReason.IS_CSV_TEXT, "it is text")
     assert reason(paused) is PauseReason.IS_CSV_TEXT
     assert prospect(paused).what == (
-        "write it anew as Parquet, or leave it in Hive; then: tableferry fleet resume spark_catalog.sales.orders"
+        "write it anew as Parquet, or leave it in Hive; then: tableferry fleet resume "
+        "spark_catalog.sales.orders"
     )
     assert remedy(job(migration_paused=True, pause_reason="on holiday")) == "see what the reason says"
     assert reason(job()) is None

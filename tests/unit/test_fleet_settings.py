@@ -90,13 +90,16 @@ def test_flags_win_over_variables_and_these_over_the_file(here: Path) -> None:
 def test_a_file_is_named_by_a_flag_or_a_variable(here: Path) -> None:
     (here / "fleet.yml").write_text("lease_minutes: 1")
     (here / "conf").mkdir()
-    (here / "conf" / "ours.yml").write_text("lease_minutes: 2\nmail: {templates: letters}")
+    (here / "conf" / "ours.yml").write_text(
+        "lease_minutes: 2\nusers_file: users.csv\nmail: {templates: letters}"
+    )
     (here / "other.yml").write_text("lease_minutes: 3")
     environ = {"TABLEFERRY_FLEET_SETTINGS": "conf/ours.yml"}
 
     assert load(environ={}).lease_minutes == 1
     assert load(environ=environ).lease_minutes == 2
     assert load(environ=environ).mail.templates == Path("conf/letters")
+    assert load(environ=environ).users_file == Path("conf/users.csv")
     assert load(file=Path("other.yml"), environ=environ).lease_minutes == 3
 
 

@@ -40,6 +40,17 @@ class Tables(Catalog):
     def securables(self) -> dict[str, dict[str, dict[str, Any]]]:
         return {**super().securables(), "table": self.tables}
 
+    @route("GET", f"{_UC}/catalogs/{{name}}")
+    def get_catalog(self, request: Request) -> dict[str, Any]:
+        name = request.names["name"]
+        if name in self.closed:
+            raise RefusedRequest(
+                403, "PERMISSION_DENIED", f"User does not have USE CATALOG on Catalog '{name}'"
+            )
+        if name not in self.catalogs:
+            raise RefusedRequest(404, "CATALOG_DOES_NOT_EXIST", f"Catalog '{name}' does not exist.")
+        return {"name": name, "catalog_type": "MANAGED_CATALOG"}
+
     @route("GET", f"{_UC}/tables/{{name}}")
     def get_table(self, request: Request) -> dict[str, Any]:
         return self._open(request.names["name"])

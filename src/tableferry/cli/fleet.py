@@ -23,6 +23,7 @@ from tableferry.cli.fleet_options import (
     separated,
     without_password,
 )
+from tableferry.cli.fleet_status import fleet_status
 from tableferry.cli.options import Debug, Output, OutputAs, Warehouse, guarded
 from tableferry.fleet.clock import utc_now
 from tableferry.fleet.job import TargetFormat
@@ -133,10 +134,12 @@ def fleet_add(
         known = len(done.jobs) - done.added
         there = f"; {known:,} had a job already" if known else ""
         typer.echo(f"Added {many(done.added, 'table')}{there}.")
-        typer.echo("Next: tableferry fleet preprocess")
+        if done.added:
+            typer.echo("Next: tableferry fleet preprocess")
 
     guarded(work, debug)
 
 
 register_jobs(fleet_app)
 register_modes(fleet_app)
+fleet_app.command("status")(fleet_status)

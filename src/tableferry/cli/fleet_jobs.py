@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Annotated, Any
@@ -253,7 +254,7 @@ def _edited(found: Fleet, job: Job, change: Callable[[Job], tuple[Job, str]]) ->
     if changed == job:
         return {"table": job.name, "ok": True, "said": said}
     try:
-        found.store.edit(changed, utc_now())
+        found.store.edit(changed, utc_now(), by=getpass.getuser())
     except Busy as error:
         return {
             "table": job.name,

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -30,14 +28,12 @@ from tableferry.cli.fleet_options import (
     share,
     to_terminal,
 )
+from tableferry.cli.fleet_telling import data, letter_lines, told_lines
 from tableferry.cli.options import Debug, Output, OutputAs, Warehouse, guarded
 from tableferry.fleet.clock import utc_now
-from tableferry.fleet.job import Job
 from tableferry.fleet.modes.report import JobReport, ModeReport, Told
-from tableferry.fleet.prospect import prospect
 
 if TYPE_CHECKING:
-    from tableferry.fleet.modes.communicate import Told as LettersTold
     from tableferry.fleet.modes.taking import Worker
 
 
@@ -207,13 +203,14 @@ def _run(run: Run, where: Where, work: Callable[[Worker], ModeReport]) -> None:
     """Run a mode, show how it goes on, and say what came of it."""
     with where.opened() as found, _progress(run) as told:
         spark = found.spark()
-        # One batch may hold jobs of several catalogs; their owners and rights are asked where each is.
-        warehouse = fleet.Warehouse(spark, fleet.open_access(spark), found.settings.iceberg_catalog)
+        known = found.settings
+        access = fleet.open_access(spark, users=known.users_file, require_lineage=known.require_lineage)
+        warehouse = fleet.Warehouse(spark, access, known.iceberg_catalog)
         done = work(
             fleet.Worker(
                 store=found.store,
                 warehouse=warehouse,
-                settings=found.settings,
+                settings=known,
                 name=worker_name(),
                 clock=utc_now,
                 batch_size=run.batch_size,
@@ -223,7 +220,7 @@ def _run(run: Run, where: Where, work: Callable[[Worker], ModeReport]) -> None:
             )
         )
     if run.output is Output.JSON:
-        jobs = [_data(one) for one in done.jobs]
+        jobs = [data(one) for one in done.jobs]
         typer.echo(report.as_json({"mode": run.mode, "dryRun": run.dry_run, "jobs": jobs}))
     else:
         for line in told_lines(done, run.dry_run):
@@ -235,81 +232,6 @@ def _run(run: Run, where: Where, work: Callable[[Worker], ModeReport]) -> None:
 def worker_name() -> str:
     """Name this process as no other is named, for whoever asks who has a job."""
     return f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
-
-
-def told_lines(done: ModeReport, dry_run: bool) -> Iterator[str]:
-    """Say what a run did: what it would do, or what needs a person, how many of each, and what comes next."""
-    for one in done.jobs:
-        if dry_run:
-            yield (
-                f"{one.job.name}: {one.job.state} → {one.job.desired_state}" if one.did else str(one.job.name)
-            )
-            yield from (f"  {line}" for line in one.did)
-        if one.error:
-            yield f"{one.job.name} {one.outcome}: {one.error}"
-        elif one.outcome == "paused":
-            yield f"{one.job.name} paused: {one.job.pause_reason}"
-    counts = Counter(one.outcome for one in done.jobs)
-    if not counts:
-        yield "No job is due."
-        return
-    yield ", ".join(f"{count:,} {outcome}" for outcome, count in counts.items())
-    if not dry_run:
-        yield from next_modes([one.job for one in done.jobs])
-
-
-def letter_lines(told: LettersTold, folder: Path | None) -> Iterator[str]:
-    """Say what came of the letters, and what comes next."""
-    for each in told.left_out:
-        yield f"{each.recipient} gets no letter about {each.table}: {each.why}"
-    yield from told.problems
-    repeated = f", {told.repeated:,} of them perhaps for the second time" if told.repeated else ""
-    if folder is not None:
-        yield f"{many(told.sent, 'letter')} in {folder}; nothing was sent."
-        return
-    if not (told.sent or told.failed or told.untold or told.jobs):
-        yield "No letter is due."
-        return
-    yield f"{many(told.sent, 'letter')} sent{repeated}" + (
-        f", {told.failed:,} not sent" if told.failed else ""
-    )
-    for level, jobs in told.jobs.items():
-        yield f"{many(jobs, 'table')} with a letter of level {level}: {_AFTER[level]}"
-    if told.untold:
-        yield f"Next: tableferry fleet communicate ({many(told.untold, 'table')})"
-
-
-_AFTER = {
-    1: "tableferry fleet migrate takes them when their first gap is over",
-    2: "probation has begun, and tableferry fleet shadow keeps Hive in step",
-    3: "they are through, and tableferry fleet archive moves them out of the queue",
-}
-
-
-def next_modes(jobs: Iterable[Job]) -> Iterator[str]:
-    """Say which modes go on with these jobs, and from when on; the nearest first."""
-    due: dict[str, list[datetime | None]] = {}
-    for job in jobs:
-        comes = prospect(job)
-        if comes.mode is not None:
-            due.setdefault(comes.mode, []).append(comes.when)
-    for mode, times in due.items():
-        dates = [when for when in times if when is not None]
-        begins = f", from {min(dates):%Y-%m-%d %H:%M} UTC on" if len(dates) == len(times) else ""
-        yield f"Next: tableferry fleet {mode} ({many(len(times), 'table')}{begins})"
-
-
-def _data(one: JobReport) -> dict[str, object]:
-    job = one.job
-    return {
-        "table": job.name,
-        "outcome": one.outcome,
-        "state": job.state,
-        "desiredState": job.desired_state,
-        "pauseReason": job.pause_reason if job.migration_paused else None,
-        "did": one.did,
-        "error": one.error,
-    }
 
 
 @contextmanager

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from tableferry.fleet.modes.taking import Worker
     from tableferry.fleet.queue import selections
     from tableferry.fleet.queue.opening import open_store
+    from tableferry.fleet.status.page import render as page
+    from tableferry.fleet.status.reading import status as read_status
+    from tableferry.fleet.status.text import render as as_text
+    from tableferry.fleet.status.watch import watch
     from tableferry.fleet.warehouse.context import Warehouse
     from tableferry.fleet.warehouse.opening import open_access
 
@@ -42,6 +46,13 @@ _MODULES = {
     "preprocess": "modes.preprocess",
     "revert": "modes.revert",
     "shadow": "modes.shadow",
+    "watch": "status.watch",
+}
+# Those whose names say enough only where they are.
+_RENAMED = {
+    "as_text": ("status.text", "render"),
+    "page": ("status.page", "render"),
+    "read_status": ("status.reading", "status"),
 }
 
 __all__ = [
@@ -50,6 +61,7 @@ __all__ = [
     "Named",
     "Warehouse",
     "Worker",
+    "as_text",
     "chosen",
     "communicate",
     "enlist",
@@ -59,10 +71,13 @@ __all__ = [
     "migrate",
     "open_access",
     "open_store",
+    "page",
     "preprocess",
+    "read_status",
     "revert",
     "selections",
     "shadow",
+    "watch",
 ]
 
 _EXTRA = ("alembic", "jinja2", "sqlalchemy")
@@ -70,8 +85,9 @@ _EXTRA = ("alembic", "jinja2", "sqlalchemy")
 
 def __getattr__(name: str) -> Any:
     try:
-        if name in _MODULES:
-            return getattr(import_module(f"tableferry.fleet.{_MODULES[name]}"), name)
+        if name in _MODULES or name in _RENAMED:
+            module, attribute = _RENAMED.get(name) or (_MODULES[name], name)
+            return getattr(import_module(f"tableferry.fleet.{module}"), attribute)
         if name == "selections":
             return import_module("tableferry.fleet.queue.selections")
     except ModuleNotFoundError as error:

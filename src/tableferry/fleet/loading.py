@@ -29,7 +29,8 @@ _NO_SETTINGS = (FILE_VARIABLE, ENV_VARIABLE, STORE_PASSWORD_VARIABLE)
 _ENVIRONMENTS = "environments"
 _MAIL = "mail"
 _PASSWORD = (_MAIL, "password")
-_PATHS = ("templates", "ca_file")
+_PATHS = ("users_file",)
+_MAIL_PATHS = ("templates", "ca_file")
 _KEYS = (
     *((name,) for name in FleetSettings.model_fields if name != _MAIL),
     *((_MAIL, name) for name in MailSettings.model_fields),
@@ -159,10 +160,13 @@ def _judge(layer: Any, path: Path, place: str, problems: list[Problem]) -> None:
 
 def _absolute(layer: Any, folder: Path) -> None:
     """Let what the file names lie beside the file, wherever the command is typed."""
-    mail = layer.get(_MAIL) if isinstance(layer, dict) else None
-    for name in _PATHS:
-        if isinstance(mail, dict) and isinstance(mail.get(name), str):
-            mail[name] = str(folder / mail[name])
+    for place, names in (
+        (layer, _PATHS),
+        (layer.get(_MAIL) if isinstance(layer, dict) else None, _MAIL_PATHS),
+    ):
+        for name in names:
+            if isinstance(place, dict) and isinstance(place.get(name), str):
+                place[name] = str(folder / place[name])
 
 
 def _of_environment(environ: Mapping[str, str], problems: list[Problem]) -> Values:

@@ -77,11 +77,11 @@ def perform(step: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
     """
     match step:
         case BlockWrites(table):
-            # Each run notes what it finds to take: what an earlier one took is noted already.
-            rights = warehouse.access.rights_to_write(table)
-            if rights:
+            # Each run notes what it finds to take; what an earlier one noted it may have taken by half.
+            if rights := warehouse.access.rights_to_write(table):
                 job = save(job.noted(**{RIGHTS: [*job.record.get(RIGHTS, ()), dict(rights)]}))
-                warehouse.access.take(table, rights)
+            for noted in job.record.get(RIGHTS, ()):
+                warehouse.access.take(table, noted)
             return job.noted(**{FENCE: dict(fence.mark(warehouse, table))})
         case UnblockWrites(table):
             for rights in reversed(job.record.get(RIGHTS, ())):

@@ -64,6 +64,8 @@ class FleetSettings(_Settings):
         lease_minutes: How long a worker's claim holds without a sign of life.
         iceberg_catalog: The Spark catalog of Iceberg tables, over the same metastore.
         require_owner: Whether a table without an owner pauses.
+        users_file: A CSV file with the columns ``table`` and ``user``: who is known to use which table.
+        require_lineage: Whether it's an error that Unity Catalog's lineage can't be read.
         mail: How letters are sent.
     """
 
@@ -74,6 +76,8 @@ class FleetSettings(_Settings):
     lease_minutes: int = Field(default=60, ge=1)
     iceberg_catalog: str = "ice"
     require_owner: bool = False
+    users_file: Path | None = None
+    require_lineage: bool = False
     mail: MailSettings = MailSettings()
 
     @property

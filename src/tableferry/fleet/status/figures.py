@@ -18,7 +18,7 @@ class Phase(StrEnum):
     """A stretch of the way, as people speak of it; in the order of the walk."""
 
     NEW = "new"
-    ANNOUNCED = "announced"
+    READY = "ready"
     MIGRATING = "migrating"
     PROBATION = "probation"
     THROUGH = "through"
@@ -28,7 +28,7 @@ class Phase(StrEnum):
 
 PHASES: Mapping[State, Phase] = {
     State.UNDEFINED: Phase.NEW,
-    State.READY: Phase.ANNOUNCED,
+    State.READY: Phase.READY,
     State.WRITES_BLOCKED: Phase.MIGRATING,
     State.ICEBERG_READY: Phase.MIGRATING,
     State.ICEBERG_PRIMARY: Phase.MIGRATING,
@@ -55,7 +55,7 @@ STATE_WORDS: Mapping[State, str] = {
 
 PHASE_WORDS: Mapping[Phase, str] = {
     Phase.NEW: "New",
-    Phase.ANNOUNCED: "Announced",
+    Phase.READY: "Ready",
     Phase.MIGRATING: "Being migrated",
     Phase.PROBATION: "On probation",
     Phase.THROUGH: "Through",
@@ -92,19 +92,19 @@ class StateCount:
 
 @dataclass(frozen=True)
 class AgeCount:
-    """Jobs of one phase by how long ago they last changed state, paused or were resumed.
+    """Jobs of one phase by when they last changed state, paused or were resumed, in days of UTC.
 
     Attributes:
         phase: The phase.
-        under_day: Jobs that changed within 24 hours.
-        under_week: Within 7 days, and not within one.
-        under_month: Within 30 days, and not within 7.
-        under_quarter: Within 90 days, and not within 30.
-        older: The rest.
+        today: Jobs that changed today.
+        under_week: One to 6 days ago.
+        under_month: 7 to 29 days ago.
+        under_quarter: 30 to 89 days ago.
+        older: Longer ago.
     """
 
     phase: Phase
-    under_day: int
+    today: int
     under_week: int
     under_month: int
     under_quarter: int
@@ -236,15 +236,17 @@ class Pace:
     """What moved lately.
 
     Attributes:
-        days: How many days back; fewer count when the fleet is younger.
+        days: How many days back, and today.
+        elapsed: How many of these the fleet has seen; a part of one for today.
         migrated: Jobs whose writers were let in to the copy.
         finished: Jobs whose Hive table was archived.
         reverted: Jobs whose copy was dropped.
-        migrated_per_day: The first, a day.
-        finished_per_day: The second, a day.
+        migrated_per_day: Of the first.
+        finished_per_day: Of the second.
     """
 
     days: int
+    elapsed: float
     migrated: int
     finished: int
     reverted: int
@@ -257,9 +259,9 @@ class Span:
     """When something is to be expected.
 
     Attributes:
-        earliest: At the better pace.
-        expected: At the pace of the last 28 days, or of the last 7 when they are quicker to tell.
-        latest: At the worse pace; None when that pace is too small to tell.
+        earliest: At the best pace that the last weeks make likely.
+        expected: At the pace of the last 28 days.
+        latest: At the worst pace that they make likely; None when that could be none at all.
     """
 
     earliest: date
@@ -299,7 +301,7 @@ class Day:
 
     day: date
     new: int
-    announced: int
+    ready: int
     migrating: int
     probation: int
     through: int
@@ -309,7 +311,7 @@ class Day:
     @property
     def to_do(self) -> int:
         """Jobs that weren't switched yet."""
-        return self.new + self.announced + self.migrating
+        return self.new + self.ready + self.migrating
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from tableferry.fleet.queue.store import Store
+from tableferry.fleet.queue.tallies import Readable, tally
+from tableferry.fleet.status.counting import LISTED, figures
 from tableferry.fleet.status.figures import Figures
 
 DEFAULT_LEASE = timedelta(hours=1)
 
 
-def status(store: Store, now: datetime, *, lease: timedelta = DEFAULT_LEASE) -> Figures:
+def status(store: Readable, now: datetime, *, lease: timedelta = DEFAULT_LEASE) -> Figures:
     """Return how far the fleet is.
 
     Args:
@@ -18,4 +19,4 @@ def status(store: Store, now: datetime, *, lease: timedelta = DEFAULT_LEASE) -> 
         now: The time.
         lease: How long a worker's claim holds; a job that is on its way and rests for three is stuck.
     """
-    raise NotImplementedError
+    return figures(tally(store, now, lease, listed=LISTED), now)

@@ -14,6 +14,7 @@ from tableferry.fleet.warehouse import grants, rest
 from tableferry.fleet.warehouse.grants import Change, Grants
 from tableferry.fleet.warehouse.lineage import Lineage, Rows
 from tableferry.fleet.warehouse.people import People
+from tableferry.fleet.warehouse.users_file import Users, key
 from tableferry.session import to_stderr
 from tableferry.tables import TableName
 
@@ -39,6 +40,7 @@ class UnityAccess:
         client: WorkspaceClient,
         rows: Rows,
         *,
+        users: Users | None = None,
         require_lineage: bool = False,
         say: Callable[[str], None] = to_stderr,
     ) -> None:
@@ -47,10 +49,12 @@ class UnityAccess:
         Args:
             client: The workspace.
             rows: Runs SQL there, for the system tables.
+            users: Who is known to use which table, besides those that the lineage names.
             require_lineage: Whether it's an error that the lineage system table can't be read.
             say: Takes what somebody should know and nothing fails for; each sentence once.
         """
         self._client = client
+        self._users = users or {}
         self._told: set[str] = set()
         self._print = say
         self._people = People(client, self._say)
@@ -64,7 +68,8 @@ class UnityAccess:
         """Return the mail addresses of who read the table in the last 90 days, without its owners."""
         owners = {self._me, *self.owners(table)}
         with self._asking(f"the lineage of {table} can't be read"):
-            return tuple(sorted(set(self._lineage.readers(table)) - owners))
+            readers = {*self._lineage.readers(table), *self._users.get(key(table), ())}
+        return tuple(sorted(readers - owners))
 
     def rights_to_write(self, table: TableName) -> Mapping[str, Any]:
         """Return, as JSON, the grants on the table that `take` would take, and who writes in spite of it."""
@@ -110,9 +115,10 @@ class UnityAccess:
             if not left:
                 return
             gone |= self._change(table, left)
+        whose = ", ".join(one.principal for one in left)
         raise TableError(
-            f"the grants on {table} don't become what they are to ({', '.join(one.principal for one in left)}): "
-            "somebody else changes them too; run again"
+            f"the grants on {table} don't become what they are to ({whose}): somebody else changes them too; "
+            "run again"
         )
 
     def _change(self, table: TableName, changes: list[Change]) -> set[str]:

@@ -1,0 +1,349 @@
+"""What the figures of a whole fleet are made of: groups of jobs, counted by the database.
+
+A fleet of 100,000 jobs has 700,000 events; what comes back are some thousand groups, and the few jobs that
+somebody should look at.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any, Protocol
+
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    Text,
+    and_,
+    case,
+    cast,
+    func,
+    not_,
+    or_,
+    select,
+)
+
+from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
+from tableferry.fleet.queue.dialects import Utc, code_of, day_of
+from tableferry.fleet.queue.schema import events, jobs, jobs_archive, letters
+from tableferry.fleet.queue.selections import Selection, numbered, to_shadow
+from tableferry.fleet.queue.statements import free
+
+_c = jobs.c
+_RUNNING = _c.migration_paused.is_(False)
+_ENDS = (State.HIVE_DROPPED.value, State.ICEBERG_DROPPED.value)
+
+# Between two of these no mode waits for a letter, a day or a person, and writes are blocked.
+_ON_THE_WALK = (
+    State.WRITES_BLOCKED.value,
+    State.ICEBERG_READY.value,
+    State.ICEBERG_PRIMARY.value,
+    State.SYNC_HIVE.value,
+    State.HIVE_PRIMARY.value,
+)
+
+
+# A walk comes to them from one before or beside them in minutes: days don't show them.
+_INNER = (State.ICEBERG_READY.value, State.ICEBERG_PRIMARY.value)
+
+
+class Readable(Protocol):
+    """The part of a store that tallies need."""
+
+    def rows(self, query: Select[Any]) -> Sequence[Sequence[Any]]:
+        """Answer a query over the queue's tables."""
+
+    def jobs(self, selection: Selection, *, limit: int | None = None) -> Sequence[Job]:
+        """Return jobs by their task_id."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Jobs that are alike.
+
+    Attributes:
+        state: Where they are.
+        paused: Whether they wait for a person.
+        reason: The pause's code; ``None`` as a word for those that run.
+        target_format: What they become.
+        since: The day on which they last changed state, paused or went on; or were added.
+        jobs: How many.
+    """
+
+    state: State
+    paused: bool
+    reason: str
+    target_format: TargetFormat
+    since: date
+    jobs: int
+
+
+@dataclass(frozen=True)
+class Owned:
+    """Jobs of the same owners, in the same state."""
+
+    owners: tuple[str, ...]
+    state: State
+    paused: bool
+    jobs: int
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Running jobs that aren't at an end, with what they wait for.
+
+    Attributes:
+        state: Where they are.
+        desired_state: Where they go.
+        told: The day of the first letter.
+        initial_gap_days: Days from there to the migration.
+        on_probation: The day of the second letter.
+        probation_gap_days: Days from there to the archive.
+        jobs: How many.
+    """
+
+    state: State
+    desired_state: State
+    told: date | None
+    initial_gap_days: int
+    on_probation: date | None
+    probation_gap_days: int
+    jobs: int
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Jobs that changed their state on a day."""
+
+    day: date
+    was: State
+    state: State
+    jobs: int
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Jobs, archived ones among them, by the day they were added."""
+
+    added: date
+    jobs: int
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A job that should move and doesn't.
+
+    Attributes:
+        task_id: The job.
+        since: Since when.
+        level: The letter's, where a letter wasn't sent.
+    """
+
+    task_id: int
+    since: datetime
+    level: int | None = None
+
+
+@dataclass(frozen=True)
+class Tallies:
+    """All that the figures are computed from.
+
+    Attributes:
+        groups: Jobs in the queue.
+        owned: The same by owners, with those in the archive.
+        archived: Jobs in the archive, by what they became.
+        waiting: Running jobs and what they wait for.
+        moved: Changes of state, day by day.
+        kept: Jobs by the day they were added.
+        lapsed: Jobs whose worker went away.
+        resting: Jobs on the walk that don't move.
+        untold: Jobs of letters that were recorded and not sent.
+        behind: Jobs on probation whose Hive copy isn't kept in step.
+        paused: Paused jobs, the longest first: a part of them.
+        listed: The jobs that the last five name, by number: a part of them.
+    """
+
+    groups: tuple[Group, ...]
+    owned: tuple[Owned, ...]
+    archived: tuple[tuple[TargetFormat, int], ...]
+    waiting: tuple[Waiting, ...]
+    moved: tuple[Moved, ...]
+    kept: tuple[Kept, ...]
+    lapsed: tuple[Suspect, ...]
+    resting: tuple[Suspect, ...]
+    untold: tuple[Suspect, ...]
+    behind: tuple[Suspect, ...]
+    paused: tuple[Suspect, ...]
+    listed: dict[int, Job]
+
+
+def tally(store: Readable, now: datetime, lease: timedelta, *, listed: int) -> Tallies:
+    """Count the queue.
+
+    Args:
+        store: The queue.
+        now: The time.
+        lease: How long a claim holds.
+        listed: How many jobs of each trouble are read whole.
+    """
+    suspects = {
+        "lapsed": _suspects(store, _c.lease_until, _lapsed(now)),
+        "behind": _suspects(store, _out_of_step(), _behind(now)),
+        "resting": _suspects(store, _last_change(), _resting(now, lease)),
+        "untold": _untold(store, now),
+        "paused": _suspects(store, _last_change(), _to_resume(), limit=listed),
+    }
+    wanted = {each.task_id for kind in suspects.values() for each in kind[:listed]}
+    found = {job.task_id: job for job in store.jobs(numbered(sorted(wanted)))} if wanted else {}
+    return Tallies(
+        groups=_groups(store),
+        owned=_owned(store),
+        archived=_archived(store),
+        waiting=_waiting(store),
+        moved=_moved(store),
+        kept=_kept(store),
+        listed=found,
+        **suspects,
+    )
+
+
+def _last_change() -> ColumnElement[datetime]:
+    """When a job last changed state, paused or was resumed.
+
+    A claim changes the row too, and isn't a change: those who keep a Hive copy in step claim it every day.
+    """
+    last = select(func.max(events.c.at)).where(events.c.task_id == _c.task_id).scalar_subquery()
+    return case(
+        (_c.in_process.is_(True), func.coalesce(last, _c.created_at, type_=Utc())), else_=_c.last_updated_time
+    )
+
+
+def _groups(store: Readable) -> tuple[Group, ...]:
+    each = select(
+        _c.state,
+        _c.migration_paused,
+        case((_RUNNING, PauseReason.NONE.value), else_=code_of(_c.pause_reason)).label("reason"),
+        _c.target_format,
+        day_of(_last_change()).label("since"),
+    )
+    return tuple(
+        Group(State(state), bool(paused), reason, TargetFormat(form), _known(since), int(count))
+        for state, paused, reason, form, since, count in store.rows(_counted(each))
+    )
+
+
+def _owned(store: Readable) -> tuple[Owned, ...]:
+    """Owners are a JSON array: the database groups by its text, which is far fewer than the jobs."""
+    queue = select(cast(_c.tbl_owners, Text).label("owners"), _c.state, _c.migration_paused.label("paused"))
+    return tuple(
+        Owned(tuple(sorted(json.loads(owners or "[]") or ())), State(state), bool(paused), int(count))
+        for owners, state, paused, count in store.rows(_counted(queue))
+    )
+
+
+def _archived(store: Readable) -> tuple[tuple[TargetFormat, int], ...]:
+    query = _counted(select(jobs_archive.c.target_format))
+    return tuple((TargetFormat(form), int(count)) for form, count in store.rows(query))
+
+
+def _waiting(store: Readable) -> tuple[Waiting, ...]:
+    each = select(
+        _c.state,
+        _c.desired_state,
+        day_of(_c.comm_level1_date).label("told"),
+        _c.initial_gap_days,
+        day_of(_c.comm_level2_date).label("on_probation"),
+        _c.probation_gap_days,
+    ).where(_RUNNING, _c.state.not_in(_ENDS))
+    return tuple(
+        Waiting(State(state), State(desired), _day(told), int(gap), _day(begun), int(probation), int(count))
+        for state, desired, told, gap, begun, probation, count in store.rows(_counted(each))
+    )
+
+
+def _moved(store: Readable) -> tuple[Moved, ...]:
+    each = select(day_of(events.c.at).label("day"), events.c.was, events.c.state).where(
+        events.c.was != events.c.state, events.c.state.not_in(_INNER)
+    )
+    return tuple(
+        Moved(_known(day), State(was), State(state), int(count))
+        for day, was, state, count in store.rows(_counted(each))
+    )
+
+
+def _kept(store: Readable) -> tuple[Kept, ...]:
+    return tuple(
+        Kept(_known(added), int(count))
+        for table in (jobs, jobs_archive)
+        for added, count in store.rows(_counted(select(day_of(table.c.created_at).label("added"))))
+    )
+
+
+def _suspects(
+    store: Readable, since: ColumnElement[Any], condition: Selection, *, limit: int | None = None
+) -> tuple[Suspect, ...]:
+    which = select(_c.task_id, since.label("since")).where(condition).subquery()
+    query = select(which.c.task_id, which.c.since).order_by(which.c.since, which.c.task_id).limit(limit)
+    return tuple(Suspect(int(task_id), at) for task_id, at in store.rows(query))
+
+
+def _lapsed(now: datetime) -> Selection:
+    return and_(_c.claimed_by.is_not(None), _c.lease_until < now)
+
+
+def _resting(now: datetime, lease: timedelta) -> Selection:
+    """Jobs that nobody has and that should be walking: three leases on the walk, a day before it."""
+    short, long = now - 3 * lease, now - max(3 * lease, timedelta(days=1))
+    on_the_walk = _c.state.in_(_ON_THE_WALK)
+    asked = and_(
+        _c.state.in_((State.WRITES_UNBLOCKED.value, State.HIVE_DROPPED.value)),
+        _c.state != _c.desired_state,
+    )
+    late = or_(and_(on_the_walk, _last_change() < short), and_(asked, _last_change() < long))
+    return and_(_RUNNING, free(now), late)
+
+
+def _behind(now: datetime) -> Selection:
+    """Jobs whose copying back began and ended nowhere, or didn't begin in the first two days of probation."""
+    broken = and_(_c.shadow_status.is_not(None), free(now), _c.last_updated_time < now - timedelta(days=1))
+    never = and_(to_shadow(), _c.shadow_watermark.is_(None), _c.comm_level2_date < now - timedelta(days=2))
+    return and_(_RUNNING, or_(broken, never))
+
+
+def _out_of_step() -> ColumnElement[datetime]:
+    return case((_c.shadow_status.is_not(None), _c.last_updated_time), else_=_c.comm_level2_date)
+
+
+def _to_resume() -> Selection:
+    """Paused jobs, without those that are paused because they are back."""
+    return and_(_c.migration_paused.is_(True), not_(_c.state == State.ICEBERG_DROPPED.value))
+
+
+def _untold(store: Readable, now: datetime) -> tuple[Suspect, ...]:
+    """Jobs whose letter was recorded a day ago and not sent; letters that wait are few."""
+    waiting = letters.c
+    query = select(waiting.task_ids, waiting.recorded_at, waiting.level).where(
+        waiting.sent_at.is_(None), waiting.recorded_at < now - timedelta(days=1)
+    )
+    found: dict[int, Suspect] = {}
+    for task_ids, recorded, level in store.rows(query.order_by(waiting.recorded_at)):
+        for task_id in json.loads(task_ids) if isinstance(task_ids, str) else task_ids:
+            found.setdefault(int(task_id), Suspect(int(task_id), recorded, int(level)))
+    return tuple(found.values())
+
+
+def _counted(each: Select[Any]) -> Select[Any]:
+    """Count equal rows; through a subquery, as PostgreSQL takes no two parameters for one expression."""
+    rows = each.subquery()
+    return select(*rows.c, func.count().label("jobs")).group_by(*rows.c)
+
+
+def _known(value: date | str) -> date:
+    return value if isinstance(value, date) else date.fromisoformat(value)
+
+
+def _day(value: date | str | None) -> date | None:
+    """Read a day as databases give it: SQLite as text."""
+    return None if value is None else _known(value)

@@ -1,0 +1,286 @@
+"""Computes the figures from the queue's tallies: pure, the same each time."""
+
+from __future__ import annotations
+
+import shlex
+from bisect import bisect
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from tableferry.fleet.job import Job, State, TargetFormat
+from tableferry.fleet.status.figures import (
+    PHASES,
+    STATE_WORDS,
+    AgeCount,
+    Day,
+    Due,
+    Figures,
+    FormatCount,
+    OwnerCount,
+    PauseCount,
+    Paused,
+    Phase,
+    StateCount,
+    Stuck,
+    Trouble,
+)
+from tableferry.fleet.status.forecast import forecast, paces
+from tableferry.fleet.transitions import BACK
+from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from tableferry.fleet.queue.tallies import Group, Kept, Moved, Owned, Suspect, Tallies, Waiting
+
+LISTED = 100
+"""How many stuck and how many paused jobs are listed by name."""
+
+TOP_OWNERS = 15
+"""How many owners have a row of their own."""
+
+LONGEST = 366
+"""How many days the series goes back at most."""
+
+
+# In days: where one group of ages ends and the next begins.
+_AGES = (1, 7, 30, 90)
+
+
+def figures(found: Tallies, now: datetime) -> Figures:
+    """Compute how far the fleet is."""
+    archived = sum(jobs for _, jobs in found.archived)
+    states = _states(found.groups, archived)
+    owners, owner_count = _owners(found.owned)
+    stuck = _stuck(found)
+    pace = paces(found.moved, min((each.added for each in found.kept), default=None), now)
+    pauses = Counter[str]()
+    for group in found.groups:
+        if group.paused:
+            pauses[group.reason] += group.jobs
+    paused = pauses.total()
+    return Figures(
+        at=now,
+        total=sum(count.jobs for count in states),
+        archived=archived,
+        paused=paused,
+        states=states,
+        ages=_ages(found.groups, now.date()),
+        owners=owners,
+        owner_count=owner_count,
+        pauses=tuple(PauseCount(reason, jobs) for reason, jobs in _most_first(pauses)),
+        formats=_formats(found.groups, found.archived),
+        stuck=tuple(stuck[:LISTED]),
+        stuck_total=len({each.task_id for kind in _troubles(found).values() for each in kind}),
+        paused_jobs=tuple(_paused(found)),
+        due=_due(found.waiting, now.date()),
+        pace=pace,
+        forecast=forecast(found.waiting, pace, paused, now),
+        days=_days(states, found.kept, found.moved, now.date()),
+    )
+
+
+def _states(groups: Sequence[Group], archived: int) -> tuple[StateCount, ...]:
+    jobs, paused = Counter[State](), Counter[State]()
+    jobs[State.HIVE_DROPPED] = archived
+    for group in groups:
+        jobs[group.state] += group.jobs
+        paused[group.state] += group.jobs if group.paused else 0
+    return tuple(StateCount(state, STATE_WORDS[state], jobs[state], paused[state]) for state in PHASES)
+
+
+def _ages(groups: Sequence[Group], today: date) -> tuple[AgeCount, ...]:
+    found: defaultdict[Phase, list[int]] = defaultdict(lambda: [0] * (len(_AGES) + 1))
+    for group in groups:
+        found[PHASES[group.state]][bisect(_AGES, (today - group.since).days)] += group.jobs
+    return tuple(AgeCount(phase, *found[phase]) for phase in Phase)
+
+
+def _owners(owned: Sequence[Owned]) -> tuple[tuple[OwnerCount, ...], int]:
+    """Give the owners who have most to do a row, then those who have most, and the others one together."""
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for each in owned:
+        for owner in each.owners or ("",):
+            counts = found[owner]
+            counts["jobs"] += each.jobs
+            counts[_column(each.state)] += each.jobs
+            counts["paused"] += each.jobs if each.paused else 0
+
+    def left(owner: str) -> tuple[int, int, str]:
+        counts = found[owner]
+        return -(counts["to_do"] + counts["probation"]), -counts["jobs"], owner
+
+    ranked = sorted(found, key=left)
+    rows = [_owner(owner, found[owner]) for owner in ranked[:TOP_OWNERS]]
+    if rest := ranked[TOP_OWNERS:]:
+        together = Counter[str]()
+        for owner in rest:
+            together.update(found[owner])
+        rows.append(_owner(None, together))
+    return tuple(rows), len(found.keys() - {""})
+
+
+def _owner(owner: str | None, counts: Counter[str]) -> OwnerCount:
+    return OwnerCount(
+        owner,
+        counts["jobs"],
+        counts["to_do"],
+        counts["probation"],
+        counts["through"],
+        counts["reverted"],
+        counts["paused"],
+    )
+
+
+def _column(state: State) -> str:
+    match PHASES[state]:
+        case Phase.NEW | Phase.READY | Phase.MIGRATING:
+            return "to_do"
+        case Phase.GOING_BACK | Phase.REVERTED:
+            return "reverted"
+        case phase:
+            return phase.value
+
+
+def _formats(
+    groups: Sequence[Group], archived: Sequence[tuple[TargetFormat, int]]
+) -> tuple[FormatCount, ...]:
+    jobs, through = Counter[TargetFormat](), Counter[TargetFormat]()
+    for form, count in archived:
+        jobs[form] += count
+        through[form] += count
+    for group in groups:
+        jobs[group.target_format] += group.jobs
+        through[group.target_format] += group.jobs if group.state is State.HIVE_DROPPED else 0
+    return tuple(FormatCount(form, jobs[form], through[form]) for form in TargetFormat)
+
+
+def _troubles(found: Tallies) -> dict[Trouble, tuple[Suspect, ...]]:
+    """The kinds of trouble, what explains most first: a job is listed under the first that it has."""
+    return {
+        Trouble.SHADOW_BEHIND: found.behind,
+        Trouble.CLAIM_LAPSED: found.lapsed,
+        Trouble.NOT_MOVING: found.resting,
+        Trouble.LETTER_NOT_SENT: found.untold,
+    }
+
+
+def _stuck(found: Tallies) -> list[Stuck]:
+    listed: dict[int, Stuck] = {}
+    for trouble, suspects in _troubles(found).items():
+        for suspect in suspects:
+            job = found.listed.get(suspect.task_id)
+            if job is not None:
+                listed.setdefault(job.task_id, _one_stuck(job, trouble, suspect))
+    return sorted(listed.values(), key=lambda each: (each.since, each.task_id))
+
+
+def _one_stuck(job: Job, trouble: Trouble, suspect: Suspect) -> Stuck:
+    mode = "revert" if job.pair in BACK else "migrate"
+    match trouble:
+        case Trouble.CLAIM_LAPSED:
+            words = f"worker {job.claimed_by} went away with it"
+            mode = _mode_of(job)
+        case Trouble.NOT_MOVING if job.state is job.desired_state or job.state in _UNBLOCKED:
+            words = "asked for, and no run took it up"
+        case Trouble.NOT_MOVING:
+            words = "writes are blocked, and no run takes it on"
+        case Trouble.LETTER_NOT_SENT:
+            words = f"its letter of level {suspect.level} was recorded and not sent"
+            mode = "communicate"
+        case Trouble.SHADOW_BEHIND:
+            words = "the Hive copy isn't kept in step"
+            mode = "shadow"
+    return Stuck(
+        job.task_id,
+        job.name,
+        trouble,
+        words,
+        job.state,
+        suspect.since,
+        job.tbl_owners,
+        f"tableferry fleet {mode}",
+    )
+
+
+_UNBLOCKED = (State.WRITES_UNBLOCKED, State.HIVE_DROPPED)
+
+
+def _mode_of(job: Job) -> str:
+    """The mode that goes on with a job."""
+    if job.pair in BACK:
+        return "revert"
+    if job.state is State.UNDEFINED:
+        return "preprocess"
+    if job.state is job.desired_state:
+        return "shadow" if job.state is State.WRITES_UNBLOCKED and job.shadow_status else "communicate"
+    return "migrate"
+
+
+def _paused(found: Tallies) -> Iterator[Paused]:
+    for suspect in found.paused[:LISTED]:
+        if (job := found.listed.get(suspect.task_id)) is not None:
+            command = f"tableferry fleet resume {_for_shell(job.name)}"
+            yield Paused(
+                job.task_id, job.name, job.pause_reason, job.state, suspect.since, job.tbl_owners, command
+            )
+
+
+def _for_shell(name: TableName) -> str:
+    return shlex.quote(str(name))
+
+
+def _due(waiting: Sequence[Waiting], today: date) -> Due:
+    migrations = [
+        (each.told + timedelta(days=each.initial_gap_days), each.jobs)
+        for each in waiting
+        if each.state is State.READY and each.told is not None
+    ]
+    archives = [
+        (each.on_probation + timedelta(days=each.probation_gap_days), each.jobs)
+        for each in waiting
+        if each.state is State.WRITES_UNBLOCKED
+        and (each.state, each.desired_state) not in BACK
+        and each.on_probation is not None
+    ]
+    return Due(*_by_day(migrations, today), *_by_day(archives, today))
+
+
+def _by_day(due: Iterable[tuple[date, int]], today: date) -> tuple[int, int, int]:
+    """Sum up what was due before today, what is today, and what is in this week."""
+    late = now = week = 0
+    for day, jobs in due:
+        late += jobs if day < today else 0
+        now += jobs if day == today else 0
+        week += jobs if today <= day < today + timedelta(days=7) else 0
+    return late, now, week
+
+
+def _days(
+    states: Sequence[StateCount], kept: Sequence[Kept], moved: Sequence[Moved], today: date
+) -> tuple[Day, ...]:
+    """Go back from what is now, day by day, undoing what happened on each."""
+    changes: defaultdict[date, Counter[Phase]] = defaultdict(Counter)
+    for each in moved:
+        changes[each.day][PHASES[each.state]] += each.jobs
+        changes[each.day][PHASES[each.was]] -= each.jobs
+    for added in kept:
+        changes[added.added][Phase.NEW] += added.jobs
+    if not kept:
+        return ()
+    first = max(min(min(changes), today), today - timedelta(days=LONGEST))
+    counts = Counter[Phase]()
+    for state in states:
+        counts[PHASES[state.state]] += state.jobs
+    found: list[Day] = []
+    day = today
+    while day >= first:
+        # What somebody wrote into the queue by hand has no events: never fewer than none.
+        found.append(Day(day, *(max(0, counts[phase]) for phase in Phase)))
+        counts.subtract(changes[day])
+        day -= timedelta(days=1)
+    return tuple(reversed(found))
+
+
+def _most_first(counts: Counter[str]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

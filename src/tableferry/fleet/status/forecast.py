@@ -1,0 +1,183 @@
+"""When the rest of a fleet is through: from the last weeks' pace and the days that each job must wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, timedelta
+from math import ceil, sqrt
+from typing import TYPE_CHECKING
+
+from tableferry.fleet.job import State
+from tableferry.fleet.status.figures import PHASES, Forecast, Pace, Phase, Span
+from tableferry.fleet.status.words import day, tables
+from tableferry.fleet.transitions import BACK
+
+if TYPE_CHECKING:
+    from tableferry.fleet.queue.tallies import Moved, Waiting
+
+WINDOWS = (7, 28)
+"""Over how many days the pace is taken."""
+
+HORIZON = 3650
+"""Days ahead; what is farther away is no forecast."""
+
+_TO_MIGRATE = (Phase.NEW, Phase.READY, Phase.MIGRATING)
+
+
+def paces(moved: Sequence[Moved], began: date | None, now: datetime) -> tuple[Pace, ...]:
+    """Return what moved in each of the windows that end now.
+
+    Args:
+        moved: Changes of state by day.
+        began: When the first job was added.
+        now: The time.
+    """
+    return tuple(_pace(moved, days, began, now) for days in WINDOWS)
+
+
+def _pace(moved: Sequence[Moved], days: int, began: date | None, now: datetime) -> Pace:
+    today = now.date()
+    seen = min(days, (today - began).days) if began else days
+    elapsed = max(1.0, seen + (now.hour * 60 + now.minute) / 1440)
+    recent = [each for each in moved if today - timedelta(days=days) <= each.day <= today]
+
+    def reached(state: State, was: State | None = None) -> int:
+        return sum(each.jobs for each in recent if each.state is state and was in (None, each.was))
+
+    migrated = reached(State.WRITES_UNBLOCKED, State.ICEBERG_PRIMARY)
+    finished = reached(State.HIVE_DROPPED)
+    return Pace(
+        days,
+        round(elapsed, 2),
+        migrated,
+        finished,
+        reached(State.ICEBERG_DROPPED),
+        round(migrated / elapsed, 2),
+        round(finished / elapsed, 2),
+    )
+
+
+def forecast(waiting: Sequence[Waiting], pace: Sequence[Pace], left_out: int, now: datetime) -> Forecast:
+    """Return when the jobs that run are through, if the pace stays as it was.
+
+    Args:
+        waiting: The jobs that run and aren't at an end; those on their way back are no part of it.
+        pace: What moved lately, the longest window last.
+        left_out: How many jobs are paused.
+        now: The time.
+    """
+    today = now.date()
+    forward = [each for each in waiting if (each.state, each.desired_state) not in BACK]
+    ahead = [each for each in forward if PHASES[each.state] in _TO_MIGRATE]
+    probation = [each for each in forward if PHASES[each.state] is Phase.PROBATION]
+    to_migrate = sum(each.jobs for each in ahead)
+    to_finish = to_migrate + sum(each.jobs for each in probation)
+
+    migrated = _migrated(ahead, to_migrate, pace, today)
+    through = _through(ahead, probation, migrated, pace, today) if to_finish else None
+    return Forecast(
+        to_migrate,
+        to_finish,
+        left_out,
+        migrated,
+        through,
+        _words(to_migrate, to_finish, migrated, through, pace),
+    )
+
+
+def _migrated(ahead: Sequence[Waiting], jobs: int, pace: Sequence[Pace], today: date) -> Span | None:
+    if not jobs:
+        return None
+    span = _at_pace(jobs, pace, lambda each: each.migrated, today)
+    return _not_before(max(_begins(each, today) for each in ahead), span)
+
+
+def _through(
+    ahead: Sequence[Waiting],
+    probation: Sequence[Waiting],
+    migrated: Span | None,
+    pace: Sequence[Pace],
+    today: date,
+) -> Span | None:
+    """The last one waits for its probation's end, and no archive is to lie about that nobody makes."""
+    ends = [_ends(each, today) for each in probation]
+    span = Span(today, today, today)
+    if overdue := sum(each.jobs for each, end in zip(probation, ends, strict=True) if end < today):
+        archived = _at_pace(overdue, pace, lambda each: each.finished, today)
+        if archived is None:
+            return None
+        span = archived
+    if ahead:
+        if migrated is None:
+            return None
+        longest = timedelta(days=max(each.probation_gap_days for each in ahead))
+        span = Span(
+            max(span.earliest, migrated.earliest + longest),
+            max(span.expected, migrated.expected + longest),
+            max(span.latest, migrated.latest + longest) if span.latest and migrated.latest else None,
+        )
+    return _not_before(max(ends, default=today), span)
+
+
+def _begins(each: Waiting, today: date) -> date:
+    """The first day on which a job can be migrated."""
+    if PHASES[each.state] is Phase.MIGRATING:
+        return today
+    return max(today, (each.told or today) + timedelta(days=each.initial_gap_days))
+
+
+def _ends(each: Waiting, today: date) -> date:
+    """The day on which a job's probation is over."""
+    return (each.on_probation or today) + timedelta(days=each.probation_gap_days)
+
+
+def _at_pace(jobs: int, pace: Sequence[Pace], moved: Callable[[Pace], int], today: date) -> Span | None:
+    """Take the pace of each window, more or less the square root that a count varies by."""
+    counts = [(moved(each), each.elapsed) for each in pace]
+    expected = _day_of(jobs, counts[-1][0] / counts[-1][1], today)
+    earliest = _day_of(jobs, max((count + sqrt(count)) / days for count, days in counts), today)
+    latest = _day_of(jobs, min((count - sqrt(count)) / days for count, days in counts), today)
+    return Span(earliest, expected, latest) if expected and earliest else None
+
+
+def _day_of(jobs: int, per_day: float, today: date) -> date | None:
+    return today + timedelta(days=ceil(jobs / per_day)) if per_day * HORIZON > jobs else None
+
+
+def _not_before(first: date, span: Span | None) -> Span | None:
+    if span is None:
+        return None
+    latest = None if span.latest is None else max(first, span.latest)
+    return Span(max(first, span.earliest), max(first, span.expected), latest)
+
+
+def _words(
+    to_migrate: int, to_finish: int, migrated: Span | None, through: Span | None, pace: Sequence[Pace]
+) -> str:
+    window = pace[-1].days
+    if not to_finish:
+        return "Nothing is left to do but what is paused or on its way back."
+    if to_migrate and migrated is None:
+        return (
+            f"No forecast: no table was migrated in the last {window} days, and {tables(to_migrate)} to go."
+        )
+    said = []
+    if migrated is not None:
+        said.append(f"The last of {tables(to_migrate)} should be migrated {_when(migrated)}.")
+    if through is not None:
+        whose = "all" if migrated is not None else tables(to_finish)
+        said.append(f"With probation, {whose} should be through {_when(through)}.")
+    else:
+        said.append(
+            f"No forecast of the end: probations are over, and none was archived in the last {window} days."
+        )
+    return " ".join(said)
+
+
+def _when(span: Span) -> str:
+    if span.earliest == span.latest:
+        return f"on {day(span.expected)}"
+    around = f"around {day(span.expected)}"
+    if span.latest is None:
+        return f"{around}, or much later, as the pace is small"
+    return f"{around} ({day(span.earliest, span.expected)} to {day(span.latest, span.expected)})"

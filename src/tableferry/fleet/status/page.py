@@ -1,0 +1,44 @@
+"""The figures as one HTML page that asks nothing of any other: for a browser, a phone, a mail, or paper."""
+
+from __future__ import annotations
+
+import re
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from tableferry.fleet.status import words
+from tableferry.fleet.status.charts import STACK, burn_down, over_time
+from tableferry.fleet.status.figures import PHASE_WORDS, Figures, Phase
+
+_templates = Environment(
+    loader=PackageLoader("tableferry.fleet.status"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_templates.globals["words"] = words
+_templates.filters["number"] = "{:,}".format
+
+
+def _breakable(text: object, after: str = "._") -> Markup:
+    """Let a long name break after some characters."""
+    pieces = re.split(f"(?<=[{after}])", str(text))
+    return Markup("<wbr>").join(escape(piece) for piece in pieces)
+
+
+_templates.filters["breakable"] = _breakable
+
+
+def render(figures: Figures) -> str:
+    """Return the page; its size doesn't grow with the fleet."""
+    phases = [(phase, PHASE_WORDS[phase], figures.in_phase(phase)) for phase in Phase]
+    return _templates.get_template("page.html").render(
+        figures=figures,
+        phases=phases,
+        stacked=[(phase, PHASE_WORDS[phase], figures.in_phase(phase)) for phase in STACK],
+        ages=list(zip(figures.ages, phases, strict=True)),
+        burn_down=burn_down(figures),
+        over_time=over_time(figures),
+    )

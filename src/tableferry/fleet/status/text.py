@@ -1,0 +1,148 @@
+"""The figures in a terminal: short, and what needs a person first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from tableferry import report
+from tableferry.fleet.status import words
+from tableferry.fleet.status.figures import Figures, OwnerCount, Phase
+
+_LISTED = 8
+_BAR = 60
+
+
+def render(figures: Figures) -> RenderableType:
+    """Return the figures as what a console prints and a live view shows."""
+    return Group(*_parts(figures))
+
+
+def _parts(figures: Figures) -> Iterator[RenderableType]:
+    yield Text(words.headline(figures), style="bold")
+    if not figures.total:
+        return
+    yield _bar(figures)
+    yield from _stuck(figures)
+    yield from _paused(figures)
+    yield from _table(
+        "Where they are",
+        ("State", "Meaning", "Tables", "Paused"),
+        [
+            (count.state.value, count.words, count.jobs, count.paused or None)
+            for count in figures.states
+            if count.jobs
+        ],
+    )
+    yield from _table(
+        "Owners",
+        ("Owner", "To do", "On probation", "Through", "Reverted", "Paused", "Tables"),
+        [_owner(owner) for owner in _top(figures.owners)],
+    )
+    yield from _table("Due", ("", "Overdue", "Today", "In 7 days"), words.due(figures.due))
+    yield from _table(
+        "Pace",
+        ("", "Migrated", "A day", "Archived", "A day", "Reverted"),
+        [
+            (
+                f"Last {pace.days} days",
+                pace.migrated,
+                words.rate(pace.migrated_per_day),
+                pace.finished,
+                words.rate(pace.finished_per_day),
+                pace.reverted,
+            )
+            for pace in figures.pace
+        ],
+    )
+    yield Text(figures.forecast.words)
+    yield from _next(figures)
+
+
+def _bar(figures: Figures) -> Text:
+    done = _BAR * figures.in_phase(Phase.THROUGH) // figures.total
+    probation = _BAR * (figures.in_phase(Phase.THROUGH) + figures.in_phase(Phase.PROBATION)) // figures.total
+    return Text.assemble(
+        ("█" * done, "green"), ("▓" * (probation - done), "blue"), ("░" * (_BAR - probation), "dim")
+    )
+
+
+def _stuck(figures: Figures) -> Iterator[RenderableType]:
+    if not figures.stuck:
+        return
+    shown = figures.stuck[:_LISTED]
+    yield from _table(
+        words.stuck_headline(figures),
+        ("Table", "State", "What is wrong", "For", "Owner", "To run"),
+        [
+            (
+                each.table,
+                each.state.value,
+                words.why(each),
+                words.age(each.since, figures.at),
+                words.people(each.owners),
+                each.command,
+            )
+            for each in shown
+        ],
+        style="bold red",
+    )
+    yield from _more(figures.stuck_total - len(shown))
+
+
+def _paused(figures: Figures) -> Iterator[RenderableType]:
+    if figures.pauses:
+        yield from _table(
+            f"{figures.paused:,} paused",
+            ("Reason", "Tables"),
+            [(pause.reason, pause.jobs) for pause in figures.pauses],
+        )
+
+
+def _top(owners: Sequence[OwnerCount]) -> Sequence[OwnerCount]:
+    """The first owners; the page has more."""
+    return [owner for owner in owners if owner.owner is not None][:_LISTED]
+
+
+def _owner(owner: OwnerCount) -> tuple[object, ...]:
+    return (
+        owner.owner or "nobody",
+        owner.to_do,
+        owner.probation,
+        owner.through,
+        owner.reverted,
+        owner.paused,
+        owner.jobs,
+    )
+
+
+def _next(figures: Figures) -> Iterator[RenderableType]:
+    """Say what to run."""
+    commands = list(dict.fromkeys(each.command for each in figures.stuck))
+    if figures.paused_jobs:
+        commands.append(figures.paused_jobs[0].command)
+    if figures.due.migrations_overdue + figures.due.migrations_today:
+        commands.append("tableferry fleet migrate")
+    if figures.due.archives_overdue + figures.due.archives_today:
+        commands.append("tableferry fleet preprocess")
+    if figures.in_phase(Phase.NEW):
+        commands.append("tableferry fleet preprocess")
+    if commands:
+        yield Text()
+        yield Text("Next:", style="bold")
+        yield from (Text(f"  {command}") for command in dict.fromkeys(commands))
+
+
+def _table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], style: str = "bold"
+) -> Iterator[RenderableType]:
+    yield Text()
+    yield Text(title, style=style)
+    yield report.grid(columns, rows)
+
+
+def _more(count: int) -> Iterator[RenderableType]:
+    if count > 0:
+        yield Text(f"and {count:,} more: --output json or --html FILE lists them")

@@ -1,0 +1,40 @@
+"""The figures as they change, until Ctrl-C."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from tableferry.fleet.status import words
+from tableferry.fleet.status.figures import Figures
+from tableferry.fleet.status.text import render
+
+
+def watch(
+    read: Callable[[], Figures],
+    console: Console,
+    *,
+    seconds: float,
+    wait: Callable[[float], None] = time.sleep,
+) -> None:
+    """Show the figures anew every so often, and return when the user presses Ctrl-C.
+
+    Args:
+        read: Reads the figures.
+        console: Where to.
+        seconds: How long to wait between two readings.
+        wait: Waits for so many seconds.
+    """
+    try:
+        with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+            while True:
+                figures = read()
+                footer = f"{words.moment(figures.at)}, every {seconds:g} seconds; Ctrl-C ends it"
+                live.update(Group(render(figures), Text(), Text(footer, style="dim")), refresh=True)
+                wait(seconds)
+    except KeyboardInterrupt:
+        return

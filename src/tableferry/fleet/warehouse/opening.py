@@ -1,0 +1,129 @@
+"""Chooses who is asked about a table's owners, readers and writers: Unity Catalog, or a plain metastore."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tableferry import session, workspace
+from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
+from tableferry.fleet.warehouse.context import Access
+from tableferry.fleet.warehouse.unity import UnityAccess
+from tableferry.fleet.warehouse.users_file import Users, read_users
+from tableferry.tables import DEFAULT_CATALOG, TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Never Unity Catalog's, on Databricks either.
+_METASTORES = (DEFAULT_CATALOG, "hive_metastore")
+
+
+def open_access(
+    spark: SparkSession,
+    *,
+    users: Path | None = None,
+    require_lineage: bool = False,
+    say: Callable[[str], None] = session.to_stderr,
+) -> AccessByCatalog:
+    """Give the access of tables of any catalog.
+
+    Args:
+        spark: The session.
+        users: A CSV file of who uses which table.
+        require_lineage: Whether it's an error that Unity Catalog's lineage table can't be read.
+        say: Takes what somebody should know and nothing fails for.
+
+    Raises:
+        TableError: The file can't be read.
+    """
+    known = read_users(users) if users else {}
+    return AccessByCatalog(
+        lambda catalog: open_catalog(spark, catalog, users=known, require_lineage=require_lineage, say=say)
+    )
+
+
+def open_catalog(
+    spark: SparkSession,
+    catalog: str,
+    *,
+    users: Users,
+    require_lineage: bool,
+    say: Callable[[str], None],
+) -> Access:
+    """Give the access of one catalog's tables, with arguments as `open_access` has them.
+
+    Raises:
+        TableferryError: The workspace can't be asked whether the catalog is Unity Catalog's.
+    """
+    if not _is_unity(catalog):
+        return MetastoreAccess(spark, users)
+
+    def rows(query: str, args: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+        return spark.sql(query, args=dict(args)).collect()
+
+    return UnityAccess(workspace.client(), rows, users=users, require_lineage=require_lineage, say=say)
+
+
+class AccessByCatalog:
+    """The access of each table's own catalog, opened when its first table is asked for."""
+
+    def __init__(self, opened: Callable[[str], Access]) -> None:
+        """Take what opens a catalog's."""
+        self._open = opened
+        self._opened: dict[str, Access] = {}
+
+    def owners(self, table: TableName) -> tuple[str, ...]:
+        """Return the owners of a table."""
+        return self._of(table).owners(table)
+
+    def downstream_users(self, table: TableName) -> tuple[str, ...]:
+        """Return who reads a table, without its owners."""
+        return self._of(table).downstream_users(table)
+
+    def rights_to_write(self, table: TableName) -> Mapping[str, Any]:
+        """Return, as JSON, the rights to write that can be taken."""
+        return self._of(table).rights_to_write(table)
+
+    def take(self, table: TableName, rights: Mapping[str, Any]) -> None:
+        """Take these rights."""
+        self._of(table).take(table, rights)
+
+    def give_back(self, table: TableName, rights: Mapping[str, Any]) -> None:
+        """Give these rights back."""
+        self._of(table).give_back(table, rights)
+
+    def carry(self, source: TableName, target: TableName) -> None:
+        """Give a table the owner and the grants of another of the same catalog."""
+        self._of(source).carry(source, target)
+
+    def _of(self, table: TableName) -> Access:
+        catalog = table.parts[0] if len(table.parts) == 3 else DEFAULT_CATALOG
+        if catalog not in self._opened:
+            self._opened[catalog] = self._open(catalog)
+        return self._opened[catalog]
+
+
+def _is_unity(catalog: str) -> bool:
+    if catalog.lower() in _METASTORES:
+        return False
+    choice = session.choose(os.environ, databricks_connect=session.has_databricks_connect())
+    if choice.kind not in ("runtime", "databricks-connect"):
+        return False
+    client = workspace.client()
+    try:
+        client.catalogs.get(catalog)
+    except Exception as error:
+        found = workspace.trouble(error, client)
+        if found is None:
+            raise
+        if found.kind == "missing":
+            # The session has it by settings of its own.
+            return False
+        if found.kind != "denied":
+            raise found.as_error(
+                f"{client.config.host} doesn't say whether it has catalog {catalog}"
+            ) from error
+    return True

@@ -1,0 +1,60 @@
+"""Reads who uses which table from a CSV file, as a team makes one of its audit logs."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+
+from tableferry.errors import TableError
+from tableferry.tables import DEFAULT_CATALOG, TableName
+
+HEADER = ["table", "user"]
+
+# Both mean the metastore that has no other name.
+_UNNAMED = (DEFAULT_CATALOG, "hive_metastore")
+
+Users = Mapping[str, tuple[str, ...]]
+"""Mail addresses by `key`."""
+
+
+def key(table: TableName) -> str:
+    """Return what all spellings of a table in such a file share."""
+    parts = [part.lower() for part in table.parts]
+    return ".".join(parts[1:] if len(parts) == 3 and parts[0] in _UNNAMED else parts)
+
+
+def read_users(file: Path) -> Users:
+    """Read a file whose first line is ``table,user``, and each other names a table and one who uses it.
+
+    Raises:
+        TableError: The file can't be read, or a line isn't as it should be.
+    """
+    found: dict[str, dict[str, None]] = {}
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as lines:
+            rows = csv.reader(lines)
+            if [name.strip().lower() for name in next(rows, [])] != HEADER:
+                raise TableError(f"{file}:1: the first line must be {','.join(HEADER)}: write it there")
+            for row in rows:
+                if row:
+                    table, user = _pair(row, f"{file}:{rows.line_num}")
+                    found.setdefault(key(table), {})[user] = None
+    except OSError as error:
+        reason = (error.strerror or "unknown reason").lower()
+        raise TableError(f"{file} can't be read ({reason}): name another file of users") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise TableError(f"{file} isn't CSV in UTF-8 ({error}): save it as that") from error
+    return {table: tuple(users) for table, users in found.items()}
+
+
+def _pair(row: list[str], place: str) -> tuple[TableName, str]:
+    if len(row) != len(HEADER) or not all(cell.strip() for cell in row):
+        raise TableError(f"{place}: a line has a table and one who uses it, and this has {row}: mend it")
+    try:
+        table = TableName.parse(row[0])
+    except TableError as error:
+        raise TableError(f"{place}: {error}") from error
+    if len(table.parts) == 1:
+        raise TableError(f"{place}: {table} has no schema: write it as schema.table or catalog.schema.table")
+    return table, row[1].strip()

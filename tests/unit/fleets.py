@@ -1,0 +1,181 @@
+"""Fleets in a real queue, moved as the modes move them, by a clock that is turned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
+from tableferry.fleet.queue.opening import open_store
+from tableferry.fleet.queue.selections import everything, named
+from tableferry.fleet.queue.store import NewJob, Store
+from tableferry.fleet.status.counting import LISTED
+from tableferry.fleet.status.figures import Day, Figures, Paused, Stuck, Trouble
+from tableferry.fleet.status.reading import status
+from tableferry.tables import TableName
+
+NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+LEASE = timedelta(hours=1)
+
+_WALK = (
+    (State.WRITES_BLOCKED, State.ICEBERG_READY),
+    (State.ICEBERG_READY, State.ICEBERG_PRIMARY),
+    (State.ICEBERG_PRIMARY, State.WRITES_UNBLOCKED),
+    (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED),
+)
+_BACK = (
+    (State.WRITES_UNBLOCKED, State.WRITES_BLOCKED),
+    (State.WRITES_BLOCKED, State.SYNC_HIVE),
+    (State.SYNC_HIVE, State.HIVE_PRIMARY),
+    (State.HIVE_PRIMARY, State.WRITES_UNBLOCKED),
+    (State.WRITES_UNBLOCKED, State.ICEBERG_DROPPED),
+    (State.ICEBERG_DROPPED, State.ICEBERG_DROPPED),
+)
+
+
+def days_ago(days: float) -> datetime:
+    return NOW - timedelta(days=days)
+
+
+@cache
+def _empty() -> bytes:
+    """A queue's file; making one takes as long as a test."""
+    with TemporaryDirectory() as folder:
+        store = open_store(f"sqlite:///{folder}/fleet.db")
+        store.create()
+        store.close()
+        return Path(folder, "fleet.db").read_bytes()
+
+
+def opened(folder: Path) -> Store:
+    """Open a new queue in a folder."""
+    (folder / "fleet.db").write_bytes(_empty())
+    return open_store(f"sqlite:///{folder}/fleet.db")
+
+
+class Fleet:
+    """A queue, and what happens to its jobs."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def add(
+        self,
+        *tables: str,
+        at: datetime,
+        owners: Iterable[str] = ("ann@example.com",),
+        target: TargetFormat = TargetFormat.ICEBERG,
+        gap: int = 14,
+        probation: int = 14,
+    ) -> None:
+        new = [
+            NewJob(TableName(("spark_catalog", "sales", each)), target, gap, probation, tuple(owners))
+            for each in tables
+        ]
+        assert self.store.add(new, at) == len(tables)
+
+    def job(self, table: str) -> Job:
+        (found,) = self.store.jobs(named([TableName(("spark_catalog", "sales", table))]))
+        return found
+
+    def change(self, table: str, at: datetime, **values: object) -> None:
+        """Claim a job, change it and give it back."""
+        name = TableName(("spark_catalog", "sales", table))
+        (job,) = self.store.claim(named([name]), "worker", now=at, lease=LEASE, limit=1)
+        self.store.save(replace(job, **values), at, release=True)  # type: ignore[arg-type]
+
+    def ready(self, table: str, at: datetime, told: datetime | None = None) -> None:
+        self.change(table, at, state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
+        if told is not None:
+            self.change(table, told, comm_level1_date=told)
+
+    def migrated(self, table: str, at: datetime, *, steps: int = 4, told: bool = True) -> None:
+        """Walk from Ready to probation, or some steps of it."""
+        self.change(table, at, in_process=True, to_be_processed=False)
+        for state, desired in _WALK[:steps]:
+            self.change(table, at, state=state, desired_state=desired)
+        if steps == len(_WALK) and told:
+            self.change(table, at, comm_level2_date=at, shadow_watermark="1")
+
+    def finished(self, table: str, at: datetime) -> None:
+        self.change(table, at, desired_state=State.HIVE_DROPPED)
+        self.change(table, at, state=State.HIVE_DROPPED)
+        self.change(table, at, in_process=False, comm_level3_date=at)
+
+    def reverted(self, table: str, at: datetime) -> None:
+        for state, desired in _BACK:
+            self.change(table, at, state=state, desired_state=desired)
+        self.paused(table, at, PauseReason.REVERTED)
+
+    def paused(self, table: str, at: datetime, reason: PauseReason, details: str = "") -> None:
+        job = self.job(table).paused(reason, details)
+        self.change(table, at, migration_paused=True, pause_reason=job.pause_reason)
+
+    def count(self) -> int:
+        return len(self.store.jobs(everything()))
+
+
+def small(store: Store) -> Fleet:
+    """Six tables: one through, one on probation, one half migrated, one waiting, one paused, one back."""
+    fleet = Fleet(store)
+    fleet.add("done", "probation", "half", "waiting", "paused", "back", at=days_ago(60))
+    fleet.add(
+        "late", at=days_ago(3), owners=("ann@example.com", "bob@example.com"), target=TargetFormat.DELTA
+    )
+    for table in ("done", "probation", "half", "waiting", "paused", "back"):
+        fleet.ready(table, days_ago(59), told=None if table == "paused" else days_ago(58))
+    fleet.paused("paused", days_ago(30), PauseReason.ROWS_DIFFER, "3 of 1,000 rows")
+    fleet.migrated("done", days_ago(40))
+    fleet.finished("done", days_ago(20))
+    fleet.migrated("back", days_ago(41))
+    fleet.reverted("back", days_ago(39))
+    fleet.migrated("probation", days_ago(5))
+    fleet.migrated("half", days_ago(2), steps=2)
+    return fleet
+
+
+@cache
+def small_figures() -> Figures:
+    """The figures of a small fleet."""
+    with TemporaryDirectory() as folder:
+        store = opened(Path(folder))
+        small(store)
+        found = status(store, NOW)
+        store.close()
+        return found
+
+
+def huge_figures() -> Figures:
+    """As many jobs, owners, stuck and paused ones, and days as a page ever shows."""
+    one = small_figures()
+    name = TableName(("spark_catalog", "a_schema_with_a_long_name", "a_table_with_an_even_longer_name_" * 6))
+    stuck = Stuck(
+        1,
+        name,
+        Trouble.NOT_MOVING,
+        "writes are blocked",
+        State.ICEBERG_READY,
+        NOW,
+        ("a@b.c",) * 3,
+        "tableferry",
+    )
+    paused = Paused(2, name, "ROWS_DIFFER: " + "x" * 500, State.READY, NOW, (), "tableferry fleet resume x")
+    owners = tuple(replace(one.owners[0], owner=f"{'o' * 60}{number}@example.com") for number in range(16))
+    days = tuple(
+        Day(NOW.date() - timedelta(days=366 - number), 100_000 - 200 * number, 100, 7, 93, 200 * number, 3, 1)
+        for number in range(367)
+    )
+    return replace(
+        one,
+        total=100_000,
+        stuck=(stuck,) * LISTED,
+        stuck_total=99_999,
+        paused_jobs=(paused,) * LISTED,
+        owners=owners,
+        owner_count=12_345,
+        days=days,
+    )

@@ -1,0 +1,134 @@
+"""Which access a catalog gets, and the file that says who uses which table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.workspace import FakeWorkspace
+
+from tableferry import workspace as door
+from tableferry.errors import SessionError, TableError
+from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
+from tableferry.fleet.warehouse.context import Access
+from tableferry.fleet.warehouse.opening import AccessByCatalog, open_catalog
+from tableferry.fleet.warehouse.unity import UnityAccess
+from tableferry.fleet.warehouse.users_file import key, read_users
+from tableferry.tables import TableName
+
+NO_SPARK = cast(SparkSession, None)
+ORDERS = TableName.parse("main.shop.orders")
+
+
+def kind_of(catalog: str) -> type:
+    said: list[str] = []
+    return type(open_catalog(NO_SPARK, catalog, users={}, require_lineage=False, say=said.append))
+
+
+@pytest.mark.parametrize(
+    ("catalog", "kind"),
+    [
+        ("main", UnityAccess),
+        ("hive_metastore", MetastoreAccess),
+        ("spark_catalog", MetastoreAccess),
+        ("glue", MetastoreAccess),
+    ],
+)
+def test_on_databricks_the_workspace_says_which_catalogs_are_unity_s(
+    logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch, catalog: str, kind: type
+) -> None:
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    assert kind_of(catalog) is kind
+
+
+def test_a_closed_catalog_is_unity_s_too(logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    logged_in.closed.add("main")
+    assert kind_of("main") is UnityAccess
+
+
+def test_a_workspace_that_does_not_answer_is_no_metastore(
+    logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    logged_in.token = "another"
+    with pytest.raises(SessionError, match=r"doesn't say whether it has catalog main .*: log in with"):
+        kind_of("main")
+
+
+def test_a_local_session_asks_no_workspace(logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DATABRICKS_HOST")
+    assert kind_of("main") is MetastoreAccess
+    assert logged_in.asked == []
+
+
+def test_each_catalog_is_opened_once(logged_in: FakeWorkspace) -> None:
+    logged_in.put_table(str(ORDERS), "boss@corp.com", etl={"MODIFY"})
+    logged_in.put_table("main.shop.copy")
+    opened: list[str] = []
+    said: list[str] = []
+
+    def rows(query: str, args: Mapping[str, Any]) -> list[list[str]]:
+        return [["a@corp.com"]]
+
+    def open_one(catalog: str) -> Access:
+        opened.append(catalog)
+        if catalog != "main":
+            return MetastoreAccess(NO_SPARK)
+        users = {"main.shop.orders": ("file@corp.com",)}
+        return UnityAccess(door.client(), rows, users=users, say=said.append)
+
+    access = AccessByCatalog(open_one)
+    assert access.owners(ORDERS) == ("boss@corp.com",)
+    assert access.downstream_users(ORDERS) == ("a@corp.com", "file@corp.com")
+    rights = access.rights_to_write(ORDERS)
+    access.take(ORDERS, rights)
+    assert logged_in.granted(str(ORDERS)) == {}
+    access.give_back(ORDERS, rights)
+    assert logged_in.granted(str(ORDERS)) == {"etl": {"MODIFY"}}
+    access.carry(ORDERS, TableName.parse("main.shop.copy"))
+    assert logged_in.granted("main.shop.copy") == {"etl": {"MODIFY"}}
+    plain = [TableName.parse("shop.orders"), TableName.parse("spark_catalog.shop.orders")]
+    assert [access.rights_to_write(table) for table in plain] == [{}, {}]
+    assert opened == ["main", "spark_catalog"]
+    with pytest.raises(TableError, match="run this in the workspace where they were taken"):
+        access.give_back(plain[0], rights)
+
+
+def test_a_file_of_users(tmp_path: Path) -> None:
+    file = tmp_path / "users.csv"
+    file.write_text(
+        "\ufeffTable,user\nshop.Orders,b@corp.com\r\n\nhive_metastore.shop.orders,a@corp.com\n"
+        'spark_catalog.shop.orders,b@corp.com\n"main.`a,b.c`.d",c@corp.com\n'
+    )
+    users = read_users(file)
+    assert users == {"shop.orders": ("b@corp.com", "a@corp.com"), "main.a,b.c.d": ("c@corp.com",)}
+    assert users[key(TableName.parse("spark_catalog.SHOP.orders"))] == ("b@corp.com", "a@corp.com")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "users.csv:1: the first line must be table,user"),
+        (b"shop.orders,a@corp.com\n", "users.csv:1: the first line must be table,user"),
+        (b"table,user\nshop.orders\n", "users.csv:2: a line has a table and one who uses it, and this has"),
+        (b"table,user\nshop.orders, \n", "users.csv:2: a line has"),
+        (b"table,user\norders,a@corp.com\n", "users.csv:2: orders has no schema"),
+        (b"table,user\na..b,a@corp.com\n", "users.csv:2: 'a..b' isn't a table name"),
+        (b"table,user\n\xff\n", "isn't CSV in UTF-8"),
+    ],
+)
+def test_a_wrong_file_of_users(tmp_path: Path, content: bytes, message: str) -> None:
+    file = tmp_path / "users.csv"
+    file.write_bytes(content)
+    with pytest.raises(TableError) as told:
+        read_users(file)
+    assert message in str(told.value)
+
+
+def test_no_file_of_users(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match=r"users\.csv can't be read \(no such file or directory\): name"):
+        read_users(tmp_path / "users.csv")

@@ -1,0 +1,278 @@
+"""``tableferry fleet`` as it is typed: the queue is filled, looked into and changed, without a JVM."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.fleet_jobs import NOW
+from typer.testing import CliRunner, Result
+
+from tableferry import cli
+from tableferry.cli.fleet_options import without_password
+from tableferry.fleet.clock import utc_now
+from tableferry.fleet.job import Job, PauseReason, State
+from tableferry.fleet.queue.opening import open_store
+from tableferry.fleet.queue.selections import everything
+
+STORE = "sqlite:///fleet.db"
+COMMANDS = (
+    *("init", "add", "list", "show", "pause", "resume", "archive", "status"),
+    *("preprocess", "communicate", "migrate", "shadow", "revert"),
+)
+
+
+def call(*arguments: str, status: int = 0) -> Result:
+    result = CliRunner().invoke(cli.app, ["fleet", *arguments])
+    assert result.exit_code == status, result.output
+    assert "Traceback" not in result.output
+    return result
+
+
+def data(*arguments: str) -> Any:
+    return json.loads(call(*arguments, "--output", "json").stdout)
+
+
+def jobs() -> list[Job]:
+    store = open_store(STORE)
+    try:
+        return list(store.jobs(everything()))
+    finally:
+        store.close()
+
+
+def change(name: str, **columns: Any) -> None:
+    """Let a job be as a mode leaves it."""
+    store = open_store(STORE)
+    (job,) = (job for job in store.jobs(everything()) if job.tbl_name == name)
+    store.edit(replace(job, **columns), utc_now())
+    store.close()
+
+
+@pytest.fixture
+def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A queue with three tables, in the folder that the command is typed in."""
+    monkeypatch.chdir(tmp_path)
+    # Nothing here may need a session.
+    monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:1")
+    settings = f"store: {STORE}\nenvironments:\n  other: {{store: 'sqlite:///o.db'}}\n"
+    (tmp_path / "fleet.yml").write_text(settings)
+    call("init")
+    call("add", "sales.orders", "main/sales/lines", "--owner", "A@tea.example")
+    call("add", "logs.clicks", "--target-format", "delta", "--probation-gap-days", "3")
+    return tmp_path
+
+
+def test_every_command_has_its_help() -> None:
+    shown = call("--help").stdout
+    for command in COMMANDS:
+        assert re.search(rf"│ {command} ", shown), command
+        assert "--store" in call(command, "--help").stdout
+
+
+def test_a_queue_is_made_and_filled_once(queue: Path) -> None:
+    assert call("init").stdout == f"The queue is ready: {STORE}\nNext: tableferry fleet add TABLE…\n"
+    assert call("add", "sales.orders", "Sales.Refunds").stdout == (
+        "Added 1 table; 1 had a job already.\nNext: tableferry fleet preprocess\n"
+    )
+    found = {
+        str(job.name): (job.tbl_owners, job.target_format.value, job.probation_gap_days) for job in jobs()
+    }
+    assert found == {
+        "spark_catalog.sales.orders": (("A@tea.example",), "iceberg", 14),
+        "main.sales.lines": (("A@tea.example",), "iceberg", 14),
+        "spark_catalog.logs.clicks": ((), "delta", 3),
+        "spark_catalog.sales.refunds": ((), "iceberg", 14),
+    }
+
+
+def test_tables_come_from_files_too_and_a_dry_run_adds_none(queue: Path) -> None:
+    (queue / "more.txt").write_text("hr.people\nhr.payroll\n")
+    shown = call("add", "--file", "more.txt", "--tables", "hr.leave, hr.people", "--dry-run")
+    assert shown.stdout.splitlines() == [
+        *("spark_catalog.hr.leave to Iceberg", "spark_catalog.hr.people to Iceberg"),
+        *("spark_catalog.hr.payroll to Iceberg", "3 tables would be added, where they have no job yet."),
+    ]
+    assert len(jobs()) == 3
+    done = data("add", "--file", "more.txt", "--set", "initial_gap_days=0")
+    assert (done["added"], done["left_out"]) == (2, [])
+    assert {job.initial_gap_days for job in jobs() if job.db_name == "hr"} == {0}
+
+
+def test_tables_that_a_migration_made_are_left_out_and_said(queue: Path) -> None:
+    shown = call("add", "sales.orders_hive", "sales.orders_iceberg", "logs.clicks_iceberg")
+    assert shown.stdout.startswith("Added 1 table.")
+    assert "sales.orders_hive is left out, as a migration of this fleet made it" in shown.stderr
+    assert [job.tbl_name for job in jobs()][-1] == "clicks_iceberg"
+
+
+def test_jobs_are_listed_by_state_pattern_owner_and_pause(queue: Path) -> None:
+    change("lines", state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
+
+    def names(*arguments: str) -> list[str]:
+        return [each["table"] for each in data("list", *arguments)]
+
+    assert names() == ["spark_catalog.sales.orders", "main.sales.lines", "spark_catalog.logs.clicks"]
+    assert names("sales.*") == ["spark_catalog.sales.orders", "main.sales.lines"]
+    assert names("main.sales.*", "logs.clicks") == ["main.sales.lines", "spark_catalog.logs.clicks"]
+    assert names("--state", "ready") == ["main.sales.lines"]
+    assert names("--owner", "a@TEA.example", "--state", "Undefined") == ["spark_catalog.sales.orders"]
+    assert names("--paused") == []
+    assert len(names("--running")) == 3
+    assert names("--limit", "1") == ["spark_catalog.sales.orders"]
+    shown = call("list", "--limit", "1").stdout
+    assert "orders  Undefined  iceberg  A@tea.example  preprocess: look at the table" in shown
+    assert shown.endswith("1 of 3 jobs\n")
+    assert call("list", "--archived").stdout == "The queue is empty.\n"
+    assert call("list", "--paused").stdout == "No job is like that.\n"
+
+
+def test_a_job_is_shown_with_what_happened_and_what_comes_next(queue: Path) -> None:
+    begins = NOW + timedelta(days=14)
+    change(
+        "orders",
+        state=State.READY,
+        desired_state=State.WRITES_BLOCKED,
+        to_be_processed=True,
+        comm_level1_date=NOW,
+    )
+    shown = call("show", "sales.orders").stdout
+    assert shown.startswith("spark_catalog.sales.orders: Ready → WritesBlocked\n")
+    assert f"Next: migrate: block writes to the Hive table, from {begins:%Y-%m-%d %H:%M} UTC on\n" in shown
+    assert re.search(r"\n  comm_level1_date +2026-01-15 12:00 UTC\n", shown)
+    assert re.search(r"when +state +desired +paused +by", shown)
+    found = data("show", "sales.orders")
+    assert found["next"] == {
+        "mode": "migrate",
+        "what": "block writes to the Hive table",
+        "when": begins.isoformat(),
+    }
+    assert [(each["was"], each["state"]) for each in found["events"]][-1] == ("Undefined", "Ready")
+    assert found["letters"] == []
+
+
+def test_a_name_that_means_two_jobs_is_asked_for_in_full(queue: Path) -> None:
+    call("add", "main.sales.orders")
+    shown = call("show", "sales.orders", status=1).stderr
+    assert "means 2 jobs (spark_catalog.sales.orders, main.sales.orders): write one in full" in shown
+    assert call("show", "main.sales.orders").stdout.startswith("main.sales.orders: Undefined\n")
+
+
+def test_a_job_is_paused_with_a_reason_and_goes_on(queue: Path) -> None:
+    change("orders", state=State.ICEBERG_READY, desired_state=State.ICEBERG_PRIMARY, in_process=True)
+
+    paused = call("pause", "sales.*", "--reason", "quarter end")
+
+    assert paused.stdout.splitlines() == [
+        "spark_catalog.sales.orders is paused; writes to spark_catalog.sales.orders stay blocked",
+        "main.sales.lines is paused",
+    ]
+    assert {job.pause_reason for job in jobs() if job.migration_paused} == {"PAUSED_BY_USER: quarter end"}
+    assert call("pause", "sales.orders").stdout == (
+        "spark_catalog.sales.orders is paused already: PAUSED_BY_USER: quarter end\n"
+    )
+    assert [each["ok"] for each in data("resume", "sales.orders", "logs.clicks")] == [True, True]
+    found = {job.tbl_name: job for job in jobs()}
+    assert (found["orders"].migration_paused, found["orders"].pause_reason) == (False, "None")
+    assert found["orders"].pair == (State.ICEBERG_READY, State.ICEBERG_PRIMARY)
+    assert found["lines"].migration_paused
+
+
+def test_a_reverted_job_that_is_resumed_begins_anew(queue: Path) -> None:
+    change(
+        "orders",
+        state=State.ICEBERG_DROPPED,
+        desired_state=State.ICEBERG_DROPPED,
+        migration_paused=True,
+        pause_reason=PauseReason.REVERTED.value,
+        comm_level1_date=NOW,
+    )
+    assert call("resume", "sales.orders").stdout == (
+        "spark_catalog.sales.orders goes on: preprocess: look at the table, and fill in owners, users and "
+        "format\n"
+    )
+    (orders,) = (job for job in jobs() if job.tbl_name == "orders")
+    assert (orders.state, orders.comm_level1_date) == (State.UNDEFINED, None)
+
+
+def test_a_job_that_a_worker_has_stays_as_it_is(queue: Path) -> None:
+    store = open_store(STORE)
+    store.claim(everything(), "w1", now=utc_now(), lease=timedelta(hours=1), limit=1)
+    store.close()
+
+    shown = call("pause", "sales.orders", "logs.clicks", status=1)
+
+    assert shown.stdout == "spark_catalog.logs.clicks is paused\n"
+    assert "spark_catalog.sales.orders stays as it is (" in shown.stderr
+    assert "try again when its run is over" in shown.stderr
+
+
+def test_jobs_that_are_through_move_to_the_archive(queue: Path) -> None:
+    change("orders", state=State.HIVE_DROPPED, desired_state=State.HIVE_DROPPED, comm_level3_date=NOW)
+    assert data("archive") == {"archived": 1}
+    assert call("archive").stdout.startswith("0 jobs moved to the archive;")
+    assert [each["table"] for each in data("list", "--archived")] == ["spark_catalog.sales.orders"]
+    assert call("show", "sales.orders").stdout.startswith("spark_catalog.sales.orders: HiveDropped\n")
+
+
+def test_how_far_the_fleet_is_is_told_and_written(queue: Path) -> None:
+    assert "Undefined" in call("status").stdout
+    assert data("status")["total"] == 3
+    assert call("status", "--html", "fleet.html").stdout == "Wrote fleet.html\n"
+    assert (queue / "fleet.html").read_text().startswith("<!doctype html>")
+    assert (
+        "can't be written (no such file or directory)"
+        in call("status", "--html", "nowhere/fleet.html", status=1).stderr
+    )
+    assert "leave out --html" in call("status", "--watch", "--html", "x", status=2).stderr
+
+
+def test_which_queue_is_meant_is_said_by_flag_section_and_variable(
+    queue: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert call("init", "--env", "other").stdout.startswith("The queue is ready: sqlite:///o.db")
+    assert data("list", "--env", "other") == []
+    assert len(data("list", "--env", "other", "--store", STORE)) == 3
+    monkeypatch.setenv("TABLEFERRY_FLEET_STORE", "sqlite:///o.db")
+    assert data("list") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["add"], "no table is named: give names, patterns such as sales.*, --file or --query"),
+        (["add", "orders"], "'orders' has no schema"),
+        (["add", "a.b", "--set", "target=delta"], "--set target: unknown: target_format is meant?"),
+        (["add", "a.b", "--set", "target_format"], "write it as NAME=VALUE"),
+        (["add", "sales.*"], "SPARK_REMOTE"),
+        (["migrate"], "SPARK_REMOTE"),
+        (["show", "sales.nothing"], "'sales.nothing' has no job in the queue or the archive"),
+        (["pause", "x.*"], "'x.*' has no job in the queue: tableferry fleet list shows all jobs"),
+        (["resume"], "no table is named"),
+        (["list", "--settings", "none.yml"], "none.yml: can't be read (no such file or directory)"),
+        (["list", "--env", "prod"], "fleet.yml: environments: has no 'prod'"),
+        (["list", "--store", "orders"], "'orders' isn't the address of a queue"),
+    ],
+)
+def test_what_cannot_be_done_is_told_with_the_remedy(queue: Path, arguments: list[str], told: str) -> None:
+    assert told in call(*arguments, status=1).stderr
+
+
+@pytest.mark.parametrize("worker", ["0/4", "5/4", "1", "a/b"])
+def test_a_worker_that_is_none_is_a_wrong_command_line(queue: Path, worker: str) -> None:
+    assert "--worker" in call("migrate", "--worker", worker, status=2).stderr
+
+
+@pytest.mark.parametrize("arguments", [["migrate", "--dryrun", "no"], ["preprocess", "--batch-size", "0"]])
+def test_a_parameter_that_is_none_is_a_wrong_command_line(queue: Path, arguments: list[str]) -> None:
+    call(*arguments, status=2)
+
+
+def test_a_password_in_the_address_is_never_shown() -> None:
+    assert without_password("mysql://u:p@ss@host/db") == "mysql://u:***@host/db"
+    assert without_password("mysql://u@host/db") == "mysql://u@host/db"

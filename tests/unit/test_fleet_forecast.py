@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableferry.fleet.job import State
+from tableferry.fleet.queue.tallies import Moved, Waiting
+from tableferry.fleet.status.figures import Forecast, Span
+from tableferry.fleet.status.forecast import forecast, paces
+
+NOW = datetime(2026, 11, 22, 0, 0, tzinfo=UTC)
+TODAY = NOW.date()
+BEGAN = date(2026, 1, 1)
+
+
+def waiting(
+    jobs: int,
+    state: State = State.READY,
+    desired: State = State.WRITES_BLOCKED,
+    *,
+    told: int | None = 30,
+    gap: int = 14,
+    switched: int | None = None,
+    probation: int = 14,
+) -> Waiting:
+    def ago(days: int | None) -> date | None:
+        return None if days is None else TODAY - timedelta(days=days)
+
+    return Waiting(state, desired, ago(told), gap, ago(switched), probation, jobs)
+
+
+def on_probation(jobs: int, switched: int, probation: int = 14) -> Waiting:
+    return waiting(
+        jobs, State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED, switched=switched, probation=probation
+    )
+
+
+def moved(migrated: int, finished: int, *, days: int = 28) -> list[Moved]:
+    """So many on each of the last days."""
+    return [
+        each
+        for day in range(1, days + 1)
+        for each in (
+            Moved(TODAY - timedelta(days=day), State.ICEBERG_PRIMARY, State.WRITES_UNBLOCKED, migrated),
+            Moved(TODAY - timedelta(days=day), State.WRITES_UNBLOCKED, State.HIVE_DROPPED, finished),
+        )
+        if each.jobs
+    ]
+
+
+def seen(jobs: list[Waiting], history: list[Moved], left_out: int = 0) -> Forecast:
+    return forecast(jobs, paces(history, BEGAN, NOW), left_out, NOW)
+
+
+def after(days: int) -> date:
+    return TODAY + timedelta(days=days)
+
+
+def test_the_rest_at_the_pace_of_the_last_weeks() -> None:
+    found = seen([waiting(1000)], moved(100, 100))
+    assert found.migrated is not None
+    assert found.migrated.expected == after(10)
+    assert found.migrated.earliest <= found.migrated.expected <= (found.migrated.latest or date.max)
+    assert found.through is not None
+    assert found.through.expected == after(10 + 14)
+
+
+def test_no_job_is_done_before_its_gaps_are_over() -> None:
+    found = seen([waiting(1, told=4, gap=14, probation=30)], moved(1000, 1000))
+    assert found.migrated == Span(after(10), after(10), after(10))
+    assert found.through == Span(after(40), after(40), after(40))
+
+
+def test_a_job_that_wasnt_told_yet_waits_its_whole_gap() -> None:
+    found = seen([waiting(1, State.UNDEFINED, State.UNDEFINED, told=None, gap=21)], moved(1000, 1000))
+    assert found.migrated is not None
+    assert found.migrated.earliest == after(21)
+
+
+def test_probation_alone_ends_when_it_ends() -> None:
+    found = seen([on_probation(5, switched=4)], [])
+    assert (found.to_migrate, found.to_finish, found.migrated) == (0, 5, None)
+    assert found.through == Span(after(10), after(10), after(10))
+    assert found.words == "With probation, 5 tables should be through on 2 December 2026."
+
+
+def test_nothing_moved_no_forecast() -> None:
+    found = seen([waiting(3)], [])
+    assert (found.migrated, found.through) == (None, None)
+    assert found.words == "No forecast: no table was migrated in the last 28 days, and 3 tables to go."
+
+
+def test_archives_that_nobody_makes_are_no_forecast() -> None:
+    found = seen([on_probation(5, switched=20)], moved(5, 0))
+    assert found.through is None
+    assert "none was archived" in found.words
+
+
+def test_a_pace_that_could_be_none_has_no_latest_day() -> None:
+    once = [Moved(TODAY - timedelta(days=20), State.ICEBERG_PRIMARY, State.WRITES_UNBLOCKED, 1)]
+    found = seen([waiting(2)], once)
+    assert found.migrated is not None
+    assert found.migrated.latest is None
+    assert "or much later" in found.words
+
+
+def test_jobs_on_their_way_back_are_no_part_of_it() -> None:
+    back = waiting(4, State.WRITES_BLOCKED, State.SYNC_HIVE)
+    asked = waiting(4, State.WRITES_UNBLOCKED, State.WRITES_BLOCKED, switched=3)
+    found = seen([back, asked], moved(1, 1), left_out=2)
+    assert (found.to_finish, found.left_out) == (0, 2)
+    assert found.words == "Nothing is left to do but what is paused or on its way back."
+
+
+def test_a_young_fleet_counts_its_own_days_alone() -> None:
+    week, month = paces(moved(10, 0, days=2), TODAY - timedelta(days=2), NOW)
+    assert (week.elapsed, month.elapsed) == (2, 2)
+    assert week.migrated_per_day == month.migrated_per_day == 10
+
+
+def test_the_words_name_the_days() -> None:
+    assert seen([waiting(1000)], moved(100, 100)).words == (
+        "The last of 1,000 tables should be migrated around 2 December 2026 (2 December to 3 December). "
+        "With probation, all should be through around 16 December 2026 (16 December to 17 December)."
+    )
+
+
+@given(
+    jobs=st.lists(
+        st.one_of(
+            st.builds(
+                waiting,
+                st.integers(1, 50_000),
+                told=st.one_of(st.none(), st.integers(0, 400)),
+                gap=st.integers(0, 365),
+                probation=st.integers(0, 365),
+            ),
+            st.builds(on_probation, st.integers(1, 50_000), st.integers(0, 400), st.integers(0, 365)),
+        ),
+        max_size=6,
+    ),
+    rates=st.tuples(st.integers(0, 5000), st.integers(0, 5000)),
+    days=st.integers(0, 28),
+)
+def test_a_forecast_is_in_order_and_after_every_gap(
+    jobs: list[Waiting], rates: tuple[int, int], days: int
+) -> None:
+    found = seen(jobs, moved(*rates, days=days))
+    for span in (found.migrated, found.through):
+        if span is not None:
+            assert TODAY <= span.earliest <= span.expected <= (span.latest or date.max)
+    if found.through is not None:
+        ends = [
+            (each.on_probation or TODAY) + timedelta(days=each.probation_gap_days)
+            for each in jobs
+            if each.state is State.WRITES_UNBLOCKED
+        ]
+        assert found.through.earliest >= max(ends, default=TODAY)
+        if found.migrated is not None:
+            assert found.through.earliest >= found.migrated.earliest
+    assert found.words

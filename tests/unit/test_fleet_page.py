@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.fleets import NOW, Fleet, huge_figures, opened, small_figures
+
+from tableferry.fleet.queue.store import Store
+from tableferry.fleet.status import page
+from tableferry.fleet.status.charts import burn_down, over_time
+from tableferry.fleet.status.figures import Day, Figures
+from tableferry.fleet.status.reading import status
+from tableferry.tables import TableName
+
+VOID = {"meta", "link", "wbr", "br"}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    found = opened(tmp_path)
+    yield found
+    found.close()
+
+
+class Page(HTMLParser):
+    """What a page holds; an element that isn't closed, or closed twice, is an error."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, Mapping[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.words)
+
+
+@pytest.mark.parametrize("name", ["none", "one", "some", "huge"])
+def test_a_page_is_whole_and_asks_nothing_of_others(name: str, store: Store) -> None:
+    found = Page(page.render(sized(name, store)))
+    tags = {tag for tag, _ in found.elements}
+    assert {"script", "img", "iframe", "object", "embed"} & tags == set()
+    asked = [
+        value
+        for _, attributes in found.elements
+        for key, value in attributes.items()
+        if key in {"src", "href", "srcset", "action", "data", "poster"}
+    ]
+    assert asked == ["data:,"]
+    assert "url(" not in found.text
+    assert "@import" not in found.text
+
+
+def sized(name: str, store: Store) -> Figures:
+    match name:
+        case "none":
+            return status(store, NOW)
+        case "one":
+            Fleet(store).add("only", at=NOW)
+            return status(store, NOW)
+        case "some":
+            return small_figures()
+        case _:
+            return huge_figures()
+
+
+def test_a_pages_size_doesnt_grow_with_the_fleet() -> None:
+    assert len(page.render(huge_figures())) < 300_000
+
+
+def test_every_table_and_chart_says_what_it_is() -> None:
+    found = Page(page.render(small_figures()))
+    headers = [attributes for tag, attributes in found.elements if tag == "th"]
+    assert headers
+    assert all(attributes["scope"] in {"row", "col"} for attributes in headers)
+    pictures = [attributes for tag, attributes in found.elements if tag == "svg"]
+    ids = {attributes.get("id") for _, attributes in found.elements}
+    assert len(pictures) == 2
+    for picture in pictures:
+        assert picture["role"] == "img"
+        assert set(str(picture["aria-labelledby"]).split()) <= ids
+    for section in (attributes for tag, attributes in found.elements if tag == "section"):
+        assert section["aria-labelledby"] in ids
+
+
+NASTY = st.text(
+    alphabet=st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20
+) | st.sampled_from(
+    [
+        "<script>alert(1)</script>",
+        "a&b",
+        '"><img src=x onerror=alert(1)>',
+        "'",
+        "</style>",
+        "{{ 7*7 }}",
+        "]]>",
+    ]
+)
+
+
+@given(names=st.tuples(NASTY, NASTY), owner=NASTY, reason=NASTY)
+def test_every_text_is_escaped(names: tuple[str, str], owner: str, reason: str) -> None:
+    one = small_figures()
+    table = TableName(("spark_catalog", *names))
+    odd = replace(
+        one,
+        stuck=tuple(replace(each, table=table, owners=(owner,), command=reason) for each in one.stuck),
+        paused_jobs=tuple(
+            replace(each, table=table, reason=reason, owners=(owner,)) for each in one.paused_jobs
+        ),
+        owners=(replace(one.owners[0], owner=owner), *one.owners[1:]),
+        pauses=tuple(replace(each, reason=reason) for each in one.pauses),
+    )
+    plain, found = Page(page.render(one)), Page(page.render(odd))
+    without_breaks = [tag for tag, _ in found.elements if tag != "wbr"]
+    assert without_breaks == [tag for tag, _ in plain.elements if tag != "wbr"]
+    assert found.text.count(str(table)) >= 2
+    assert owner in found.text
+    assert reason in found.text
+
+
+def colours(css: str, media: str | None) -> dict[str, str]:
+    """The page's colours on a light screen, or as another medium has them."""
+    blocks = re.findall(r"(?:@media ([^{]+) \{\s*)?:root \{([^}]*)\}", css)
+    (block,) = [body for head, body in blocks if (head or None) == media]
+    return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block))
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast of two colours, as WCAG 2.2 has it."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    bright, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (bright + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("media", [None, "(prefers-color-scheme: dark)", "print"])
+def test_words_stand_out_from_their_ground(media: str | None) -> None:
+    css = Path(page.__file__).with_name("templates").joinpath("page.css").read_text()
+    found = colours(css, media)
+    for ink in ("ink", "muted"):
+        for paper in ("paper", "surface", "alarm-paper"):
+            assert contrast(found[ink], found[paper]) >= 4.5, (ink, paper)
+    assert contrast(found["alarm"], found["alarm-paper"]) >= 4.5
+    for shape in ("through", "probation", "migrating", "going_back", "reverted"):
+        assert contrast(found[shape], found["surface"]) >= 3, shape
+
+
+def test_charts_of_one_day_are_drawn() -> None:
+    today = NOW.date()
+    one = replace(small_figures(), days=(Day(today, 1, 0, 0, 0, 0, 0, 0),))
+    chart = over_time(one)
+    assert chart is not None
+    assert [(shape.key, shape.path) for shape in chart.shapes] == [("new", "M0 0L1000 0L1000 1000L0 1000Z")]
+    assert burn_down(one) is not None
+    assert over_time(replace(one, days=())) is None
+
+
+@given(st.lists(st.lists(st.integers(0, 200_000), min_size=7, max_size=7), min_size=1, max_size=400))
+def test_charts_stay_on_their_canvas(counts: list[list[int]]) -> None:
+    first = NOW.date() - timedelta(days=len(counts) - 1)
+    days = tuple(Day(first + timedelta(days=number), *row) for number, row in enumerate(counts))
+    shown = replace(small_figures(), days=days)
+    for chart in (over_time(shown), burn_down(shown)):
+        assert chart is not None
+        for shape in chart.shapes:
+            numbers = [float(each) for each in re.findall(r"-?\d+(?:\.\d+)?", shape.path)]
+            if shape.key not in {"forecast", "range"}:
+                assert all(0 <= each <= 1000 for each in numbers)
+        assert 2 <= len(chart.up) <= 6
+        assert [tick.at for tick in chart.up] == sorted((tick.at for tick in chart.up), reverse=True)
+        assert chart.up[-1].at == 0
+        assert chart.across[0].at == 0
+        assert chart.across[-1].at == 100

@@ -1,0 +1,102 @@
+"""Opens the page as readers do; the pictures stay in the folder that is printed."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from tests.unit.fleets import huge_figures, small_figures
+
+from tableferry.fleet.status import page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+# In CI a missing browser fails.
+pytestmark = pytest.mark.skipif(CHROMIUM is None and not os.environ.get("CI"), reason="there is no Chromium")
+
+# What the frame's page is like, said in the DOM.
+MEASURE = """
+onload = () => {
+  const page = frames[0].document.documentElement;
+  const inside = each => !each.closest('thead, svg, wbr');
+  const wide = [...page.querySelectorAll('body *')].filter(inside)
+    .filter(each => each.getBoundingClientRect().right > page.clientWidth + 0.5).map(each => each.outerHTML);
+  const asked = frames[0].performance.getEntriesByType('resource').map(each => each.name);
+  const rows = page.querySelectorAll('tbody tr').length;
+  found.textContent = JSON.stringify({client: page.clientWidth, scroll: page.scrollWidth, wide, asked, rows});
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("fleet_page")
+    (made / "small.html").write_text(page.render(small_figures()))
+    (made / "huge.html").write_text(page.render(huge_figures()))
+    print(f"pictures of the page: {made}")
+    return made
+
+
+@pytest.mark.parametrize("name", ["small", "huge"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_is_wider_than_the_screen_or_comes_from_elsewhere(
+    pictures: Path, name: str, width: int
+) -> None:
+    # A headless window is never narrower than 500 pixels: a frame is.
+    frame = pictures / f"{name}-{width}.html"
+    style = f"width:{width}px;height:3000px;border:0"
+    frame.write_text(
+        f"<!doctype html><body style='margin:0'><iframe src='{name}.html' style='{style}'></iframe>"
+        f"<p id='found'></p><script>{MEASURE}</script>"
+    )
+    dom = browse(frame, "--dump-dom", f"--window-size={width + 200},3000")
+    (text,) = re.findall(r'<p id="found">(.*?)</p>', dom)
+    found = json.loads(html.unescape(text))
+    assert found.pop("rows") > 20
+    assert found == {"client": width, "scroll": width, "wide": [], "asked": []}
+    picture = pictures / f"{name}-{width}.png"
+    browse(frame, f"--screenshot={picture}", f"--window-size={max(width, 500)},3000")
+    assert picture.stat().st_size > 20_000
+
+
+def test_it_prints(pictures: Path) -> None:
+    paper = pictures / "small.pdf"
+    browse(pictures / "small.html", f"--print-to-pdf={paper}", "--no-pdf-header-footer")
+    pages = re.findall(rb"/Type\s*/Page\b", paper.read_bytes())
+    assert 1 <= len(pages) <= 6
+
+
+def browse(file: Path, *arguments: str) -> str:
+    """Open a file in Chromium, which reaches no other machine; a word in its console is an error."""
+    assert CHROMIUM is not None, "Chromium isn't installed: apt-get install chromium"
+    with TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        done = subprocess.run(
+            [
+                CHROMIUM,
+                "--headless",
+                # Root has no sandbox.
+                "--no-sandbox",
+                "--disable-gpu",
+                "--hide-scrollbars",
+                "--disable-dev-shm-usage",
+                "--host-resolver-rules=MAP * ~NOTFOUND",
+                "--enable-logging=stderr",
+                "--allow-file-access-from-files",
+                f"--user-data-dir={profile}",
+                *arguments,
+                file.as_uri(),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+    assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
+    return done.stdout

@@ -1,0 +1,321 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from tests.unit.fleets import LEASE, NOW, Fleet, days_ago, opened, small
+
+from tableferry import report
+from tableferry.fleet.job import PauseReason, State, TargetFormat
+from tableferry.fleet.queue.selections import finished
+from tableferry.fleet.queue.store import LetterRecord, Store
+from tableferry.fleet.status import text
+from tableferry.fleet.status.figures import Figures, Phase, Trouble
+from tableferry.fleet.status.reading import status
+from tableferry.fleet.status.watch import watch
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    found = opened(tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def figures(store: Store) -> Figures:
+    small(store)
+    return status(store, NOW)
+
+
+def test_every_job_is_in_one_state(figures: Figures) -> None:
+    counts = {count.state: count.jobs for count in figures.states}
+    assert {state: jobs for state, jobs in counts.items() if jobs} == {
+        State.UNDEFINED: 1,
+        State.READY: 2,
+        State.ICEBERG_READY: 1,
+        State.WRITES_UNBLOCKED: 1,
+        State.HIVE_DROPPED: 1,
+        State.ICEBERG_DROPPED: 1,
+    }
+    assert [count.state for count in figures.states][:2] == [State.UNDEFINED, State.READY]
+    assert figures.total == sum(counts.values()) == 7
+
+
+def test_ages_count_from_the_last_change_of_state(figures: Figures) -> None:
+    ages = {age.phase: age for age in figures.ages}
+    assert ages[Phase.NEW].under_week == 1
+    assert ages[Phase.MIGRATING].under_week == 1
+    assert ages[Phase.PROBATION].under_week == 1
+    assert ages[Phase.THROUGH].under_month == 1
+    assert (
+        sum(
+            age.today + age.under_week + age.under_month + age.under_quarter + age.older
+            for age in figures.ages
+        )
+        == figures.total
+    )
+
+
+def test_a_claim_makes_no_job_younger(store: Store) -> None:
+    fleet = small(store)
+    fleet.change("half", days_ago(0.1), shadow_watermark="2")
+    ages = {age.phase: age for age in status(store, NOW).ages}
+    assert ages[Phase.MIGRATING].under_week == 1
+
+
+def test_a_job_counts_for_each_of_its_owners(figures: Figures) -> None:
+    rows = {owner.owner: owner for owner in figures.owners}
+    assert figures.owner_count == 2
+    assert rows["ann@example.com"].jobs == 7
+    assert (rows["bob@example.com"].jobs, rows["bob@example.com"].to_do) == (1, 1)
+    assert rows["ann@example.com"].paused == 2
+
+
+def test_many_owners_are_a_row_together(store: Store) -> None:
+    fleet = Fleet(store)
+    for number in range(20):
+        fleet.add(f"t{number}", at=NOW, owners=(f"o{number:02}@example.com",))
+    fleet.add("nobodys", at=NOW, owners=())
+    figures = status(store, NOW)
+    assert figures.owner_count == 20
+    assert figures.owners[-1].owner is None
+    assert sum(owner.jobs for owner in figures.owners) == 21
+    assert "" in {owner.owner for owner in figures.owners}
+
+
+def test_paused_jobs_count_by_their_code(figures: Figures) -> None:
+    assert {pause.reason: pause.jobs for pause in figures.pauses} == {"ROWS_DIFFER": 1, "REVERTED": 1}
+    (waiting,) = figures.paused_jobs
+    assert waiting.reason == "ROWS_DIFFER: 3 of 1,000 rows"
+    assert waiting.since == days_ago(30)
+    assert waiting.command == "tableferry fleet resume spark_catalog.sales.paused"
+
+
+def test_formats_are_counted(figures: Figures) -> None:
+    assert [(each.target_format, each.jobs, each.through) for each in figures.formats] == [
+        (TargetFormat.ICEBERG, 6, 1),
+        (TargetFormat.DELTA, 1, 0),
+    ]
+
+
+def test_a_job_on_the_walk_that_rests_is_stuck(figures: Figures) -> None:
+    (stuck,) = figures.stuck
+    assert (str(stuck.table), stuck.trouble, stuck.since) == (
+        "spark_catalog.sales.half",
+        Trouble.NOT_MOVING,
+        days_ago(2),
+    )
+    assert stuck.command == "tableferry fleet migrate"
+
+
+def test_a_walk_that_goes_on_isnt_stuck(store: Store) -> None:
+    fleet = Fleet(store)
+    fleet.add("quick", at=days_ago(30))
+    fleet.ready("quick", days_ago(29), told=days_ago(29))
+    fleet.migrated("quick", NOW - 2 * LEASE, steps=1)
+    assert status(store, NOW, lease=LEASE).stuck == ()
+    assert len(status(store, NOW, lease=LEASE / 2).stuck) == 1
+
+
+def test_a_lapsed_claim_is_stuck(store: Store) -> None:
+    fleet = Fleet(store)
+    fleet.add("held", "lost", at=days_ago(1))
+    everything_there = store.jobs(finished() | ~finished())
+    assert len(everything_there) == 2
+    store.claim(finished() | ~finished(), "gone", now=NOW - 3 * LEASE, lease=LEASE, limit=1)
+    store.claim(finished() | ~finished(), "here", now=NOW, lease=LEASE, limit=1)
+    held = {job.claimed_by for job in store.jobs(finished() | ~finished())}
+    stuck = status(store, NOW).stuck
+    # The first claim had lapsed, so the second took that very job.
+    assert held == {"here", None}
+    assert stuck == ()
+    later = status(store, NOW + 2 * LEASE).stuck
+    assert [(each.trouble, each.words) for each in later] == [
+        (Trouble.CLAIM_LAPSED, "worker here went away with it")
+    ]
+    assert later[0].command == "tableferry fleet preprocess"
+
+
+def test_a_letter_that_wasnt_sent_for_a_day_is_stuck(store: Store) -> None:
+    fleet = Fleet(store)
+    fleet.add("a", "b", "c", at=days_ago(5))
+    numbers = tuple(fleet.job(table).task_id for table in ("a", "b", "c"))
+    store.record_letters(
+        [
+            LetterRecord("<1@x>", 1, numbers[:2], ("ann@example.com",), days_ago(2)),
+            LetterRecord("<2@x>", 1, numbers[2:], ("ann@example.com",), days_ago(0.5)),
+        ]
+    )
+    stuck = status(store, NOW).stuck
+    assert [(each.task_id, each.trouble) for each in stuck] == [
+        (number, Trouble.LETTER_NOT_SENT) for number in numbers[:2]
+    ]
+    assert {each.command for each in stuck} == {"tableferry fleet communicate"}
+    store.letters_sent(["<1@x>"], NOW)
+    assert status(store, NOW).stuck == ()
+
+
+@pytest.mark.parametrize(
+    ("values", "at"),
+    [({"shadow_status": "Shadowing"}, days_ago(1.5)), ({"shadow_watermark": None}, days_ago(3))],
+    ids=["broken off", "never begun"],
+)
+def test_a_copy_that_isnt_kept_in_step_is_stuck(store: Store, values: dict[str, object], at: object) -> None:
+    fleet = Fleet(store)
+    fleet.add("t", at=days_ago(30))
+    fleet.ready("t", days_ago(29), told=days_ago(29))
+    fleet.migrated("t", days_ago(3))
+    assert status(store, NOW).stuck == ()
+    fleet.change("t", days_ago(1.5), **values)
+    (stuck,) = status(store, NOW).stuck
+    assert (stuck.trouble, stuck.since, stuck.command) == (
+        Trouble.SHADOW_BEHIND,
+        at,
+        "tableferry fleet shadow",
+    )
+
+
+def test_a_revert_that_nobody_takes_up_is_stuck_after_a_day(store: Store) -> None:
+    fleet = Fleet(store)
+    fleet.add("t", at=days_ago(30))
+    fleet.ready("t", days_ago(29), told=days_ago(29))
+    fleet.migrated("t", days_ago(10))
+    fleet.change("t", days_ago(0.9), desired_state=State.WRITES_BLOCKED)
+    assert status(store, NOW).stuck == ()
+    (stuck,) = status(store, NOW + timedelta(days=1)).stuck
+    assert (stuck.words, stuck.command) == ("asked for, and no run took it up", "tableferry fleet revert")
+
+
+def test_what_is_due(store: Store) -> None:
+    fleet = Fleet(store)
+    fleet.add("yesterday", "today", "tomorrow", "next_week", "untold", at=days_ago(40))
+    for table, told in (("yesterday", 15), ("today", 14), ("tomorrow", 13), ("next_week", 7)):
+        fleet.ready(table, days_ago(30), told=days_ago(told))
+    fleet.ready("untold", days_ago(30))
+    fleet.add("over", "ends_today", at=days_ago(40))
+    for table, switched in (("over", 20), ("ends_today", 14)):
+        fleet.ready(table, days_ago(39), told=days_ago(38))
+        fleet.migrated(table, days_ago(switched))
+    due = status(store, NOW).due
+    assert (due.migrations_overdue, due.migrations_today, due.migrations_week) == (1, 1, 2)
+    assert (due.archives_overdue, due.archives_today, due.archives_week) == (1, 1, 1)
+
+
+def test_the_pace_of_the_last_days(figures: Figures) -> None:
+    week, month = figures.pace
+    assert (week.days, week.migrated, week.finished) == (7, 1, 0)
+    assert (month.days, month.migrated, month.finished, month.reverted) == (28, 1, 1, 0)
+    assert month.elapsed == 28.5
+    assert month.migrated_per_day == round(1 / 28.5, 2)
+
+
+def test_a_pause_while_on_probation_isnt_a_migration(store: Store) -> None:
+    fleet = small(store)
+    fleet.paused("probation", days_ago(1), PauseReason.PAUSED_BY_USER)
+    fleet.change("probation", days_ago(1), migration_paused=False, pause_reason="None")
+    assert status(store, NOW).pace[0].migrated == 1
+
+
+def test_days_add_up_and_end_with_now(figures: Figures) -> None:
+    days = {day.day: day for day in figures.days}
+    assert figures.days[0].day == days_ago(60).date()
+    assert figures.days[-1].day == NOW.date()
+    first = days[days_ago(60).date()]
+    assert (first.new, first.to_do, first.through) == (6, 6, 0)
+    assert days[days_ago(40).date()].probation == 2
+    assert days[days_ago(39).date()].reverted == 1
+    last = figures.days[-1]
+    assert {phase: getattr(last, phase.value) for phase in Phase} == {
+        phase: figures.in_phase(phase) for phase in Phase
+    }
+    assert {
+        day.new + day.ready + day.migrating + day.probation + day.through + day.reverted
+        for day in figures.days
+    } == {6, 7}
+
+
+def test_archived_jobs_stay_in_the_figures(store: Store) -> None:
+    small(store)
+    before = status(store, NOW)
+    assert store.archive(finished(), NOW) == 1
+    after = status(store, NOW)
+    assert after.archived == 1
+    assert (after.total, after.days, after.formats, after.pace) == (
+        before.total,
+        before.days,
+        before.formats,
+        before.pace,
+    )
+    assert after.in_phase(Phase.THROUGH) == 1
+
+
+def test_an_empty_queue(store: Store) -> None:
+    figures = status(store, NOW)
+    assert (figures.total, figures.days, figures.stuck, figures.owner_count) == (0, (), (), 0)
+    assert "no table in the queue" in printed(figures)
+
+
+def test_the_json_has_keys_that_programs_can_rely_on(figures: Figures) -> None:
+    found = json.loads(report.as_json(figures))
+    assert list(found) == [
+        "at", "total", "archived", "paused", "states", "ages", "owners", "owner_count", "pauses", "formats",
+        "stuck", "stuck_total", "paused_jobs", "due", "pace", "forecast", "days",
+    ]  # fmt: skip
+    assert found["stuck"][0] == {
+        "task_id": found["stuck"][0]["task_id"],
+        "table": "spark_catalog.sales.half",
+        "trouble": "not_moving",
+        "words": "writes are blocked, and no run takes it on",
+        "state": "IcebergReady",
+        "since": "2026-11-20T12:00:00+00:00",
+        "owners": ["ann@example.com"],
+        "command": "tableferry fleet migrate",
+    }
+
+
+def test_the_text_begins_with_what_is_stuck(figures: Figures) -> None:
+    lines = printed(figures).splitlines()
+    assert lines[0] == "1 of 7 tables are through (14.3 %)"
+    assert "1 table is stuck" in lines[3]
+    assert "spark_catalog.sales.half" in lines[5]
+    ends = lines[lines.index("Next:") + 1 :]
+    assert "  tableferry fleet migrate" in ends
+    assert "  tableferry fleet resume spark_catalog.sales.paused" in ends
+
+
+def test_watching_reads_anew_until_ctrl_c(store: Store) -> None:
+    fleet = small(store)
+    waited: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 2:
+            raise KeyboardInterrupt
+        fleet.finished("probation", NOW)
+
+    console = Console(force_terminal=True, width=160, height=60, record=True, markup=False)
+    with console.capture() as captured:
+        watch(lambda: status(store, NOW), console, seconds=5, wait=wait)
+    assert waited == [5, 5]
+    shown = captured.get()
+    assert shown.index("1 of 7 tables are through") < shown.index("2 of 7 tables are through")
+
+
+def printed(figures: Figures) -> str:
+    console = Console(markup=False, highlight=False, soft_wrap=True, width=200)
+    with console.capture() as captured:
+        console.print(text.render(figures))
+    return captured.get()
+
+
+def test_the_first_day_of_a_fleet(store: Store) -> None:
+    Fleet(store).add("t", at=NOW - timedelta(hours=1))
+    figures = status(store, NOW)
+    assert [day.day for day in figures.days] == [date(2026, 11, 22)]
+    assert figures.pace[0].elapsed == 1
+    assert figures.forecast.words.startswith("No forecast")
