@@ -23,6 +23,7 @@ from tableferry.cli.fleet_options import (
     separated,
     without_password,
 )
+from tableferry.cli.fleet_status import fleet_status
 from tableferry.cli.options import Debug, Output, OutputAs, Warehouse, guarded
 from tableferry.fleet.clock import utc_now
 from tableferry.fleet.job import TargetFormat
@@ -140,4 +141,5 @@ def fleet_add(
 
 
 register_jobs(fleet_app)
+fleet_app.command("status")(fleet_status)
 register_modes(fleet_app)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tableferry.fleet.modes.taking import Worker
     from tableferry.fleet.queue import selections
     from tableferry.fleet.queue.opening import open_store
+    from tableferry.fleet.status import page as status_page
+    from tableferry.fleet.status import reading as status_reading
     from tableferry.fleet.warehouse.context import Warehouse
     from tableferry.fleet.warehouse.opening import open_access
 
@@ -44,6 +46,8 @@ _MODULES = {
     "shadow": "modes.shadow",
 }
 
+_WHOLE = {"selections": "queue.selections", "status_page": "status.page", "status_reading": "status.reading"}
+
 __all__ = [
     "Enlisted",
     "Filter",
@@ -63,6 +67,8 @@ __all__ = [
     "revert",
     "selections",
     "shadow",
+    "status_page",
+    "status_reading",
 ]
 
 _EXTRA = ("alembic", "jinja2", "sqlalchemy")
@@ -72,8 +78,8 @@ def __getattr__(name: str) -> Any:
     try:
         if name in _MODULES:
             return getattr(import_module(f"tableferry.fleet.{_MODULES[name]}"), name)
-        if name == "selections":
-            return import_module("tableferry.fleet.queue.selections")
+        if name in _WHOLE:
+            return import_module(f"tableferry.fleet.{_WHOLE[name]}")
     except ModuleNotFoundError as error:
         if error.name in _EXTRA:
             raise TableferryError(
