@@ -57,6 +57,7 @@ DEFAULTS = {
     "spark.sql.shuffle.partitions": "200",
     "spark.sql.adaptive.enabled": "true",
     "spark.databricks.delta.snapshotPartitions": "50",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "10000",
 }
 
 Convert = Callable[[Path], object]

@@ -141,9 +141,11 @@ def settings(folder: Path, spark_version: str, delta_version: str) -> dict[str, 
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",
-        # The defaults make 50 to 200 tasks of every small query, and adaptive execution three jobs.
+        # The defaults make 50 to 200 tasks of every small query, up to 10,000 of a listing, however few
+        # directories VACUUM lists, and adaptive execution three jobs.
         "spark.sql.shuffle.partitions": "2",
-        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
         "spark.sql.adaptive.enabled": "false",
         "spark.ui.enabled": "false",
         # Without a UI nobody reads the long form of a plan, which costs every small query a tenth.

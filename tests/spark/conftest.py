@@ -28,6 +28,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     os.environ.setdefault("SPARK_DRIVER_MEMORY", "4g")
     spark = session.resolve(tmp_path_factory.mktemp("warehouse"), iceberg=True)
+    # Each task that reads one of Delta's logs generates code of its own first, which takes far longer than
+    # the few lines that two tasks would share.
+    spark.conf.set("spark.sql.files.minPartitionNum", "1")
     yield spark
     session.stop(spark)
 

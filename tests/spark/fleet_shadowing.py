@@ -1,28 +1,28 @@
-"""A Hive table with the table that took its place, and the rows that both should have, kept by hand."""
+"""A Hive table, the table that took its place, and the rows that both should have, kept by hand."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
 
+from tableferry import session
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse.context import Access, Warehouse
-from tableferry.fleet.warehouse.shadow import Shadowed, hive_copy, shadow
+from tableferry.fleet.warehouse.shadow import Shadowed, What, hive_copy, shadow
 from tableferry.tables import TableName
 
 Values = tuple[Any, ...]
 
 ICEBERG, DELTA = TargetFormat.ICEBERG, TargetFormat.DELTA
-
-COLUMNS = "id INT, name STRING"
-PARTITIONED = f"{COLUMNS}, day STRING, n INT"
 
 
 class Crash(Exception):
@@ -38,9 +38,11 @@ class Pair:
         schema: The schema of both.
         folder: Where their files are.
         format: The target's.
-        partitioned: Whether by day and n.
+        columns: The columns that aren't the partitions'.
+        keys: The partition columns; empty for a table without.
         stored: How Hive stores its files.
-        rows: What the target should have.
+        options: The target's properties.
+        rows: What the target should have, partition columns last.
         baseline: The watermark right after the switch.
     """
 
@@ -48,67 +50,96 @@ class Pair:
     schema: str
     folder: Path
     format: TargetFormat
-    partitioned: bool = True
-    stored: str = "parquet"
+    columns: str = "id INT, name STRING"
+    keys: str = "day STRING, n INT"
+    stored: str = "PARQUET"
+    options: dict[str, str] = field(default_factory=dict)
     rows: Counter[Values] = field(default_factory=Counter)
     baseline: str = ""
-    name: str = "t"
 
     @property
     def hive(self) -> str:
-        return f"{self.schema}.{self.name}_hive"
+        return f"{self.schema}.t_hive"
 
     @property
     def target(self) -> str:
         """The target, as statements name it."""
-        return f"{'ice.' if self.format is ICEBERG else ''}{self.schema}.{self.name}"
+        return f"{'ice.' if self.format is ICEBERG else ''}{self.schema}.t"
 
     @property
     def directory(self) -> Path:
-        return self.folder / f"{self.name}_hive"
+        return self.folder / "t_hive"
+
+    @property
+    def names(self) -> list[str]:
+        """The columns, partition columns last."""
+        return [*named(self.columns), *named(self.keys)]
 
     def sql(self, statement: str) -> list[Any]:
         return self.spark.sql(statement).collect()
 
-    def make(self, *rows: Values, columns: str = "", keys: str = "day STRING, n INT") -> Pair:
+    def make(self, *rows: Values) -> Pair:
         """Make the Hive table with these rows, and the target over its files."""
-        by = f"PARTITIONED BY ({keys})" if self.partitioned else ""
+        by = f"PARTITIONED BY ({self.keys})" if self.keys else ""
         self.sql(
-            f"CREATE EXTERNAL TABLE {self.hive} ({columns or COLUMNS}) {by} STORED AS {self.stored} "
+            f"CREATE EXTERNAL TABLE {self.hive} ({self.columns}) {by} STORED AS {self.stored} "
             f"LOCATION '{self.directory}'"
         )
-        with pytest.MonkeyPatch.context():
-            self.spark.conf.set("hive.exec.dynamic.partition.mode", "nonstrict")
-            self._insert(self.hive, rows)
-            self.spark.conf.unset("hive.exec.dynamic.partition.mode")
+        with session.settings(self.spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "a test"):
+            self._insert("INTO", self.hive, rows)
         self.rows.update(rows)
+        options = ", ".join(f"'{key}' = '{value}'" for key, value in self.options.items())
         if self.format is ICEBERG:
-            every = columns or COLUMNS
-            names = ", ".join(key.split()[0] for key in keys.split(", "))
-            by = f"PARTITIONED BY ({names})" if self.partitioned else ""
+            by = f"PARTITIONED BY ({', '.join(named(self.keys))})" if self.keys else ""
+            columns = f"{self.columns}, {self.keys}".strip(", ")
             self.sql(
-                f"CREATE TABLE {self.target} ({every}{', ' + keys if by else ''}) USING iceberg {by} "
-                f"LOCATION '{self.folder}/{self.name}_iceberg' TBLPROPERTIES ('gc.enabled'='false')"
+                f"CREATE TABLE {self.target} ({columns}) USING iceberg {by} "
+                f"LOCATION '{self.folder}/t_iceberg' "
+                f"TBLPROPERTIES ('gc.enabled' = 'false'{', ' if options else ''}{options})"
             )
-            self.sql(
-                f"CALL ice.system.add_files(table => '{self.target}', source_table => "
-                f"'spark_catalog.{self.hive}')"
-            )
+            source = f"table => '{self.target}', source_table => 'spark_catalog.{self.hive}'"
+            self.sql(f"CALL ice.system.add_files({source})")
             self.baseline = str(self.sql(f"SELECT snapshot_id FROM {self.target}.snapshots")[0][0])
         else:
-            by = f"PARTITIONED BY ({keys})" if self.partitioned else ""
             self.sql(f"CONVERT TO DELTA parquet.`{self.directory}` {by}")
             self.sql(f"CREATE TABLE {self.target} USING delta LOCATION '{self.directory}'")
             self.baseline = "0"
+            if options:
+                self.sql(f"ALTER TABLE {self.target} SET TBLPROPERTIES ({options})")
         return self
 
     def insert(self, *rows: Values) -> None:
-        self._insert(self.target, rows)
+        self._insert("INTO", self.target, rows)
+        self.rows.update(rows)
+
+    def overwrite(self, *rows: Values) -> None:
+        """Replace the partitions of these rows, or the whole table."""
+        with session.settings(self.spark, {"spark.sql.sources.partitionOverwriteMode": "dynamic"}, "a test"):
+            self._insert("OVERWRITE", self.target, rows)
+        width = len(named(self.keys))
+        replaced = {row[len(row) - width :] for row in rows}
+        self.forget(lambda row: row[len(row) - width :] in replaced)
         self.rows.update(rows)
 
     def delete(self, condition: str, gone: Callable[[Values], bool]) -> None:
         self.sql(f"DELETE FROM {self.target} WHERE {condition}")
-        self.rows = Counter({row: count for row, count in self.rows.items() if not gone(row)})
+        self.forget(gone)
+
+    def forget(self, gone: Callable[[Values], bool]) -> None:
+        self.rows = Counter({row: times for row, times in self.rows.items() if not gone(row)})
+
+    def compact(self) -> None:
+        if self.format is ICEBERG:
+            options = "options => map('rewrite-all', 'true')"
+            self.sql(f"CALL ice.system.rewrite_data_files(table => '{self.target}', {options})")
+        else:
+            self.sql(f"OPTIMIZE {self.target}")
+
+    def add_column(self, name: str) -> None:
+        self.sql(f"ALTER TABLE {self.target} ADD COLUMNS ({name} INT)")
+        self.columns += f", {name} INT"
+        at = len(named(self.columns)) - 1
+        self.rows = Counter({(*row[:at], None, *row[at:]): times for row, times in self.rows.items()})
 
     def shadow(self, **options: Any) -> Shadowed:
         """Run it, and hold that the copy has just the rows that it should."""
@@ -116,11 +147,17 @@ class Pair:
         assert self.read() == self.rows
         return found
 
-    def run(self, *, watermark: str | None = "baseline", dry_run: bool = False) -> Shadowed:
+    def done(self) -> dict[str, tuple[What, int | None]]:
+        """Run it, and say what it did to which partition."""
+        found = self.shadow()
+        assert found.compared == ""
+        return {each.partition: (each.what, each.rows) for each in found.done}
+
+    def run(self, *, dry_run: bool = False) -> Shadowed:
         warehouse = Warehouse(self.spark, cast("Access", None))
-        names = (TableName.parse(f"spark_catalog.{self.schema}.{self.name}{end}") for end in ("", "_hive"))
-        given = self.baseline if watermark == "baseline" else watermark
-        return shadow(warehouse, *names, self.format, given, dry_run=dry_run)
+        name = TableName(("spark_catalog", self.schema, "t"))
+        hive = TableName(("spark_catalog", self.schema, "t_hive"))
+        return shadow(warehouse, name, hive, self.format, self.baseline, dry_run=dry_run)
 
     def crash(self, at: int) -> bool:
         """Run it until just after its change number ``at``; say whether there were as many."""
@@ -133,22 +170,31 @@ class Pair:
 
     def read(self) -> Counter[Values]:
         self.sql(f"REFRESH TABLE {self.hive}")
-        return Counter(tuple(row) for row in self.sql(f"SELECT * FROM {self.hive}"))
+        # Until a snapshot has an added column, the copy hasn't it either.
+        there = self.spark.table(self.hive).columns
+        names = (name if name in there else "NULL" for name in self.names)
+        return Counter(tuple(row) for row in self.sql(f"SELECT {', '.join(names)} FROM {self.hive}"))
 
-    def _insert(self, table: str, rows: tuple[Values, ...]) -> None:
+    def synced(self) -> set[str]:
+        """The directories of rewritten partitions that hold files."""
+        root = Path(f"{self.directory}_sync")
+        return {str(file.parent.relative_to(root)) for file in root.rglob("part-*")}
+
+    def _insert(self, how: str, table: str, rows: tuple[Values, ...]) -> None:
         values = ", ".join(f"({', '.join(map(literal, row))})" for row in rows)
-        self.sql(f"INSERT INTO {table} VALUES {values}")
+        named = "" if table == self.hive else f"({', '.join(self.names)})"
+        self.sql(f"INSERT {how} {table} {named} VALUES {values}")
 
 
 @contextmanager
 def dying(at: int) -> Iterator[None]:
     """End a run just after a change of its, counted from 0."""
-    count = iter(range(1000))
+    number = count()
     real = hive_copy.effect
 
     def effect(work: Callable[[], Any]) -> Any:
         result = real(work)
-        if next(count) == at:
+        if next(number) == at:
             raise Crash
         return result
 
@@ -157,12 +203,18 @@ def dying(at: int) -> Iterator[None]:
         yield
 
 
+def named(columns: str) -> list[str]:
+    """The names in a list of columns with their types."""
+    return [each.split()[0] for each in re.split(r", (?=[a-z])", columns)] if columns else []
+
+
 def literal(value: Any) -> str:
     match value:
         case None:
             return "NULL"
         case str():
             return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-        case int():
+        case bool() | int():
             return str(value)
-    return f"CAST('{value}' AS {type(value).__name__.replace('datetime', 'timestamp')})"
+    kind = {"datetime": "TIMESTAMP", "date": "DATE", "Decimal": "DECIMAL(10, 2)"}[type(value).__name__]
+    return f"CAST('{value}' AS {kind})"

@@ -52,10 +52,7 @@ NAMES = (
 )
 
 
-AT_ONCE = {
-    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
-}
+AT_ONCE = {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
 
 
 def test_names_of_files(spark: SparkSession, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tableferry.fleet.queue.selections import everything
 
 STORE = "sqlite:///fleet.db"
 COMMANDS = (
-    *("init", "add", "list", "show", "pause", "resume", "archive"),
+    *("init", "add", "list", "show", "pause", "resume", "archive", "status"),
     *("preprocess", "communicate", "migrate", "shadow", "revert"),
 )
 
@@ -218,6 +218,18 @@ def test_jobs_that_are_through_move_to_the_archive(queue: Path) -> None:
     assert call("archive").stdout.startswith("0 jobs moved to the archive;")
     assert [each["table"] for each in data("list", "--archived")] == ["spark_catalog.sales.orders"]
     assert call("show", "sales.orders").stdout.startswith("spark_catalog.sales.orders: HiveDropped\n")
+
+
+def test_how_far_the_fleet_is_is_told_and_written(queue: Path) -> None:
+    assert "Undefined" in call("status").stdout
+    assert data("status")["total"] == 3
+    assert call("status", "--html", "fleet.html").stdout == "Wrote fleet.html\n"
+    assert (queue / "fleet.html").read_text().startswith("<!doctype html>")
+    assert (
+        "can't be written (no such file or directory)"
+        in call("status", "--html", "nowhere/fleet.html", status=1).stderr
+    )
+    assert "leave out --html" in call("status", "--watch", "--html", "x", status=2).stderr
 
 
 def test_which_queue_is_meant_is_said_by_flag_section_and_variable(

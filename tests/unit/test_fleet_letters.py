@@ -22,7 +22,7 @@ from tableferry.fleet.mail.letters import (
     noted,
     told,
 )
-from tableferry.fleet.mail.messages import message
+from tableferry.fleet.mail.messages import POLICY, message
 from tableferry.fleet.mail.rendering import Words
 from tableferry.fleet.queue.store import LetterRecord
 from tableferry.fleet.settings import MailSettings
@@ -131,8 +131,20 @@ def test_an_address_has_one_spelling(name: str, found: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", "@", "ann@", "@corp.example", "a b@corp.example", "a@b@c", "ann@corp..example", "x\n@corp.example"]
-    + ["ann@corp.example\nBcc: eve@corp.example", "<ann@corp.example>", ".ann@corp.example", "ann@-.example"],
+    [
+        *(
+            "",
+            "@",
+            "ann@",
+            "@corp.example",
+            "a b@corp.example",
+            "a@b@c",
+            "ann@corp..example",
+            "ann@-.example",
+        ),
+        *("<ann@corp.example>", ".ann@corp.example", "x\n@corp.example"),
+        "ann@corp.example\nBcc: eve@corp.example",
+    ],
 )
 def test_what_is_no_address_is_none(name: str) -> None:
     with pytest.raises(ValueError, match="give the job addresses"):
@@ -147,7 +159,7 @@ def test_an_address_of_any_name_goes_into_a_mail_and_adds_no_header(name: str) -
         return
     made = message(Words("s", "t", "h"), "<1-1@corp.example>", [to], MailSettings(), NOW)
     assert made["To"] == to
-    headers = made.as_bytes(policy=made.policy.clone(utf8=True)).split(b"\r\n\r\n")[0].split(b"\r\n")
+    headers = made.as_bytes(policy=POLICY.clone(utf8=True)).split(b"\r\n\r\n")[0].split(b"\r\n")
     assert len(headers) == 10
     assert f"To: {to}".encode() in headers
 

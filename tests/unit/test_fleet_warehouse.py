@@ -9,7 +9,7 @@ import pytest
 from tableferry.fleet.job import PauseReason, TargetFormat
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse.fitness import HiveColumn, HiveTable, iceberg_type, unfit
-from tableferry.fleet.warehouse.spelling import extended, leaves
+from tableferry.fleet.warehouse.spelling import by_place, extended, leaves, mapped
 from tableferry.tables import TableName
 
 NAME = TableName(("spark_catalog", "db", "t"))
@@ -82,13 +82,13 @@ def test_a_file_s_spellings_are_added_at_every_depth() -> None:
     inner = {"type": "struct", "fields": [{"name": "A", "type": "integer"}]}
     file = {"fields": [{"name": "ID", "type": "integer"}, {"name": "S", "type": inner}]}
     assert list(leaves(MAPPING)) == [1, 4, 3]
-    spelled = extended(MAPPING, file, ("k",))
+    spelled = extended(MAPPING, file)
     assert spelled == [
         {"field-id": 1, "names": ["id", "ID"]},
         {"field-id": 2, "names": ["s", "S"], "fields": [{"field-id": 4, "names": ["a", "A"]}]},
         {"field-id": 3, "names": ["k"]},
     ]
-    assert extended(spelled, file, ("k",)) == spelled
+    assert extended(spelled, file) == spelled
 
 
 def test_within_lists_and_maps_too() -> None:
@@ -111,17 +111,44 @@ def test_within_lists_and_maps_too() -> None:
             {"name": "m", "type": {"type": "map", "keyType": "string", "valueType": inner}},
         ]
     }
-    spelled = extended(mapping, file, ())
+    spelled = extended(mapping, file)
     assert spelled[0]["fields"][0]["fields"][0]["names"] == ["a", "A"]
     assert spelled[1]["fields"][1]["fields"][0]["names"] == ["a", "A"]
 
 
 def test_a_name_that_a_file_has_twice_is_left_to_the_comparison() -> None:
     file = {"fields": [{"name": "Id", "type": "integer"}, {"name": "ID", "type": "integer"}]}
-    assert extended(MAPPING, file, ()) == MAPPING
+    assert extended(MAPPING, file) == MAPPING
 
 
 def test_old_orc_files_are_read_by_place() -> None:
-    file = {"fields": [{"name": "_col0", "type": "integer"}, {"name": "_col1", "type": "integer"}]}
-    spelled = extended([MAPPING[2], *MAPPING[:2]], file, ("K",))
+    spelled = by_place([MAPPING[2], *MAPPING[:2]], ("K",))
     assert [each["names"] for each in spelled] == [["k"], ["id", "_col0"], ["s", "_col1"]]
+
+
+def test_a_schema_s_own_names_are_mapped() -> None:
+    inner = {"type": "struct", "fields": [{"id": 5, "name": "a", "type": "int"}]}
+    pairs = {"type": "map", "key-id": 6, "key": "string", "value-id": 7, "value": inner}
+    schema = {
+        "fields": [
+            {"id": 1, "name": "id", "type": "int"},
+            {"id": 2, "name": "l", "type": {"type": "list", "element-id": 4, "element": "int"}},
+            {"id": 3, "name": "m", "type": pairs},
+        ]
+    }
+    assert mapped(schema) == [
+        {"field-id": 1, "names": ["id"]},
+        {"field-id": 2, "names": ["l"], "fields": [{"field-id": 4, "names": ["element"]}]},
+        {
+            "field-id": 3,
+            "names": ["m"],
+            "fields": [
+                {"field-id": 6, "names": ["key"]},
+                {
+                    "field-id": 7,
+                    "names": ["value"],
+                    "fields": [{"field-id": 5, "names": ["a"]}],
+                },
+            ],
+        },
+    ]

@@ -47,13 +47,15 @@ def test_properties_that_somebody_set_are_carried() -> None:
 @pytest.mark.parametrize(
     ("said", "kind"),
     [
-        ({"Type": "VIEW"}, Kind.VIEW),
-        ({"Type": "MANAGED", "Provider": "delta"}, Kind.DELTA),
-        ({"Provider": "iceberg"}, Kind.ICEBERG),
-        ({"Provider": "hive", "Table Properties": "[a=b, table_type=ICEBERG, uuid=1]"}, Kind.ICEBERG),
-        ({"Provider": "hive", "Table Properties": "[my_table_type=ICEBERG]"}, Kind.HIVE),
-        ({"Provider": "parquet"}, Kind.HIVE),
+        ("Type: VIEW\nView Text: SELECT 1\nProvider: delta", Kind.VIEW),
+        ("Type: MANAGED\nProvider: delta", Kind.DELTA),
+        ("Type: EXTERNAL\nProvider: iceberg", Kind.ICEBERG),
+        # A property before it may have lines of its own.
+        ("Provider: hive\nTable Properties: [a=b\nView: x, table_type=ICEBERG, uuid=1]", Kind.ICEBERG),
+        ("Provider: hive\nTable Properties: [table_type=iceberg]", Kind.ICEBERG),
+        ("Type: EXTERNAL\nProvider: hive\nTable Properties: [my_table_type=ICEBERG]", Kind.HIVE),
+        ("Type: MANAGED\nProvider: parquet", Kind.HIVE),
     ],
 )
-def test_what_an_entry_is(said: dict[str, str], kind: Kind) -> None:
+def test_what_an_entry_is(said: str, kind: Kind) -> None:
     assert kind_of(said) is kind

@@ -1,4 +1,4 @@
-"""``tableferry fleet status``: how far the whole fleet is."""
+"""``tableferry fleet status``: how far the fleet is, once, live, or as a page."""
 
 from __future__ import annotations
 
@@ -8,60 +8,57 @@ from typing import Annotated
 import typer
 
 from tableferry import fleet, report
-from tableferry.cli.fleet_options import Env, SettingsFile, StoreUrl, Where
+from tableferry.cli.fleet_options import Env, Fleet, Set, SettingsFile, StoreUrl, Where
 from tableferry.cli.options import Debug, Output, OutputAs, Warehouse, guarded
 from tableferry.errors import TableferryError
 from tableferry.fleet.clock import utc_now
 from tableferry.fleet.status.figures import Figures
-from tableferry.fleet.status.text import render
-from tableferry.fleet.status.watch import watch
 
 
 def fleet_status(
-    watched: Annotated[bool, typer.Option("--watch", help="Show it anew until Ctrl-C.")] = False,
-    every: Annotated[
-        float, typer.Option("--every", metavar="SECONDS", min=1, help="How often, with --watch.")
-    ] = 5,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it anew until Ctrl-C.")] = False,
+    interval: Annotated[
+        float, typer.Option("--interval", min=0.5, metavar="SECONDS", help="How often --watch asks.")
+    ] = 5.0,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write it as one page that needs no other.")
+        Path | None, typer.Option("--html", metavar="FILE", help="Write it as one self-contained page.")
     ] = None,
     store: StoreUrl = None,
     settings: SettingsFile = None,
     env: Env = None,
+    setting: Set = None,
     warehouse: Warehouse = None,
     output: OutputAs = Output.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Say how far the fleet is: what is stuck, where tables are, the pace, and when the rest is through."""
-    if watched and (html is not None or output is Output.JSON):
-        raise typer.BadParameter("--watch is for the terminal: leave out --html and --output")
+    """Say how far the fleet is: states, pace and forecast, owners, and what is stuck or paused."""
+    if watch and (html is not None or output is Output.JSON):
+        raise typer.BadParameter("--watch is for people at a terminal: leave out --html and --output json")
 
     def work() -> None:
-        with Where(store, settings, env, warehouse).opened() as found:
-
-            def read() -> Figures:
-                return fleet.status_reading.status(found.store, utc_now(), lease=found.settings.lease)
-
-            if watched:
-                watch(read, report.console(), seconds=every)
+        with Where(store, settings, env, warehouse, {}, setting).opened() as found:
+            if watch:
+                fleet.watch(lambda: _read(found), report.console(), seconds=interval)
                 return
-            figures = read()
+            figures = _read(found)
         if html is not None:
-            _write(html, fleet.status_page.render(figures))
+            _write(html, fleet.page(figures))
+            typer.echo(f"Wrote {html}", err=output is Output.JSON)
         if output is Output.JSON:
             typer.echo(report.as_json(figures))
-        elif html is not None:
-            typer.echo(f"The page is written: {html}")
-        else:
-            report.console().print(render(figures))
+        elif html is None:
+            report.console().print(fleet.as_text(figures))
 
     guarded(work, debug)
 
 
-def _write(file: Path, page: str) -> None:
+def _read(found: Fleet) -> Figures:
+    return fleet.read_status(found.store, utc_now(), lease=found.settings.lease)
+
+
+def _write(file: Path, text: str) -> None:
     try:
-        file.write_text(page, encoding="utf-8")
+        file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise TableferryError(
-            f"{file} can't be written ({error.strerror}): name another with --html"
-        ) from error
+        reason = (error.strerror or "unknown reason").lower()
+        raise TableferryError(f"{file} can't be written ({reason}): name another file") from error

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from tableferry.fleet.modes.taking import Worker
     from tableferry.fleet.queue import selections
     from tableferry.fleet.queue.opening import open_store
-    from tableferry.fleet.status import page as status_page
-    from tableferry.fleet.status import reading as status_reading
+    from tableferry.fleet.status.page import render as page
+    from tableferry.fleet.status.reading import status as read_status
+    from tableferry.fleet.status.text import render as as_text
+    from tableferry.fleet.status.watch import watch
     from tableferry.fleet.warehouse.context import Warehouse
     from tableferry.fleet.warehouse.opening import open_access
 
@@ -44,9 +46,14 @@ _MODULES = {
     "preprocess": "modes.preprocess",
     "revert": "modes.revert",
     "shadow": "modes.shadow",
+    "watch": "status.watch",
 }
-
-_WHOLE = {"selections": "queue.selections", "status_page": "status.page", "status_reading": "status.reading"}
+# Those whose names say enough only where they are.
+_RENAMED = {
+    "as_text": ("status.text", "render"),
+    "page": ("status.page", "render"),
+    "read_status": ("status.reading", "status"),
+}
 
 __all__ = [
     "Enlisted",
@@ -54,6 +61,7 @@ __all__ = [
     "Named",
     "Warehouse",
     "Worker",
+    "as_text",
     "chosen",
     "communicate",
     "enlist",
@@ -63,12 +71,13 @@ __all__ = [
     "migrate",
     "open_access",
     "open_store",
+    "page",
     "preprocess",
+    "read_status",
     "revert",
     "selections",
     "shadow",
-    "status_page",
-    "status_reading",
+    "watch",
 ]
 
 _EXTRA = ("alembic", "jinja2", "sqlalchemy")
@@ -76,10 +85,11 @@ _EXTRA = ("alembic", "jinja2", "sqlalchemy")
 
 def __getattr__(name: str) -> Any:
     try:
-        if name in _MODULES:
-            return getattr(import_module(f"tableferry.fleet.{_MODULES[name]}"), name)
-        if name in _WHOLE:
-            return import_module(f"tableferry.fleet.{_WHOLE[name]}")
+        if name in _MODULES or name in _RENAMED:
+            module, attribute = _RENAMED.get(name) or (_MODULES[name], name)
+            return getattr(import_module(f"tableferry.fleet.{module}"), attribute)
+        if name == "selections":
+            return import_module("tableferry.fleet.queue.selections")
     except ModuleNotFoundError as error:
         if error.name in _EXTRA:
             raise TableferryError(

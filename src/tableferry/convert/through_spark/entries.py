@@ -127,7 +127,7 @@ def tables(spark: SparkSession, schema: Sequence[str]) -> SchemaTables:
     """
     found: list[TableName] = []
     skipped: list[Skipped] = []
-    for table, details in details_of(spark, schema, "*").items():
+    for table, details in _details(spark, schema, "*").items():
         name = TableName((*schema, table))
         reason = _why_not(details)
         if reason:
@@ -146,7 +146,7 @@ def listed(spark: SparkSession, schema: Sequence[str], names: Sequence[str] = ("
         TableError: There is no such schema, or it may not be listed.
     """
     found = {}
-    for table, details in details_of(spark, schema, "|".join(names)).items():
+    for table, details in _details(spark, schema, "|".join(names)).items():
         location = details.get("Location", "")
         found[table.lower()] = Listed(
             "view" if "VIEW" in details.get("Type", "").upper() else _provider_of(details),
@@ -164,12 +164,7 @@ def qualified(spark: SparkSession, name: TableName) -> TableName:
     return TableName((spark.catalog.currentCatalog(), spark.catalog.currentDatabase(), *name.parts))
 
 
-def details_of(spark: SparkSession, schema: Sequence[str], pattern: str) -> dict[str, dict[str, str]]:
-    """Return what SHOW TABLE EXTENDED says of the tables of a schema whose names match, one query for all.
-
-    Raises:
-        TableError: There is no such schema, or it may not be listed.
-    """
+def _details(spark: SparkSession, schema: Sequence[str], pattern: str) -> dict[str, dict[str, str]]:
     where = TableName(tuple(schema))
     quoted = pattern.replace("\\", "\\\\").replace("'", "\\'")
     try:

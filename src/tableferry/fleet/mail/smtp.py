@@ -132,7 +132,7 @@ class SmtpOutbox:
         mail = self._mail
         if mail.user and mail.tls == "none" and not _LOOPBACK.fullmatch(mail.host):
             raise NoServer(
-                f"the password for {self._where} would go there for all to read: set mail.tls to tls or starttls"
+                f"the password for {self._where} would go there in the clear: set mail.tls to tls or starttls"
             )
         if not (mail.user + mail.password.get_secret_value()).isascii():
             raise NoServer("mail.user or its password isn't ASCII, and mail servers take no other: change it")

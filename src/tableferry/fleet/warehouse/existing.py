@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from tableferry.convert.through_spark.entries import details_of
-from tableferry.errors import TableError
+from tableferry.catalog import SPARK_ERRORS
+from tableferry.errors import TableError, first_line
 from tableferry.fleet.naming import Names
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.fitness import text
 from tableferry.tables import TableName
 
-# Delta's spark_catalog shows an Iceberg table as Hive's, with these among its properties.
+# Delta's spark_catalog shows an Iceberg table as Hive's, with this among its properties.
 _ICEBERG = re.compile(r"[\[ ]table_type=iceberg[,\]]", re.IGNORECASE)
 
 
@@ -44,20 +45,33 @@ def kinds(warehouse: Warehouse, names: Iterable[TableName]) -> Mapping[TableName
         TableError: There is no such schema, or it may not be listed.
     """
     wanted = {name.table.lower(): name for name in names}
-    [schema] = {name.parts[:-1] for name in wanted.values()}
-    details = details_of(warehouse.spark, schema, "|".join(wanted))
-    return {
-        wanted[table.lower()]: kind_of(each) for table, each in details.items() if table.lower() in wanted
-    }
+    [schema] = {TableName(name.parts[:-1]) for name in wanted.values()}
+    try:
+        rows = warehouse.spark.sql(
+            f"SHOW TABLE EXTENDED IN {schema.sql} LIKE {text('|'.join(wanted))}"
+        ).collect()
+    except SPARK_ERRORS as error:
+        raise TableError(
+            f"the tables of schema {schema} can't be listed ({first_line(error)}): check its name and your "
+            "rights"
+        ) from error
+    there = {row["tableName"].lower(): row["information"] for row in rows if not row["isTemporary"]}
+    return {wanted[table]: kind_of(said) for table, said in there.items() if table in wanted}
 
 
-def kind_of(details: Mapping[str, str]) -> Kind:
-    """Say what a table is, from what SHOW TABLE EXTENDED or DESCRIBE says of it."""
-    provider = details.get("Provider", "").lower()
-    if "VIEW" in details.get("Type", "").upper():
+def kind_of(information: str) -> Kind:
+    """Say what a table is, from what SHOW TABLE EXTENDED says of it."""
+    # The first of each kind of line: properties and a view's text, which may have such lines, come later.
+    type_, provider = (_line(information, key) for key in ("Type", "Provider"))
+    if "VIEW" in type_.upper():
         return Kind.VIEW
-    if provider == "delta":
+    if provider.lower() == "delta":
         return Kind.DELTA
-    if provider == "iceberg" or _ICEBERG.search(details.get("Table Properties", "")):
+    if provider.lower() == "iceberg" or _ICEBERG.search(information):
         return Kind.ICEBERG
     return Kind.HIVE
+
+
+def _line(information: str, key: str) -> str:
+    found = re.search(rf"^{key}: (.*)$", information, re.MULTILINE)
+    return found[1] if found else ""

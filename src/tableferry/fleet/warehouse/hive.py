@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tableferry import catalog
@@ -39,6 +41,12 @@ _SERDES: Mapping[str, Format] = {
 }
 _INPUTS: Mapping[str, Format] = {"TextInputFormat": "text", "SequenceFileInputFormat": "sequencefile"}
 
+_FILES = ("parquet", "orc", "avro")
+
+# Where Spark keeps what was declared, and a char in it.
+_DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
+_PADDED = re.compile(r"\bchar\(")
+
 _INTEGERS = {"tinyint": BYTE, "smallint": SHORT, "int": INTEGER, "bigint": LONG}
 
 
@@ -55,13 +63,15 @@ def facts(warehouse: Warehouse, name: TableName) -> HiveTable | None:
         return HiveTable(name, kind)
     try:
         [row] = warehouse.spark.sql(f"DESCRIBE TABLE EXTENDED {name.sql} AS JSON").collect()
+        table = _table(name, json.loads(row[0]))
+        # Spark may lack the classes of another format.
+        return _padded(warehouse, table) if table.format in _FILES else table
     except SPARK_ERRORS as error:
         if catalog.condition(error).startswith(catalog.MISSING):
             return None
         raise TableError(
             f"table {name} can't be described ({first_line(error)}): check your rights"
         ) from error
-    return _table(name, json.loads(row[0]))
 
 
 def demand(warehouse: Warehouse, name: TableName) -> HiveTable:
@@ -95,6 +105,19 @@ def entry_of(table: HiveTable) -> Entry:
     types = {column.name.lower(): _INTEGERS.get(column.type["name"], STRING) for column in table.columns}
     columns = tuple(PartitionColumn(name, types[name.lower()]) for name in table.partition_columns)
     return Entry(table.name, table.format, "external", table.location, None, partition_columns=columns)
+
+
+def _padded(warehouse: Warehouse, table: HiveTable) -> HiveTable:
+    """Return a table with its chars, at any depth, for DESCRIBE calls a char a string."""
+    found = {
+        field.name.lower()
+        for field in warehouse.spark.table(table.name.sql).schema
+        if _PADDED.search(field.metadata.get(_DECLARED, ""))
+    }
+    columns = (
+        replace(each, type={"name": "char"}) if each.name.lower() in found else each for each in table.columns
+    )
+    return replace(table, columns=tuple(columns))
 
 
 def _table(name: TableName, said: Mapping[str, Any]) -> HiveTable:

@@ -22,7 +22,7 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import kinds
 from tableferry.fleet.warehouse.files import listing
 from tableferry.fleet.warehouse.fitness import SOURCE, HiveTable, iceberg_type, quoted, text, unfit
-from tableferry.fleet.warehouse.spelling import Mapped, extended, leaves
+from tableferry.fleet.warehouse.spelling import Mapped, by_place, extended, leaves, mapped
 from tableferry.tables import TableName
 
 _MAPPING = "schema.name-mapping.default"
@@ -69,6 +69,7 @@ def _make(warehouse: Warehouse, table: HiveTable, target: TableName, wanted: lis
     if held is None:
         warehouse.spark.sql(statement(table, warehouse.iceberg(target))).collect()
     if held != wanted and wanted:
+        _map_places(warehouse, table, target)
         _add(warehouse, table.name, target)
         held = _held(warehouse, target)
         if held != wanted:
@@ -141,12 +142,29 @@ def _spell(warehouse: Warehouse, table: HiveTable, target: TableName) -> None:
     spelled = mapping
     for path in _samples(warehouse, table, target, mapping):
         file = warehouse.spark.read.format(table.format).load(literal(path)).schema.jsonValue()
-        spelled = extended(spelled, file, table.partition_columns)
+        spelled = extended(spelled, file)
     if spelled != mapping:
-        warehouse.spark.sql(
-            f"ALTER TABLE {warehouse.iceberg(target).sql} "
-            f"SET TBLPROPERTIES ({text(_MAPPING)} = {text(json.dumps(spelled))})"
-        ).collect()
+        _set_mapping(warehouse, target, spelled)
+
+
+def _map_places(warehouse: Warehouse, table: HiveTable, target: TableName) -> None:
+    """Map the columns of ORC files by their places too, for in a file of `_col0` adding it finds none."""
+    if table.format != "orc":
+        return
+    spark, named = warehouse.spark, warehouse.iceberg(target)
+    [newest] = spark.sql(f"SELECT max_by(file, timestamp) FROM {named.sql}.metadata_log_entries").collect()
+    [content] = spark.read.text(literal(newest[0]), wholetext=True).collect()
+    metadata = json.loads(content[0])
+    current = metadata["current-schema-id"]
+    [schema] = [each for each in metadata["schemas"] if each["schema-id"] == current]
+    _set_mapping(warehouse, target, by_place(mapped(schema), table.partition_columns))
+
+
+def _set_mapping(warehouse: Warehouse, target: TableName, mapping: Sequence[Mapped]) -> None:
+    warehouse.spark.sql(
+        f"ALTER TABLE {warehouse.iceberg(target).sql} "
+        f"SET TBLPROPERTIES ({text(_MAPPING)} = {text(json.dumps(mapping))})"
+    ).collect()
 
 
 def _samples(

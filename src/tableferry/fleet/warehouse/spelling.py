@@ -6,14 +6,34 @@ only by the very names that the mapping has.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 Mapped = Mapping[str, Any]
 """``{"field-id": 1, "names": ["id"], "fields": […]}`` of Iceberg's ``schema.name-mapping.default``."""
 
-_PLACE = re.compile(r"_col\d+")
+
+def mapped(schema: Mapping[str, Any]) -> list[Mapped]:
+    """Map each column of an Iceberg schema, in its JSON form, to its own name."""
+    return [_entry(field["id"], field["name"], field["type"]) for field in schema["fields"]]
+
+
+def _entry(field_id: int, name: str, kind: Any) -> Mapped:
+    entry: dict[str, Any] = {"field-id": field_id, "names": [name]}
+    match kind:
+        case {"type": "struct"}:
+            return {**entry, "fields": mapped(kind)}
+        case {"type": "list"}:
+            return {**entry, "fields": [_entry(kind["element-id"], "element", kind["element"])]}
+        case {"type": "map"}:
+            return {
+                **entry,
+                "fields": [
+                    _entry(kind["key-id"], "key", kind["key"]),
+                    _entry(kind["value-id"], "value", kind["value"]),
+                ],
+            }
+    return entry
 
 
 def leaves(mapping: Sequence[Mapped]) -> Iterator[int]:
@@ -25,23 +45,26 @@ def leaves(mapping: Sequence[Mapped]) -> Iterator[int]:
             yield each["field-id"]
 
 
-def extended(mapping: Sequence[Mapped], file: Mapping[str, Any], partitions: Collection[str]) -> list[Mapped]:
+def extended(mapping: Sequence[Mapped], file: Mapping[str, Any]) -> list[Mapped]:
     """Add the names that a file has for the columns.
 
     Args:
         mapping: What is mapped.
         file: The file's schema, as Spark writes it in JSON.
+    """
+    return [_spelled(each, file["fields"]) for each in mapping]
+
+
+def by_place(mapping: Sequence[Mapped], partitions: Collection[str]) -> list[Mapped]:
+    """Add the names that old Hive's ORC files have for the columns: ``_col0``, ``_col1``, ….
+
+    Args:
+        mapping: What is mapped.
         partitions: The names of partition columns, which no file has.
     """
-    fields = file["fields"]
-    if fields and all(_PLACE.fullmatch(field["name"]) for field in fields):
-        return _by_place(mapping, len(fields), {name.lower() for name in partitions})
-    return [_spelled(each, fields) for each in mapping]
-
-
-def _by_place(mapping: Sequence[Mapped], count: int, partitions: Collection[str]) -> list[Mapped]:
-    data = [each["field-id"] for each in mapping if each["names"][0].lower() not in partitions]
-    places = {field_id: f"_col{place}" for place, field_id in enumerate(data[:count])}
+    hidden = {name.lower() for name in partitions}
+    data = [each["field-id"] for each in mapping if each["names"][0].lower() not in hidden]
+    places = {field_id: f"_col{place}" for place, field_id in enumerate(data)}
     return [_named(each, places.get(each["field-id"])) for each in mapping]
 
 

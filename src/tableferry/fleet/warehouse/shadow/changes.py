@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from enum import StrEnum
 
 from tableferry.convert.locations import below
-from tableferry.convert.partitions.paths import unescape
 from tableferry.errors import Refused
-
-Partition = tuple[str | None, ...]
-"""A partition's values as Spark casts them to text, in the Hive table's order; empty for a table without."""
-
-WHOLE: Partition = ()
-NULL = "__HIVE_DEFAULT_PARTITION__"
-
-PREFIX = "tableferry.shadow_"
-WATERMARK, TARGET, SCHEMA = PREFIX + "watermark", PREFIX + "target", PREFIX + "schema"
-PENDING, FOLDER = PREFIX + "pending", PREFIX + "folder"
-SWEEP = "sweep"
-"""What is pending when all is copied and old files are yet to go."""
-
-# As Spark's and Hive's own writers escape a value for a directory's name.
-_TO_ESCAPE = re.compile(r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
-_INTEGERS = {"tinyint", "smallint", "int", "integer", "bigint"}
+from tableferry.fleet.warehouse.shadow.partitions import Partition, nulls_first
 
 
 class What(StrEnum):
@@ -70,48 +52,6 @@ class Shadowed:
     columns: tuple[str, ...] = ()
     compared: str = ""
     left: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Marks:
-    """What an earlier run left in the Hive table's properties.
-
-    Attributes:
-        watermark: What the copy is in step with; None if that's unknown.
-        schema: The id of the target's schema then; empty if the watermark's own is meant.
-        pending: How far a run that didn't end was to copy, or `SWEEP`; empty if none is open.
-        folder: Where rewritten partitions are, each version in a directory of its own.
-    """
-
-    watermark: str | None
-    schema: str
-    pending: str
-    folder: str
-
-    @property
-    def half_copied(self) -> str:
-        """How far a run that broke off was to copy; empty if none did."""
-        return "" if self.pending == SWEEP else self.pending
-
-    @classmethod
-    def read(cls, properties: Mapping[str, str], location: str, target: str, given: str | None) -> Marks:
-        """Read the properties; those of another target, of an earlier migration say, count for nothing.
-
-        Args:
-            properties: Those of the Hive table.
-            location: The Hive table's.
-            target: The target's id, which no other table has.
-            given: The watermark where the table has none: the snapshot that the copy was made of.
-        """
-        if properties.get(TARGET) != target:
-            # Files of an earlier migration's folder may be in use by now: this one keeps to its own.
-            return cls(given, "", "", f"{location.rstrip('/')}_sync/{target[:8]}")
-        return cls(
-            properties.get(WATERMARK) or given,
-            properties.get(SCHEMA, ""),
-            properties.get(PENDING, ""),
-            properties[FOLDER],
-        )
 
 
 @dataclass(frozen=True)
@@ -181,8 +121,8 @@ def decide(
         exact: Partitions whose directory holds just the files that the target has in it.
         interrupted: Whether an earlier run may have inserted rows already.
     """
-    append, share, in_place, rewrite = [], {}, [], sorted(changes.touched, key=_nulls_first)
-    for partition, added in sorted(changes.added.items(), key=lambda item: _nulls_first(item[0])):
+    append, share, in_place, rewrite = [], {}, [], sorted(changes.touched, key=nulls_first)
+    for partition, added in sorted(changes.added.items(), key=lambda item: nulls_first(item[0])):
         location, directory = locations.get(partition), added.directory
         if directory and partition in exact and (location is None or below(location, directory) == ""):
             if location is None:
@@ -196,19 +136,19 @@ def decide(
             append.append(partition)
     rewrite += [
         each
-        for each in sorted(changes.moved, key=_nulls_first)
+        for each in sorted(changes.moved, key=nulls_first)
         if each in locations and _is_below(locations[each], shared)
     ]
     return Plan(tuple(append), share, tuple(in_place), tuple(rewrite))
 
 
-def demand_names(plan: Plan, columns: Sequence[str], name: str) -> None:
+def demand_names(partitions: Iterable[Partition], columns: Sequence[str], name: str) -> None:
     """Demand that Hive can have the partitions.
 
     Raises:
         Refused: A value is an empty text, which Hive takes for null.
     """
-    for partition in (*plan.append, *plan.share, *plan.rewrite):
+    for partition in partitions:
         if "" in partition:
             raise Refused(
                 f"{name} can't have a partition whose {columns[partition.index('')]} is an empty text: write "
@@ -255,46 +195,8 @@ def columns_to_add(
     return {column: kind for column, kind in target.items() if column.lower() not in own}
 
 
-def canonical(text: str, kind: str) -> str | None:
-    """Return a partition value of the metastore as Spark casts it to text; None is null."""
-    if text == NULL:
-        return None
-    if kind in _INTEGERS:
-        return str(int(text))
-    if kind.startswith("decimal"):
-        scale = int(kind.rstrip(")").rpartition(",")[2]) if "," in kind else 0
-        return str(Decimal(text).quantize(Decimal(1).scaleb(-scale)))
-    if kind == "boolean":
-        return text.lower()
-    if kind.startswith("timestamp"):
-        return re.sub(r"(\.\d*?)0+$", r"\1", text).rstrip(".") if "." in text else text
-    return text
-
-
-def parse(spec: str, kinds: Sequence[str]) -> Partition:
-    """Read a line of SHOW PARTITIONS."""
-    values = (unescape(level.partition("=")[2]) for level in spec.split("/"))
-    return tuple(canonical(value, kind) for value, kind in zip(values, kinds, strict=True))
-
-
-def spell(partition: Partition, columns: Sequence[str]) -> str:
-    """Write a partition as the path of its directory, the way Spark's writer does."""
-    return "/".join(
-        f"{_escape(column)}={NULL if value is None else _escape(value)}"
-        for column, value in zip(columns, partition, strict=True)
-    )
-
-
-def _escape(text: str) -> str:
-    return _TO_ESCAPE.sub(lambda found: f"%{ord(found[0]):02X}", text)
-
-
 def _is_below(location: str, root: str | None) -> bool:
     return root is not None and below(location, root) is not None
-
-
-def _nulls_first(partition: Partition) -> tuple[tuple[bool, str], ...]:
-    return tuple((value is not None, value or "") for value in partition)
 
 
 # What a Hive type becomes in a format that hasn't it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tableferry.fleet.warehouse.shadow.changes import Partition
+from tableferry.fleet.warehouse.shadow.partitions import Partition
 
 # With more in one condition, planning takes longer than reading.
 _AT_ONCE = 200

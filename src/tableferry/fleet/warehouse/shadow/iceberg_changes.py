@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert.locations import literal
 from tableferry.errors import Refused, TableError, first_line
-from tableferry.fleet.warehouse.shadow.changes import Added, Changes, Marks, Partition
+from tableferry.fleet.warehouse.shadow.changes import Added, Changes
 from tableferry.fleet.warehouse.shadow.conditions import quoted, text, texts
 from tableferry.fleet.warehouse.shadow.iceberg_metadata import NO_SNAPSHOT, Metadata, Snapshot
+from tableferry.fleet.warehouse.shadow.marks import Marks
+from tableferry.fleet.warehouse.shadow.partitions import Partition
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -69,17 +71,12 @@ class IcebergTarget:
         return self.metadata.current
 
     @property
-    def schema(self) -> str:
-        """The current schema's id."""
-        return self.metadata.schema
-
-    @property
     def shared(self) -> None:
         """It writes into its own directory alone."""
 
     def columns(self) -> dict[str, str]:
-        """Return the columns and their types, as they are now."""
-        return {field.name: field.dataType.simpleString() for field in self.spark.table(self.name.sql).schema}
+        """Return the columns and their types at the current snapshot."""
+        return {field.name: field.dataType.simpleString() for field in self.rows().schema}
 
     def rows(self) -> DataFrame:
         """Return the rows of the current snapshot."""
@@ -102,7 +99,7 @@ class IcebergTarget:
         if snapshots is None:
             return Changes(everything=f"snapshot {marks.watermark} is no longer in the table's history")
         known = self.metadata.snapshots.get(marks.watermark)
-        then = marks.schema or (known.schema if known else self.schema)
+        then = known.schema if known else self.metadata.schema
         if filled := self.metadata.filled(then):
             raise Refused(
                 f"{self.name} got the column {filled[0]} with a value for the rows before it, which a Hive "
@@ -128,6 +125,9 @@ class IcebergTarget:
         appends = [each for each in snapshots if each.operation == "append"]
         # A replaced file has the rows of those it replaced.
         others = [each for each in snapshots if each.operation not in ("append", "replace") and each.changed]
+        if appends and self.metadata.is_renamed:
+            # An incremental read has the newest names alone.
+            return Changes(everything="columns were renamed or dropped after the last snapshot")
         added: set[Partition] = set()
         if appends:
             frame = self.added_rows(Changes(), watermark, ()).selectExpr(*texts(columns), "1 AS one")

@@ -40,7 +40,8 @@ class Metadata:
     Attributes:
         uuid: The table's own.
         current: The current snapshot, or `NO_SNAPSHOT`.
-        schema: The id of the current schema.
+        schema: The id of the current snapshot's schema.
+        newest: That of the newest schema, which no snapshot may have yet.
         snapshots: Those there are, by id.
         schemas: Each schema's fields, by its id and by the fields' names in lower case.
         specs: Each partition spec's fields, by its id.
@@ -49,6 +50,7 @@ class Metadata:
     uuid: str
     current: str
     schema: str
+    newest: str
     snapshots: Mapping[str, Snapshot]
     schemas: Mapping[str, Mapping[str, Mapping[str, Any]]]
     specs: Mapping[int, Sequence[Mapping[str, Any]]]
@@ -56,15 +58,19 @@ class Metadata:
     @classmethod
     def parse(cls, content: Mapping[str, Any]) -> Metadata:
         """Read the file; version 1 of the format has one schema and one spec beside the lists."""
-        current = content.get("current-snapshot-id")
-        schema = str(content.get("current-schema-id", 0))
+        number = content.get("current-snapshot-id")
+        current = NO_SNAPSHOT if number in (None, -1) else str(number)
+        newest = str(content.get("current-schema-id", 0))
+        listed = content.get("snapshots", ())
+        snapshots = {str(each["snapshot-id"]): _snapshot(each, newest) for each in listed}
         schemas = content.get("schemas") or [{"schema-id": 0, **content["schema"]}]
         specs = content.get("partition-specs") or [{"spec-id": 0, "fields": content["partition-spec"]}]
         return cls(
             content["table-uuid"],
-            NO_SNAPSHOT if current in (None, -1) else str(current),
-            schema,
-            {str(each["snapshot-id"]): _snapshot(each, schema) for each in content.get("snapshots", ())},
+            current,
+            snapshots[current].schema if current in snapshots else newest,
+            newest,
+            snapshots,
             {
                 str(each["schema-id"]): {one["name"].lower(): one for one in each["fields"]}
                 for each in schemas
@@ -85,11 +91,18 @@ class Metadata:
 
     def same_columns(self, then: str, columns: Sequence[str]) -> bool:
         """Say whether columns are by their ids, and in depth, what they were in an earlier schema."""
-        before, now = self.schemas.get(then), self.schemas[self.schema]
-        if before is None:
-            return False
         keys = [column.lower() for column in columns]
+        before, now = self.schemas.get(then, {}), self.schemas[self.schema]
         return all(key in before and key in now and _same(before[key], now[key]) for key in keys)
+
+    @property
+    def is_renamed(self) -> bool:
+        """Whether the newest schema renamed or dropped columns that the current snapshot has."""
+        newest = self.schemas[self.newest]
+        return any(
+            name not in newest or not _same(field, newest[name])
+            for name, field in self.schemas[self.schema].items()
+        )
 
     def filled(self, then: str) -> tuple[str, ...]:
         """Return columns added since that have a value other than null in the rows that were there before."""

@@ -14,20 +14,15 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tableferry.catalog import SPARK_ERRORS, in_process
 from tableferry.convert.locations import below, reachable
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.changes import (
-    SWEEP,
-    TARGET,
-    WHOLE,
     Changes,
     Done,
-    Marks,
-    Partition,
     Plan,
     Shadowed,
     What,
@@ -35,51 +30,19 @@ from tableferry.fleet.warehouse.shadow.changes import (
     decide,
     demand_names,
 )
-from tableferry.fleet.warehouse.shadow.conditions import chunks, texts, where
+from tableferry.fleet.warehouse.shadow.conditions import chunks, quoted, texts, where
 from tableferry.fleet.warehouse.shadow.delta_changes import DeltaTarget
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
 from tableferry.fleet.warehouse.shadow.iceberg_changes import IcebergTarget
+from tableferry.fleet.warehouse.shadow.marks import SWEEP, TARGET, Marks
+from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition
 from tableferry.fleet.warehouse.shadow.sweeping import unused
+from tableferry.fleet.warehouse.shadow.target import Target
 from tableferry.tables import TableName
 from tableferry.verify import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-
-class Target(Protocol):
-    """The table that took the Hive table's place, at one version."""
-
-    @property
-    def id(self) -> str:
-        """What no other table has."""
-
-    @property
-    def version(self) -> str:
-        """The version, as the watermark will say it."""
-
-    @property
-    def schema(self) -> str:
-        """The schema's id, where a schema can change without a version; else empty."""
-
-    @property
-    def shared(self) -> str | None:
-        """The directory that both it and the Hive copy read; None if there is none."""
-
-    def columns(self) -> dict[str, str]:
-        """Return the columns and their types."""
-
-    def rows(self) -> DataFrame:
-        """Return the rows at the version."""
-
-    def changes(self, marks: Marks, kinds: Mapping[str, str], partition_columns: Sequence[str]) -> Changes:
-        """Return what happened since the watermark."""
-
-    def added_rows(self, changes: Changes, watermark: str, wanted: Sequence[Partition]) -> DataFrame:
-        """Return rows added since the watermark: of these partitions all, of others some."""
-
-    def exact(self, changes: Changes, columns: Sequence[str]) -> frozenset[Partition]:
-        """Return those partitions whose directory holds just the target's files."""
 
 
 def shadow(
@@ -144,8 +107,8 @@ class _Run:
         copy, target = self.copy, self.target
         changes = target.changes(self.marks, copy.columns, copy.partition_columns)
         plan = Plan(rewrite=self._differing()) if changes.everything else self._plan(changes)
-        demand_names(plan, copy.partition_columns, str(copy.name))
         live = self._live(plan.rewrite)
+        demand_names((*plan.append, *plan.share, *live), copy.partition_columns, str(copy.name))
         left: tuple[str, ...] = ()
         appended: Mapping[Partition, int] = {}
         if not dry_run and (plan or self.new or not self._is_noted()):
@@ -161,14 +124,13 @@ class _Run:
     def _is_noted(self) -> bool:
         """Say whether the properties are what they would be set to."""
         marks, target = self.marks, self.target
-        said = self.copy.properties.get(TARGET), marks.watermark, marks.schema, marks.pending
-        return said == (target.id, target.version, target.schema, "")
+        said = self.copy.properties.get(TARGET), marks.watermark, marks.pending
+        return said == (target.id, target.version, "")
 
     def _note(self, *, pending: str, done: bool = False) -> None:
         marks, target = self.marks, self.target
         self.copy.note(
             watermark=target.version if done else marks.watermark or "",
-            schema=target.schema if done else marks.schema,
             target=target.id,
             folder=marks.folder,
             pending=pending,
@@ -187,18 +149,28 @@ class _Run:
         """Return the partitions whose rows aren't the target's."""
         copy, rows = self.copy, self.target.rows()
         try:
-            there = copy.rows(copy.spark.table(copy.name.sql))
-            verdict = verify(copy.rows(rows), there, partition_columns=copy.partition_columns)
+            there = self._comparable(copy.spark.table(copy.name.sql))
+            verdict = verify(self._comparable(rows), there, partition_columns=copy.partition_columns)
         except SPARK_ERRORS:  # Its files don't fit its columns, or are gone: then none of them is of use.
             verdict = None
         if verdict is not None and verdict.rows_match:
             return ()
         if not copy.partition_columns:
             return (WHOLE,)
-        if verdict is not None and verdict.differing_partitions == len(verdict.partition_differences):
+        if verdict is not None and 0 < verdict.differing_partitions == len(verdict.partition_differences):
             return tuple(each.values for each in verdict.partition_differences)
         found = rows.selectExpr(*texts(copy.partition_columns)).distinct().collect()
         return tuple({tuple(row) for row in found} | copy.partitions)
+
+    def _comparable(self, frame: DataFrame) -> DataFrame:
+        """Bring rows into the copy's columns, with partition values as the texts that Hive has for them."""
+        keys = self.copy.partition_columns
+        return self.copy.rows(frame).selectExpr(
+            *(
+                f"CAST({quoted(name)} AS STRING) AS {quoted(name)}" if name in keys else quoted(name)
+                for name in self.copy.columns
+            )
+        )
 
     def _live(self, partitions: Sequence[Partition]) -> Counter[Partition]:
         """Count the target's rows in partitions."""
@@ -231,7 +203,7 @@ class _Run:
         for each in present:
             copy.point(each, f"{folder}/{copy.spelled(each)}".rstrip("/"))
         for each in plan.rewrite:
-            if each not in present and each in copy.partitions:
+            if each not in live and each != WHOLE and each in copy.partitions:
                 copy.drop(each)
         for each, directory in plan.share.items():
             copy.point(each, directory)
@@ -251,9 +223,7 @@ class _Run:
             now = HiveCopy.read(copy.spark, copy.name)
             used = [now.location, *now.locations(now.partitions).values()]
             place = reachable(folder, same_machine=in_process(copy.spark))
-            if place is None:
-                ours = [folder]
-            else:
+            if place is not None:
                 walked = (os.path.relpath(path, place) for path, _, _ in os.walk(place))
                 ours = list(unused((f"{folder}/{path}" for path in walked if path != "."), folder, used))
         left = tuple(each for each in ours if not copy.remove(each, folder))

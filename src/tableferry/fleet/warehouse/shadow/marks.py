@@ -1,0 +1,51 @@
+"""What a run leaves in the Hive table's properties for the next one: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PREFIX = "tableferry.shadow_"
+WATERMARK, TARGET = PREFIX + "watermark", PREFIX + "target"
+PENDING, FOLDER = PREFIX + "pending", PREFIX + "folder"
+SWEEP = "sweep"
+"""What is pending when all is copied and old files are yet to go."""
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What an earlier run left in the Hive table's properties.
+
+    Attributes:
+        watermark: What the copy is in step with; None if that's unknown.
+        pending: How far a run that didn't end was to copy, or `SWEEP`; empty if none is open.
+        folder: Where rewritten partitions are, each version in a directory of its own.
+    """
+
+    watermark: str | None
+    pending: str
+    folder: str
+
+    @property
+    def half_copied(self) -> str:
+        """How far a run that broke off was to copy; empty if none did."""
+        return "" if self.pending == SWEEP else self.pending
+
+    @classmethod
+    def read(cls, properties: Mapping[str, str], location: str, target: str, given: str | None) -> Marks:
+        """Read the properties; those of another target, of an earlier migration say, count for nothing.
+
+        Args:
+            properties: Those of the Hive table.
+            location: The Hive table's.
+            target: The target's id, which no other table has.
+            given: The watermark where the table has none: the snapshot that the copy was made of.
+        """
+        if properties.get(TARGET) != target:
+            # Files of an earlier migration's folder may be in use by now: this one keeps to its own.
+            return cls(given, "", f"{location.rstrip('/')}_sync/{target[:8]}")
+        return cls(
+            properties.get(WATERMARK) or given,
+            properties.get(PENDING, ""),
+            properties[FOLDER],
+        )

@@ -1,0 +1,58 @@
+"""Partitions by their values as texts: pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+
+from tableferry.convert.partitions.paths import unescape
+
+Partition = tuple[str | None, ...]
+"""A partition's values as Spark casts them to text, in the Hive table's order; empty for a table without."""
+
+WHOLE: Partition = ()
+NULL = "__HIVE_DEFAULT_PARTITION__"
+
+# As Spark's and Hive's own writers escape a value for a directory's name.
+_TO_ESCAPE = re.compile(r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
+_INTEGERS = {"tinyint", "smallint", "int", "integer", "bigint"}
+
+
+def canonical(text: str, kind: str) -> str | None:
+    """Return a partition value of the metastore as Spark casts it to text; None is null."""
+    if text == NULL:
+        return None
+    if kind in _INTEGERS:
+        return str(int(text))
+    if kind.startswith("decimal"):
+        scale = int(kind.rstrip(")").rpartition(",")[2]) if "," in kind else 0
+        return str(Decimal(text).quantize(Decimal(1).scaleb(-scale)))
+    if kind == "boolean":
+        return text.lower()
+    if kind.startswith("timestamp"):
+        return re.sub(r"(\.\d*?)0+$", r"\1", text).rstrip(".") if "." in text else text
+    return text
+
+
+def parse(spec: str, kinds: Sequence[str]) -> Partition:
+    """Read a line of SHOW PARTITIONS."""
+    values = (unescape(level.partition("=")[2]) for level in spec.split("/"))
+    return tuple(canonical(value, kind) for value, kind in zip(values, kinds, strict=True))
+
+
+def spell(partition: Partition, columns: Sequence[str]) -> str:
+    """Write a partition as the path of its directory, the way Spark's writer does."""
+    return "/".join(
+        f"{_escape(column)}={NULL if value is None else _escape(value)}"
+        for column, value in zip(columns, partition, strict=True)
+    )
+
+
+def _escape(text: str) -> str:
+    return _TO_ESCAPE.sub(lambda found: f"%{ord(found[0]):02X}", text)
+
+
+def nulls_first(partition: Partition) -> tuple[tuple[bool, str], ...]:
+    """Return what to sort partitions by."""
+    return tuple((value is not None, value or "") for value in partition)

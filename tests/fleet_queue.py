@@ -1,0 +1,500 @@
+"""What every store of jobs does; each store's test module takes these tests and gives the fixture `queue`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from typing import Any
+
+import pytest
+
+from tableferry.errors import TableError
+from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
+from tableferry.fleet.queue import selections
+from tableferry.fleet.queue.selections import Selection, everything, named, numbered
+from tableferry.fleet.queue.store import ClaimLost, Event, LetterRecord, NewJob, Store
+from tableferry.fleet.transitions import BACK, FORWARD
+from tableferry.tables import TableName
+
+NOW = datetime(2026, 3, 1, 9, 30, 15, 123457, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+TICK = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A store for a test.
+
+    Attributes:
+        store: Empty.
+        again: Opens the same queue once more, as another worker does.
+        put: Writes jobs as they are, past the store.
+    """
+
+    store: Store
+    again: Callable[[], Store]
+    put: Callable[[Sequence[Job]], None]
+
+    def add(self, *tables: str) -> list[Job]:
+        """Add tables of one schema, and return all jobs."""
+        self.store.add([NewJob(name(each)) for each in tables], NOW)
+        return list(self.store.jobs(everything()))
+
+    def claim(self, worker: str = "w", now: datetime = NOW, limit: int = 100, **how: Any) -> Sequence[Job]:
+        return self.store.claim(everything(), worker, now=now, lease=HOUR, limit=limit, **how)
+
+
+def name(table: str) -> TableName:
+    return TableName(("spark_catalog", "sales", table))
+
+
+def numbers(found: Iterable[Job]) -> list[int]:
+    return [job.task_id for job in found]
+
+
+# Adding.
+
+
+def test_a_new_job_has_the_published_defaults(queue: Queue) -> None:
+    assert queue.store.add([NewJob(name("orders"))], NOW) == 1
+    [job] = queue.store.jobs(everything())
+    assert job == Job(job.task_id, "spark_catalog", "sales", "orders", created_at=NOW, last_updated_time=NOW)
+
+
+def test_what_is_said_of_a_new_job_is_kept(queue: Queue) -> None:
+    wished = NewJob(name("orders"), TargetFormat.DELTA, 3, 30, ("a@x.org", "ü@x.org"), ("b@x.org",))
+    queue.store.add([wished], NOW)
+    [job] = queue.store.jobs(everything())
+    assert (job.target_format, job.initial_gap_days, job.probation_gap_days) == (TargetFormat.DELTA, 3, 30)
+    assert (job.tbl_owners, job.downstream_users) == (("a@x.org", "ü@x.org"), ("b@x.org",))
+
+
+def test_a_table_has_one_job_however_often_it_is_added(queue: Queue) -> None:
+    first = [
+        NewJob(name("orders")),
+        NewJob(TableName(("spark_catalog", "Sales", "ORDERS"))),
+        NewJob(name("items")),
+    ]
+    assert queue.store.add(first, NOW) == 2
+    assert queue.store.add([NewJob(name("items")), NewJob(name("stock"))], NOW + HOUR) == 1
+    assert sorted(job.tbl_name for job in queue.store.jobs(everything())) == ["items", "orders", "stock"]
+    assert queue.store.add([], NOW) == 0
+
+
+def test_names_are_taken_as_they_are(queue: Queue) -> None:
+    odd = [
+        "it's",
+        'a "b"',
+        "x.y",
+        "größe",
+        "grösse",
+        "cafe",
+        "café",
+        "表",
+        "back`tick",
+        "a\\b",
+        "100%s",
+        ":now",
+        "a_b",
+        "a%b",
+    ]
+    assert queue.store.add([NewJob(name(each)) for each in odd], NOW) == len(odd)
+    assert queue.store.add([NewJob(name(each)) for each in odd], NOW) == 0
+    assert sorted(job.tbl_name for job in queue.store.jobs(everything())) == sorted(odd)
+    for each in odd:
+        assert [job.tbl_name for job in queue.store.jobs(named([name(each)]))] == [each]
+
+
+def test_a_name_without_its_catalog_is_refused(queue: Queue) -> None:
+    with pytest.raises(
+        TableError, match=r"orders has no job by that name: write it as catalog\.schema\.table"
+    ):
+        queue.store.add([NewJob(TableName(("sales", "orders")))], NOW)
+    with pytest.raises(TableError, match="more than 255 characters"):
+        queue.store.add([NewJob(name("x" * 256))], NOW)
+    assert queue.store.add([NewJob(name("x" * 255))], NOW) == 1
+
+
+# Reading.
+
+
+def test_jobs_come_by_their_number_and_no_more_than_asked_for(queue: Queue) -> None:
+    all_of_them = numbers(queue.add("c", "a", "b"))
+    assert all_of_them == sorted(set(all_of_them))
+    assert numbers(queue.store.jobs(everything(), limit=2)) == all_of_them[:2]
+    assert numbers(queue.store.jobs(numbered(all_of_them[1:]))) == all_of_them[1:]
+    assert queue.store.jobs(numbered([])) == [] == list(queue.store.jobs(named([])))
+
+
+def test_many_names_can_be_asked_for_at_once(queue: Queue) -> None:
+    queue.add("a", "b")
+    asked = [*(name(f"t{number}") for number in range(3000)), name("b")]
+    assert [job.tbl_name for job in queue.store.jobs(named(asked))] == ["b"]
+
+
+def test_jobs_are_counted_by_any_of_their_columns(queue: Queue) -> None:
+    first, second, third = queue.add("a", "b", "c")
+    queue.store.edit(first.paused(PauseReason.NAME_TAKEN, "sales.a: taken"), NOW + HOUR)
+    queue.store.edit(second.paused(PauseReason.NAME_TAKEN), NOW + 2 * HOUR)
+    queue.store.edit(replace(third, tbl_owners=("x", "y"), target_format=TargetFormat.DELTA), NOW)
+    assert queue.store.counts(everything(), ["migration_paused", "pause_reason"]) == [
+        {"migration_paused": False, "pause_reason": "None", "jobs": 1, "oldest": NOW, "newest": NOW},
+        {
+            "migration_paused": True,
+            "pause_reason": "NAME_TAKEN",
+            "jobs": 2,
+            "oldest": NOW + HOUR,
+            "newest": NOW + 2 * HOUR,
+        },
+    ]
+    by_owner = queue.store.counts(everything(), ["tbl_owners", "target_format", "state"])
+    assert sorted(
+        (each["tbl_owners"], each["target_format"], each["state"], each["jobs"]) for each in by_owner
+    ) == [
+        ((), "iceberg", "Undefined", 2),
+        (("x", "y"), "delta", "Undefined", 1),
+    ]
+    assert [each["jobs"] for each in queue.store.counts(named([name("a")]), ["state"])] == [1]
+    assert queue.store.counts(named([name("z")]), ["state"]) == []
+
+
+# Claiming and saving.
+
+
+def test_a_claimed_job_is_nobody_elses(queue: Queue) -> None:
+    added = queue.add("a", "b", "c", "d")
+    first = queue.claim("w1", limit=2)
+    assert numbers(first) == numbers(added)[:2]
+    assert {(job.claimed_by, job.lease_until, job.revision) for job in first} == {("w1", NOW + HOUR, 1)}
+    assert list(first) == list(queue.store.jobs(numbered(numbers(first))))
+    other = queue.again()
+    rest = other.claim(everything(), "w2", now=NOW, lease=HOUR, limit=10)
+    assert numbers(rest) == numbers(added)[2:]
+    assert list(queue.claim("w3")) == []
+    assert list(queue.claim("w3", limit=0)) == []
+
+
+def test_a_lapsed_claim_is_taken_over_and_its_first_holder_told(queue: Queue) -> None:
+    queue.add("a")
+    [mine] = queue.claim("w1")
+    assert list(queue.claim("w2", NOW + HOUR - TICK)) == []
+    [theirs] = queue.claim("w2", NOW + HOUR)
+    with pytest.raises(ClaimLost, match=r"spark_catalog\.sales\.a\) was changed or claimed by somebody else"):
+        queue.store.save(replace(mine, state=State.READY), NOW + HOUR)
+    assert list(queue.store.jobs(everything())) == [theirs]
+    assert queue.store.events() == []
+
+
+def test_a_lapsed_claim_that_nobody_took_still_saves(queue: Queue) -> None:
+    queue.add("a")
+    [mine] = queue.claim("w1")
+    saved = queue.store.save(replace(mine, state=State.READY), NOW + 2 * HOUR, lease=HOUR)
+    assert (saved.lease_until, saved.claimed_by) == (NOW + 3 * HOUR, "w1")
+    assert list(queue.store.jobs(everything())) == [saved]
+
+
+def test_everything_of_a_job_comes_back_as_it_was_saved(queue: Queue) -> None:
+    queue.add("a")
+    [job] = queue.claim()
+    full = replace(
+        job,
+        stg_format="parquet",
+        data_category="PII ✓",
+        tbl_owners=("a@x.org", 'o"brien'),
+        downstream_users=("ö",),
+        to_be_processed=True,
+        in_process=True,
+        state=State.ICEBERG_READY,
+        desired_state=State.ICEBERG_PRIMARY,
+        initial_gap_days=1,
+        probation_gap_days=2,
+        comm_level1_date=NOW - TICK,
+        comm_level2_date=datetime(2026, 3, 29, 2, 30, tzinfo=UTC),
+        comm_level3_date=datetime(1999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+        shadow_watermark="8" * 70_000,
+        migration_paused=True,
+        pause_reason="STEP_REFUSED: 'x' \\ \"y\" :z",
+        shadow_status="Shadowing",
+        target_format=TargetFormat.DELTA,
+        record={
+            "rights": [{"who": "ä", "what": ["MODIFY"]}],
+            "n": 2**60,
+            "none": None,
+            "deep": {"a": {"b": [1.5, True]}},
+        },
+    )
+    saved = queue.store.save(full, NOW + TICK, release=True)
+    expected = replace(full, revision=2, last_updated_time=NOW + TICK, claimed_by=None, lease_until=None)
+    assert saved == expected
+    [read] = queue.store.jobs(everything())
+    assert (read, read.record) == (expected, full.record)
+    [again] = queue.claim(now=NOW + HOUR)
+    cleared = replace(
+        again, record={}, tbl_owners=(), comm_level1_date=None, shadow_watermark=None, stg_format=None
+    )
+    kept = queue.store.save(cleared, NOW + HOUR)
+    assert list(queue.store.jobs(everything())) == [kept]
+
+
+def test_a_job_that_nobody_claimed_cant_be_saved(queue: Queue) -> None:
+    [job] = queue.add("a")
+    with pytest.raises(ClaimLost):
+        queue.store.save(job, NOW)
+
+
+def test_many_are_saved_at_once_without_those_that_were_lost(queue: Queue) -> None:
+    queue.add("a", "b", "c", "d")
+    mine = queue.claim("w1")
+    [_] = queue.store.claim(numbered([mine[1].task_id]), "w2", now=NOW + HOUR, lease=HOUR, limit=1)
+    told = [replace(job, state=State.READY) for job in mine[:3]]
+    unclaimed = replace(mine[3], claimed_by=None)
+    written = queue.store.save_all([*told, unclaimed], NOW + 2 * HOUR, release=True)
+    assert numbers(written) == [mine[0].task_id, mine[2].task_id]
+    assert {(job.state, job.claimed_by, job.revision) for job in written} == {(State.READY, None, 2)}
+    assert list(queue.store.jobs(numbered(numbers(written)))) == list(written)
+    assert [(event.task_id, event.state, event.worker, event.at) for event in queue.store.events()] == [
+        (job.task_id, State.READY, "w1", NOW + 2 * HOUR) for job in written
+    ]
+    assert list(queue.store.save_all([], NOW)) == []
+
+
+def test_a_worker_prefers_its_own_share_and_then_helps(queue: Queue) -> None:
+    added = numbers(queue.add(*(f"t{number}" for number in range(9))))
+    own = [number for number in added if number % 3 == 2]
+    first = queue.claim("w2", limit=len(own), share=(2, 3))
+    assert numbers(first) == own
+    rest = queue.claim("w2", limit=100, share=(2, 3))
+    assert numbers(rest) == [number for number in added if number not in own]
+
+
+def test_a_person_edits_what_no_worker_has(queue: Queue) -> None:
+    [job] = queue.add("a")
+    paused = queue.store.edit(job.paused(PauseReason.PAUSED_BY_USER, "wait"), NOW + TICK, by="ann")
+    assert (paused.revision, paused.claimed_by) == (1, None)
+    assert list(queue.store.jobs(everything())) == [paused]
+    [event] = queue.store.events()
+    expected = Event(
+        job.task_id,
+        NOW + TICK,
+        State.UNDEFINED,
+        State.UNDEFINED,
+        State.UNDEFINED,
+        True,
+        "PAUSED_BY_USER: wait",
+        "ann",
+    )
+    assert event == expected
+    with pytest.raises(ClaimLost):
+        queue.store.edit(job, NOW)
+    [claimed] = queue.claim()
+    with pytest.raises(ClaimLost):
+        queue.store.edit(claimed, NOW + HOUR - TICK)
+    freed = queue.store.edit(claimed, NOW + HOUR)
+    assert (freed.claimed_by, freed.lease_until) == (None, None)
+
+
+# Archive, letters, events.
+
+
+def test_jobs_go_to_the_archive_and_come_back(queue: Queue) -> None:
+    first, second, third = queue.add("a", "b", "c")
+    [busy] = queue.store.claim(numbered([third.task_id]), "w", now=NOW, lease=HOUR, limit=1)
+    assert queue.store.archive(numbered(numbers([first, second, third])), NOW) == 2
+    assert list(queue.store.jobs(everything())) == [busy]
+    assert list(queue.store.archived(everything())) == [first, second]
+    assert list(queue.store.archived(named([name("b"), name("c")]))) == [second]
+    # A table in the archive has its job.
+    assert queue.store.add([NewJob(name("a")), NewJob(name("d"))], NOW) == 1
+    [back] = queue.store.unarchive([first.task_id, 4711], NOW + HOUR)
+    assert back == replace(first, revision=1, last_updated_time=NOW + HOUR)
+    assert [job.tbl_name for job in queue.store.jobs(everything())] == ["a", "c", "d"]
+    assert list(queue.store.archived(everything())) == [second]
+    assert list(queue.store.unarchive([first.task_id], NOW)) == []
+    assert queue.store.archive(numbered([first.task_id]), NOW) == 1
+    assert list(queue.store.archived(numbered([first.task_id]))) == [back]
+
+
+def test_a_number_is_never_given_again(queue: Queue) -> None:
+    *_, last = queue.add("a", "b")
+    assert queue.store.archive(numbered([last.task_id]), NOW) == 1
+    assert all(job.task_id > last.task_id for job in queue.add("c") if job.tbl_name == "c")
+
+
+def test_letters_are_recorded_once_and_then_sent(queue: Queue) -> None:
+    letter = LetterRecord("<1.ä'\"@x>", 1, (1, 2), ("a@x", "b@x"), NOW)
+    other = LetterRecord("<2@x>", 3, (), (), NOW + TICK, NOW + HOUR)
+    queue.store.record_letters([letter, other])
+    queue.store.record_letters([replace(letter, level=2, recorded_at=NOW + HOUR)])
+    queue.store.record_letters([])
+    ids = [letter.message_id, other.message_id, "<3@x>"]
+    assert queue.store.letters(ids) == {letter.message_id: letter, other.message_id: other}
+    queue.store.letters_sent([letter.message_id, other.message_id], NOW + 2 * HOUR)
+    queue.store.letters_sent([letter.message_id], NOW + 3 * HOUR)
+    sent = replace(letter, sent_at=NOW + 2 * HOUR)
+    assert queue.store.letters(ids) == {letter.message_id: sent, other.message_id: other}
+    assert queue.store.letters([]) == {}
+
+
+def test_a_change_of_state_or_pause_makes_an_event(queue: Queue) -> None:
+    queue.add("a")
+    [job] = queue.claim("w1")
+    job = queue.store.save(replace(job, state=State.READY, desired_state=State.WRITES_BLOCKED), NOW + TICK)
+    job = queue.store.save(replace(job, tbl_owners=("x",)), NOW + 2 * TICK)
+    job = queue.store.save(job.paused(PauseReason.EMPTY_TABLE), NOW + 3 * TICK, release=True)
+    states = (State.READY, State.WRITES_BLOCKED)
+    expected = [
+        Event(job.task_id, NOW + TICK, State.UNDEFINED, *states, False, "None", "w1"),
+        Event(job.task_id, NOW + 3 * TICK, State.READY, *states, True, "EMPTY_TABLE", "w1"),
+    ]
+    assert list(queue.store.events()) == expected
+    assert list(queue.store.events(NOW + 3 * TICK)) == expected[1:]
+    assert queue.store.archive(everything(), NOW) == 1
+    assert list(queue.store.events()) == expected
+
+
+def test_the_tables_are_made_once(queue: Queue) -> None:
+    queue.add("a")
+    other = queue.again()
+    other.create()
+    assert len(other.jobs(everything())) == 1
+
+
+# Selections: what each of them says, in Python.
+
+
+def is_at(job: Job, state: State) -> bool:
+    return job.pair == (state, state)
+
+
+def wants_preprocessing(job: Job, now: datetime) -> bool:
+    ends = job.probation_ends
+    return not job.migration_paused and (
+        (not job.to_be_processed and not job.in_process and is_at(job, State.UNDEFINED))
+        or (job.in_process and is_at(job, State.WRITES_UNBLOCKED) and ends is not None and ends <= now)
+        or (job.in_process and is_at(job, State.HIVE_DROPPED))
+    )
+
+
+def wants_a_letter(job: Job, now: datetime) -> bool:
+    announced = job.to_be_processed and job.pair == (State.READY, State.WRITES_BLOCKED)
+    return not job.migration_paused and (
+        (announced and job.comm_level1_date is None)
+        or (job.in_process and is_at(job, State.WRITES_UNBLOCKED) and job.comm_level2_date is None)
+        or (not job.in_process and is_at(job, State.HIVE_DROPPED) and job.comm_level3_date is None)
+    )
+
+
+def wants_migrating(job: Job, now: datetime) -> bool:
+    announced = job.to_be_processed and job.pair == (State.READY, State.WRITES_BLOCKED)
+    begins = job.migration_begins
+    return not job.migration_paused and (
+        (announced and begins is not None and begins <= now) or (job.in_process and job.pair in FORWARD)
+    )
+
+
+def wants_shadowing(job: Job, now: datetime) -> bool:
+    probation = job.in_process and is_at(job, State.WRITES_UNBLOCKED) and job.probation_gap_days > 0
+    return probation and not job.migration_paused
+
+
+def wants_reverting(job: Job, now: datetime) -> bool:
+    return not job.migration_paused and job.pair in BACK
+
+
+def is_finished(job: Job, now: datetime) -> bool:
+    return not job.in_process and is_at(job, State.HIVE_DROPPED) and job.comm_level3_date is not None
+
+
+SELECTIONS: Mapping[str, tuple[Callable[[datetime], Selection], Callable[[Job, datetime], bool]]] = {
+    "to_preprocess": (selections.to_preprocess, wants_preprocessing),
+    "to_tell": (lambda now: selections.to_tell(), wants_a_letter),
+    "to_migrate": (selections.to_migrate, wants_migrating),
+    "to_shadow": (lambda now: selections.to_shadow(), wants_shadowing),
+    "to_revert": (lambda now: selections.to_revert(), wants_reverting),
+    "finished": (lambda now: selections.finished(), is_finished),
+    "everything": (lambda now: everything(), lambda job, now: True),
+    "numbered": (lambda now: numbered([1, 2, 5]), lambda job, now: job.task_id in (1, 2, 5)),
+    "but": (lambda now: selections.but([1, 2, 5]), lambda job, now: job.task_id not in (1, 2, 5)),
+    "named": (lambda now: named([name("t3"), name("t4")]), lambda job, now: job.tbl_name in ("t3", "t4")),
+}
+
+# Every pair that means something, and some that don't.
+PAIRS = sorted({*FORWARD, *BACK, *((state, state) for state in State), (State.READY, State.HIVE_DROPPED)})
+GAPS = (0, 1, 14, 365)
+
+
+def letter_times(gap: int) -> list[datetime | None]:
+    """Return times of a letter around the instant at which its gap is over."""
+    due = NOW - timedelta(days=gap)
+    return [None, due - TICK, due, due + TICK, due - timedelta(days=1), due + timedelta(days=1)]
+
+
+def some_job(number: int, chance: random.Random) -> Job:
+    state, desired = chance.choice(PAIRS)
+    first, second = chance.choice(GAPS), chance.choice(GAPS)
+    return Job(
+        number,
+        "spark_catalog",
+        "sales",
+        f"t{number}",
+        created_at=NOW,
+        last_updated_time=NOW,
+        to_be_processed=chance.random() < 0.5,
+        in_process=chance.random() < 0.5,
+        state=state,
+        desired_state=desired,
+        initial_gap_days=first,
+        probation_gap_days=second,
+        comm_level1_date=chance.choice(letter_times(first)),
+        comm_level2_date=chance.choice(letter_times(second)),
+        comm_level3_date=chance.choice(letter_times(0)),
+        migration_paused=chance.random() < 0.2,
+    )
+
+
+def check_selections(queue: Queue, jobs: Sequence[Job]) -> None:
+    """Compare what each selection finds with what Python says of the very jobs."""
+    queue.put(jobs)
+    for title, (selection, wanted) in SELECTIONS.items():
+        found = queue.store.jobs(selection(NOW))
+        assert numbers(found) == sorted(job.task_id for job in jobs if wanted(job, NOW)), title
+
+
+def test_gaps_end_at_their_very_instant(queue: Queue) -> None:
+    """Every gap, one microsecond before its end, at it and after it, in both of its uses."""
+    waiting = replace(some_job(0, random.Random(1)), migration_paused=False)
+    announced = replace(
+        waiting,
+        to_be_processed=True,
+        in_process=False,
+        state=State.READY,
+        desired_state=State.WRITES_BLOCKED,
+    )
+    probation = replace(
+        waiting,
+        to_be_processed=False,
+        in_process=True,
+        state=State.WRITES_UNBLOCKED,
+        desired_state=State.WRITES_UNBLOCKED,
+    )
+    jobs: list[Job] = []
+    for gap, which in product(GAPS, range(6)):
+        at = letter_times(gap)[which]
+        jobs.append(replace(announced, initial_gap_days=gap, comm_level1_date=at))
+        jobs.append(replace(probation, probation_gap_days=gap, comm_level2_date=at))
+    jobs = [replace(job, task_id=number, tbl_name=f"t{number}") for number, job in enumerate(jobs, 1)]
+    # Four gaps, and of six times three are due.
+    assert sum(wants_migrating(job, NOW) for job in jobs) == 12
+    assert sum(wants_preprocessing(job, NOW) for job in jobs) == 12
+    check_selections(queue, jobs)
+
+
+def test_selections_find_what_python_would(queue: Queue) -> None:
+    chance = random.Random(2026)
+    jobs = [some_job(number, chance) for number in range(1, 401)]
+    for title, (_, wanted) in SELECTIONS.items():
+        assert any(wanted(job, NOW) for job in jobs), title
+    check_selections(queue, jobs)

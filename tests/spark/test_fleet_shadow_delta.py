@@ -1,0 +1,66 @@
+"""What Delta's commits, in the directories that the Hive copy reads, ask of it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.fleet_shadowing import DELTA, Pair
+
+from tableferry.errors import Refused
+from tableferry.fleet.warehouse.shadow import What
+
+ROWS = ((1, "a", "mon", 1), (2, "b", "mon", 1), (3, "c", "tue", 2))
+MON = "day=mon/n=1"
+
+
+def test_files_that_no_commit_names_are_left_behind(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    pair = Pair(spark, schema, tmp_path, DELTA).make(*ROWS)
+    pair.insert((4, "d", "mon", 1))
+    [some, *_] = (pair.directory / MON).glob("*.parquet")
+    shutil.copy(some, some.with_name("part-of-a-write-that-failed.parquet"))
+    assert pair.done() == {MON: (What.REWRITTEN, 3)}
+
+
+def test_deletion_vectors(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    options = {"delta.enableDeletionVectors": "true"}
+    pair = Pair(spark, schema, tmp_path, DELTA, options=options).make(*ROWS)
+    pair.insert(*((number, "x", "mon", 1) for number in range(10, 20)))
+    pair.shadow()
+    pair.delete("id = 12", lambda row: row[0] == 12)
+    detail = pair.sql(f"DESCRIBE HISTORY {pair.target} LIMIT 1")[0]["operationMetrics"]
+    assert detail["numDeletionVectorsAdded"] == "1"
+    assert pair.done() == {MON: (What.REWRITTEN, 11)}
+
+
+def test_a_log_that_was_cleaned_up_is_made_good_by_comparing(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
+    options = {"delta.checkpointInterval": "1"}
+    pair = Pair(spark, schema, tmp_path, DELTA, options=options).make(*ROWS)
+    pair.delete("id = 3", lambda row: row[0] == 3)
+    pair.insert((4, "d", "mon", 1))
+    (pair.directory / "_delta_log" / f"{2:020}.json").unlink()
+    found = pair.shadow()
+    assert "no longer has every commit" in found.compared
+    assert [(each.partition, each.what) for each in found.done] == [("day=tue/n=2", What.DROPPED)]
+
+
+def test_names_that_only_the_log_knows(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    pair = Pair(spark, schema, tmp_path, DELTA).make(*ROWS)
+    mapping = (
+        "'delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5'"
+    )
+    pair.sql(f"ALTER TABLE {pair.target} SET TBLPROPERTIES ({mapping})")
+    pair.add_column("extra")
+    pair.insert((4, "d", 7, "mon", 1))
+    found = pair.shadow()
+    assert "renamed, dropped or retyped" in found.compared
+    assert found.columns == ("extra",)
+    pair.insert((5, "e", 8, "tue", 2))
+    assert pair.done() == {"day=tue/n=2": (What.REWRITTEN, 2)}
+    pair.sql(f"ALTER TABLE {pair.target} RENAME COLUMN name TO title")
+    with pytest.raises(Refused, match=r"name .* is no longer there"):
+        pair.run()

@@ -1,0 +1,99 @@
+"""What Iceberg's snapshots ask of the Hive copy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.fleet_shadowing import ICEBERG, Pair
+
+from tableferry.errors import Refused
+from tableferry.fleet.warehouse.shadow import What
+
+ROWS = ((1, "a", "mon", 1), (2, "b", "mon", 1), (3, "c", "tue", 2))
+MERGE_ON_READ = {f"write.{each}.mode": "merge-on-read" for each in ("delete", "update", "merge")}
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_delete_files_touch_their_partition(
+    spark: SparkSession, schema: str, tmp_path: Path, version: int
+) -> None:
+    options = MERGE_ON_READ | {"format-version": str(version)}
+    pair = Pair(spark, schema, tmp_path, ICEBERG, options=options).make(*ROWS)
+    pair.insert(*((number, "x", "mon", 1) for number in range(10, 20)))
+    pair.shadow()
+    pair.delete("id = 12", lambda row: row[0] == 12)
+    entries = pair.sql(f"SELECT max(data_file.content) FROM {pair.target}.entries")
+    assert entries[0][0] == 1
+    assert pair.done() == {"day=mon/n=1": (What.REWRITTEN, 11)}
+
+
+def test_a_history_that_was_rolled_back_is_compared(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    pair = Pair(spark, schema, tmp_path, ICEBERG).make(*ROWS)
+    before = pair.rows.copy()
+    pair.insert((4, "d", "mon", 1), (5, "e", "wed", 3))
+    pair.shadow()
+    pair.sql(f"CALL ice.system.rollback_to_snapshot('{pair.target}', {pair.baseline})")
+    pair.rows = before
+    found = pair.shadow()
+    assert "no longer in the table's history" in found.compared
+    assert {each.partition: each.what for each in found.done} == {
+        "day=mon/n=1": What.REWRITTEN,
+        "day=wed/n=3": What.DROPPED,
+    }
+    # An insert that broke off, of a snapshot that was then rolled back.
+    pair.insert((6, "f", "tue", 2))
+    assert pair.crash(1)
+    assert pair.read() != before
+    pair.sql(f"CALL ice.system.rollback_to_snapshot('{pair.target}', {pair.baseline})")
+    pair.rows = before
+    assert "half copied" in pair.shadow().compared
+
+
+def test_another_partition_spec(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    pair = Pair(spark, schema, tmp_path, ICEBERG).make(*ROWS)
+    pair.sql(f"ALTER TABLE {pair.target} DROP PARTITION FIELD n")
+    pair.sql(f"ALTER TABLE {pair.target} ADD PARTITION FIELD bucket(4, id)")
+    pair.insert((4, "d", "mon", 1), (5, "e", "wed", 3))
+    assert pair.done() == {"day=mon/n=1": (What.APPENDED, 1), "day=wed/n=3": (What.ADDED, 1)}
+    pair.delete("id = 5", lambda row: row[0] == 5)
+    assert pair.done() == {"day=wed/n=3": (What.DROPPED, None)}
+    pair.sql(f"UPDATE {pair.target} SET n = 9 WHERE id = 4")
+    pair.forget(lambda row: row[0] == 4)
+    pair.rows[(4, "d", "mon", 9)] = 1
+    assert pair.done() == {"day=mon/n=1": (What.REWRITTEN, 2), "day=mon/n=9": (What.ADDED, 1)}
+
+
+def test_what_a_hive_table_cannot_follow_is_refused(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    pair = Pair(spark, schema, tmp_path, ICEBERG).make(*ROWS)
+    pair.sql(f"ALTER TABLE {pair.hive} SET TBLPROPERTIES ('external.table.purge' = 'true')")
+    with pytest.raises(Refused, match="make it EXTERNAL"):
+        pair.run()
+    pair.sql(f"ALTER TABLE {pair.hive} UNSET TBLPROPERTIES ('external.table.purge')")
+    pair.insert((4, "d", "", 1))
+    with pytest.raises(Refused, match="whose day is an empty text"):
+        pair.run()
+    pair.delete("day = ''", lambda row: row[2] == "")
+    pair.shadow()
+    pair.insert((5, "e", "tue", 2))
+    pair.sql(f"ALTER TABLE {pair.target} RENAME COLUMN name TO title")
+    # The last snapshot has it by its old name.
+    assert "after the last snapshot" in pair.shadow().compared
+    pair.sql(f"INSERT INTO {pair.target} VALUES (6, 'f', 'tue', 2)")
+    pair.rows[(6, "f", "tue", 2)] = 1
+    with pytest.raises(
+        Refused, match=r"name .* is no longer there.* REPLACE COLUMNS \(`id` int, `title` string\)"
+    ):
+        pair.run()
+    pair.sql(f"ALTER TABLE {pair.target} RENAME COLUMN title TO name")
+    pair.insert((7, "g", "tue", 2))
+    assert pair.done() == {"day=tue/n=2": (What.APPENDED, 2)}
+    # The same name, and yet another column: by its id alone it can be told.
+    pair.sql(f"ALTER TABLE {pair.target} DROP COLUMN name")
+    pair.sql(f"ALTER TABLE {pair.target} ADD COLUMN name STRING")
+    pair.rows = type(pair.rows)({(row[0], None, *row[2:]): 1 for row in pair.rows})
+    pair.insert((8, "h", "tue", 2))
+    found = pair.shadow()
+    assert "renamed, dropped or retyped" in found.compared
+    assert pair.shadow().compared == ""

@@ -1,0 +1,105 @@
+"""Any interleaving of changes, runs and crashes leaves the Hive copy with the target's rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.fleet_shadowing import DELTA, ICEBERG, Pair, literal
+
+from tableferry.fleet.job import TargetFormat
+
+# TABLEFERRY_EXAMPLES=10 looks at ten times as many.
+SEEDS = range(int(os.environ.get("TABLEFERRY_EXAMPLES", "1")))
+PLACES = (("mon", 1), ("tue", 2), ("a/b", 3), (None, 1))
+STEPS = 6
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("partitioned", [True, False], ids=["partitioned", "whole"])
+@pytest.mark.parametrize("form", [ICEBERG, DELTA], ids=["iceberg", "delta"])
+def test_the_copy_follows(
+    spark: SparkSession, schema: str, tmp_path: Path, form: TargetFormat, partitioned: bool, seed: int
+) -> None:
+    random = Random(f"{form} {partitioned} {seed}")
+    options = random.choice(
+        [{}, {f"write.{each}.mode": "merge-on-read" for each in ("delete", "update", "merge")}]
+        if form is ICEBERG
+        else [{}, {"delta.enableDeletionVectors": "true"}]
+    )
+    pair = Pair(
+        spark, schema, tmp_path, form, keys="day STRING, n INT" if partitioned else "", options=options
+    )
+    numbers = iter(range(1000))
+    pair.make(*made(pair, random, numbers, 6))
+    said = [str(options)]
+    for _ in range(STEPS):
+        said.append(change(pair, random, numbers))
+        if random.random() < 0.3:
+            at = random.randrange(8)
+            said.append(f"crash at {at}: {pair.crash(at)}")
+        if random.random() < 0.5:
+            said.append(f"shadow: {pair.run()}")
+            assert pair.read() == pair.rows, "\n".join(said)
+    said.append(f"shadow: {pair.run()}")
+    assert pair.read() == pair.rows, "\n".join(said)
+
+
+def made(pair: Pair, random: Random, numbers: Iterator[int], count: int) -> list[tuple[object, ...]]:
+    """Make rows with ids of their own."""
+    extras = len(pair.columns.split(", ")) - 2
+    return [
+        (
+            next(numbers),
+            random.choice(["a", "b", None]),
+            *(random.choice([None, 1, 2]) for _ in range(extras)),
+            *(random.choice(PLACES) if pair.keys else ()),
+        )
+        for _ in range(count)
+    ]
+
+
+def change(pair: Pair, random: Random, numbers: Iterator[int]) -> str:
+    """Change the target in one way or another, and say how."""
+    some = random.randrange(3)
+    day = random.choice(PLACES)[0]
+    at = pair.names.index("day") if pair.keys else 0
+    kinds = ["insert", "insert", "overwrite", "update", "delete", "merge", "compact", "partition", "column"]
+    kind = random.choice(kinds)
+    match kind:
+        case "insert":
+            pair.insert(*made(pair, random, numbers, 1 + some))
+        case "overwrite":
+            pair.overwrite(*made(pair, random, numbers, 2))
+        case "update":
+            pair.sql(f"UPDATE {pair.target} SET name = 'u' WHERE id % 3 = {some}")
+            changed = [row for row in pair.rows if row[0] % 3 == some]
+            pair.forget(lambda row: row[0] % 3 == some)
+            pair.rows.update((row[0], "u", *row[2:]) for row in changed)
+        case "delete":
+            pair.delete(f"id % 3 = {some}", lambda row: row[0] % 3 == some)
+        case "partition" if pair.keys:
+            pair.delete(f"day <=> {literal(day)}", lambda row: row[at] == day)
+        case "merge":
+            new = made(pair, random, numbers, 1)
+            old = sorted(pair.rows, key=lambda row: row[0])[:1]
+            rows = ", ".join(f"({', '.join(map(literal, row))})" for row in (*new, *old))
+            kinds = [each.split()[1] for each in f"{pair.columns}, {pair.keys}".strip(", ").split(", ")]
+            pairs = zip(pair.names, kinds, strict=True)
+            typed = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in pairs)
+            source = f"SELECT {typed} FROM VALUES {rows} AS v({', '.join(pair.names)})"
+            pair.sql(
+                f"MERGE INTO {pair.target} t USING ({source}) s "
+                f"ON t.id = s.id WHEN MATCHED THEN UPDATE SET name = 'm' WHEN NOT MATCHED THEN INSERT *"
+            )
+            pair.forget(lambda row: row in old)
+            pair.rows.update([*new, *((row[0], "m", *row[2:]) for row in old)])
+        case "compact":
+            pair.compact()
+        case "column":
+            pair.add_column(f"e{next(numbers)}")
+    return f"{kind} {some} {day}"

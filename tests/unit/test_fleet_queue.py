@@ -1,0 +1,142 @@
+"""The queue in SQLite, MariaDB and PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from multiprocessing import get_context
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Engine, delete, insert
+from tests.fleet_queue import *  # noqa: F403
+from tests.fleet_queue import GAPS, NOW, PAIRS, TICK, Queue, check_selections, letter_times
+from tests.fleet_worker import LEASE, work
+
+from tableferry.fleet.job import Job, State
+from tableferry.fleet.queue.opening import open_store
+from tableferry.fleet.queue.rows import of_job
+from tableferry.fleet.queue.schema import jobs, metadata
+from tableferry.fleet.queue.selections import everything
+from tableferry.fleet.queue.sql import SqlStore
+
+WORKERS = 8
+
+
+def engine_of(store: SqlStore) -> Engine:
+    return store._engine
+
+
+@pytest.fixture
+def queue(url: str) -> Iterator[Queue]:
+    """An empty queue."""
+    opened: list[SqlStore] = []
+
+    def again() -> SqlStore:
+        store = open_store(url)
+        assert isinstance(store, SqlStore)
+        opened.append(store)
+        return store
+
+    def put(rows: Sequence[Job]) -> None:
+        with engine_of(opened[0]).begin() as connection:
+            connection.execute(delete(jobs))
+            if rows:
+                connection.execute(insert(jobs), [of_job(job) for job in rows])
+
+    store = again()
+    store.create()
+    with engine_of(store).begin() as connection:
+        for table in metadata.sorted_tables:
+            connection.execute(delete(table))
+    yield Queue(store, again, put)
+    for each in opened:
+        each.close()
+
+
+@st.composite
+def random_job(draw: st.DrawFn) -> Job:
+    """A job in any state, with times near the ends of its gaps."""
+    gap, probation = draw(st.sampled_from(GAPS)), draw(st.sampled_from(GAPS))
+    state, desired = draw(st.sampled_from(PAIRS))
+    anywhen = st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))
+    flags = [draw(st.booleans()) for _ in range(3)]
+    return Job(
+        0,
+        "spark_catalog",
+        "sales",
+        "t",
+        created_at=NOW,
+        last_updated_time=NOW,
+        to_be_processed=flags[0],
+        in_process=flags[1],
+        migration_paused=flags[2],
+        state=state,
+        desired_state=desired,
+        initial_gap_days=gap,
+        probation_gap_days=probation,
+        comm_level1_date=draw(st.sampled_from(letter_times(gap)) | anywhen),
+        comm_level2_date=draw(st.sampled_from(letter_times(probation)) | anywhen),
+        comm_level3_date=draw(st.none() | anywhen),
+    )
+
+
+@settings(
+    max_examples=settings().max_examples // 3, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(drawn=st.lists(random_job(), max_size=20))
+def test_any_jobs_are_selected_as_python_would(queue: Queue, drawn: list[Job]) -> None:
+    check_selections(
+        queue,
+        [replace(job, task_id=n, tbl_name=f"t{n}") for n, job in enumerate(drawn, 1)],
+    )
+
+
+def test_workers_that_are_killed_lose_and_double_nothing(queue: Queue, url: str) -> None:
+    count = 200
+    queue.add(*(f"t{number}" for number in range(count)))
+    # Three die: with jobs done and jobs to do, and with a transaction open.
+    deaths = {0: (3, False), 1: (1, True), 2: (4, True)}
+    ended = run(url, WORKERS, deaths=deaths)
+    assert sorted(ended) == [*[-9] * len(deaths), *[0] * (WORKERS - len(deaths))]
+    left = [job for job in queue.store.jobs(everything()) if job.state is not State.READY]
+    # What each of them had claimed and not saved, with the one that wasn't committed.
+    assert Counter(job.claimed_by for job in left) == {"w0": 3, "w1": 5, "w2": 2}
+    assert all(job.lease_until == NOW + LEASE for job in left)
+    # Nobody takes them before the lease is over, and then somebody does.
+    assert run(url, 2, now=NOW + LEASE - TICK) == [0, 0]
+    assert [job for job in queue.store.jobs(everything()) if job.state is not State.READY] == left
+    assert run(url, WORKERS, now=NOW + LEASE) == [0] * WORKERS
+    done = queue.store.jobs(everything())
+    assert [job.record for job in done] == [{"done": 1}] * count
+    assert {(job.state, job.claimed_by) for job in done} == {(State.READY, None)}
+    assert sorted(event.task_id for event in queue.store.events()) == [job.task_id for job in done]
+
+
+def run(
+    url: str,
+    workers: int,
+    now: datetime = NOW,
+    deaths: dict[int, tuple[int, bool]] | None = None,
+) -> list[int]:
+    """Run workers in processes of their own, and return how they ended."""
+    context = get_context("forkserver")
+    # What is loaded once, they all have; and they load what this process would.
+    context.set_forkserver_preload(["tests.fleet_worker"])
+    begun = context.Barrier(workers)
+    processes = [
+        context.Process(target=work, args=(url, number, workers, begun, now, *(deaths or {}).get(number, ())))
+        for number in range(workers)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        for process in processes:
+            process.start()
+    for process in processes:
+        process.join()
+    return [-1 if process.exitcode is None else process.exitcode for process in processes]

@@ -1,0 +1,253 @@
+"""What the Hive copy needs is decided from plain values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableferry.errors import Refused
+from tableferry.fleet.warehouse.shadow.changes import (
+    Added,
+    Changes,
+    Plan,
+    columns_to_add,
+    decide,
+    demand_names,
+)
+from tableferry.fleet.warehouse.shadow.conditions import chunks, spec, text, where
+from tableferry.fleet.warehouse.shadow.iceberg_metadata import NO_SNAPSHOT, Metadata
+from tableferry.fleet.warehouse.shadow.marks import FOLDER, PENDING, SWEEP, TARGET, WATERMARK, Marks
+from tableferry.fleet.warehouse.shadow.partitions import NULL, Partition, canonical, parse, spell
+from tableferry.fleet.warehouse.shadow.sweeping import unused
+
+A: Partition = ("a",)
+B: Partition = ("b",)
+C: Partition = ("c",)
+SHARED = "file:/w/t"
+
+
+class TestDecide:
+    def plan(self, changes: Changes, locations: dict[Partition, str], **options: Any) -> Plan:
+        given = {"shared": None, "exact": frozenset(), "interrupted": False} | options
+        return decide(changes, locations, **given)
+
+    def test_rows_are_inserted_where_a_partition_is_there(self) -> None:
+        plan = self.plan(Changes({A: Added(), B: Added()}, frozenset((C,))), {A: "x"})
+        assert plan == Plan(append=(A,), rewrite=(C, B))
+
+    def test_after_an_interrupted_run_nothing_is_inserted(self) -> None:
+        plan = self.plan(Changes({A: Added()}), {A: "x"}, interrupted=True)
+        assert plan == Plan(rewrite=(A,))
+
+    def test_a_directory_that_both_read_is_shared_if_it_is_exact(self) -> None:
+        added = {each: Added(f"{SHARED}/day={each[0]}") for each in (A, B, C)}
+        locations = {A: "file:///w/t/day=a", C: "file:/w/t_sync/day=c"}
+        plan = self.plan(Changes(added), locations, shared=SHARED, exact={A, B, C})
+        assert plan == Plan(in_place=(A,), share={B: f"{SHARED}/day=b"}, append=(C,))
+        # With other files in the directories nothing may read them, nor add to them.
+        plan = self.plan(Changes(added), locations, shared=SHARED)
+        assert plan == Plan(append=(C,), rewrite=(A, B))
+
+    def test_nothing_is_inserted_into_the_targets_directory(self) -> None:
+        plan = self.plan(Changes({A: Added()}), {A: f"{SHARED}/day=a"}, shared=SHARED)
+        assert plan == Plan(rewrite=(A,))
+
+    def test_moved_rows_matter_only_where_the_old_files_are_seen_too(self) -> None:
+        locations = {A: f"{SHARED}/day=a", B: "file:/w/t_sync/day=b"}
+        plan = self.plan(Changes(moved=frozenset((A, B, C))), locations, shared=SHARED)
+        assert plan == Plan(rewrite=(A,))
+
+
+PROPERTIES = {TARGET: "id", WATERMARK: "7", PENDING: "8", FOLDER: "/w/t_sync/id"}
+
+
+class TestMarks:
+    def test_what_was_set_wins(self) -> None:
+        marks = Marks.read(PROPERTIES, "/w/t", "id", "3")
+        assert marks == Marks("7", "8", "/w/t_sync/id")
+        assert marks.half_copied == "8"
+
+    def test_before_the_first_run_is_over_the_given_one_holds(self) -> None:
+        assert Marks.read(PROPERTIES | {WATERMARK: ""}, "/w/t", "id", "3").watermark == "3"
+        assert Marks.read({}, "/w/t/", "0123456789", None) == Marks(None, "", "/w/t_sync/01234567")
+
+    def test_another_targets_marks_count_for_nothing(self) -> None:
+        assert Marks.read(PROPERTIES, "/w/t", "other", "3") == Marks("3", "", "/w/t_sync/other")
+
+    def test_sweeping_is_no_copying(self) -> None:
+        assert Marks.read(PROPERTIES | {PENDING: SWEEP}, "/w/t", "id", None).half_copied == ""
+
+
+class TestColumns:
+    def test_those_that_are_missing(self) -> None:
+        hive, target = {"id": "int", "day": "string"}, {"ID": "int", "Day": "string", "new": "array<int>"}
+        assert columns_to_add(hive, target, ["day"], "t") == {"new": "array<int>"}
+
+    def test_narrower_types_that_a_format_lacks(self) -> None:
+        assert columns_to_add({"n": "smallint"}, {"n": "int"}, [], "t") == {}
+
+    @pytest.mark.parametrize(
+        ("target", "said"),
+        [
+            ({"id": "bigint", "day": "string"}, r"id of t \(int\) is bigint by now.*\(`id` bigint\)"),
+            ({"nr": "int", "day": "string"}, r"id of t \(int\) is no longer there.*\(`nr` int\)"),
+            ({"id": "int"}, "t is partitioned by day, which"),
+        ],
+    )
+    def test_what_spark_cannot_do_to_a_hive_table(self, target: dict[str, str], said: str) -> None:
+        with pytest.raises(Refused, match=said):
+            columns_to_add({"id": "int", "day": "string"}, target, ["day"], "t")
+
+
+class TestPartitions:
+    @pytest.mark.parametrize(
+        ("text", "kind", "expected"),
+        [
+            ("007", "int", "7"),
+            ("-1", "bigint", "-1"),
+            ("1.5", "decimal(10,2)", "1.50"),
+            ("2", "decimal(3)", "2"),
+            ("TRUE", "boolean", "true"),
+            ("2024-01-01 00:00:00.0", "timestamp", "2024-01-01 00:00:00"),
+            ("2024-01-01 00:00:00.120", "timestamp", "2024-01-01 00:00:00.12"),
+            ("2024-01-01 00:00:10", "timestamp", "2024-01-01 00:00:10"),
+            ("007", "string", "007"),
+            (NULL, "int", None),
+        ],
+    )
+    def test_hives_texts_as_spark_casts_them(self, text: str, kind: str, expected: str | None) -> None:
+        assert canonical(text, kind) == expected
+
+    @given(
+        st.lists(st.none() | st.text(st.characters(min_codepoint=1, codec="utf-8"), min_size=1), min_size=1)
+    )
+    def test_a_path_is_read_as_it_was_written(self, values: list[str | None]) -> None:
+        columns = [f"c{number}" for number in range(len(values))]
+        path = spell(tuple(values), columns)
+        assert path.count("/") == len(values) - 1
+        assert parse(path, ["string"] * len(values)) == tuple(values)
+
+    def test_an_empty_text_is_refused(self) -> None:
+        with pytest.raises(Refused, match="whose n is an empty text"):
+            demand_names([("a", None), ("a", "")], ["day", "n"], "t")
+
+    def test_conditions(self) -> None:
+        assert where([()], [], {}) == "true"
+        assert where([A, (None,), ("o'",)], ["day"], {"Day": "string"}) == (
+            r"`day` IN ('a', 'o\'') OR `day` IS NULL"
+        )
+        two = where([("a", None), (None, "1")], ["d", "n"], {"d": "date", "n": "int"})
+        assert two == "(`d` = CAST('a' AS date) AND `n` IS NULL) OR (`d` IS NULL AND `n` = CAST('1' AS int))"
+        assert spec(("a\\", None), ["d", "n"]) == r"PARTITION (`d` = 'a\\', `n` = null)"
+        assert text("'") == r"'\''"
+        assert [len(some) for some in chunks([A] * 450)] == [200, 200, 50]
+
+
+class TestUnused:
+    def test_the_topmost_of_what_nobody_reads(self) -> None:
+        root = "file:/w/t_sync/id"
+        directories = [
+            f"{root}/{each}" for each in ("v1", "v1/a", "v1/a/b", "v2", "v2/a", "v2/b", "v3", "v3/x")
+        ]
+        used = ["/w/t_sync/id/v2/a", "file:/w/t/c", "file:///w/t_sync/id/v3"]
+        assert unused(directories, root, used) == (f"{root}/v1", f"{root}/v2/b")
+
+
+def metadata(**more: Any) -> Metadata:
+    """A table of three snapshots, the second of another schema."""
+    fields = [{"id": 1, "name": "id", "type": "int"}, {"id": 2, "name": "Day", "type": "string"}]
+    content = {
+        "table-uuid": "u",
+        "current-snapshot-id": 3,
+        "current-schema-id": 1,
+        "schemas": [
+            {"schema-id": 0, "fields": fields},
+            {"schema-id": 1, "fields": [*fields, {"id": 3, "name": "x", "type": "int"}]},
+        ],
+        "partition-specs": [
+            {"spec-id": 0, "fields": [part(2, "identity", 1000, "day")]},
+            {"spec-id": 1, "fields": [part(2, "identity", 1000, "d"), part(1, "bucket[4]", 1001, "b")]},
+            {"spec-id": 2, "fields": [part(1, "identity", 1002, "id")]},
+        ],
+        "snapshots": [
+            {"snapshot-id": 1, "schema-id": 0, "summary": {"operation": "append"}},
+            {"snapshot-id": 2, "parent-snapshot-id": 1, "schema-id": 1, "summary": {"operation": "delete"}},
+            {"snapshot-id": 3, "parent-snapshot-id": 2, "summary": {"changed-partition-count": "0"}},
+        ],
+    }
+    return Metadata.parse(content | more)
+
+
+def part(source: int, transform: str, number: int, name: str) -> dict[str, Any]:
+    return {"source-id": source, "transform": transform, "field-id": number, "name": name}
+
+
+class TestMetadata:
+    def test_snapshots_since(self) -> None:
+        found = metadata()
+        assert found.current == "3"
+        since = found.since("1")
+        assert since is not None
+        assert [(each.id, each.operation, each.changed) for each in since] == [
+            ("2", "delete", True),
+            ("3", "overwrite", False),
+        ]
+        assert found.since("3") == ()
+        assert found.since("4") is None
+        assert found.since(NO_SNAPSHOT) is None
+
+    def test_an_expired_snapshot_in_between(self) -> None:
+        assert metadata(snapshots=[{"snapshot-id": 3, "parent-snapshot-id": 2}]).since("1") is None
+
+    def test_a_table_without_rows(self) -> None:
+        empty = metadata(**{"current-snapshot-id": -1, "snapshots": []})
+        assert (empty.current, empty.since(NO_SNAPSHOT)) == (NO_SNAPSHOT, ())
+
+    def test_columns_by_their_ids(self) -> None:
+        found = metadata()
+        assert found.same_columns("0", ["id", "day"])
+        assert not found.same_columns("0", ["x"])
+        assert not found.same_columns("9", ["id"])
+        other = {"schema-id": 1, "fields": [{"id": 7, "name": "id", "type": "int", "doc": "new"}]}
+        again = metadata(
+            schemas=[{"schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "int"}]}, other]
+        )
+        assert not again.same_columns("0", ["id"])
+        assert again.same_columns("1", ["id"])
+
+    def test_a_schema_that_no_snapshot_has(self) -> None:
+        fields = [{"id": 1, "name": "id", "type": "int"}]
+        added = [*fields, {"id": 2, "name": "x", "type": "int"}]
+        renamed = [{"id": 1, "name": "nr", "type": "int"}]
+        snapshots = [{"snapshot-id": 3, "schema-id": 0}]
+        for newest, expected in ((added, False), (renamed, True)):
+            schemas = [{"schema-id": 0, "fields": fields}, {"schema-id": 1, "fields": newest}]
+            found = metadata(schemas=schemas, snapshots=snapshots)
+            assert (found.schema, found.newest, found.is_renamed) == ("0", "1", expected)
+
+    def test_a_value_for_older_rows(self) -> None:
+        fields = [
+            {"id": 1, "name": "id", "type": "int"},
+            {"id": 2, "name": "x", "type": "int", "initial-default": 5},
+        ]
+        found = metadata(schemas=[{"schema-id": 0, "fields": fields[:1]}, {"schema-id": 1, "fields": fields}])
+        assert found.filled("0") == ("x",)
+        assert found.filled("1") == ()
+
+    def test_specs_that_tell_a_files_partition(self) -> None:
+        assert metadata().partition_fields(["day"]) == {0: ("d",), 1: ("d",)}
+        assert metadata().partition_fields(["gone"]) == {}
+
+    def test_the_first_version_of_the_format(self) -> None:
+        old = Metadata.parse(
+            {
+                "table-uuid": "u",
+                "schema": {"fields": [{"id": 1, "name": "day", "type": "string"}]},
+                "partition-spec": [part(1, "identity", 1000, "day")],
+            }
+        )
+        assert old.partition_fields(["day"]) == {0: ("day",)}
+        assert old.current == NO_SNAPSHOT
