@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from tests.unit.fleets import LEASE, NOW, Fleet, days_ago, opened, small
+from typer.testing import CliRunner
 
 from tableferry import report
+from tableferry.cli import app
 from tableferry.fleet.job import PauseReason, State, TargetFormat
 from tableferry.fleet.queue.selections import finished
 from tableferry.fleet.queue.store import LetterRecord, Store
@@ -319,3 +321,20 @@ def test_the_first_day_of_a_fleet(store: Store) -> None:
     assert [day.day for day in figures.days] == [date(2026, 11, 22)]
     assert figures.pace[0].elapsed == 1
     assert figures.forecast.words.startswith("No forecast")
+
+
+def test_the_command_line_shows_it(store: Store, tmp_path: Path) -> None:
+    small(store)
+    queue = ["fleet", "status", "--store", f"sqlite:///{tmp_path}/fleet.db"]
+    run = CliRunner()
+    shown = run.invoke(app, queue)
+    assert shown.exit_code == 0
+    assert shown.stdout.startswith("1 of 7 tables are through")
+    page = tmp_path / "fleet.html"
+    written = run.invoke(app, [*queue, "--html", str(page), "--output", "json"])
+    assert json.loads(written.stdout)["total"] == 7
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    missing = run.invoke(app, [*queue, "--html", str(tmp_path / "no" / "fleet.html")])
+    assert missing.exit_code == 1
+    assert "can't be written" in missing.stderr
+    assert run.invoke(app, [*queue, "--watch", "--output", "json"]).exit_code == 2

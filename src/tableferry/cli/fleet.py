@@ -141,5 +141,5 @@ def fleet_add(
 
 
 register_jobs(fleet_app)
-register_modes(fleet_app)
 fleet_app.command("status")(fleet_status)
+register_modes(fleet_app)
