@@ -1,4 +1,4 @@
-"""What every store of jobs does; each store's own test module takes these tests and gives the fixture `queue`."""
+"""What every store of jobs does; each store's test module takes these tests and gives the fixture `queue`."""
 
 from __future__ import annotations
 
@@ -277,7 +277,14 @@ def test_a_person_edits_what_no_worker_has(queue: Queue) -> None:
     assert list(queue.store.jobs(everything())) == [paused]
     [event] = queue.store.events()
     expected = Event(
-        job.task_id, NOW + TICK, State.UNDEFINED, State.UNDEFINED, True, "PAUSED_BY_USER: wait", "ann"
+        job.task_id,
+        NOW + TICK,
+        State.UNDEFINED,
+        State.UNDEFINED,
+        State.UNDEFINED,
+        True,
+        "PAUSED_BY_USER: wait",
+        "ann",
     )
     assert event == expected
     with pytest.raises(ClaimLost):
@@ -339,8 +346,8 @@ def test_a_change_of_state_or_pause_makes_an_event(queue: Queue) -> None:
     job = queue.store.save(job.paused(PauseReason.EMPTY_TABLE), NOW + 3 * TICK, release=True)
     states = (State.READY, State.WRITES_BLOCKED)
     expected = [
-        Event(job.task_id, NOW + TICK, *states, False, "None", "w1"),
-        Event(job.task_id, NOW + 3 * TICK, *states, True, "EMPTY_TABLE", "w1"),
+        Event(job.task_id, NOW + TICK, State.UNDEFINED, *states, False, "None", "w1"),
+        Event(job.task_id, NOW + 3 * TICK, State.READY, *states, True, "EMPTY_TABLE", "w1"),
     ]
     assert list(queue.store.events()) == expected
     assert list(queue.store.events(NOW + 3 * TICK)) == expected[1:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 import subprocess
@@ -126,6 +127,6 @@ class PostOffice:
         self.letters.append(letter)
         self.delivered += [(letter["Message-ID"], to) for to in envelope.rcpt_tos]
         if self.vanish():
-            assert server.transport is not None
+            assert isinstance(server.transport, asyncio.Transport)
             server.transport.abort()
         return "250 OK"

@@ -1,7 +1,7 @@
 """A MariaDB and a PostgreSQL server from Debian's packages, on loopback, in a folder that goes with them.
 
-Only the programs are needed (mariadb-server-core and mariadb-client-core, postgresql): no service of the machine is used or started.
-Both refuse to run as root, so root starts them as another user.
+Only the programs are needed (mariadb-server-core and mariadb-client-core, postgresql): no service of the
+machine is used or started. Both refuse to run as root, so root starts them as another user.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def postgresql(*, durable: bool = False) -> Iterator[str]:
             "--no-locale",
         ]
         _run([initdb, *made, "--no-sync"])
-        port = _free_port()
+        port = free_port()
         command = [
             postgres,
             "-D",
@@ -111,7 +111,7 @@ def mariadb(*, durable: bool = False) -> Iterator[str]:
             "GRANT ALL ON fleet.* TO ferry@'127.0.0.1';\n"
         )
         _give_away(begin)
-        port = _free_port()
+        port = free_port()
         command = [
             mariadbd,
             "--no-defaults",
@@ -206,7 +206,8 @@ def _running(
         server.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that nobody listens on."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -72,7 +73,7 @@ class Pair:
     @property
     def names(self) -> list[str]:
         """The columns, partition columns last."""
-        return [each.split()[0] for each in f"{self.columns}, {self.keys}".strip(", ").split(", ")]
+        return [*named(self.columns), *named(self.keys)]
 
     def sql(self, statement: str) -> list[Any]:
         return self.spark.sql(statement).collect()
@@ -89,8 +90,7 @@ class Pair:
         self.rows.update(rows)
         options = ", ".join(f"'{key}' = '{value}'" for key, value in self.options.items())
         if self.format is ICEBERG:
-            names = [each.split()[0] for each in self.keys.split(", ")]
-            by = f"PARTITIONED BY ({', '.join(names)})" if self.keys else ""
+            by = f"PARTITIONED BY ({', '.join(named(self.keys))})" if self.keys else ""
             columns = f"{self.columns}, {self.keys}".strip(", ")
             self.sql(
                 f"CREATE TABLE {self.target} ({columns}) USING iceberg {by} "
@@ -116,7 +116,7 @@ class Pair:
         """Replace the partitions of these rows, or the whole table."""
         with session.settings(self.spark, {"spark.sql.sources.partitionOverwriteMode": "dynamic"}, "a test"):
             self._insert("OVERWRITE", self.target, rows)
-        width = len(self.keys.split(", ")) if self.keys else 0
+        width = len(named(self.keys))
         replaced = {row[len(row) - width :] for row in rows}
         self.forget(lambda row: row[len(row) - width :] in replaced)
         self.rows.update(rows)
@@ -138,7 +138,7 @@ class Pair:
     def add_column(self, name: str) -> None:
         self.sql(f"ALTER TABLE {self.target} ADD COLUMNS ({name} INT)")
         self.columns += f", {name} INT"
-        at = len(self.columns.split(", ")) - 1
+        at = len(named(self.columns)) - 1
         self.rows = Counter({(*row[:at], None, *row[at:]): times for row, times in self.rows.items()})
 
     def shadow(self, **options: Any) -> Shadowed:
@@ -201,6 +201,11 @@ def dying(at: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hive_copy, "effect", effect)
         yield
+
+
+def named(columns: str) -> list[str]:
+    """The names in a list of columns with their types."""
+    return [each.split()[0] for each in re.split(r", (?=[a-z])", columns)] if columns else []
 
 
 def literal(value: Any) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from datetime import date, datetime
 from decimal import Decimal
 from itertools import pairwise
@@ -16,11 +15,12 @@ from tests.spark.fleet_shadowing import DELTA, ICEBERG, Pair
 
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse.shadow import What
+from tableferry.fleet.warehouse.shadow.marks import WATERMARK
 
 BOTH = pytest.mark.parametrize("form", [ICEBERG, DELTA], ids=["iceberg", "delta"])
 ROWS = ((1, "a", "mon", 1), (2, "b", "mon", 1), (3, "c", "tue", 2), (4, None, None, None))
-# After the rows are written, some partitions moved, the watermark set; with TABLEFERRY_EXAMPLES after each.
-CHANGES = range(10) if int(os.environ.get("TABLEFERRY_EXAMPLES", "1")) > 1 else (1, 4, 6, 8)
+# After the rows are written, and amid the changes; with TABLEFERRY_EXAMPLES=2 after each.
+CHANGES = range(10) if int(os.environ.get("TABLEFERRY_EXAMPLES", "1")) > 1 else (1, 6)
 MON, TUE = "day=mon/n=1", "day=tue/n=2"
 NULLS = "day=__HIVE_DEFAULT_PARTITION__/n=__HIVE_DEFAULT_PARTITION__"
 
@@ -59,7 +59,7 @@ def test_each_change_costs_its_partitions_alone(
     pair.add_column("extra")
     pair.overwrite((11, "k", 1, "mon", 1), (12, "l", 2, "wed", 4))
     assert pair.run(dry_run=True).columns == ("extra",)
-    assert pair.done() == {MON: (What.REWRITTEN, 1), "day=wed/n=4": (What.ADDED, 1)}
+    assert pair.done() == {MON: (What.REWRITTEN, 1), "day=wed/n=4": (What.ADDED, one)}
     # What nobody reads any more is gone.
     kept = {each for each in before if not each.endswith(MON)}
     assert kept < pair.synced()
@@ -125,11 +125,19 @@ TYPED = (date(2024, 2, 29), datetime(2024, 2, 29, 1), Decimal("1.50"), -7)
 @pytest.mark.parametrize("stored", ["PARQUET", "ORC", "AVRO"])
 def test_types_and_formats(spark: SparkSession, schema: str, tmp_path: Path, stored: str) -> None:
     columns = "id INT, at TIMESTAMP, amount DECIMAL(10, 2), born DATE"
-    at = datetime(2024, 3, 31, 1, 30, 0, 123456 if stored != "AVRO" else 123000)
+    at: object = datetime(2024, 3, 31, 1, 30, 0, 123456)
+    if stored == "AVRO":
+        # Hive's writer has no microseconds.
+        columns, at = columns.replace("TIMESTAMP", "STRING"), "half past one"
     first = (1, at, Decimal("12.30"), date(1999, 12, 31), *TYPED)
     pair = Pair(spark, schema, tmp_path, ICEBERG, columns, KEYS, stored).make(first)
     pair.insert((2, at, None, None, *TYPED), (3, None, Decimal("-0.01"), date(2024, 1, 1), *TYPED[:3], 8))
     assert [each.what for each in pair.shadow().done] == [What.APPENDED, What.ADDED]
     pair.delete("id = 1", lambda row: row[0] == 1)
     assert [each.what for each in pair.shadow().done] == [What.REWRITTEN]
-    assert pair.rows == Counter(pair.read())
+    # Without a watermark the rows themselves say which partition differs.
+    pair.sql(f"ALTER TABLE {pair.hive} SET TBLPROPERTIES ('{WATERMARK}' = '1')")
+    pair.insert((4, at, Decimal("7.00"), None, *TYPED))
+    found = pair.shadow()
+    assert [each.what for each in found.done] == [What.REWRITTEN]
+    assert "no longer in the table's history" in found.compared

@@ -38,10 +38,11 @@ def test_deletion_vectors(spark: SparkSession, schema: str, tmp_path: Path) -> N
 def test_a_log_that_was_cleaned_up_is_made_good_by_comparing(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
-    pair = Pair(spark, schema, tmp_path, DELTA).make(*ROWS)
+    options = {"delta.checkpointInterval": "1"}
+    pair = Pair(spark, schema, tmp_path, DELTA, options=options).make(*ROWS)
     pair.delete("id = 3", lambda row: row[0] == 3)
     pair.insert((4, "d", "mon", 1))
-    (pair.directory / "_delta_log" / f"{1:020}.json").unlink()
+    (pair.directory / "_delta_log" / f"{2:020}.json").unlink()
     found = pair.shadow()
     assert "no longer has every commit" in found.compared
     assert [(each.partition, each.what) for each in found.done] == [("day=tue/n=2", What.DROPPED)]
@@ -49,7 +50,10 @@ def test_a_log_that_was_cleaned_up_is_made_good_by_comparing(
 
 def test_names_that_only_the_log_knows(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     pair = Pair(spark, schema, tmp_path, DELTA).make(*ROWS)
-    pair.sql(f"ALTER TABLE {pair.target} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    mapping = (
+        "'delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5'"
+    )
+    pair.sql(f"ALTER TABLE {pair.target} SET TBLPROPERTIES ({mapping})")
     pair.add_column("extra")
     pair.insert((4, "d", 7, "mon", 1))
     found = pair.shadow()

@@ -21,10 +21,12 @@ def test_delete_files_touch_their_partition(
 ) -> None:
     options = MERGE_ON_READ | {"format-version": str(version)}
     pair = Pair(spark, schema, tmp_path, ICEBERG, options=options).make(*ROWS)
-    pair.delete("id = 1", lambda row: row[0] == 1)
+    pair.insert(*((number, "x", "mon", 1) for number in range(10, 20)))
+    pair.shadow()
+    pair.delete("id = 12", lambda row: row[0] == 12)
     entries = pair.sql(f"SELECT max(data_file.content) FROM {pair.target}.entries")
     assert entries[0][0] == 1
-    assert pair.done() == {"day=mon/n=1": (What.REWRITTEN, 1)}
+    assert pair.done() == {"day=mon/n=1": (What.REWRITTEN, 11)}
 
 
 def test_a_history_that_was_rolled_back_is_compared(spark: SparkSession, schema: str, tmp_path: Path) -> None:
@@ -65,6 +67,10 @@ def test_another_partition_spec(spark: SparkSession, schema: str, tmp_path: Path
 
 def test_what_a_hive_table_cannot_follow_is_refused(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     pair = Pair(spark, schema, tmp_path, ICEBERG).make(*ROWS)
+    pair.sql(f"ALTER TABLE {pair.hive} SET TBLPROPERTIES ('external.table.purge' = 'true')")
+    with pytest.raises(Refused, match="make it EXTERNAL"):
+        pair.run()
+    pair.sql(f"ALTER TABLE {pair.hive} UNSET TBLPROPERTIES ('external.table.purge')")
     pair.insert((4, "d", "", 1))
     with pytest.raises(Refused, match="whose day is an empty text"):
         pair.run()

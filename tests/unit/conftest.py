@@ -1,15 +1,17 @@
-"""Projects on disk, for the tests of specs."""
+"""Projects on disk for the tests of specs, and databases for those of the queue."""
 
 from __future__ import annotations
 
 import copy
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import servers
 from tests.unit.bundle_files import BundleFiles
 
 from tableferry.errors import SpecError
@@ -147,3 +149,35 @@ def forbid(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
 def shop(tmp_path: Path) -> BundleFiles:
     """A bundle that is all right."""
     return BundleFiles.copy_to(tmp_path / "shop")
+
+
+def running(server: Callable[[], AbstractContextManager[str]]) -> Iterator[str]:
+    """Run a server for all tests; without its programs they are skipped, but never in CI."""
+    with ExitStack() as stack:
+        try:
+            url = stack.enter_context(server())
+        except servers.NotInstalled as error:
+            if os.environ.get("CI"):
+                raise
+            pytest.skip(str(error))
+        yield url
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[str]:
+    yield from running(servers.mariadb)
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[str]:
+    yield from running(servers.postgresql)
+
+
+@pytest.fixture(params=["sqlite", "mariadb", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of a database, which may hold what the test before left."""
+    monkeypatch.setenv("TABLEFERRY_FLEET_STORE_PASSWORD", servers.PASSWORD)
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/a folder/fleet.db"
+    found: str = request.getfixturevalue(request.param)
+    return found

@@ -67,7 +67,8 @@ def dying(unity: UnityAccess, after: int, *, answered: bool) -> Iterator[None]:
 def test_who_may_modify_is_kept_from_it_and_gets_it_back(logged_in: FakeWorkspace) -> None:
     before = {"etl": {"MODIFY", "SELECT"}, "lake": {"ALL_PRIVILEGES", "MANAGE"}, "bi": {"SELECT"}}
     logged_in.put_table(NAME, "boss@corp.com", **before)
-    unity = access()
+    said: list[str] = []
+    unity = access(said)
     rights = unity.rights_to_write(TABLE)
     assert rights["grants"] == {
         "etl": {"taken": ["MODIFY"], "left": ["SELECT"], "lent": []},
@@ -80,8 +81,10 @@ def test_who_may_modify_is_kept_from_it_and_gets_it_back(logged_in: FakeWorkspac
     unity.take(TABLE, rights)
     blocked = {"etl": {"SELECT"}, "lake": {"SELECT", "APPLY_TAG", "MANAGE"}, "bi": {"SELECT"}}
     assert logged_in.granted(NAME) == blocked
-    unity.give_back(TABLE, rights)
-    assert logged_in.granted(NAME) == before
+    for _ in range(2):
+        unity.give_back(TABLE, rights)
+        assert logged_in.granted(NAME) == before
+    assert said == []
 
 
 def test_the_listing_is_needed_where_rights_cannot_be_taken(logged_in: FakeWorkspace) -> None:
@@ -251,6 +254,43 @@ def test_a_crash_between_any_two_requests_costs_nobody_a_grant(
     assert logged_in.granted(NAME) == before
 
 
+@given(before=GRANTS, added=GRANTS, revoked=GRANTS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_others_grant_and_revoke_meanwhile_holds(
+    logged_in: FakeWorkspace,
+    before: dict[str, set[str]],
+    added: dict[str, set[str]],
+    revoked: dict[str, set[str]],
+) -> None:
+    logged_in.put_table(NAME, **before)
+    unity = access()
+    rights = unity.rights_to_write(TABLE)
+    unity.take(TABLE, rights)
+    blocked = logged_in.granted(NAME)
+    nothing: set[str] = set()
+    now = {
+        who: blocked.get(who, nothing) - revoked.get(who, nothing) | added.get(who, nothing)
+        for who in blocked | added
+    }
+    logged_in.grants["table", NAME] = {who: set(privileges) for who, privileges in now.items()}
+    unity.give_back(TABLE, rights)
+    after = logged_in.granted(NAME)
+    noted = rights.get("grants", {})
+    for who in before | now:
+        has, had = after.get(who, nothing), now.get(who, nothing)
+        if who not in noted:
+            assert has == had
+            continue
+        taken, others = set(noted[who]["taken"]), grants.WRITING | set(noted[who]["lent"])
+        assert has - others == had - others
+        gone = blocked.get(who, nothing) & revoked.get(who, nothing) - added.get(who, nothing)
+        if not gone:
+            assert taken <= has
+        elif gone & {"SELECT", "APPLY_TAG"}:
+            assert not gone & has
+            assert "ALL_PRIVILEGES" not in has - had
+
+
 def test_grants_and_owner_are_carried_exactly_and_once(logged_in: FakeWorkspace) -> None:
     logged_in.put_table(NAME, "data-owners", etl={"SELECT"}, lake={"SELECT", "APPLY_TAG", "MANAGE"})
     logged_in.put_table(str(COPY), ME, etl={"MODIFY"}, stray={"SELECT"})
@@ -325,7 +365,7 @@ def test_owners_are_people(logged_in: FakeWorkspace, owner: str | None, addresse
     logged_in.put_table(NAME, owner)
     logged_in.users = {"1": "a@corp.com", "2": "b@corp.com", **{f"e{n}": f"{n}@corp.com" for n in range(51)}}
     logged_in.groups = {
-        "team": ["Users/1", "Groups/inner", "ServicePrincipals/9"],
+        "team": ["Users/1", "Users/left", "Groups/inner", "ServicePrincipals/9"],
         "inner": ["Users/2", "Groups/team"],
         'odd "team" \\': ["Users/2"],
         "everybody": [f"Users/e{n}" for n in range(51)],

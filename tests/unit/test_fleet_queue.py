@@ -5,61 +5,27 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from multiprocessing import get_context
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, delete, insert
-from tests import servers
 from tests.fleet_queue import *  # noqa: F403
-from tests.fleet_queue import GAPS, NOW, PAIRS, Queue, check_selections, letter_times, name, some_job
+from tests.fleet_queue import GAPS, NOW, PAIRS, TICK, Queue, check_selections, letter_times
 from tests.fleet_worker import LEASE, work
 
 from tableferry.fleet.job import Job, State
-from tableferry.fleet.queue.opening import PASSWORD_VARIABLE, open_store
+from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.rows import of_job
 from tableferry.fleet.queue.schema import jobs, metadata
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.sql import SqlStore
-from tableferry.fleet.queue.store import NewJob
 
 WORKERS = 8
-
-
-def running(server: Callable[[], AbstractContextManager[str]]) -> Iterator[str]:
-    """Run a server for all tests; without its programs they are skipped, but never in CI."""
-    with ExitStack() as stack:
-        try:
-            url = stack.enter_context(server())
-        except servers.NotInstalled as error:
-            if os.environ.get("CI"):
-                raise
-            pytest.skip(str(error))
-        yield url
-
-
-@pytest.fixture(scope="session")
-def mariadb() -> Iterator[str]:
-    yield from running(servers.mariadb)
-
-
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[str]:
-    yield from running(servers.postgresql)
-
-
-@pytest.fixture(params=["sqlite", "mariadb", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The address of a database, which may hold what the test before left."""
-    monkeypatch.setenv(PASSWORD_VARIABLE, servers.PASSWORD)
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/a folder/fleet.db"
-    found: str = request.getfixturevalue(request.param)
-    return found
 
 
 def engine_of(store: SqlStore) -> Engine:
@@ -98,7 +64,7 @@ def random_job(draw: st.DrawFn) -> Job:
     """A job in any state, with times near the ends of its gaps."""
     gap, probation = draw(st.sampled_from(GAPS)), draw(st.sampled_from(GAPS))
     state, desired = draw(st.sampled_from(PAIRS))
-    anywhen = st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: F405
+    anywhen = st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))
     flags = [draw(st.booleans()) for _ in range(3)]
     return Job(
         0,
@@ -127,7 +93,7 @@ def random_job(draw: st.DrawFn) -> Job:
 def test_any_jobs_are_selected_as_python_would(queue: Queue, drawn: list[Job]) -> None:
     check_selections(
         queue,
-        [replace(job, task_id=n, tbl_name=f"t{n}") for n, job in enumerate(drawn, 1)],  # noqa: F405
+        [replace(job, task_id=n, tbl_name=f"t{n}") for n, job in enumerate(drawn, 1)],
     )
 
 
@@ -143,7 +109,7 @@ def test_workers_that_are_killed_lose_and_double_nothing(queue: Queue, url: str)
     assert Counter(job.claimed_by for job in left) == {"w0": 3, "w1": 5, "w2": 2}
     assert all(job.lease_until == NOW + LEASE for job in left)
     # Nobody takes them before the lease is over, and then somebody does.
-    assert run(url, 2, now=NOW + LEASE - TICK) == [0, 0]  # noqa: F405
+    assert run(url, 2, now=NOW + LEASE - TICK) == [0, 0]
     assert [job for job in queue.store.jobs(everything()) if job.state is not State.READY] == left
     assert run(url, WORKERS, now=NOW + LEASE) == [0] * WORKERS
     done = queue.store.jobs(everything())
@@ -156,8 +122,8 @@ def run(
     url: str,
     workers: int,
     now: datetime = NOW,
-    deaths: dict[int, tuple[int, bool]] | None = None,  # noqa: F405
-) -> list[int | None]:
+    deaths: dict[int, tuple[int, bool]] | None = None,
+) -> list[int]:
     """Run workers in processes of their own, and return how they ended."""
     context = get_context("forkserver")
     # What is loaded once, they all have; and they load what this process would.
@@ -173,4 +139,4 @@ def run(
             process.start()
     for process in processes:
         process.join()
-    return [process.exitcode for process in processes]
+    return [-1 if process.exitcode is None else process.exitcode for process in processes]

@@ -132,7 +132,7 @@ class TestPartitions:
 
     def test_an_empty_text_is_refused(self) -> None:
         with pytest.raises(Refused, match="whose n is an empty text"):
-            demand_names(Plan(rewrite=(("a", ""),)), ["day", "n"], "t")
+            demand_names([("a", None), ("a", "")], ["day", "n"], "t")
 
     def test_conditions(self) -> None:
         assert where([()], [], {}) == "true"

@@ -46,7 +46,7 @@ class Posting:
         settings: The fleet's.
         templates: What letters say.
         clock: What time it is.
-        say: Takes a line for each letter and each trouble.
+        say: Takes a line for each letter that was sent, as soon as it was.
         held: The jobs to be told of, as they are saved; by their numbers.
         held_at: When their claims were made, or last renewed.
         letters: Those of these jobs that are recorded and bind, and then the new ones; by Message-ID.
@@ -156,7 +156,14 @@ class Posting:
             remember: Whether to hold the claims meanwhile, and to remember what was taken.
         """
         waiting = [letter for each, letter in self.letters.items() if each not in self.taken]
-        waiting.sort(key=lambda letter: (letter.message_id in self.new, letter.level, letter.task_ids))
+        waiting.sort(
+            key=lambda letter: (
+                letter.message_id in self.new,
+                letter.level,
+                letter.task_ids,
+                letter.recipients,
+            )
+        )
         for position, letter in enumerate(waiting):
             if remember:
                 self._hold()
@@ -174,7 +181,6 @@ class Posting:
             except NoServer as error:
                 self.problems.append(str(error))
                 self.failed |= {each.message_id for each in waiting[position:]}
-                self.say(str(error))
                 return
             self._sort(letter, jobs, to, delivery)
             if remember and self._unremembered and self.clock() - self._taken_at >= _REMEMBER_EVERY:
@@ -208,16 +214,14 @@ class Posting:
 
     def _sort(self, letter: LetterRecord, jobs: list[Job], to: list[str], delivery: Delivery) -> None:
         """Take down what became of a letter."""
-        about = f"{len(jobs)} tables" if len(jobs) > 1 else str(jobs[0].name)
+        about = str(jobs[0].name) if len(jobs) == 1 else f"{len(jobs)} tables"
         whom = f"{len(to)} users" if len(to) > 1 else to[0]
         for each, why in sorted(delivery.refused.items()):
             self.left_out.append(
                 LeftOut(each, tuple(job.name for job in jobs), f"the mail server said: {why}")
             )
-            self.say(f"{each} gets no letter about {about}: {why}")
         for each, why in sorted(delivery.waiting.items()):
             self.waiting[why].append(each)
-            self.say(f"{each} waits for a letter about {about}: {why}")
         if len(delivery.refused) + len(delivery.waiting) < len(to):
             self.sent.add(letter.message_id)
             again = "" if letter.message_id in self.new else ", which an earlier run recorded"

@@ -71,7 +71,7 @@ def communicate(
         batch_size: At most how many jobs.
         share: Of N workers, the I-th prefers a share of its own.
         dry_run_to: Write the letters into this folder as .eml files, and change nothing.
-        say: Takes a line for each letter and each trouble.
+        say: Takes a line for each letter that was sent, as soon as it was; the report has the rest.
         outbox: Sends letters.
 
     Raises:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import ClauseElement, Select, and_, or_, select
+from sqlalchemy import ClauseElement, Select, and_, select
 
 from tableferry.errors import Refused, TableferryError, first_line, is_sparks
 from tableferry.fleet.job import Job
@@ -137,8 +137,8 @@ class DeltaStore:
         """Add those whose tables have no job yet."""
         new = [{name: _plain(value) for name, value in row.items()} for row in new_rows(added, now).values()]
         given = (
-            "catalog_name STRING, db_name STRING, tbl_name STRING, target_format STRING, initial_gap_days INT, "
-            "probation_gap_days INT, tbl_owners STRING, downstream_users STRING"
+            "catalog_name STRING, db_name STRING, tbl_name STRING, target_format STRING, "
+            "initial_gap_days INT, probation_gap_days INT, tbl_owners STRING, downstream_users STRING"
         )
         columns = [each.split()[0] for each in given.split(", ")]
         fixed = {
@@ -439,7 +439,8 @@ def _with_event(changed: str, new: Mapping[str, str], worker: str) -> str:
         f"'desired_state', {new['desired_state']}, 'paused', {new['migration_paused']}, "
         f"'pause_reason', {new['pause_reason']}, 'worker', {worker})"
     )
-    return f"CASE WHEN {changed} THEN concat(coalesce(jobs.events, array()), array({event})) ELSE jobs.events END"
+    more = f"concat(coalesce(jobs.events, array()), array({event}))"
+    return f"CASE WHEN {changed} THEN {more} ELSE jobs.events END"
 
 
 def _plain(value: Any) -> Any:

@@ -61,8 +61,8 @@ def _parsed(text: str) -> URL:
         driver = _DRIVERS[url.drivername.split("+")[0]]
     except (ArgumentError, ValueError, KeyError) as error:
         raise TableferryError(
-            f"'{_without_password(text)}' isn't the address of a queue: write delta:catalog.schema, sqlite:///file, "
-            "mysql://user@host/database or postgresql://user@host/database"
+            f"'{_without_password(text)}' isn't the address of a queue: write delta:catalog.schema, "
+            "sqlite:///file, mysql://user@host/database or postgresql://user@host/database"
         ) from error
     password = os.environ.get(PASSWORD_VARIABLE)
     if driver != "sqlite" and url.password is None and password:

@@ -1,4 +1,4 @@
-"""A job, a letter and an event as rows, by the names of their columns; lists and mappings stay what they are."""
+"""A job, a letter and an event as rows, by their columns' names; lists and mappings stay as they are."""
 
 from __future__ import annotations
 

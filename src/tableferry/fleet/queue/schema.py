@@ -30,7 +30,7 @@ from tableferry.fleet.queue.dialects import Utc, utc_now
 metadata = MetaData()
 
 # MySQL's default collation takes é for e and A for a.
-EXACT = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
+EXACT: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
 
 # An empty value is NULL, and never the JSON text 'null'.
 _JSON = JSON(none_as_null=True)

@@ -20,10 +20,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Compiler(SQLCompiler):
-    def visit_table(self, table: Table, asfrom: bool = False, **how: Any) -> str:
+    def visit_table(  # type: ignore[override]
+        self, table: Table, asfrom: bool = False, **how: Any
+    ) -> str:
         """Write a table with its schema where it is read, and by its name alone in conditions."""
         if not asfrom:
-            return str(super().visit_table(table, asfrom=False, **how))
+            return str(super().visit_table(table, asfrom=False, **how))  # type: ignore[no-untyped-call]
         schema: TableName = self.dialect.schema  # type: ignore[attr-defined]
         return f"{TableName((*schema.parts, table.name)).sql} AS {table.name}"
 
@@ -45,7 +47,7 @@ class SparkDialect(DefaultDialect):
     name = "spark"
     statement_compiler = _Compiler
     type_compiler_cls = _Types
-    preparer = _Names
+    preparer = _Names  # type: ignore[assignment]
     supports_native_boolean = True
     default_paramstyle = "named"
 

@@ -174,11 +174,11 @@ def _columns(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, str] 
                 return _schema(table, path, name, "no table format stores it")
             if target is TargetFormat.ICEBERG and name not in _SAME_IN_ICEBERG | _WIDER_IN_ICEBERG.keys():
                 return _schema(table, path, name, _WHY.get(name, "Iceberg has no such type"))
-            if target is TargetFormat.ICEBERG and name == "timestamp_ltz" and table.format != "parquet":
+            if target is TargetFormat.ICEBERG and name == "timestamp_ltz" and table.format == "orc":
                 return PauseReason.HAS_TIMESTAMP_COLUMN, (
-                    f"column {path} of {table.name} is a timestamp in {table.format.upper()} files, which "
-                    "say of no instant that it is one, so that Iceberg doesn't read them: write the table "
-                    "anew as Parquet, or leave it in Hive"
+                    f"column {path} of {table.name} is a timestamp in ORC files that don't call it an "
+                    "instant, and Iceberg doesn't read these: write the table anew as Parquet, or leave it "
+                    "in Hive"
                 )
         kind = column.type["name"]
         if column.name.lower() not in partitions:

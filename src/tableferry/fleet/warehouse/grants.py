@@ -95,8 +95,8 @@ def to_give_back(granted: Grants, noted: Mapping[str, Any]) -> list[Change]:
 
 
 def shut_out(granted: Grants, noted: Mapping[str, Any]) -> list[str]:
-    """Return those whose grants somebody else changed meanwhile, so that they don't get all of them back."""
-    return [each.principal for each in _each(granted, noted) if each.left and not each.left <= each.has]
+    """Return those whose grants somebody else took meanwhile, so that they don't get all of them back."""
+    return [each.principal for each in _each(granted, noted) if _is_out(each) or _is_short(each)]
 
 
 def to_match(source: Grants, target: Grants) -> list[Change]:
@@ -142,12 +142,21 @@ def _taking(one: _Noted) -> Change:
 
 
 def _giving(one: _Noted) -> Change:
-    whole = one.left <= one.has
-    if one.left and not one.has & (one.left | one.taken):
+    if _is_out(one):
         return Change(one.principal)
-    if ALL in one.taken and ALL not in one.has and not whole:
+    if _is_short(one):
         return Change(one.principal, frozenset({MODIFY}) - one.has)
     return Change(one.principal, one.taken - one.has, one.lent & one.has)
+
+
+def _is_out(one: _Noted) -> bool:
+    """Say whether nothing is there of what was left, and nothing is given back yet."""
+    return bool(one.left) and not one.has & (one.left | one.taken)
+
+
+def _is_short(one: _Noted) -> bool:
+    """Say whether a part is gone of what stands in for ALL PRIVILEGES."""
+    return ALL in one.taken and ALL not in one.has and not one.left <= one.has
 
 
 def _left(privileges: frozenset[str]) -> frozenset[str]:

@@ -92,7 +92,8 @@ class Lineage:
             asked = {"table_name": ".".join(table.parts), "include_entity_lineage": "true"}
             answer = rest.get(self._client, "/api/2.0/lineage-tracking/table-lineage", asked)
         except (NotFound, PermissionDenied) as error:
-            self._say(f"the lineage API can't be asked ({error}), so that nobody downstream gets a letter")
+            reason = first_line(error)
+            self._say(f"the lineage API can't be asked ({reason}), so that nobody downstream gets a letter")
             return
         below = answer.get("downstreams", ())
         tables = [info for one in below if (info := one.get("tableInfo"))]

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tableferry.errors import first_line
+
 if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient
     from databricks.sdk.service.iam import Group
@@ -59,15 +61,22 @@ class People:
             if users is None:
                 self._say(f"group {name} has more than {MEMBERS} members: its name stands for them")
                 return (name,)
-            return tuple(
-                sorted(filter(is_person, (self._client.users.get(one).user_name or "" for one in users)))
-            )
+            return tuple(sorted(filter(is_person, map(self._name, users))))
         except (NotFound, PermissionDenied) as error:
             self._say(
-                f"the members of group {name} can't be looked up ({error}): its name stands for them; who "
-                "runs this must be an administrator of the workspace to see them"
+                f"the members of group {name} can't be looked up ({first_line(error)}): its name stands for "
+                "them; who runs this must be an administrator of the workspace to see them"
             )
             return (name,)
+
+    def _name(self, identity: str) -> str:
+        from databricks.sdk.errors import NotFound
+
+        try:
+            return self._client.users.get(identity).user_name or ""
+        except NotFound:
+            # Removed from the workspace, and still a member of the account's group.
+            return ""
 
     def _users(self, group: Group) -> set[str] | None:
         """Return the ids of a group's users, its groups' users among them; None if they are too many."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -142,13 +142,13 @@ def decide(
     return Plan(tuple(append), share, tuple(in_place), tuple(rewrite))
 
 
-def demand_names(plan: Plan, columns: Sequence[str], name: str) -> None:
+def demand_names(partitions: Iterable[Partition], columns: Sequence[str], name: str) -> None:
     """Demand that Hive can have the partitions.
 
     Raises:
         Refused: A value is an empty text, which Hive takes for null.
     """
-    for partition in (*plan.append, *plan.share, *plan.rewrite):
+    for partition in partitions:
         if "" in partition:
             raise Refused(
                 f"{name} can't have a partition whose {columns[partition.index('')]} is an empty text: write "

@@ -130,8 +130,10 @@ class DeltaTarget:
         paths = [f"{log}/{version:020}.json" for version in range(first + 1, last + 1)]
         names = {own.lower(): text(own) for own in self.partition_columns}
         keys = [names[column.lower()] for column in columns]
-        # An action without its partition's values, or with those of columns that were renamed, tells nothing.
-        known = " AND ".join(f"coalesce(map_contains_key(values, {key}), false)" for key in keys) or "true"
+        # An action without its partition's values, or with names that aren't the columns', tells nothing.
+        # Of a removed file the values that are null are left out.
+        own = f"CAST(array({', '.join(names.values())}) AS ARRAY<STRING>)"
+        known = f"values IS NOT NULL AND size(array_except(map_keys(values), {own})) = 0"
         values = [
             f"CAST(CAST(nullif(values[{key}], '') AS {kinds[column]}) AS STRING) AS p{number}"
             for number, (key, column) in enumerate(zip(keys, columns, strict=True))

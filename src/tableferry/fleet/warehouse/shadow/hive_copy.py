@@ -11,7 +11,7 @@ from tableferry import files, session
 from tableferry.catalog import SPARK_ERRORS, in_process, side_by_side
 from tableferry.convert.locations import below, reachable
 from tableferry.convert.through_spark.settings import wished
-from tableferry.errors import TableError, first_line
+from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.warehouse.shadow.conditions import quoted, spec, text
 from tableferry.fleet.warehouse.shadow.marks import PREFIX
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, parse, spell
@@ -28,6 +28,8 @@ _FOR_HIVE = {
     "spark.sql.parquet.writeLegacyFormat": "true",
 }
 _DYNAMIC = {"hive.exec.dynamic.partition": "true", "hive.exec.dynamic.partition.mode": "nonstrict"}
+# Hive 3 has external tables that own their files too.
+_PURGE = "external.table.purge"
 # An empty directory is to be seen as one.
 _NO_MARK = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 # What Spark's own writer writes without a package more.
@@ -63,6 +65,7 @@ class HiveCopy:
         """Ask the catalog.
 
         Raises:
+            Refused: It owns its files.
             TableError: There is no such table, or it may not be read.
         """
         try:
@@ -77,8 +80,13 @@ class HiveCopy:
             raise TableError(
                 f"{name} can't be described ({first_line(error)}): check its name and your rights"
             ) from error
-        partitions = frozenset(parse(each, kinds) for each in specs) if keys else frozenset((WHOLE,))
         properties = said.get("table_properties", {})
+        if said.get("type") == "MANAGED" or properties.get(_PURGE, "").lower() == "true":
+            raise Refused(
+                f"{name} removes a dropped partition's files, which the table in its place reads: "
+                f"make it EXTERNAL, with '{_PURGE}' = 'false', and resume the job"
+            )
+        partitions = frozenset(parse(each, kinds) for each in specs) if keys else frozenset((WHOLE,))
         return cls(spark, name, columns, keys, said["location"], properties, _format(said), partitions)
 
     def locations(self, partitions: Iterable[Partition]) -> dict[Partition, str]:

@@ -30,7 +30,7 @@ from tableferry.fleet.warehouse.shadow.changes import (
     decide,
     demand_names,
 )
-from tableferry.fleet.warehouse.shadow.conditions import chunks, texts, where
+from tableferry.fleet.warehouse.shadow.conditions import chunks, quoted, texts, where
 from tableferry.fleet.warehouse.shadow.delta_changes import DeltaTarget
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
 from tableferry.fleet.warehouse.shadow.iceberg_changes import IcebergTarget
@@ -107,8 +107,8 @@ class _Run:
         copy, target = self.copy, self.target
         changes = target.changes(self.marks, copy.columns, copy.partition_columns)
         plan = Plan(rewrite=self._differing()) if changes.everything else self._plan(changes)
-        demand_names(plan, copy.partition_columns, str(copy.name))
         live = self._live(plan.rewrite)
+        demand_names((*plan.append, *plan.share, *live), copy.partition_columns, str(copy.name))
         left: tuple[str, ...] = ()
         appended: Mapping[Partition, int] = {}
         if not dry_run and (plan or self.new or not self._is_noted()):
@@ -149,18 +149,28 @@ class _Run:
         """Return the partitions whose rows aren't the target's."""
         copy, rows = self.copy, self.target.rows()
         try:
-            there = copy.rows(copy.spark.table(copy.name.sql))
-            verdict = verify(copy.rows(rows), there, partition_columns=copy.partition_columns)
+            there = self._comparable(copy.spark.table(copy.name.sql))
+            verdict = verify(self._comparable(rows), there, partition_columns=copy.partition_columns)
         except SPARK_ERRORS:  # Its files don't fit its columns, or are gone: then none of them is of use.
             verdict = None
         if verdict is not None and verdict.rows_match:
             return ()
         if not copy.partition_columns:
             return (WHOLE,)
-        if verdict is not None and verdict.differing_partitions == len(verdict.partition_differences):
+        if verdict is not None and 0 < verdict.differing_partitions == len(verdict.partition_differences):
             return tuple(each.values for each in verdict.partition_differences)
         found = rows.selectExpr(*texts(copy.partition_columns)).distinct().collect()
         return tuple({tuple(row) for row in found} | copy.partitions)
+
+    def _comparable(self, frame: DataFrame) -> DataFrame:
+        """Bring rows into the copy's columns, with partition values as the texts that Hive has for them."""
+        keys = self.copy.partition_columns
+        return self.copy.rows(frame).selectExpr(
+            *(
+                f"CAST({quoted(name)} AS STRING) AS {quoted(name)}" if name in keys else quoted(name)
+                for name in self.copy.columns
+            )
+        )
 
     def _live(self, partitions: Sequence[Partition]) -> Counter[Partition]:
         """Count the target's rows in partitions."""
@@ -193,7 +203,7 @@ class _Run:
         for each in present:
             copy.point(each, f"{folder}/{copy.spelled(each)}".rstrip("/"))
         for each in plan.rewrite:
-            if each not in present and each in copy.partitions:
+            if each not in live and each != WHOLE and each in copy.partitions:
                 copy.drop(each)
         for each, directory in plan.share.items():
             copy.point(each, directory)
@@ -213,9 +223,7 @@ class _Run:
             now = HiveCopy.read(copy.spark, copy.name)
             used = [now.location, *now.locations(now.partitions).values()]
             place = reachable(folder, same_machine=in_process(copy.spark))
-            if place is None:
-                ours = [folder]
-            else:
+            if place is not None:
                 walked = (os.path.relpath(path, place) for path, _, _ in os.walk(place))
                 ours = list(unused((f"{folder}/{path}" for path in walked if path != "."), folder, used))
         left = tuple(each for each in ours if not copy.remove(each, folder))

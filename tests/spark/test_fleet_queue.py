@@ -1,0 +1,162 @@
+"""The queue in Delta tables."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.fleet_queue import *  # noqa: F403
+from tests.fleet_queue import NOW, Queue, name
+from tests.fleet_worker import LEASE
+
+from tableferry import session
+from tableferry.errors import Refused, TableferryError
+from tableferry.fleet.job import Job, State
+from tableferry.fleet.queue.delta import DeltaStore
+from tableferry.fleet.queue.opening import open_store
+from tableferry.fleet.queue.rows import of_job
+from tableferry.fleet.queue.selections import everything, to_preprocess
+from tableferry.fleet.queue.sparksql import arguments
+from tableferry.fleet.queue.store import NewJob
+
+TABLES = ("jobs", "jobs_archive", "letters")
+
+
+@pytest.fixture(scope="module")
+def place(spark: SparkSession) -> Iterator[str]:
+    """A schema with a queue's tables, which a test leaves as they are."""
+    schema = "fleet_queue"
+    store(spark, schema).create()
+    yield schema
+    spark.sql(f"DROP SCHEMA {schema} CASCADE")
+
+
+@pytest.fixture
+def queue(spark: SparkSession, place: str) -> Iterator[Queue]:
+    """An empty queue, in a session far from UTC."""
+    for table in TABLES:
+        if spark.sql(f"SELECT 1 FROM {place}.{table} LIMIT 1").collect():
+            spark.sql(f"DELETE FROM {place}.{table}").collect()
+
+    def put(jobs: Sequence[Job]) -> None:
+        columns = spark.table(f"{place}.jobs").schema
+        rows = [{**arguments(of_job(job)), "events": None} for job in jobs]
+        spark.createDataFrame([tuple(row[each] for each in columns.names) for row in rows], columns).writeTo(
+            f"{place}.jobs"
+        ).append()
+
+    zone = {"spark.sql.session.timeZone": "America/New_York"}
+    with session.settings(spark, zone, "the test"):
+        yield Queue(store(spark, place), lambda: store(spark, place), put)
+
+
+def store(spark: SparkSession, schema: str) -> DeltaStore:
+    opened = open_store(f"delta:spark_catalog.{schema}", spark)
+    assert isinstance(opened, DeltaStore)
+    return opened
+
+
+class Crash(Exception):
+    """A worker that dies between two statements."""
+
+
+def test_a_crash_between_archive_and_queue_leaves_the_job_in_the_queue(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [job] = queue.add("a")
+
+    def crash(*how: object) -> int:
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(queue.store, "_change", crash)
+        with pytest.raises(Crash):
+            queue.store.archive(everything(), NOW)
+    assert list(queue.store.jobs(everything())) == [job]
+    assert list(queue.store.archived(everything())) == []
+    paused = queue.store.edit(replace(job, stg_format="orc"), NOW)
+    assert queue.store.archive(everything(), NOW) == 1
+    assert list(queue.store.archived(everything())) == [paused]
+    # And on the way back.
+    sound = queue.store._run  # type: ignore[attr-defined]
+
+    def crash_late(text: str, *how: object) -> None:
+        if text.endswith("WHEN MATCHED THEN DELETE"):
+            raise Crash
+        sound(text, *how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(queue.store, "_run", crash_late)
+        with pytest.raises(Crash):
+            queue.store.unarchive([job.task_id], NOW)
+    [back] = queue.store.jobs(everything())
+    assert back == replace(paused, revision=2)
+    assert list(queue.store.archived(everything())) == []
+
+
+def test_an_archived_job_doesnt_come_back_beside_another_of_its_table(
+    queue: Queue, spark: SparkSession, place: str
+) -> None:
+    [job] = queue.add("a")
+    assert queue.store.archive(everything(), NOW) == 1
+    queue.put([replace(job, task_id=job.task_id + 1000)])
+    with pytest.raises(Refused, match=r"are of tables that have another job"):
+        queue.store.unarchive([job.task_id], NOW)
+    assert list(queue.store.archived(everything())) == [job]
+
+
+def test_threads_that_claim_at_once_share_the_jobs(queue: Queue) -> None:
+    """Delta refuses all but one of two at once: each job still goes to one worker alone."""
+    added = queue.add(*(f"t{number}" for number in range(24)))
+    done: list[int] = []
+
+    def work(worker: int) -> None:
+        mine = queue.again()
+        while jobs := mine.claim(
+            to_preprocess(NOW),
+            f"w{worker}",
+            now=NOW,
+            lease=LEASE,
+            limit=8,
+            share=(worker, 4),
+        ):
+            done.extend(
+                job.task_id
+                for job in mine.save_all([replace(job, state=State.READY) for job in jobs], NOW, release=True)
+            )
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(done) == [job.task_id for job in added]
+    assert [event.task_id for event in queue.store.events()] == sorted(done)
+
+
+def test_tables_are_made_by_two_at_once(spark: SparkSession, schema: str) -> None:
+    errors: list[Exception] = []
+
+    def make() -> None:
+        try:
+            store(spark, schema).create()
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=make) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert store(spark, schema).add([NewJob(name("a"))], NOW) == 1
+
+
+def test_a_queue_that_isnt_there_says_how_to_make_it(spark: SparkSession, schema: str) -> None:
+    with pytest.raises(
+        TableferryError, match=r"there is no queue at delta:.*: make it with `tableferry fleet init`"
+    ):
+        store(spark, schema).jobs(everything())

@@ -1,0 +1,300 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+from tests.postoffice import PostOffice
+
+from tableferry.errors import Refused, TableferryError
+from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
+from tableferry.fleet.mail.smtp import Delivery, Outbox
+from tableferry.fleet.modes.communicate import Told, communicate
+from tableferry.fleet.queue.opening import open_store
+from tableferry.fleet.queue.selections import everything, finished, to_migrate
+from tableferry.fleet.queue.store import NewJob, Store
+from tableferry.fleet.settings import FleetSettings, MailSettings
+from tableferry.tables import TableName
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+ANN, BOB, EVE = "ann@corp.example", "bob@corp.example", "eve@corp.example"
+
+
+@pytest.fixture
+def office() -> Iterator[PostOffice]:
+    with PostOffice() as opened:
+        yield opened
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = open_store(f"sqlite:///{tmp_path / 'fleet.db'}")
+    opened.create()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def tell(store: Store, office: PostOffice) -> Callable[..., Told]:
+    """Runs the communicator at a time, as a worker of its own."""
+
+    def run(now: datetime = NOW, mail: MailSettings | None = None, **how: Any) -> Told:
+        mail = mail or MailSettings(host="127.0.0.1", port=office.port)
+        settings = FleetSettings(mail=mail)
+        return communicate(store, settings, worker=f"at {now}", clock=lambda: now, **how)
+
+    return run
+
+
+def add(store: Store, table: str, **more: Any) -> int:
+    """Add a table whose owners are to be told of its migration, and return its job's number."""
+    name = TableName(("spark_catalog", "sales", table))
+    store.add([NewJob(name)], NOW)
+    (job,) = (job for job in store.jobs(everything()) if job.name == name)
+    ready: dict[str, Any] = {
+        "state": State.READY,
+        "desired_state": State.WRITES_BLOCKED,
+        "to_be_processed": True,
+        "probation_gap_days": 7,
+    }
+    return store.edit(replace(job, **{**ready, **more}), NOW).task_id
+
+
+def at(state: State, **more: Any) -> dict[str, Any]:
+    resting = {"state": state, "desired_state": state, "to_be_processed": False}
+    return {**resting, "in_process": state is State.WRITES_UNBLOCKED, **more}
+
+
+def jobs(store: Store) -> dict[str, Job]:
+    return {job.tbl_name: job for job in store.jobs(everything())}
+
+
+def test_each_level_is_told_and_dated(store: Store, office: PostOffice, tell: Callable[..., Told]) -> None:
+    add(store, "a", tbl_owners=(ANN,), downstream_users=(BOB, EVE))
+    add(store, "b", tbl_owners=(ANN,), **at(State.WRITES_UNBLOCKED))
+    add(store, "c", tbl_owners=(ANN,), **at(State.HIVE_DROPPED))
+    assert tell() == Told(sent=4, jobs={1: 1, 2: 1, 3: 1})
+    assert [to for _, to in office.delivered] == [ANN, BOB, EVE, ANN, ANN]
+    found = jobs(store)
+    dates = [found["a"].comm_level1_date, found["b"].comm_level2_date, found["c"].comm_level3_date]
+    assert dates == [NOW, NOW, NOW]
+    assert [(job.claimed_by, job.record) for job in found.values()] == [(None, {})] * 3
+    assert {job.tbl_name for job in store.jobs(to_migrate(NOW + timedelta(days=14)))} == {"a"}
+    assert {job.tbl_name for job in store.jobs(finished())} == {"c"}
+    assert tell() == Told()
+
+
+def test_a_step_without_days_is_dated_without_a_letter(
+    store: Store, office: PostOffice, tell: Callable[..., Told]
+) -> None:
+    none = {"initial_gap_days": 0, "probation_gap_days": 0, "tbl_owners": (ANN,)}
+    add(store, "a", **none)
+    add(store, "b", **at(State.WRITES_UNBLOCKED), **none)
+    add(store, "c", **at(State.HIVE_DROPPED), **none)
+    assert tell() == Told(jobs={1: 1, 2: 1, 3: 1})
+    assert office.sessions == 0
+
+
+def test_a_job_without_anybody_to_tell_is_dated(store: Store, tell: Callable[..., Told]) -> None:
+    add(store, "a")
+    assert tell() == Told(jobs={1: 1})
+    assert jobs(store)["a"].comm_level1_date == NOW
+
+
+def test_paused_jobs_are_not_told_of(store: Store, office: PostOffice, tell: Callable[..., Told]) -> None:
+    add(store, "a", tbl_owners=(ANN,), migration_paused=True, pause_reason=PauseReason.PAUSED_BY_USER.value)
+    assert tell() == Told()
+    assert office.delivered == []
+
+
+def test_names_get_the_domain_or_are_reported(
+    store: Store, office: PostOffice, tell: Callable[..., Told]
+) -> None:
+    add(store, "a", tbl_owners=("ann", "Data Team"))
+    lines: list[str] = []
+    mail = MailSettings(host="127.0.0.1", port=office.port, domain="corp.example")
+    told = tell(mail=mail, say=lines.append)
+    assert [to for _, to in office.delivered] == [ANN]
+    assert [(one.recipient, [str(table) for table in one.tables]) for one in told.left_out] == [
+        ("Data Team", ["spark_catalog.sales.a"])
+    ]
+    assert lines == [f"letter 1 to {ANN} about spark_catalog.sales.a"]
+    assert told.jobs == {1: 1}
+
+
+def test_who_is_refused_for_good_is_reported_and_blocks_nobody(
+    store: Store, office: PostOffice, tell: Callable[..., Told]
+) -> None:
+    office.rcpt = lambda address: "550 5.1.1 no such user" if address == BOB else ""
+    add(store, "a", tbl_owners=(BOB,), downstream_users=(ANN, EVE))
+    add(store, "b", tbl_owners=(ANN,), downstream_users=(BOB, EVE))
+    told = tell()
+    assert told.jobs == {1: 2}
+    assert (told.ok, told.failed, told.problems) == (True, 0, ())
+    assert [(one.recipient, one.why) for one in told.left_out] == [
+        (BOB, "the mail server said: 550 5.1.1 no such user")
+    ] * 2
+    assert sorted(to for _, to in office.delivered) == [ANN, ANN, EVE]
+
+
+def test_a_letter_that_has_to_wait_holds_its_own_jobs_back_and_goes_to_those_who_wait(
+    store: Store, office: PostOffice, tell: Callable[..., Told]
+) -> None:
+    office.rcpt = lambda address: "450 mailbox busy" if address == BOB else ""
+    add(store, "a", tbl_owners=(ANN,), downstream_users=(BOB, EVE))
+    add(store, "b", tbl_owners=(ANN,))
+    first = tell()
+    assert (first.jobs, first.untold, first.failed, first.sent) == ({1: 1}, 1, 1, 2)
+    assert first.problems == (f"{BOB} waits for the next run: 450 mailbox busy",)
+    assert not first.ok
+    assert jobs(store)["a"].comm_level1_date is None
+    office.rcpt = lambda address: ""
+    add(store, "c", tbl_owners=(ANN, BOB))
+    later = tell(NOW + timedelta(days=1))
+    assert (later.jobs, later.sent, later.repeated) == ({1: 2}, 3, 1)
+    # Eve's letter isn't repeated, and Bob's has the Message-ID that hers had.
+    (eves,) = (message_id for message_id, to in office.delivered if to == EVE)
+    assert (eves, BOB) in office.delivered
+    assert jobs(store)["a"].comm_level1_date == NOW + timedelta(days=1)
+
+
+def test_letters_recorded_and_not_sent_are_sent_as_recorded_and_new_ones_tell_the_rest(
+    store: Store, office: PostOffice, tell: Callable[..., Told]
+) -> None:
+    numbers = [add(store, table, tbl_owners=(ANN,)) for table in "ab"]
+    office.data = lambda: "451 later"
+    assert tell().failed == 1
+    office.data = lambda: ""
+    for job in store.jobs(everything()):
+        store.edit(replace(job, tbl_owners=(BOB,)), NOW)
+    numbers.append(add(store, "c", tbl_owners=(ANN,)))
+    told = tell(NOW + timedelta(days=1))
+    assert (told.sent, told.repeated, told.jobs) == (3, 1, {1: 3})
+    recorded = store.letters(message_id for message_id, _ in office.delivered)
+    sent = [(recorded[message_id].task_ids, to) for message_id, to in office.delivered]
+    assert sent == [(tuple(numbers[:2]), ANN), (tuple(numbers[:2]), BOB), ((numbers[2],), ANN)]
+
+
+def test_without_a_server_nothing_is_lost(
+    store: Store, office: PostOffice, tell: Callable[..., Told]
+) -> None:
+    add(store, "a", tbl_owners=(ANN,), downstream_users=(BOB,))
+    add(store, "b")
+    with PostOffice() as closed:
+        pass
+    told = tell(mail=MailSettings(host="127.0.0.1", port=closed.port))
+    assert (told.sent, told.failed, told.jobs, told.untold) == (0, 2, {1: 1}, 1)
+    assert len(told.problems) == 1
+    assert "doesn't answer" in told.problems[0]
+    assert tell() == Told(sent=2, repeated=2, jobs={1: 1})
+    assert [to for _, to in office.delivered] == [ANN, BOB]
+
+
+def test_a_second_migration_of_a_table_is_told_of_again(
+    store: Store, office: PostOffice, tell: Callable[..., Told]
+) -> None:
+    add(store, "a", tbl_owners=(ANN,))
+    for day in range(3):
+        assert tell(NOW + timedelta(days=day)) == Told(sent=1, jobs={1: 1})
+        store.edit(replace(jobs(store)["a"], comm_level1_date=None), NOW)
+    assert len(set(office.delivered)) == 3
+
+
+def test_a_lease_that_runs_out_is_renewed_between_letters(store: Store, office: PostOffice) -> None:
+    add(store, "a", tbl_owners=(ANN,), downstream_users=(BOB,))
+    settings = FleetSettings(mail=MailSettings(host="127.0.0.1", port=office.port), lease_minutes=60)
+    now = NOW
+    seen = []
+
+    class Slow:
+        def send(self, message: EmailMessage, recipients: Sequence[str]) -> Delivery:
+            nonlocal now
+            seen.append(jobs(store)["a"].lease_until)
+            now += timedelta(minutes=50)
+            return Delivery()
+
+        def close(self) -> None:
+            seen.append(now)
+
+    def slow(mail: MailSettings) -> Outbox:
+        return Slow()
+
+    told = communicate(store, settings, worker="w", clock=lambda: now, outbox=slow)
+    assert told.jobs == {1: 1}
+    assert seen == [NOW + timedelta(minutes=minutes) for minutes in (60, 110, 100)]
+
+
+def test_a_dry_run_writes_the_letters_and_changes_nothing(
+    store: Store, office: PostOffice, tell: Callable[..., Told], tmp_path: Path
+) -> None:
+    add(store, "a", tbl_owners=(ANN,), downstream_users=(BOB, EVE))
+    add(store, "b", tbl_owners=(ANN,), target_format=TargetFormat.DELTA, **at(State.WRITES_UNBLOCKED))
+    before, folder = jobs(store), tmp_path / "letters" / "new"
+    for _ in range(2):
+        told = tell(dry_run_to=folder)
+        assert (told.sent, told.jobs, told.untold) == (3, {}, 2)
+    files = sorted(folder.glob("*.eml"))
+    assert [file.name.rsplit("-", 1)[0] for file in files] == [
+        "level1-2_users",
+        f"level1-{ANN}",
+        f"level2-{ANN}",
+    ]
+    users, owner, probation = (message_from_bytes(file.read_bytes(), policy=policy.default) for file in files)
+    assert users["Bcc"] == f"{BOB}, {EVE}"
+    assert owner["Subject"] == "[Hive to Iceberg migration] sales.a, from 15 January 2026 on"
+    assert probation["Subject"] == "[Hive to Delta migration] sales.b is on probation until 8 January 2026"
+    assert jobs(store) == before
+    assert store.letters(str(mail["Message-ID"]) for mail in (users, owner, probation)) == {}
+    assert office.sessions == 0
+    assert tell().sent == 3
+    assert office.delivered[0] == (owner["Message-ID"], ANN)
+
+
+def test_what_is_wrong_with_the_settings_is_said_before_a_job_is_taken(
+    store: Store, tell: Callable[..., Told], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TABLEFERRY_FLEET_MAIL_PASSWORD", raising=False)
+    add(store, "a", tbl_owners=(ANN,))
+    folder = tmp_path / "templates"
+    folder.mkdir()
+    (folder / "level1_owner.j2").write_text("{{ nothing }}")
+    with pytest.raises(Refused, match=r"level1_owner\.j2:1: 'nothing' is undefined"):
+        tell(mail=MailSettings(templates=folder))
+    with pytest.raises(Refused, match=r"mail\.sender is 'nobody', which is no mail address"):
+        tell(mail=MailSettings(sender="nobody"))
+    with pytest.raises(Refused, match=r"mail\.reply_to is 'x@', which is no mail address"):
+        tell(mail=MailSettings(reply_to="x@"))
+    with pytest.raises(TableferryError, match="there is no password"):
+        tell(mail=MailSettings(user="u", password=SecretStr("")))
+    assert jobs(store)["a"].revision == 1
+
+
+def test_a_letter_that_cannot_be_written_leaves_what_was_sent_sent_and_the_rest_to_the_next_run(
+    store: Store, office: PostOffice, tell: Callable[..., Told], tmp_path: Path
+) -> None:
+    add(store, "a", tbl_owners=(ANN,))
+    add(store, "b", tbl_owners=(BOB,))
+    words = "{% extends layout %}{% block subject %}{{ 1 // (tables[0].name != 'sales.b') }}{% endblock %}"
+    folder = tmp_path / "templates"
+    folder.mkdir()
+    (folder / "level1_owner.j2").write_text(words)
+    mail = MailSettings(host="127.0.0.1", port=office.port, templates=folder)
+    with pytest.raises(Refused, match=r"level1_owner\.j2:1: .*division.* by zero"):
+        tell(mail=mail)
+    assert [to for _, to in office.delivered] == [ANN]
+    dates = {name: job.comm_level1_date for name, job in jobs(store).items()}
+    assert dates == {"a": NOW, "b": None}
+    assert tell() == Told(sent=1, repeated=1, jobs={1: 1})
+
+
+def test_no_more_jobs_are_taken_than_asked_for(store: Store, tell: Callable[..., Told]) -> None:
+    for table in "abc":
+        add(store, table, tbl_owners=(ANN,))
+    assert tell(batch_size=2).jobs == {1: 2}
+    assert tell(batch_size=2).jobs == {1: 1}
