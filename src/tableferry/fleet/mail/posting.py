@@ -85,9 +85,13 @@ class Posting:
     def read(self) -> None:
         """Find the letters that earlier runs recorded, and what became of them."""
         notes = {task: noted(job) for task, job in self.held.items()}
-        recorded = self.store.letters({each for some in notes.values() for each in some})
+        ids = {each for some in notes.values() for each in some}
+        recorded = self.store.letters(ids)
         others = {task for letter in recorded.values() for task in letter.task_ids} - self.held.keys()
-        self.jobs = {job.task_id: job for job in self.store.jobs(numbered(others))} if others else {}
+        if others:
+            self.jobs = {job.task_id: job for job in self.store.jobs(numbered(others))}
+            # Another worker that ended a note meanwhile had remembered before that the letter was taken.
+            recorded = self.store.letters(ids)
         self.jobs |= self.held
         self.letters = {each: letter for each, letter in recorded.items() if binding(letter, self.jobs)}
         self.taken = {each for each, letter in self.letters.items() if letter.sent_at is not None}
