@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests.unit.fleet_jobs import NOW
 from typer.testing import CliRunner, Result
 
@@ -20,6 +21,7 @@ from tableferry.fleet.job import Job, PauseReason, State
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.selections import everything
 
+ROOT = Path(__file__).parents[2]
 STORE = "sqlite:///fleet.db"
 COMMANDS = (
     *("init", "add", "list", "show", "pause", "resume", "archive", "status"),
@@ -271,6 +273,38 @@ def test_a_worker_that_is_none_is_a_wrong_command_line(queue: Path, worker: str)
 @pytest.mark.parametrize("arguments", [["migrate", "--dryrun", "no"], ["preprocess", "--batch-size", "0"]])
 def test_a_parameter_that_is_none_is_a_wrong_command_line(queue: Path, arguments: list[str]) -> None:
     call(*arguments, status=2)
+
+
+def words_of_jobs() -> list[list[str]]:
+    """The command lines of the bundle's jobs, with a value for each reference."""
+    values = {
+        "${var.fleet_store}": "orders",
+        "${workspace.file_path}": str(ROOT),
+        "{{job.parameters.env}}": "prod",
+        "{{job.parameters.batch_size}}": "5000",
+        "{{job.parameters.dry_run}}": "false",
+        "{{job.parameters.tables}}": "",
+        "{{job.parameters.query}}": "",
+        "{{input}}": "2/2",
+    }
+    found = []
+    for path in sorted((ROOT / "resources").glob("fleet_*.job.yml")):
+        for job in yaml.safe_load(path.read_text("utf-8"))["resources"]["jobs"].values():
+            for task in job["tasks"]:
+                wheel = task.get("for_each_task", {}).get("task", task)["python_wheel_task"]
+                words = [str(each) for each in wheel["parameters"]]
+                for reference, value in values.items():
+                    words = [word.replace(reference, value) for word in words]
+                found.append(words)
+    return found
+
+
+@pytest.mark.parametrize("words", words_of_jobs(), ids=lambda words: words[1])
+def test_what_the_jobs_of_the_bundle_say_is_understood(tmp_path: Path, words: list[str]) -> None:
+    assert not [word for word in words if "{" in word]
+    # It comes as far as the queue, which is none.
+    told = call(*words[1:], status=1).stderr
+    assert "'orders' isn't the address of a queue" in told
 
 
 def test_a_password_in_the_address_is_never_shown() -> None:

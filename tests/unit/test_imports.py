@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -43,5 +44,19 @@ def test_a_module_that_only_decides_loads_neither_spark_nor_rich(module: str) ->
     assert loaded_by(module, [*SPARK, "rich"]) == []
 
 
-def test_the_command_line_loads_no_spark_for_its_help() -> None:
-    assert loaded_by("tableferry.cli", SPARK) == []
+def test_the_command_line_loads_neither_spark_nor_a_database_for_its_help() -> None:
+    assert loaded_by("tableferry.cli", [*SPARK, "sqlalchemy", "alembic", "jinja2"]) == []
+
+
+@pytest.mark.parametrize(
+    ("package", "command"), [("sqlalchemy", "list"), ("alembic", "init"), ("jinja2", "communicate")]
+)
+def test_a_fleet_without_its_extra_says_what_to_install(package: str, command: str, tmp_path: Path) -> None:
+    code = f"import sys; sys.modules['{package}'] = None; from tableferry.cli import main; main()"
+    asked = subprocess.run(
+        [sys.executable, "-c", code, "fleet", command], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert asked.returncode == 1
+    assert 'pip install "tableferry[fleet]"' in asked.stderr
+    assert package in asked.stderr
+    assert "Traceback" not in asked.stderr
