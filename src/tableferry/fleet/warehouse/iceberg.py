@@ -26,8 +26,6 @@ from tableferry.fleet.warehouse.spelling import Mapped, by_place, extended, leav
 from tableferry.tables import TableName
 
 _MAPPING = "schema.name-mapping.default"
-# How many files' footers are read at once.
-_AT_ONCE = 8
 _SHOWN = 5
 
 
@@ -121,10 +119,12 @@ def _is_ours(warehouse: Warehouse, table: HiveTable, target: TableName) -> bool:
 
 
 def _add(warehouse: Warehouse, source: TableName, target: TableName) -> None:
+    # Without `parallelism`: the tasks of one process share the threads it asks for, and the first task that
+    # ends takes them from the others (RejectedExecutionException).
     named = warehouse.iceberg(target)
     warehouse.spark.sql(
         f"CALL {quoted(named.parts[0])}.system.add_files(table => {text(named.sql)}, "
-        f"source_table => {text(source.sql)}, parallelism => {_AT_ONCE})"
+        f"source_table => {text(source.sql)})"
     ).collect()
 
 
