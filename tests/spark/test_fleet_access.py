@@ -1,16 +1,31 @@
-"""Owners by a real metastore, and a real session that has no system tables."""
+"""Owners by a real metastore, and readers by a table made as the lineage system table is documented."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from tests.workspace import FakeWorkspace
 
+from tableferry import workspace as door
 from tableferry.errors import TableError
 from tableferry.fleet.warehouse.opening import open_access
+from tableferry.fleet.warehouse.unity import UnityAccess
 from tableferry.tables import TableName
+
+# https://docs.databricks.com/admin/system-tables/lineage.html
+COLUMNS = (
+    "account_id STRING, metastore_id STRING, workspace_id STRING, entity_type STRING, entity_id STRING, "
+    "entity_run_id STRING, source_table_full_name STRING, source_table_catalog STRING, "
+    "source_table_schema STRING, source_table_name STRING, source_path STRING, source_type STRING, "
+    "target_table_full_name STRING, target_table_catalog STRING, target_table_schema STRING, "
+    "target_table_name STRING, target_path STRING, target_type STRING, created_by STRING, "
+    "event_time TIMESTAMP, event_date DATE"
+)
 
 
 def test_the_owner_is_the_metastore_s(spark: SparkSession, schema: str, tmp_path: Path) -> None:
@@ -29,6 +44,46 @@ def test_the_owner_is_the_metastore_s(spark: SparkSession, schema: str, tmp_path
         TableError, match=r"missing can't be looked up \(.*\): check its name and your rights"
     ):
         access.owners(missing)
+
+
+@pytest.fixture
+def lineage(spark: SparkSession, tmp_path: Path) -> Iterator[None]:
+    """A catalog named system, with the lineage table in it."""
+    settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop", ".warehouse": str(tmp_path)}
+    for key, value in settings.items():
+        spark.conf.set(f"spark.sql.catalog.system{key}", value)
+    spark.sql(f"CREATE TABLE system.access.table_lineage ({COLUMNS}) USING iceberg")
+    yield
+    spark.sql("DROP TABLE system.access.table_lineage")
+    for key in settings:
+        spark.conf.unset(f"spark.sql.catalog.system{key}")
+
+
+def test_readers_of_the_last_90_days(spark: SparkSession, lineage: None, logged_in: FakeWorkspace) -> None:
+    logged_in.put_table("main.shop.orders", "boss@corp.com")
+    today = date.today()
+    events = [
+        ("main.shop.orders", "z@corp.com", today),
+        ("main.shop.orders", "z@corp.com", today),
+        ("main.shop.orders", "a@corp.com", today - timedelta(days=80)),
+        ("main.shop.orders", "old@corp.com", today - timedelta(days=99)),
+        ("main.shop.orders", "boss@corp.com", today),
+        ("main.shop.orders", None, today),
+        ("main.shop.orders_raw", "other@corp.com", today),
+    ]
+    columns = "source_table_full_name STRING, created_by STRING, event_date DATE"
+    spark.createDataFrame(events, columns).createOrReplaceTempView("events")
+    names = "source_table_full_name, created_by, event_date"
+    spark.sql(f"INSERT INTO system.access.table_lineage ({names}) SELECT {names} FROM events")
+
+    def rows(query: str) -> list[Any]:
+        return spark.sql(query).collect()
+
+    said: list[str] = []
+    access = UnityAccess(door.client(), rows, say=said.append)
+    readers = access.downstream_users(TableName.parse("main.shop.orders"))
+    assert said == []
+    assert readers == ("a@corp.com", "z@corp.com")
 
 
 def test_a_session_without_system_tables_is_told_what_to_enable(
