@@ -72,9 +72,11 @@ def test_readers_of_the_last_90_days(spark: SparkSession, lineage: None, logged_
         ("main.shop.orders_raw", "other@corp.com", today),
     ]
     columns = "source_table_full_name STRING, created_by STRING, event_date DATE"
-    spark.createDataFrame(events, columns).createOrReplaceTempView("events")
     names = "source_table_full_name, created_by, event_date"
-    spark.sql(f"INSERT INTO system.access.table_lineage ({names}) SELECT {names} FROM events")
+    spark.sql(
+        f"INSERT INTO system.access.table_lineage ({names}) SELECT {names} FROM {{events}}",
+        events=spark.createDataFrame(events, columns),
+    )
 
     def rows(query: str) -> list[Any]:
         return spark.sql(query).collect()
