@@ -41,6 +41,8 @@ from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.selections import everything, named
 from tableferry.fleet.queue.store import NewJob, Store
 from tableferry.fleet.settings import FleetSettings, MailSettings
+from tableferry.fleet.status import text
+from tableferry.fleet.status.reading import status
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.tables import TableName
@@ -231,13 +233,8 @@ class Demo:
         sent = self.mailbox.letters[before:]
         self.console.print(f"   {len(sent)} letters; the first of them:")
         if sent and (body := sent[0].get_body(("plain",))) is not None:
-            text = [
-                f"To: {sent[0]['To']}",
-                f"Subject: {sent[0]['Subject']}",
-                "",
-                *body.get_content().splitlines(),
-            ]
-            for line in text[:24]:
+            head = [f"To: {sent[0]['To']}", f"Subject: {sent[0]['Subject']}", ""]
+            for line in [*head, *body.get_content().splitlines()][:24]:
                 self.console.print(f"   | {line}")
 
 
@@ -365,6 +362,8 @@ def count(demo: Demo, table: str) -> int:
 
 def ended(demo: Demo) -> bool:
     """Show the fleet, and compare every table with its archived Hive copy."""
+    demo.command("status")
+    demo.console.print(text.render(status(demo.store, demo.clock())))
     demo.command("list")
     found = demo.store.jobs(everything())
     report.table(
