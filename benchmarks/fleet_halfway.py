@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Engine, insert
+from sqlalchemy import Engine, insert, text
 
 from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.queue.rows import of_job
@@ -73,6 +73,10 @@ def fill(engine: Engine, count: int, now: datetime) -> int:
                 for part in chunks(rows):
                     connection.execute(insert(table), part)
         written += len(happened)
+    if engine.dialect.name == "postgresql":
+        # Its own process does so some minutes later.
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text("VACUUM ANALYZE"))
     return written
 
 
@@ -89,7 +93,10 @@ def _way(number: int, kind: str, chance: random.Random, now: datetime) -> Way:
     last = now - timedelta(days=chance.uniform(nearest, farthest))
     team = chance.randrange(TEAMS)
     people: Sequence[int] = (team, (team + 1) % TEAMS) if team % 3 == 0 else (team,)
-    added = last - timedelta(days=chance.uniform(30, _DAYS - 200))
+    # Schemas are added by the day.
+    added = (last - timedelta(days=chance.uniform(30, _DAYS - 200))).replace(
+        hour=9, minute=0, second=0, microsecond=0
+    )
     way = Way(
         Job(
             number,

@@ -81,6 +81,7 @@ jobs = Table(
     UniqueConstraint("catalog_name", "db_name", "tbl_name", name="uniq_name"),
     # The figures are counted in it alone.
     Index("jobs_by_state", "state", "desired_state", "migration_paused", "target_format"),
+    Index("jobs_by_time", "created_at"),
     # A number that an archived job has is never given again.
     sqlite_autoincrement=True,
     **EXACT,

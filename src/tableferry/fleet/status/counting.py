@@ -228,16 +228,16 @@ def _for_shell(name: TableName) -> str:
 
 def _due(waiting: Sequence[Waiting], today: date) -> Due:
     migrations = [
-        (each.told + timedelta(days=each.initial_gap_days), each.jobs)
+        (each.letter + timedelta(days=each.initial_gap_days), each.jobs)
         for each in waiting
-        if each.state is State.READY and each.told is not None
+        if each.state is State.READY and each.letter is not None
     ]
     archives = [
-        (each.on_probation + timedelta(days=each.probation_gap_days), each.jobs)
+        (each.letter + timedelta(days=each.probation_gap_days), each.jobs)
         for each in waiting
         if each.state is State.WRITES_UNBLOCKED
         and (each.state, each.desired_state) not in BACK
-        and each.on_probation is not None
+        and each.letter is not None
     ]
     return Due(*_by_day(migrations, today), *_by_day(archives, today))
 

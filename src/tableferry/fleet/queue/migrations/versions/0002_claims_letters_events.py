@@ -86,6 +86,7 @@ def upgrade() -> None:
     )
     for index, table, columns in (
         ("jobs_by_state", "jobs", ["state", "desired_state", "migration_paused", "target_format"]),
+        ("jobs_by_time", "jobs", ["created_at"]),
         ("jobs_archive_by_name", "jobs_archive", ["catalog_name", "db_name", "tbl_name"]),
         ("events_by_time", "events", ["at"]),
         ("events_by_day", "events", ["day", "was", "state"]),
