@@ -21,7 +21,16 @@ from tableferry.fleet.transitions import BACK, FORWARD
 
 TEAMS = 500
 _DAYS = 300
-_SHARES = {"new": 8, "ready": 22, "paused": 4, "walking": 1, "probation": 30, "through": 23, "archived": 10, "back": 2}
+_SHARES = {
+    "new": 8,
+    "ready": 22,
+    "paused": 4,
+    "walking": 1,
+    "probation": 30,
+    "through": 23,
+    "archived": 10,
+    "back": 2,
+}
 _AGES = {"ready": (1, 40), "paused": (1, 60), "walking": (0, 1), "probation": (0, 30), "back": (5, 150)}
 _STEP = timedelta(minutes=7)
 

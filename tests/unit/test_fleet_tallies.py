@@ -201,9 +201,7 @@ def plainly(fleet: Fleet) -> Tallies:
                 job.desired_state,
                 job.initial_gap_days,
                 job.probation_gap_days,
-                _day(
-                    job.comm_level2_date if job.state is State.WRITES_UNBLOCKED else job.comm_level1_date
-                ),
+                _day(job.comm_level2_date if job.state is State.WRITES_UNBLOCKED else job.comm_level1_date),
                 1,
             )
             for job in fleet.jobs

@@ -243,8 +243,7 @@ def _reasons(store: Readable) -> tuple[tuple[str, int], ...]:
 def _aged(store: Readable) -> tuple[Aged, ...]:
     each = select(day_of(_last_change()).label("since"), _c.state)
     return tuple(
-        Aged(_known(since), State(state), int(count))
-        for since, state, count in store.rows(_counted(each))
+        Aged(_known(since), State(state), int(count)) for since, state, count in store.rows(_counted(each))
     )
 
 
