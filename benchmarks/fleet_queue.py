@@ -10,7 +10,9 @@ workers that are threads of one session, which is how Spark takes them on one ma
 - claims/s: jobs claimed in batches by all workers together;
 - saves/s: claimed jobs saved one by one;
 - batched/s: claimed jobs saved in batches;
-- status: counts by state, pause reason, target and owner, which is what `fleet status` asks.
+- status: the figures of a fleet in the middle of its migration, as `fleet status` reads them: the median of
+  five, the fastest, and the CPU time of the process that asks, which a loaded machine doesn't stretch (all
+  of it for SQLite, without the server's for the others).
 """
 
 from __future__ import annotations
@@ -36,23 +38,21 @@ ROOT = Path(__file__).parents[1]
 # Not this folder, whose modules would stand before others of their names.
 sys.path[0] = str(ROOT)
 
+from benchmarks import fleet_halfway  # noqa: E402
 from tests import servers  # noqa: E402
 
 from tableferry import session  # noqa: E402
 from tableferry.fleet.queue.opening import PASSWORD_VARIABLE, open_store  # noqa: E402
-from tableferry.fleet.queue.selections import everything, to_preprocess  # noqa: E402
+from tableferry.fleet.queue.selections import to_preprocess  # noqa: E402
+from tableferry.fleet.queue.sql import SqlStore  # noqa: E402
 from tableferry.fleet.queue.store import NewJob, Store  # noqa: E402
+from tableferry.fleet.status.reading import status  # noqa: E402
 from tableferry.tables import TableName  # noqa: E402
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 LEASE = timedelta(hours=1)
 OWNERS = 500
-STATUS = (
-    ("state", "desired_state", "migration_paused", "pause_reason", "target_format"),
-    ("tbl_owners", "state", "migration_paused"),
-)
-
-Open = Callable[[], Store]
+LOOKS = 5
 
 
 @dataclass(frozen=True)
@@ -102,14 +102,17 @@ def main() -> None:
     arguments = parser.parse_args()
     os.environ[PASSWORD_VARIABLE] = servers.PASSWORD
     print(machine(), flush=True)
-    heads = ["store", "jobs", "add", "workers", "claims/s", "saves/s", "batched/s", "status"]
-    print("\n| " + " | ".join(heads) + " |\n| --- |" + " ---: |" * (len(heads) - 1), flush=True)
+    print_row(["store", "jobs", "add", "workers", "claims/s", "saves/s", "batched/s"], head=True)
     for name in arguments.only:
         with STORES[name]() as url:
             measure(name, url, arguments.jobs, arguments.claims, arguments, in_processes)
     if arguments.delta:
         with delta() as (url, run):
             measure("Delta", url, arguments.delta_jobs, arguments.delta_jobs // 4, arguments, run)
+    print_row(["store", "jobs", "events", "status", "fastest", "CPU", "load"], head=True)
+    for name in arguments.only:
+        with STORES[name]() as url:
+            measure_status(name, url, arguments.jobs)
 
 
 def measure(
@@ -134,34 +137,39 @@ def measure(
             for worker in range(workers)
         ]
         rates = [rate(spans) for spans in zip(*run(tasks), strict=True)]
-        status = statistics.median(timed(lambda: figures(store)) for _ in range(3))
-        cells = [
-            name,
-            f"{jobs:,}",
-            f"{added:.1f} s",
-            workers,
-            *(f"{each:,.0f}" for each in rates),
-            f"{status:.2f} s",
-        ]
-        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+        print_row([name, f"{jobs:,}", f"{added:.1f} s", workers, *(f"{each:,.0f}" for each in rates)])
     store.close()
+
+
+def measure_status(name: str, url: str, jobs: int) -> None:
+    """Fill a queue with a fleet that is halfway, and print how long its figures take."""
+    store = open_store(url)
+    assert isinstance(store, SqlStore)
+    store.create()
+    happened = fleet_halfway.fill(store._engine, jobs, BEGIN)
+    took: list[float] = []
+    worked: list[float] = []
+    for _ in range(LOOKS):
+        begun, busy = time.monotonic(), time.process_time()
+        assert status(store, BEGIN).total == jobs
+        took.append(time.monotonic() - begun)
+        worked.append(time.process_time() - busy)
+    seconds = [f"{each:.2f} s" for each in (statistics.median(took), min(took), statistics.median(worked))]
+    print_row([name, f"{jobs:,}", f"{happened:,}", *seconds, f"{os.getloadavg()[0]:.1f}"])
+    store.close()
+
+
+def print_row(cells: Sequence[object], *, head: bool = False) -> None:
+    """Print a table's row, and what Markdown wants under the first."""
+    print("\n" * head + "| " + " | ".join(map(str, cells)) + " |", flush=True)
+    if head:
+        print("| --- |" + " ---: |" * (len(cells) - 1), flush=True)
 
 
 def new_jobs(count: int) -> Iterator[NewJob]:
     for number in range(count):
         name = TableName(("spark_catalog", f"db{number % 200}", f"table_{number}"))
         yield NewJob(name, tbl_owners=(f"owner{number % OWNERS}@example.org",))
-
-
-def figures(store: Store) -> None:
-    for columns in STATUS:
-        assert store.counts(everything(), columns)
-
-
-def timed(work: Callable[[], object]) -> float:
-    begun = time.monotonic()
-    work()
-    return time.monotonic() - begun
 
 
 def rate(spans: Sequence[Span]) -> float:

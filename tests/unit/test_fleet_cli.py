@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -56,17 +57,28 @@ def change(name: str, **columns: Any) -> None:
     store.close()
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a queue of three tables, made as people make it."""
+    folder = tmp_path_factory.mktemp("fleet")
+    settings = f"store: {STORE}\nenvironments:\n  other: {{store: 'sqlite:///o.db'}}\n"
+    (folder / "fleet.yml").write_text(settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("SPARK_REMOTE", "sc://localhost:1")
+        call("init")
+        call("add", "sales.orders", "main/sales/lines", "--owner", "A@tea.example")
+        call("add", "logs.clicks", "--target-format", "delta", "--probation-gap-days", "3")
+    return folder
+
+
 @pytest.fixture
-def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def queue(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A queue with three tables, in the folder that the command is typed in."""
+    shutil.copytree(filled, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     # Nothing here may need a session.
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:1")
-    settings = f"store: {STORE}\nenvironments:\n  other: {{store: 'sqlite:///o.db'}}\n"
-    (tmp_path / "fleet.yml").write_text(settings)
-    call("init")
-    call("add", "sales.orders", "main/sales/lines", "--owner", "A@tea.example")
-    call("add", "logs.clicks", "--target-format", "delta", "--probation-gap-days", "3")
     return tmp_path
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 from tests.postoffice import PostOffice
+from tests.unit.fleets import opened
 
 from tableferry.errors import Refused, TableferryError
 from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.mail.smtp import Delivery, Outbox
 from tableferry.fleet.modes.communicate import Told, communicate
-from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.selections import everything, finished, to_migrate
 from tableferry.fleet.queue.store import NewJob, Store
 from tableferry.fleet.settings import FleetSettings, MailSettings
@@ -34,10 +34,9 @@ def office() -> Iterator[PostOffice]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    opened = open_store(f"sqlite:///{tmp_path / 'fleet.db'}")
-    opened.create()
-    yield opened
-    opened.close()
+    found = opened(tmp_path)
+    yield found
+    found.close()
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -9,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
 from functools import cache
 from itertools import count
-from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.fleet_queue import emptied
 from tests.postoffice import PostOffice
 
 from tableferry.fleet.job import Job, State
@@ -24,6 +23,7 @@ from tableferry.fleet.modes import communicate as mode
 from tableferry.fleet.modes.communicate import communicate
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.selections import everything
+from tableferry.fleet.queue.sql import SqlStore
 from tableferry.fleet.queue.store import NewJob, Store
 from tableferry.fleet.settings import FleetSettings, MailSettings
 from tableferry.tables import TableName
@@ -244,12 +244,12 @@ def office() -> Iterator[PostOffice]:
 
 
 @pytest.fixture(scope="module")
-def empty_queue(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("queue") / "empty.db"
-    store = open_store(f"sqlite:///{file}")
-    store.create()
-    store.close()
-    return file
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlStore]:
+    opened = open_store(f"sqlite:///{tmp_path_factory.mktemp('queue')}/fleet.db")
+    assert isinstance(opened, SqlStore)
+    opened.create()
+    yield opened
+    opened.close()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -260,27 +260,18 @@ def templates_are_read_once() -> Iterator[None]:
 
 
 @pytest.fixture
-def new_world(office: PostOffice, empty_queue: Path) -> Iterator[Callable[[], World]]:
+def new_world(office: PostOffice, store: SqlStore) -> Callable[[], World]:
     """Gives worlds with nothing in them; each ends the one before."""
-    worlds: list[World] = []
 
     def begin() -> World:
-        for old in worlds:
-            old.store.close()
-        worlds.clear()
-        file = empty_queue.with_name("queue.db")
-        for left in file.parent.glob("queue.db*"):
-            left.unlink()
-        shutil.copy(empty_queue, file)
-        worlds.append(World(open_store(f"sqlite:///{file}"), office))
-        return worlds[0]
+        emptied(store)
+        return World(store, office)
 
-    yield begin
-    worlds[0].store.close()
+    return begin
 
 
 @settings(
-    max_examples=settings().max_examples // 4,
+    max_examples=settings().max_examples // 8,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 @given(first=st.lists(wanted, min_size=1, max_size=4), then=st.lists(rounds, min_size=1, max_size=4))

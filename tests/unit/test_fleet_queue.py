@@ -15,13 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, delete, insert
 from tests.fleet_queue import *  # noqa: F403
-from tests.fleet_queue import GAPS, NOW, PAIRS, TICK, Queue, check_selections, letter_times
+from tests.fleet_queue import GAPS, NOW, PAIRS, TICK, Queue, check_selections, emptied, letter_times
 from tests.fleet_worker import LEASE, work
 
 from tableferry.fleet.job import Job, State
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.rows import of_job
-from tableferry.fleet.queue.schema import jobs, metadata
+from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.sql import SqlStore
 
@@ -51,9 +51,7 @@ def queue(url: str) -> Iterator[Queue]:
 
     store = again()
     store.create()
-    with engine_of(store).begin() as connection:
-        for table in metadata.sorted_tables:
-            connection.execute(delete(table))
+    emptied(store)
     yield Queue(store, again, put)
     for each in opened:
         each.close()

@@ -13,11 +13,11 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import ClauseElement, Select, and_, select
+from sqlalchemy import ClauseElement, Select, and_, literal_column, select
 
 from tableferry.errors import Refused, TableferryError, first_line, is_sparks
 from tableferry.fleet.job import Job
-from tableferry.fleet.queue.dialects import Utc
+from tableferry.fleet.queue.dialects import Utc, day_of
 from tableferry.fleet.queue.patience import again, pause
 from tableferry.fleet.queue.rows import JOB_COLUMNS, of_job, of_letter, to_event, to_job, to_letter
 from tableferry.fleet.queue.schema import jobs, jobs_archive, letters
@@ -369,10 +369,11 @@ class DeltaStore:
         archived = (
             f"SELECT a.* FROM {self._archive} AS a LEFT ANTI JOIN {self._jobs} AS j ON a.task_id = j.task_id"
         )
+        day, _ = self._dialect.written(day_of(literal_column("event.at")))
         return " UNION ALL ".join(
             "SELECT task_id, number, event.at, "
             "CASE WHEN number = 0 THEN 'Undefined' ELSE events[number - 1].state END AS was, "
-            "event.state, event.desired_state, event.paused, "
+            f"{day} AS day, event.state, event.desired_state, event.paused, "
             f"event.pause_reason, event.worker FROM ({each}) LATERAL VIEW posexplode(events) AS number, event"
             for each in (f"SELECT * FROM {self._jobs}", archived)
         )

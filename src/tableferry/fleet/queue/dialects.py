@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 from typing import Any
 
-from sqlalchemy import Date, Dialect, String
+from sqlalchemy import Date, Dialect, String, Text
 from sqlalchemy.dialects import mysql
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -51,6 +51,28 @@ class day_of(FunctionElement[date]):
 
     inherit_cache = True
     type = Date()
+
+
+LONGEST_KEY = 120
+"""How many bytes a text has at most that MariaDB groups in memory."""
+
+
+class _Key(TypeDecorator[str]):
+    """A text that MySQL gives as bytes, filled up with zeros."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
+        """Take the zeros off."""
+        return value.rstrip(b"\0").decode() if isinstance(value, bytes) else value
+
+
+class key_of(FunctionElement[str]):
+    """A text to group by; MySQL gives an empty one for more than `LONGEST_KEY`."""
+
+    inherit_cache = True
+    type = _Key()
 
 
 class utc_now(FunctionElement[datetime]):
@@ -127,6 +149,20 @@ def _day_of_sqlite(element: day_of, compiler: SQLCompiler, **how: Any) -> str:
     (time,) = _parts(element, compiler, how)
     # Its own date() reads the time and writes it again, which takes longer than all the rest of a count.
     return f"substr({time}, 1, 10)"
+
+
+@compiles(key_of)
+def _key_of(element: key_of, compiler: SQLCompiler, **how: Any) -> str:
+    (text,) = _parts(element, compiler, how)
+    return text
+
+
+@compiles(key_of, "mysql")
+@compiles(key_of, "mariadb")
+def _key_of_mysql(element: key_of, compiler: SQLCompiler, **how: Any) -> str:
+    (text,) = _parts(element, compiler, how)
+    # MariaDB groups by a text without a length on disk.
+    return f"CASE WHEN length({text}) > {LONGEST_KEY} THEN '' ELSE CAST({text} AS BINARY({LONGEST_KEY})) END"
 
 
 @compiles(utc_now, "sqlite")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -347,6 +347,7 @@ def _event(job: Job, worker: str) -> dict[str, Any]:
     return {
         "task_id": job.task_id,
         "at": job.last_updated_time,
+        "day": job.last_updated_time.astimezone(UTC).date(),
         "state": job.state.value,
         "desired_state": job.desired_state.value,
         "paused": job.migration_paused,

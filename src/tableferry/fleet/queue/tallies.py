@@ -20,13 +20,13 @@ from sqlalchemy import (
     case,
     cast,
     func,
-    not_,
+    null,
     or_,
     select,
 )
 
-from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
-from tableferry.fleet.queue.dialects import Utc, code_of, day_of
+from tableferry.fleet.job import Job, State, TargetFormat
+from tableferry.fleet.queue.dialects import LONGEST_KEY, Utc, code_of, day_of, key_of
 from tableferry.fleet.queue.schema import events, jobs, jobs_archive, letters
 from tableferry.fleet.queue.selections import Selection, numbered, to_shadow
 from tableferry.fleet.queue.statements import free
@@ -46,7 +46,7 @@ _ON_THE_WALK = (
 
 
 # A walk comes to them from one before or beside them in minutes: days don't show them.
-_INNER = (State.ICEBERG_READY.value, State.ICEBERG_PRIMARY.value)
+_INNER = (State.ICEBERG_READY, State.ICEBERG_PRIMARY)
 
 
 class Readable(Protocol):
@@ -66,17 +66,22 @@ class Group:
     Attributes:
         state: Where they are.
         paused: Whether they wait for a person.
-        reason: The pause's code; ``None`` as a word for those that run.
         target_format: What they become.
-        since: The day on which they last changed state, paused or went on; or were added.
         jobs: How many.
     """
 
     state: State
     paused: bool
-    reason: str
     target_format: TargetFormat
+    jobs: int
+
+
+@dataclass(frozen=True)
+class Aged:
+    """Jobs that last changed state, paused or went on, or were added, on a day."""
+
     since: date
+    state: State
     jobs: int
 
 
@@ -97,19 +102,17 @@ class Waiting:
     Attributes:
         state: Where they are.
         desired_state: Where they go.
-        told: The day of the first letter.
-        initial_gap_days: Days from there to the migration.
-        on_probation: The day of the second letter.
-        probation_gap_days: Days from there to the archive.
+        initial_gap_days: Days from the first letter to the migration.
+        probation_gap_days: Days from the second letter to the archive.
+        letter: The day of the second letter on probation, elsewhere of the first.
         jobs: How many.
     """
 
     state: State
     desired_state: State
-    told: date | None
     initial_gap_days: int
-    on_probation: date | None
     probation_gap_days: int
+    letter: date | None
     jobs: int
 
 
@@ -152,6 +155,8 @@ class Tallies:
 
     Attributes:
         groups: Jobs in the queue.
+        reasons: Paused jobs by the code of their reason.
+        aged: Jobs in the queue by the day of their last change.
         owned: The same by owners, with those in the archive.
         archived: Jobs in the archive, by what they became.
         waiting: Running jobs and what they wait for.
@@ -166,6 +171,8 @@ class Tallies:
     """
 
     groups: tuple[Group, ...]
+    reasons: tuple[tuple[str, int], ...]
+    aged: tuple[Aged, ...]
     owned: tuple[Owned, ...]
     archived: tuple[tuple[TargetFormat, int], ...]
     waiting: tuple[Waiting, ...]
@@ -189,16 +196,16 @@ def tally(store: Readable, now: datetime, lease: timedelta, *, listed: int) -> T
         listed: How many jobs of each trouble are read whole.
     """
     suspects = {
-        "lapsed": _suspects(store, _c.lease_until, _lapsed(now)),
-        "behind": _suspects(store, _out_of_step(), _behind(now)),
-        "resting": _suspects(store, _last_change(), _resting(now, lease)),
+        **_suspects(store, now, lease),
         "untold": _untold(store, now),
-        "paused": _suspects(store, _last_change(), _to_resume(), limit=listed),
+        "paused": _to_resume(store, limit=listed),
     }
     wanted = {each.task_id for kind in suspects.values() for each in kind[:listed]}
     found = {job.task_id: job for job in store.jobs(numbered(sorted(wanted)))} if wanted else {}
     return Tallies(
         groups=_groups(store),
+        reasons=_reasons(store),
+        aged=_aged(store),
         owned=_owned(store),
         archived=_archived(store),
         waiting=_waiting(store),
@@ -221,25 +228,41 @@ def _last_change() -> ColumnElement[datetime]:
 
 
 def _groups(store: Readable) -> tuple[Group, ...]:
-    each = select(
-        _c.state,
-        _c.migration_paused,
-        case((_RUNNING, PauseReason.NONE.value), else_=code_of(_c.pause_reason)).label("reason"),
-        _c.target_format,
-        day_of(_last_change()).label("since"),
-    )
+    each = select(_c.state, _c.desired_state, _c.migration_paused, _c.target_format)
     return tuple(
-        Group(State(state), bool(paused), reason, TargetFormat(form), _known(since), int(count))
-        for state, paused, reason, form, since, count in store.rows(_counted(each))
+        Group(State(state), bool(paused), TargetFormat(form), int(count))
+        for state, _, paused, form, count in store.rows(_counted(each))
+    )
+
+
+def _reasons(store: Readable) -> tuple[tuple[str, int], ...]:
+    each = select(code_of(_c.pause_reason).label("reason")).where(_c.migration_paused.is_(True))
+    return tuple((reason, int(count)) for reason, count in store.rows(_counted(each)))
+
+
+def _aged(store: Readable) -> tuple[Aged, ...]:
+    each = select(day_of(_last_change()).label("since"), _c.state)
+    return tuple(
+        Aged(_known(since), State(state), int(count)) for since, state, count in store.rows(_counted(each))
     )
 
 
 def _owned(store: Readable) -> tuple[Owned, ...]:
     """Owners are a JSON array: the database groups by its text, which is far fewer than the jobs."""
-    queue = select(cast(_c.tbl_owners, Text).label("owners"), _c.state, _c.migration_paused.label("paused"))
+    text = cast(_c.tbl_owners, Text)
+
+    def counted(owners: ColumnElement[str], *condition: Selection) -> Sequence[Sequence[Any]]:
+        each = select(owners.label("owners"), _c.state, _c.migration_paused).where(*condition)
+        return store.rows(_counted(each))
+
+    found = counted(key_of(text))
+    # An empty text is no JSON.
+    rows = [row for row in found if row[0] != ""]
+    if len(rows) < len(found):
+        rows += counted(text, func.length(text) > LONGEST_KEY)
     return tuple(
         Owned(tuple(sorted(json.loads(owners or "[]") or ())), State(state), bool(paused), int(count))
-        for owners, state, paused, count in store.rows(_counted(queue))
+        for owners, state, paused, count in rows
     )
 
 
@@ -249,44 +272,60 @@ def _archived(store: Readable) -> tuple[tuple[TargetFormat, int], ...]:
 
 
 def _waiting(store: Readable) -> tuple[Waiting, ...]:
+    on_probation = _c.state == State.WRITES_UNBLOCKED.value
+    letter = case((on_probation, _c.comm_level2_date), else_=_c.comm_level1_date)
     each = select(
+        day_of(letter).label("letter"),
         _c.state,
         _c.desired_state,
-        day_of(_c.comm_level1_date).label("told"),
         _c.initial_gap_days,
-        day_of(_c.comm_level2_date).label("on_probation"),
         _c.probation_gap_days,
-    ).where(_RUNNING, _c.state.not_in(_ENDS))
+        # SQLite looks for `IS false` in an index, and from there into the table: twice as long.
+    ).where(_c.migration_paused.is_not(True), _c.state.not_in(_ENDS))
     return tuple(
-        Waiting(State(state), State(desired), _day(told), int(gap), _day(begun), int(probation), int(count))
-        for state, desired, told, gap, begun, probation, count in store.rows(_counted(each))
+        Waiting(State(state), State(desired), int(gap), int(probation), _day(letter), int(count))
+        for letter, state, desired, gap, probation, count in store.rows(_counted(each))
     )
 
 
 def _moved(store: Readable) -> tuple[Moved, ...]:
-    each = select(day_of(events.c.at).label("day"), events.c.was, events.c.state).where(
-        events.c.was != events.c.state, events.c.state.not_in(_INNER)
-    )
+    each = select(events.c.day, events.c.was, events.c.state).where(events.c.was != events.c.state)
     return tuple(
         Moved(_known(day), State(was), State(state), int(count))
         for day, was, state, count in store.rows(_counted(each))
+        if state not in _INNER
     )
 
 
 def _kept(store: Readable) -> tuple[Kept, ...]:
-    return tuple(
-        Kept(_known(added), int(count))
-        for table in (jobs, jobs_archive)
-        for added, count in store.rows(_counted(select(day_of(table.c.created_at).label("added"))))
-    )
+    found: list[Kept] = []
+    for table in (jobs, jobs_archive):
+        # Whole schemas are added at once: of 100,000 jobs there are some hundred times, in an index.
+        at = select(table.c.created_at.label("at"), func.count().label("jobs")).group_by(table.c.created_at)
+        times = at.subquery()
+        each = select(day_of(times.c.at).label("day"), times.c.jobs).subquery()
+        query = select(each.c.day, func.sum(each.c.jobs)).group_by(each.c.day)
+        found += [Kept(_known(day), int(count)) for day, count in store.rows(query)]
+    return tuple(found)
 
 
-def _suspects(
-    store: Readable, since: ColumnElement[Any], condition: Selection, *, limit: int | None = None
-) -> tuple[Suspect, ...]:
-    which = select(_c.task_id, since.label("since")).where(condition).subquery()
-    query = select(which.c.task_id, which.c.since).order_by(which.c.since, which.c.task_id).limit(limit)
-    return tuple(Suspect(int(task_id), at) for task_id, at in store.rows(query))
+def _suspects(store: Readable, now: datetime, lease: timedelta) -> dict[str, tuple[Suspect, ...]]:
+    """Look for all kinds at once: each asks of every job what few have."""
+    kinds: dict[str, tuple[Selection, ColumnElement[datetime]]] = {
+        "lapsed": (_lapsed(now), _c.lease_until),
+        "behind": (_behind(now), _out_of_step()),
+        "resting": (_resting(now, lease), _last_change()),
+    }
+    since = [case((which, at), else_=null()).label(kind) for kind, (which, at) in kinds.items()]
+    query = select(_c.task_id, *since).where(or_(*(which for which, _ in kinds.values())))
+    found = store.rows(query)
+    return {
+        kind: tuple(
+            Suspect(task_id, at)
+            for at, task_id in sorted((row[place], int(row[0])) for row in found if row[place] is not None)
+        )
+        for place, kind in enumerate(kinds, 1)
+    }
 
 
 def _lapsed(now: datetime) -> Selection:
@@ -316,9 +355,15 @@ def _out_of_step() -> ColumnElement[datetime]:
     return case((_c.shadow_status.is_not(None), _c.last_updated_time), else_=_c.comm_level2_date)
 
 
-def _to_resume() -> Selection:
+def _to_resume(store: Readable, limit: int) -> tuple[Suspect, ...]:
     """Paused jobs, without those that are paused because they are back."""
-    return and_(_c.migration_paused.is_(True), not_(_c.state == State.ICEBERG_DROPPED.value))
+    which = (
+        select(_c.task_id, _last_change().label("since"))
+        .where(_c.migration_paused.is_(True), _c.state != State.ICEBERG_DROPPED.value)
+        .subquery()
+    )
+    query = select(which.c.task_id, which.c.since).order_by(which.c.since, which.c.task_id).limit(limit)
+    return tuple(Suspect(int(task_id), at) for task_id, at in store.rows(query))
 
 
 def _untold(store: Readable, now: datetime) -> tuple[Suspect, ...]:

@@ -31,7 +31,7 @@ from tableferry.fleet.transitions import BACK
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
-    from tableferry.fleet.queue.tallies import Group, Kept, Moved, Owned, Suspect, Tallies, Waiting
+    from tableferry.fleet.queue.tallies import Aged, Group, Kept, Moved, Owned, Suspect, Tallies, Waiting
 
 LISTED = 100
 """How many stuck and how many paused jobs are listed by name."""
@@ -54,21 +54,17 @@ def figures(found: Tallies, now: datetime) -> Figures:
     owners, owner_count = _owners(found.owned)
     stuck = _stuck(found)
     pace = paces(found.moved, min((each.added for each in found.kept), default=None), now)
-    pauses = Counter[str]()
-    for group in found.groups:
-        if group.paused:
-            pauses[group.reason] += group.jobs
-    paused = pauses.total()
+    paused = sum(group.jobs for group in found.groups if group.paused)
     return Figures(
         at=now,
         total=sum(count.jobs for count in states),
         archived=archived,
         paused=paused,
         states=states,
-        ages=_ages(found.groups, now.date()),
+        ages=_ages(found.aged, now.date()),
         owners=owners,
         owner_count=owner_count,
-        pauses=tuple(PauseCount(reason, jobs) for reason, jobs in _most_first(pauses)),
+        pauses=tuple(PauseCount(reason, jobs) for reason, jobs in _most_first(found.reasons)),
         formats=_formats(found.groups, found.archived),
         stuck=tuple(stuck[:LISTED]),
         stuck_total=len({each.task_id for kind in _troubles(found).values() for each in kind}),
@@ -89,10 +85,10 @@ def _states(groups: Sequence[Group], archived: int) -> tuple[StateCount, ...]:
     return tuple(StateCount(state, STATE_WORDS[state], jobs[state], paused[state]) for state in PHASES)
 
 
-def _ages(groups: Sequence[Group], today: date) -> tuple[AgeCount, ...]:
+def _ages(aged: Sequence[Aged], today: date) -> tuple[AgeCount, ...]:
     found: defaultdict[Phase, list[int]] = defaultdict(lambda: [0] * (len(_AGES) + 1))
-    for group in groups:
-        found[PHASES[group.state]][bisect(_AGES, (today - group.since).days)] += group.jobs
+    for each in aged:
+        found[PHASES[each.state]][bisect(_AGES, (today - each.since).days)] += each.jobs
     return tuple(AgeCount(phase, *found[phase]) for phase in Phase)
 
 
@@ -232,16 +228,16 @@ def _for_shell(name: TableName) -> str:
 
 def _due(waiting: Sequence[Waiting], today: date) -> Due:
     migrations = [
-        (each.told + timedelta(days=each.initial_gap_days), each.jobs)
+        (each.letter + timedelta(days=each.initial_gap_days), each.jobs)
         for each in waiting
-        if each.state is State.READY and each.told is not None
+        if each.state is State.READY and each.letter is not None
     ]
     archives = [
-        (each.on_probation + timedelta(days=each.probation_gap_days), each.jobs)
+        (each.letter + timedelta(days=each.probation_gap_days), each.jobs)
         for each in waiting
         if each.state is State.WRITES_UNBLOCKED
         and (each.state, each.desired_state) not in BACK
-        and each.on_probation is not None
+        and each.letter is not None
     ]
     return Due(*_by_day(migrations, today), *_by_day(archives, today))
 
@@ -282,5 +278,5 @@ def _days(
     return tuple(reversed(found))
 
 
-def _most_first(counts: Counter[str]) -> list[tuple[str, int]]:
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+def _most_first(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    return sorted(counts, key=lambda item: (-item[1], item[0]))

@@ -123,12 +123,12 @@ def _begins(each: Waiting, today: date) -> date:
     """The first day on which a job can be migrated."""
     if PHASES[each.state] is Phase.MIGRATING:
         return today
-    return max(today, (each.told or today) + timedelta(days=each.initial_gap_days))
+    return max(today, (each.letter or today) + timedelta(days=each.initial_gap_days))
 
 
 def _ends(each: Waiting, today: date) -> date:
     """The day on which a job's probation is over."""
-    return (each.on_probation or today) + timedelta(days=each.probation_gap_days)
+    return (each.letter or today) + timedelta(days=each.probation_gap_days)
 
 
 def _at_pace(jobs: int, pace: Sequence[Pace], moved: Callable[[Pace], int], today: date) -> Span | None:

@@ -75,6 +75,7 @@ def upgrade() -> None:
         sa.Column("event_id", sa.Integer, primary_key=True, autoincrement=True),
         sa.Column("task_id", sa.Integer, nullable=False),
         sa.Column("at", _Time, nullable=False),
+        sa.Column("day", sa.Date, nullable=False),
         sa.Column("was", sa.String(30), nullable=False),
         sa.Column("state", sa.String(30), nullable=False),
         sa.Column("desired_state", sa.String(30), nullable=False),
@@ -84,9 +85,11 @@ def upgrade() -> None:
         **_TABLE,
     )
     for index, table, columns in (
-        ("jobs_by_state", "jobs", ["state", "desired_state"]),
+        ("jobs_by_state", "jobs", ["state", "desired_state", "migration_paused", "target_format"]),
+        ("jobs_by_time", "jobs", ["created_at"]),
         ("jobs_archive_by_name", "jobs_archive", ["catalog_name", "db_name", "tbl_name"]),
         ("events_by_time", "events", ["at"]),
+        ("events_by_day", "events", ["day", "was", "state"]),
         ("events_by_job", "events", ["task_id", "at"]),
     ):
         if (table, index) not in there:
