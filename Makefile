@@ -50,6 +50,10 @@ demo: setup ## Migrate a real table on this machine, step by step
 demo-convert: $(STAMP) ## Turn a lake of real Parquet files into Delta, without Java
 	@$(BIN)/python examples/demo_convert.py
 
+.PHONY: demo-fleet
+demo-fleet: setup ## Migrate a warehouse of 30 Hive tables to Iceberg and Delta, by all five modes
+	@$(BIN)/python examples/demo_fleet.py
+
 .PHONY: test
 test: setup ## Run all tests
 	@$(BIN)/python -m pytest

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
-from tableferry.fleet.queue.opening import open_store
-from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 
 from tableferry.fleet.job import Job, TargetFormat
 from tableferry.fleet.modes.migrate import migrate
@@ -19,9 +17,11 @@ from tableferry.fleet.modes.report import ModeReport
 from tableferry.fleet.modes.revert import revert
 from tableferry.fleet.modes.shadow import shadow
 from tableferry.fleet.modes.taking import Worker
+from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.selections import named, to_tell
 from tableferry.fleet.queue.store import NewJob, Store
 from tableferry.fleet.settings import FleetSettings
+from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.tables import TableName
 from tableferry.testing import FixedClock

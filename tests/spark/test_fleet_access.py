@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -72,12 +72,14 @@ def test_readers_of_the_last_90_days(spark: SparkSession, lineage: None, logged_
         ("main.shop.orders_raw", "other@corp.com", today),
     ]
     columns = "source_table_full_name STRING, created_by STRING, event_date DATE"
-    spark.createDataFrame(events, columns).createOrReplaceTempView("events")
     names = "source_table_full_name, created_by, event_date"
-    spark.sql(f"INSERT INTO system.access.table_lineage ({names}) SELECT {names} FROM events")
+    spark.sql(
+        f"INSERT INTO system.access.table_lineage ({names}) SELECT {names} FROM {{events}}",
+        events=spark.createDataFrame(events, columns),
+    )
 
-    def rows(query: str, args: Mapping[str, Any]) -> list[Any]:
-        return spark.sql(query, args=dict(args)).collect()
+    def rows(query: str) -> list[Any]:
+        return spark.sql(query).collect()
 
     said: list[str] = []
     access = UnityAccess(door.client(), rows, say=said.append)

@@ -129,6 +129,20 @@ def test_a_worker_dies_after_every_step(
     assert tables_in(ours.spark, ours.schema) == ["orders"]
 
 
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_table_without_rows_goes_all_the_way(ours: Fleet, form: TargetFormat, tmp_path: Path) -> None:
+    hive_table(ours.spark, f"{ours.schema}.empty", tmp_path / "empty", [])
+    ours.to_probation("empty", form=form)
+    assert ours.shadow().jobs[0].did == ()
+    ours.clock.turn(days=14)
+    ours.preprocess()
+    assert errors(ours.migrate()) == []
+    assert ours.rows("empty") == ours.rows("empty_hive_archived") == []
+    ours.write("empty", "INSERT INTO {t} VALUES (1, NULL, 'x')")
+    assert errors(ours.revert("empty", from_archive=True)) == []
+    assert len(ours.rows("empty")) == 1
+
+
 def test_what_is_written_behind_the_block_is_copied(ours: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[Step] = []
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from pyspark.sql import SparkSession
@@ -71,7 +70,7 @@ def test_each_catalog_is_opened_once(logged_in: FakeWorkspace) -> None:
     opened: list[str] = []
     said: list[str] = []
 
-    def rows(query: str, args: Mapping[str, Any]) -> list[list[str]]:
+    def rows(query: str) -> list[list[str]]:
         return [["a@corp.com"]]
 
     def open_one(catalog: str) -> Access:

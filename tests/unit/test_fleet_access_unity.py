@@ -25,13 +25,13 @@ ME = "someone@example.com"
 ROBOT = "11111111-2222-3333-4444-555555555555"
 
 
-def no_rows(query: str, args: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+def no_rows(query: str) -> Sequence[Sequence[Any]]:
     return []
 
 
 def access(
     said: list[str] | None = None,
-    rows: Callable[[str, Mapping[str, Any]], Sequence[Sequence[Any]]] = no_rows,
+    rows: Callable[[str], Sequence[Sequence[Any]]] = no_rows,
     **options: Any,
 ) -> UnityAccess:
     return UnityAccess(door.client(), rows, say=(said if said is not None else []).append, **options)
@@ -415,15 +415,17 @@ def test_a_group_that_only_administrators_see_stays_its_name(logged_in: FakeWork
 
 def test_readers_come_from_the_lineage_table(logged_in: FakeWorkspace) -> None:
     logged_in.put_table("main.shop.Orders", "boss@corp.com")
-    asked: list[Mapping[str, Any]] = []
+    asked: list[str] = []
 
-    def rows(query: str, args: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
-        asked.append(args)
+    def rows(query: str) -> Sequence[Sequence[Any]]:
+        asked.append(query)
         return [("z@corp.com",), (ROBOT,), ("boss@corp.com",), ("System-User",), (ME,), ("a@corp.com",)]
 
     users = access(rows=rows).downstream_users(TableName.parse("main.shop.Orders"))
     assert users == ("a@corp.com", "z@corp.com")
-    assert asked == [{"full_name": NAME}]
+    [query] = asked
+    assert f"source_table_full_name = '{NAME}'\n" in query
+    assert "date_sub(current_date(), 90)" in query
 
 
 class Denied:
@@ -433,7 +435,7 @@ class Denied:
         self.condition = condition
         self.asked = 0
 
-    def __call__(self, query: str, args: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+    def __call__(self, query: str) -> Sequence[Sequence[Any]]:
         self.asked += 1
         raise AnalysisException(
             f"[{self.condition}] User does not have USE SCHEMA on Schema 'system.access'.",

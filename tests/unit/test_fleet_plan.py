@@ -13,7 +13,17 @@ from tableferry.errors import Refused
 from tableferry.fleet.job import Job, State, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.plan import Kind, plan, target_kind, transition
-from tableferry.fleet.steps import DropCopy, MakeTarget, Rename, Shadow, Step, Verify, VerifyShadow, describe
+from tableferry.fleet.steps import (
+    CopyAccess,
+    DropCopy,
+    MakeTarget,
+    Rename,
+    Shadow,
+    Step,
+    Verify,
+    VerifyShadow,
+    describe,
+)
 from tableferry.fleet.transitions import BACK, FORWARD, REVERT_TO
 from tableferry.tables import TableName
 
@@ -144,7 +154,7 @@ def test_the_rows_are_compared_before_each_switch_and_before_the_archive() -> No
     assert plan(job(State.WRITES_UNBLOCKED, State.HIVE_DROPPED, probation=0), both) == (archive[-1],)
 
     back = plan(job(State.WRITES_BLOCKED, State.SYNC_HIVE), both)
-    assert back[-1] == VerifyShadow(names.main, names.hive)
+    assert back[-2:] == (VerifyShadow(names.main, names.hive), CopyAccess(names.main, names.hive))
 
 
 @pytest.mark.parametrize(
@@ -190,8 +200,9 @@ def test_giving_up_after_the_switch_keeps_what_was_written_to_the_copy() -> None
         Shadow(names.main, names.hive, one.target_format),
         VerifyShadow(names.main, names.hive),
     )
-    # And what was written while the first name was being swapped.
+    # What people changed of the rights, and what was written while the first name was being swapped.
     assert steps[2:] == (
+        CopyAccess(names.main, names.hive),
         Rename(names.main, names.copy),
         Shadow(names.copy, names.hive, one.target_format),
         Rename(names.hive, names.main),

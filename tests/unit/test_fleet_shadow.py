@@ -18,10 +18,11 @@ from tableferry.fleet.warehouse.shadow.changes import (
     demand_names,
 )
 from tableferry.fleet.warehouse.shadow.conditions import chunks, spec, text, where
-from tableferry.fleet.warehouse.shadow.iceberg_metadata import NO_SNAPSHOT, Metadata
+from tableferry.fleet.warehouse.shadow.iceberg_metadata import Metadata
 from tableferry.fleet.warehouse.shadow.marks import FOLDER, PENDING, SWEEP, TARGET, WATERMARK, Marks
 from tableferry.fleet.warehouse.shadow.partitions import NULL, Partition, canonical, parse, spell
 from tableferry.fleet.warehouse.shadow.sweeping import unused
+from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 
 A: Partition = ("a",)
 B: Partition = ("b",)

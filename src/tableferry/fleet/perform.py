@@ -12,6 +12,7 @@ from tableferry.fleet.steps import (
     BlockWrites,
     CheckFence,
     CheckViews,
+    CopyAccess,
     CopyDefinition,
     DropCopy,
     MakeExternal,
@@ -109,6 +110,9 @@ def perform(step: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
             definitions.carry(warehouse, source, target)
             # A comment is a version of a Delta table.
             return replace(job, shadow_watermark=versions.current(warehouse, target, job.target_format))
+        case CopyAccess(source, target):
+            warehouse.access.carry(source, target)
+            return job
         case Verify(source, target):
             with _stopping(PauseReason.ROWS_DIFFER):
                 comparing.demand_same(warehouse, source, target)

@@ -18,6 +18,7 @@ from tableferry.fleet.steps import (
     BlockWrites,
     CheckFence,
     CheckViews,
+    CopyAccess,
     CopyDefinition,
     DropCopy,
     MakeExternal,
@@ -107,6 +108,7 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
             return (
                 Shadow(names.main, names.hive, job.target_format),
                 VerifyShadow(names.main, names.hive),
+                CopyAccess(names.main, names.hive),
             )
         case Action.SWITCH_BACK:
             return _switch_back(job, names, existing)
@@ -190,6 +192,7 @@ def _switch_back(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]
     return (
         Shadow(names.main, names.hive, job.target_format),
         VerifyShadow(names.main, names.hive),
+        CopyAccess(names.main, names.hive),
         Rename(names.main, names.copy),
         last_look,
         into,

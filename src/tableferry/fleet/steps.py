@@ -65,6 +65,14 @@ class CopyDefinition:
 
 
 @dataclass(frozen=True)
+class CopyAccess:
+    """Carry over the owner and the grants, with what people changed of them since the switch."""
+
+    source: TableName
+    target: TableName
+
+
+@dataclass(frozen=True)
 class Verify:
     """Demand that both hold the same rows."""
 
@@ -119,6 +127,7 @@ Step = (
     | MakeExternal
     | MakeManaged
     | MakeTarget
+    | CopyAccess
     | CopyDefinition
     | Verify
     | VerifyShadow
@@ -146,6 +155,8 @@ def describe(step: Step) -> str:
             return f"make {target} as {form.value.capitalize()} over the files of {source}"
         case CopyDefinition(source, target):
             return f"carry the definition of {source} over to {target}"
+        case CopyAccess(source, target):
+            return f"carry the owner and the grants of {source} over to {target}"
         case Verify(source, target):
             return f"compare the rows of {source} and {target}"
         case VerifyShadow(target, hive):

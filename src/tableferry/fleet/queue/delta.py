@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import ClauseElement, Select, and_, literal_column, select
@@ -131,7 +132,8 @@ class DeltaStore:
             f"CREATE TABLE IF NOT EXISTS {self._letters} ({_LETTER}) USING delta {_PROPERTIES}",
             f"CREATE OR REPLACE VIEW {self._events} AS {self._all_events()}",
         ):
-            self._run(statement)
+            # Whoever makes the same table has put its log there, and not yet its name into the catalog.
+            again(partial(self._run, statement), _half_made, shortest=0.2, longest=5.0, times=8)
 
     def add(self, added: Iterable[NewJob], now: datetime) -> int:
         """Add those whose tables have no job yet."""
@@ -431,6 +433,10 @@ class DeltaStore:
         if "TABLE_OR_VIEW_NOT_FOUND" in str(error) or "SCHEMA_NOT_FOUND" in str(error):
             return TableferryError(f"there is no queue at {place}: make it with `tableferry fleet init`")
         return TableferryError(f"the queue at {place} doesn't take this ({first_line(error)})")
+
+
+def _half_made(error: Exception) -> bool:
+    return "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION" in str(error)
 
 
 def _with_event(changed: str, new: Mapping[str, str], worker: str) -> str:

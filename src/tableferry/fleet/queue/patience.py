@@ -18,7 +18,11 @@ def pause(attempt: int, shortest: float = 0.01, longest: float = 1.0) -> None:
 
 
 def again(
-    work: Callable[[], T], passing: Callable[[Exception], bool], shortest: float = 0.01, longest: float = 1.0
+    work: Callable[[], T],
+    passing: Callable[[Exception], bool],
+    shortest: float = 0.01,
+    longest: float = 1.0,
+    times: int = _TIMES,
 ) -> T:
     """Do a thing until nothing comes between.
 
@@ -27,8 +31,9 @@ def again(
         passing: Tells an error that goes away from one that stays.
         shortest: About how long to wait after the first attempt, in seconds.
         longest: How long to wait at most.
+        times: How often to try.
     """
-    for attempt in range(_TIMES):
+    for attempt in range(times):
         try:
             return work()
         except Exception as error:

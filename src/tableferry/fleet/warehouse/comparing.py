@@ -8,6 +8,7 @@ from tableferry import verify
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.plan import Kind
+from tableferry.fleet.warehouse import versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import kind
 from tableferry.tables import TableName
@@ -56,6 +57,8 @@ def frame(warehouse: Warehouse, name: TableName, version: str | None = None) -> 
         TableError: There is no such table.
     """
     named = warehouse.iceberg(name) if kind(warehouse, name) is Kind.ICEBERG else name
+    if version == versions.NO_SNAPSHOT:
+        return warehouse.spark.table(named.sql).where("false")
     if version is not None:
         return warehouse.spark.sql(f"SELECT * FROM {named.sql} VERSION AS OF {int(version)}")
     # Another process may have written since this session listed the files.

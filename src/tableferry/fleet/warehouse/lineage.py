@@ -9,6 +9,7 @@ from urllib.parse import quote
 from tableferry.catalog import SPARK_ERRORS, condition
 from tableferry.errors import Refused, first_line
 from tableferry.fleet.warehouse import rest
+from tableferry.fleet.warehouse.fitness import text
 from tableferry.fleet.warehouse.people import People, is_person
 from tableferry.tables import TableName
 
@@ -19,15 +20,16 @@ DAYS = 90
 # Each is a request of its own.
 LOOKED_UP = 50
 
-Rows = Callable[[str, Mapping[str, Any]], Iterable[Sequence[Any]]]
-"""Runs a query with named parameters and returns its rows."""
+Rows = Callable[[str], Iterable[Sequence[Any]]]
+"""Runs a query and returns its rows."""
 
 # Who only reads has an event too, without a target; the table is partitioned by event_date.
-QUERY = f"""
+# No parameter marks the name, for Delta 4.4's parser hands none on to Spark 4.1's.
+_QUERY = """
 SELECT DISTINCT created_by
 FROM system.access.table_lineage
-WHERE source_table_full_name = :full_name
-  AND event_date >= date_sub(current_date(), {DAYS})
+WHERE source_table_full_name = {table}
+  AND event_date >= date_sub(current_date(), {days})
   AND created_by IS NOT NULL
 """
 
@@ -65,7 +67,8 @@ class Lineage:
         """
         if not self._unreadable:
             try:
-                found = self._rows(QUERY, {"full_name": ".".join(table.parts).lower()})
+                named = text(".".join(table.parts).lower())
+                found = self._rows(_QUERY.format(table=named, days=DAYS))
                 return [row[0] for row in found if is_person(row[0])]
             except SPARK_ERRORS as error:
                 self._tell(error)

@@ -61,8 +61,8 @@ def open_catalog(
     if not _is_unity(catalog):
         return MetastoreAccess(spark, users)
 
-    def rows(query: str, args: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
-        return spark.sql(query, args=dict(args)).collect()
+    def rows(query: str) -> Sequence[Sequence[Any]]:
+        return spark.sql(query).collect()
 
     return UnityAccess(workspace.client(), rows, users=users, require_lineage=require_lineage, say=say)
 

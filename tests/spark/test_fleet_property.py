@@ -1,0 +1,208 @@
+"""Random lives of a table: people write, modes run, workers die anywhere, some revert; no row is lost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from tests.spark.fleets import Fleet, errors, fleet
+
+from tableferry import session
+from tableferry.errors import Refused
+from tableferry.fleet import walk as walking
+from tableferry.fleet.job import Job, State, TargetFormat
+from tableferry.fleet.modes.report import ModeReport
+from tableferry.fleet.naming import Names
+from tableferry.fleet.perform import Save, perform
+from tableferry.fleet.plan import Kind
+from tableferry.fleet.steps import Step
+from tableferry.fleet.warehouse import existing
+from tableferry.fleet.warehouse.context import Warehouse
+
+_numbers = count(1)
+DAYS = ("a", "b", "c", None)
+
+
+class Death(BaseException):
+    """A worker dies."""
+
+
+@dataclass
+class Life:
+    """One table, and what must be in it.
+
+    Attributes:
+        fleet: The queue, the clock and the session.
+        rows: What people wrote, and nobody deleted: id, amount and day.
+        deaths: After how many effects the next runs die.
+        effects: How many effects the run may still have; None lets it live.
+    """
+
+    fleet: Fleet
+    rows: set[tuple[int, int, str | None]] = field(default_factory=set)
+    effects: int | None = None
+
+    def effect(self) -> None:
+        if self.effects is not None:
+            self.effects -= 1
+            if self.effects < 0:
+                raise Death
+
+    @property
+    def kind(self) -> Kind | None:
+        names = Names.of(self.fleet.job("t"))
+        return existing.found(self.fleet.warehouse, names).get(names.main)
+
+    def insert(self, day: str | None) -> None:
+        """Write a row to whatever has the table's name; nobody can while nothing has."""
+        kind, number = self.kind, len(self.rows) + 1_000 * next(_numbers)
+        if kind is None:
+            return
+        value = "NULL" if day is None else f"'{day}'"
+        name = self.fleet.name("t")
+        target = self.fleet.warehouse.iceberg(name) if kind is Kind.ICEBERG else name
+        self.fleet.spark.sql(f"INSERT INTO {target.sql} SELECT {number}, 1, {value}")
+        self.rows.add((number, 1, day))
+
+    def change(self, statement: str, day: str) -> None:
+        """Delete or update a day's rows, as Iceberg and Delta can."""
+        if self.kind not in (Kind.ICEBERG, Kind.DELTA):
+            return
+        self.fleet.write("t", f"{statement} WHERE day = '{day}'")
+        touched = {row for row in self.rows if row[2] == day}
+        self.rows -= touched
+        if statement.startswith("UPDATE"):
+            self.rows |= {(number, amount + 1, day) for number, amount, day in touched}
+
+    def run(self, mode: str) -> None:
+        """Run a mode; if it dies, its lease lapses."""
+        ours = self.fleet
+        modes: dict[str, Callable[[], ModeReport]] = {
+            "preprocess": ours.preprocess,
+            "migrate": ours.migrate,
+            "shadow": ours.shadow,
+            "revert": partial(ours.revert, "t"),
+            "go on reverting": ours.revert,
+        }
+        try:
+            assert errors(modes[mode]()) == []
+        except Death:
+            ours.clock.turn(minutes=ours.settings.lease_minutes + 1)
+        except Refused:
+            # A table that is on its way, or through, isn't reverted.
+            assert mode == "revert"
+        self.effects = None
+        ours.tell()
+
+    def rest(self) -> Job:
+        """Let everybody do all that is to be done now."""
+        for mode in ("go on reverting", "preprocess", "migrate", "shadow"):
+            self.run(mode)
+        return self.fleet.job("t")
+
+    def check(self) -> None:
+        """Demand every row, in the table and, where it's kept in step, in its Hive copy."""
+        job = self.rest()
+        assert self.fleet.rows("t") == sorted(self.rows, key=repr)
+        if job.pair == (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED):
+            assert self.fleet.rows("t_hive") == sorted(self.rows, key=repr)
+
+
+INSERT = st.tuples(st.just("insert"), st.sampled_from(DAYS))
+EVENTS = st.one_of(
+    INSERT,
+    INSERT,
+    st.tuples(st.just("delete"), st.sampled_from(DAYS[:2])),
+    st.tuples(st.just("update"), st.sampled_from(DAYS[:2])),
+    st.tuples(st.sampled_from(("migrate", "shadow", "go on reverting")), st.none()),
+    st.tuples(st.sampled_from(("migrate", "revert", "go on reverting")), st.integers(0, 14)),
+    st.tuples(st.just("revert"), st.integers(0, 14)),
+    st.tuples(st.just("days"), st.just(14)),
+)
+
+
+@contextmanager
+def mortal(life: Life, patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let a run die after any step, and before or after any save."""
+
+    def step(one: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
+        job = perform(one, job, warehouse, save)
+        life.effect()
+        return job
+
+    store: Any = life.fleet.store
+    real = store.save
+
+    def save(*given: Any, **how: Any) -> Job:
+        life.effect()
+        saved: Job = real(*given, **how)
+        life.effect()
+        return saved
+
+    patch.setattr(walking, "perform", step)
+    patch.setattr(store, "save", save)
+    yield
+
+
+@pytest.mark.parametrize("form", list(TargetFormat))
+def test_no_row_is_lost_whoever_dies(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: TargetFormat
+) -> None:
+    @settings(
+        max_examples=4 * int(os.environ.get("TABLEFERRY_EXAMPLES", "1")),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.booleans(), st.lists(EVENTS, min_size=4, max_size=9), st.integers(0, 14))
+    def lives(managed: bool, events: list[tuple[str, Any]], first_death: int) -> None:
+        schema = f"fleet_life_{next(_numbers)}"
+        folder = tmp_path / schema
+        folder.mkdir()
+        spark.sql(f"CREATE SCHEMA {schema}")
+        where = "" if managed else f"LOCATION '{folder / 't'}'"
+        kind = "" if managed else "EXTERNAL"
+        spark.sql(
+            f"CREATE {kind} TABLE {schema}.t (id INT, amount INT) PARTITIONED BY (day STRING) "
+            f"STORED AS PARQUET {where}"
+        )
+        ours = fleet(spark, schema, folder)
+        life = Life(ours)
+        try:
+            with monkeypatch.context() as patch, mortal(life, patch):
+                ours.add("t", form=form)
+                for day in DAYS[:2]:
+                    life.insert(day)
+                ours.preprocess()
+                ours.tell()
+                ours.clock.turn(days=14)
+                life.effects = first_death
+                life.run("migrate")
+                for what, which in events:
+                    match what:
+                        case "insert":
+                            life.insert(which)
+                        case "delete":
+                            life.change("DELETE FROM {t}", which)
+                        case "update":
+                            life.change("UPDATE {t} SET amount = amount + 1", which)
+                        case "days":
+                            ours.clock.turn(days=which)
+                        case _:
+                            life.effects = which
+                            life.run(what)
+                life.check()
+        finally:
+            ours.store.close()
+            spark.sql(f"DROP SCHEMA {schema} CASCADE")
+
+    with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the test"):
+        lives()
