@@ -141,6 +141,18 @@ def test_a_database_without_a_queue_says_how_to_make_it(bare: SqlStore) -> None:
         bare.jobs(everything())
 
 
+def test_a_file_is_read_while_it_is_written_and_no_commit_waits_for_the_disk(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path}/fleet.db")
+    assert isinstance(store, SqlStore)
+    store.create()
+    with store._engine.begin() as connection:
+        said = [
+            connection.execute(text(f"PRAGMA {name}")).scalar() for name in ("journal_mode", "synchronous")
+        ]
+    assert said == ["wal", 1]
+    store.close()
+
+
 def test_a_file_that_isnt_there_says_how_to_make_it(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path}/none/fleet.db")
     with pytest.raises(TableferryError, match=r"there is no queue at sqlite.*: make it with"):

@@ -17,13 +17,13 @@ from tableferry.fleet.queue.rows import of_job, of_letter
 from tableferry.fleet.queue.schema import events, jobs, jobs_archive, letters, metadata
 from tableferry.fleet.queue.sql import SqlStore
 from tableferry.fleet.queue.store import Event, LetterRecord
+from tableferry.fleet.queue.suspects import Suspect
 from tableferry.fleet.queue.tallies import (
     Aged,
     Group,
     Kept,
     Moved,
     Owned,
-    Suspect,
     Tallies,
     Waiting,
 )

@@ -31,7 +31,8 @@ from tableferry.fleet.transitions import BACK
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
-    from tableferry.fleet.queue.tallies import Aged, Group, Kept, Moved, Owned, Suspect, Tallies, Waiting
+    from tableferry.fleet.queue.suspects import Suspect
+    from tableferry.fleet.queue.tallies import Aged, Group, Kept, Moved, Owned, Tallies, Waiting
 
 LISTED = 100
 """How many stuck and how many paused jobs are listed by name."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from tableferry.fleet.queue.tallies import Readable, tally
+from tableferry.fleet.queue.suspects import Readable
+from tableferry.fleet.queue.tallies import tally
 from tableferry.fleet.status.counting import LISTED, figures
 from tableferry.fleet.status.figures import Figures
 
