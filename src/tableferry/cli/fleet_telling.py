@@ -55,14 +55,14 @@ def letter_lines(told: Told, folder: Path | None) -> Iterator[str]:
         f", {told.failed:,} not sent" if told.failed else ""
     )
     for level, jobs in told.jobs.items():
-        yield f"{many(jobs, 'table')} with a letter of level {level}: {_AFTER[level]}"
+        yield f"{many(jobs, 'table')} past the letters of level {level}: {_AFTER[level]}"
     if told.untold:
         yield f"Next: tableferry fleet communicate ({many(told.untold, 'table')})"
 
 
 _AFTER = {
     1: "tableferry fleet migrate takes them when their first gap is over",
-    2: "probation has begun, and tableferry fleet shadow keeps Hive in step",
+    2: "probation has begun, and tableferry fleet shadow keeps Hive in step until it ends",
     3: "they are through, and tableferry fleet archive moves them out of the queue",
 }
 

@@ -39,11 +39,12 @@ def prospect(job: Job) -> Prospect:
             return Prospect("preprocess", "look at the table, and fill in owners, users and format")
         case State.READY, _ if not job.in_process:
             if job.migration_begins is None:
-                return Prospect("communicate", "the first letter")
+                return Prospect("communicate", _letter("the first letter", job.initial_gap_days))
             return Prospect("migrate", FORWARD[job.pair].action.value, job.migration_begins)
         case State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED:
             if job.probation_ends is None:
-                return Prospect("communicate", "the second letter, which begins probation")
+                letter = _letter("the second letter", job.probation_gap_days)
+                return Prospect("communicate", f"{letter}: probation begins")
             return Prospect("preprocess", "probation is over", job.probation_ends)
         case State.HIVE_DROPPED, State.HIVE_DROPPED:
             if job.in_process:
@@ -54,3 +55,7 @@ def prospect(job: Job) -> Prospect:
     if (way := FORWARD.get(job.pair)) is not None:
         return Prospect("migrate", way.action.value)
     return Prospect(None, f"no mode knows a way from {job.state} to {job.desired_state}")
+
+
+def _letter(which: str, days: int) -> str:
+    return which if days else f"{which}, which nobody needs for 0 days"
