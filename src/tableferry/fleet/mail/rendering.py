@@ -84,7 +84,7 @@ class Templates:
     """Our templates, or a team's where there are any of the same name."""
 
     def __init__(self, mail: MailSettings) -> None:
-        """Read the templates, and try each with every kind of letter.
+        """Read the templates, and try a team's with every kind of letter.
 
         Raises:
             Refused: A file of the team's isn't one of ours, or can't be rendered; says the file and the line.
@@ -92,8 +92,9 @@ class Templates:
         self._mail = mail
         folders = [OURS] if mail.templates is None else [mail.templates, OURS]
         self._environments = {form: _environment(folders, form) for form in _FORMS}
-        if mail.templates is not None:
-            self._check_files(mail.templates)
+        if mail.templates is None:
+            return
+        self._check_files(mail.templates)
         for level, audience, jobs in product(get_args(Level), get_args(Audience), _SAMPLES):
             for asked in (mail, mail.model_copy(update={"contact": "Ann", "portal": "https://a.example"})):
                 self._words(variables(level, audience, jobs, _SAMPLE_TIME, asked))
