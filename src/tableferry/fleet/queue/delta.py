@@ -418,7 +418,7 @@ class DeltaStore:
     def _do(self, work: Callable[[], T]) -> T:
         """Do a thing, again if Delta refuses it in favour of another's."""
         try:
-            return again(work, _passes, shortest=0.1, longest=5.0)
+            return again(work, _passes, shortest=0.1, longest=20.0)
         except Exception as error:
             # Their classes depend on the kind of session.
             if not is_sparks(error):
