@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import delete, func, select
 
 from tableferry.errors import TableError
+from tableferry.fleet.history import events_of, letters_of
 from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.queue import selections
 from tableferry.fleet.queue.dialects import day_of
@@ -347,6 +348,8 @@ def test_letters_are_recorded_once_and_then_sent(queue: Queue) -> None:
     sent = replace(letter, sent_at=NOW + 2 * HOUR)
     assert queue.store.letters(ids) == {letter.message_id: sent, other.message_id: other}
     assert queue.store.letters([]) == {}
+    about = Job(2, "spark_catalog", "sales", "b", created_at=NOW, last_updated_time=NOW)
+    assert letters_of(queue.store, about) == [sent]
 
 
 def test_a_change_of_state_or_pause_makes_an_event(queue: Queue) -> None:
@@ -362,6 +365,7 @@ def test_a_change_of_state_or_pause_makes_an_event(queue: Queue) -> None:
     ]
     assert list(queue.store.events()) == expected
     assert list(queue.store.events(NOW + 3 * TICK)) == expected[1:]
+    assert events_of(queue.store, job) == expected
     assert queue.store.archive(everything(), NOW) == 1
     assert list(queue.store.events()) == expected
 

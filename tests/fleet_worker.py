@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from multiprocessing import get_context
 from multiprocessing.synchronize import Barrier
 
+import pytest
 from sqlalchemy import Connection, Engine, event
 from tests.fleet_queue import NOW
 
 from tableferry.fleet.job import Job, State
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.selections import to_preprocess
+from tableferry.fleet.queue.statements import chunks
 
 LEASE = timedelta(hours=1)
 BATCH = 5
@@ -28,6 +32,8 @@ def work(
     now: datetime = NOW,
     dies_at: int = 0,
     at_commit: bool = False,
+    batch: int = BATCH,
+    at_once: int = 1,
 ) -> None:
     """Do jobs until none are left, noting in each that it was done.
 
@@ -38,12 +44,15 @@ def work(
         begun: Where all wait until each has its first jobs.
         now: The time.
         dies_at: At which job of its first ones it dies; 0 does all.
-        at_commit: Whether it dies when that job is written and about to be committed, else before.
+        at_commit: Whether it dies when that job is written, which in a database is about to be committed;
+            else with those before it saved.
+        batch: How many jobs it claims at once.
+        at_once: How many of them it saves at once.
     """
-    writing = 0
+    writing = False
 
     def about_to_commit(connection: Connection) -> None:
-        if at_commit and writing == dies_at > 0:
+        if writing:
             _die()
 
     event.listen(Engine, "commit", about_to_commit)
@@ -51,22 +60,71 @@ def work(
 
     def claim() -> Sequence[Job]:
         share = (worker, workers)
-        return store.claim(to_preprocess(now), f"w{worker}", now=now, lease=LEASE, limit=BATCH, share=share)
+        return store.claim(to_preprocess(now), f"w{worker}", now=now, lease=LEASE, limit=batch, share=share)
 
     jobs = claim()
-    begun.wait(timeout=120)
+    begun.wait(timeout=600)
     done = 0
     while jobs:
-        for job in jobs:
-            done += 1
-            if done == dies_at and not at_commit:
+        for some in chunks(jobs, at_once):
+            begins, done = done, done + len(some)
+            dies = begins < dies_at <= done
+            if dies and not at_commit:
+                some = some[: dies_at - begins - 1]
+            writing = dies and at_commit
+            after = [
+                replace(job, state=State.READY, record={"done": job.record.get("done", 0) + 1})
+                for job in some
+            ]
+            if at_once == 1 and after:
+                store.save(after[0], now, release=True)
+            else:
+                store.save_all(after, now, release=True)
+            # A Delta table commits by itself.
+            if dies:
                 _die()
-            times = job.record.get("done", 0) + 1
-            writing = done
-            store.save(replace(job, state=State.READY, record={"done": times}), now, release=True)
-            writing = 0
         jobs = claim()
     store.close()
+
+
+def run(
+    url: str,
+    workers: int,
+    now: datetime = NOW,
+    deaths: Mapping[int, tuple[int, bool]] | None = None,
+    batch: int = BATCH,
+    at_once: int = 1,
+    loaded: Sequence[str] = (),
+) -> list[int]:
+    """Run workers in processes of their own, and return how they ended.
+
+    Args:
+        url: The queue.
+        workers: How many.
+        now: The time.
+        deaths: By the numbers of workers that die, at which job and whether at its commit.
+        batch: How many jobs each claims at once.
+        at_once: How many of them it saves at once.
+        loaded: Modules that all need and that take long to load.
+    """
+    context = get_context("forkserver")
+    # What is loaded once, they all have; and they load what this process would.
+    context.set_forkserver_preload(["tests.fleet_worker", *loaded])
+    begun = context.Barrier(workers)
+    processes = [
+        context.Process(
+            target=work,
+            args=(url, number, workers, begun, now, *(deaths or {}).get(number, (0, False)), batch, at_once),
+        )
+        for number in range(workers)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        for process in processes:
+            process.start()
+    for process in processes:
+        process.join()
+    return [-1 if process.exitcode is None else process.exitcode for process in processes]
 
 
 def _die() -> None:

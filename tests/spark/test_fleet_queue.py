@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.fleet_delta import empty_queue, store
 from tests.fleet_queue import *  # noqa: F403
 from tests.fleet_queue import NOW, Queue, name
 from tests.fleet_worker import LEASE
 
 from tableferry import session
 from tableferry.errors import Refused, TableferryError
-from tableferry.fleet.job import Job, State
-from tableferry.fleet.queue.delta import DeltaStore
-from tableferry.fleet.queue.opening import open_store
-from tableferry.fleet.queue.rows import of_job
+from tableferry.fleet.job import State
 from tableferry.fleet.queue.selections import everything, to_preprocess
-from tableferry.fleet.queue.sparksql import arguments
 from tableferry.fleet.queue.store import NewJob
-
-TABLES = ("jobs", "jobs_archive", "letters")
 
 
 @pytest.fixture(scope="module")
@@ -37,26 +32,9 @@ def place(spark: SparkSession) -> Iterator[str]:
 @pytest.fixture
 def queue(spark: SparkSession, place: str) -> Iterator[Queue]:
     """An empty queue, in a session far from UTC."""
-    for table in TABLES:
-        if spark.sql(f"SELECT 1 FROM {place}.{table} LIMIT 1").collect():
-            spark.sql(f"DELETE FROM {place}.{table}").collect()
-
-    def put(jobs: Sequence[Job]) -> None:
-        columns = spark.table(f"{place}.jobs").schema
-        rows = [{**arguments(of_job(job)), "events": None} for job in jobs]
-        spark.createDataFrame([tuple(row[each] for each in columns.names) for row in rows], columns).writeTo(
-            f"{place}.jobs"
-        ).append()
-
     zone = {"spark.sql.session.timeZone": "America/New_York"}
     with session.settings(spark, zone, "the test"):
-        yield Queue(store(spark, place), lambda: store(spark, place), put)
-
-
-def store(spark: SparkSession, schema: str) -> DeltaStore:
-    opened = open_store(f"delta:spark_catalog.{schema}", spark)
-    assert isinstance(opened, DeltaStore)
-    return opened
+        yield empty_queue(spark, place)
 
 
 class Crash(Exception):
@@ -84,7 +62,7 @@ def test_a_crash_between_archive_and_queue_leaves_the_job_in_the_queue(
     sound = queue.store._run  # type: ignore[attr-defined]
 
     def crash_late(text: str, *how: object) -> None:
-        if text.endswith("WHEN MATCHED THEN DELETE"):
+        if text.startswith("DELETE"):
             raise Crash
         sound(text, *how)
 

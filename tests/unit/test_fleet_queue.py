@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from multiprocessing import get_context
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +13,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, delete, insert
 from tests.fleet_queue import *  # noqa: F403
 from tests.fleet_queue import GAPS, NOW, PAIRS, TICK, Queue, check_selections, emptied, letter_times
-from tests.fleet_worker import LEASE, work
+from tests.fleet_worker import LEASE, run
 
 from tableferry.fleet.job import Job, State
 from tableferry.fleet.queue.opening import open_store
@@ -114,27 +111,3 @@ def test_workers_that_are_killed_lose_and_double_nothing(queue: Queue, url: str)
     assert [job.record for job in done] == [{"done": 1}] * count
     assert {(job.state, job.claimed_by) for job in done} == {(State.READY, None)}
     assert sorted(event.task_id for event in queue.store.events()) == [job.task_id for job in done]
-
-
-def run(
-    url: str,
-    workers: int,
-    now: datetime = NOW,
-    deaths: dict[int, tuple[int, bool]] | None = None,
-) -> list[int]:
-    """Run workers in processes of their own, and return how they ended."""
-    context = get_context("forkserver")
-    # What is loaded once, they all have; and they load what this process would.
-    context.set_forkserver_preload(["tests.fleet_worker"])
-    begun = context.Barrier(workers)
-    processes = [
-        context.Process(target=work, args=(url, number, workers, begun, now, *(deaths or {}).get(number, ())))
-        for number in range(workers)
-    ]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-        for process in processes:
-            process.start()
-    for process in processes:
-        process.join()
-    return [-1 if process.exitcode is None else process.exitcode for process in processes]

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import ClauseElement, Select, and_, literal_column, select
+from sqlalchemy import JSON, ClauseElement, Select, and_, literal_column, select
 
 from tableferry.errors import Refused, TableferryError, first_line, is_sparks
 from tableferry.fleet.job import Job
@@ -21,20 +21,20 @@ from tableferry.fleet.queue.dialects import Utc, day_of
 from tableferry.fleet.queue.patience import again, pause
 from tableferry.fleet.queue.rows import JOB_COLUMNS, of_job, of_letter, to_event, to_job, to_letter
 from tableferry.fleet.queue.schema import jobs, jobs_archive, letters
-from tableferry.fleet.queue.selections import Selection
-from tableferry.fleet.queue.sparksql import SparkDialect, arguments, rows
+from tableferry.fleet.queue.selections import Selection, numbered
+from tableferry.fleet.queue.sparksql import SparkDialect, bound, rows
 from tableferry.fleet.queue.statements import (
     chunks,
     counted,
     counting,
     differs,
     elsewhere,
+    first_of,
     free,
     held,
     lost,
     new_rows,
     read_as,
-    shares,
 )
 from tableferry.fleet.queue.store import Event, LetterRecord, NewJob
 from tableferry.tables import TableName
@@ -102,10 +102,8 @@ _ALL = (*JOB_COLUMNS, "events")
 # What Delta, the catalog and the metastore say when somebody else was faster.
 _PASSING = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "ALREADY_EXISTS")
 _LOOKS = 50
-
-# On Spark 4.1 Delta's parser drops parameters (delta-io/delta, issue 7640), unless they are bound later.
-_UNBOUND = "UNBOUND_SQL_PARAMETER"
-_BIND_LATER = "spark.sql.legacy.parameterSubstitution.constantsOnly"
+# So many jobs are named in one statement.
+_MOST = 10_000
 
 
 class DeltaStore:
@@ -113,7 +111,6 @@ class DeltaStore:
 
     def __init__(self, spark: SparkSession, schema: str) -> None:
         self._spark = spark
-        self._binds_later = False
         self._schema = TableName.parse(schema)
         self._dialect = SparkDialect(self._schema)
         self._jobs, self._archive, self._letters, self._events = (
@@ -138,6 +135,8 @@ class DeltaStore:
     def add(self, added: Iterable[NewJob], now: datetime) -> int:
         """Add those whose tables have no job yet."""
         new = [{name: _plain(value) for name, value in row.items()} for row in new_rows(added, now).values()]
+        if not new:
+            return 0
         given = (
             "catalog_name STRING, db_name STRING, tbl_name STRING, target_format STRING, "
             "initial_gap_days INT, probation_gap_days INT, tbl_owners STRING, downstream_users STRING"
@@ -176,7 +175,11 @@ class DeltaStore:
 
     def rows(self, query: Select[Any]) -> Sequence[Sequence[Any]]:
         """Answer a query over the queue's tables."""
-        return [tuple(row.values()) for row in self._select(query)]
+        texts = {column.name for column in query.selected_columns if isinstance(column.type, JSON)}
+        return [
+            tuple(json.loads(value) if name in texts and value else value for name, value in row.items())
+            for row in self._select(query)
+        ]
 
     def claim(
         self,
@@ -189,31 +192,36 @@ class DeltaStore:
         share: tuple[int, int] = (0, 1),
     ) -> Sequence[Job]:
         """Claim jobs that nobody has, or whose claim has lapsed."""
-        wanted = and_(selection, free(now))
-        claimed: list[int] = []
+        if limit < 1:
+            return []
+        which = select(jobs).where(selection, free(now)).order_by(*first_of(share), jobs.c.task_id)
         for attempt in range(_LOOKS):
-            numbers: list[int] = []
-            for some in shares(share):
-                if len(numbers) < limit:
-                    query = select(jobs.c.task_id).where(wanted, some).order_by(jobs.c.task_id)
-                    numbers += [row["task_id"] for row in self._select(query.limit(limit - len(numbers)))]
-            if not numbers:
+            found = sorted(_jobs(self._select(which.limit(limit))), key=lambda job: job.task_id)
+            if not found:
                 return []
-            still, given = self._dialect.written(wanted)
-            values = {"by": worker, "until": now + lease, "at": now}
-            if self._change(
+            claimed = self._change(
                 f"UPDATE {self._jobs} AS jobs SET claimed_by = :by, lease_until = :until, "
-                f"last_updated_time = :at, revision = revision + 1 WHERE {_among(numbers)} AND {still}",
-                {**given, **values},
-            ):
-                claimed = numbers
-                break
+                f"last_updated_time = :at, revision = revision + 1 WHERE {_unchanged(found)}",
+                {"by": worker, "until": now + lease, "at": now},
+            )
+            if claimed:
+                mine = [
+                    replace(
+                        job,
+                        revision=job.revision + 1,
+                        last_updated_time=now,
+                        claimed_by=worker,
+                        lease_until=now + lease,
+                    )
+                    for job in found
+                ]
+                if claimed == len(found):
+                    return mine
+                there = {job.task_id: job for job in self.jobs(numbered(job.task_id for job in found))}
+                return [job for job in mine if there.get(job.task_id) == job]
             # Others were faster with every one of them.
             pause(attempt)
-        mine = and_(
-            jobs.c.task_id.in_(claimed), jobs.c.claimed_by == worker, jobs.c.lease_until == now + lease
-        )
-        return self.jobs(mine)
+        return []
 
     def save(self, job: Job, now: datetime, *, lease: timedelta | None = None, release: bool = False) -> Job:
         """Write a claimed job back, if nobody changed it since."""
@@ -267,22 +275,22 @@ class DeltaStore:
 
     def archive(self, selection: Selection, now: datetime) -> int:
         """Move jobs that nobody has out of the queue."""
-        which, given = self._dialect.written(and_(selection, free(now)))
         columns = [*_ALL, "archived_at"]
-        self._run(
-            f"MERGE INTO {self._archive} AS t "
-            f"USING (SELECT *, :at AS archived_at FROM {self._jobs} AS jobs WHERE {which}) AS s "
-            "ON t.task_id = s.task_id "
-            f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{name} = s.{name}' for name in columns)} "
-            f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)}) "
-            f"VALUES ({', '.join(f's.{name}' for name in columns)})",
-            {**given, "at": now},
-        )
-        # One that somebody has changed meanwhile stays in the queue.
-        return self._change(
-            f"MERGE INTO {self._jobs} AS jobs USING {self._archive} AS s "
-            "ON jobs.task_id = s.task_id AND jobs.revision = s.revision WHEN MATCHED THEN DELETE"
-        )
+        gone = 0
+        for chunk in chunks(self.jobs(and_(selection, free(now))), _MOST):
+            same = _unchanged(chunk)
+            self._run(
+                f"MERGE INTO {self._archive} AS t "
+                f"USING (SELECT *, :at AS archived_at FROM {self._jobs} WHERE {same}) AS s "
+                "ON t.task_id = s.task_id "
+                f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{name} = s.{name}' for name in columns)} "
+                f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)}) "
+                f"VALUES ({', '.join(f's.{name}' for name in columns)})",
+                {"at": now},
+            )
+            # One that somebody has changed meanwhile stays in the queue.
+            gone += self._change(f"DELETE FROM {self._jobs} WHERE {same}")
+        return gone
 
     def archived(self, selection: Selection) -> Sequence[Job]:
         """Return archived jobs by their task_id."""
@@ -314,10 +322,7 @@ class DeltaStore:
         if len(back) < len(coming):
             left = sorted(set(coming) - {job.task_id for job in back})
             raise Refused(f"the archived jobs {left} are of tables that have another job in {self._jobs} now")
-        self._run(
-            f"MERGE INTO {self._archive} AS t USING {self._jobs} AS s ON t.task_id = s.task_id "
-            f"AND t.{_among(coming)} WHEN MATCHED THEN DELETE"
-        )
+        self._run(f"DELETE FROM {self._archive} WHERE {_among(coming)}")
         return back
 
     def record_letters(self, recorded: Iterable[LetterRecord]) -> None:
@@ -326,6 +331,8 @@ class DeltaStore:
             {name: _plain(value) for name, value in of_letter(each).items()}
             for each in {each.message_id: each for each in recorded}.values()
         ]
+        if not new:
+            return
         given = _LETTER.replace("NOT NULL", "").replace("TIMESTAMP", "BIGINT")
         columns = {name: f"s.{name}" for name in letters.c.keys()}  # noqa: SIM118
         columns |= {name: f"timestamp_micros(s.{name})" for name in ("recorded_at", "sent_at")}
@@ -359,7 +366,7 @@ class DeltaStore:
     def events(self, since: datetime | None = None) -> Sequence[Event]:
         """Return events by their time."""
         where, given = ("WHERE at >= :since", {"since": since}) if since is not None else ("", {})
-        query = f"SELECT * FROM {self._events} {where} ORDER BY at, task_id, number"
+        query = f"SELECT * FROM {self._events} {where} ORDER BY at, task_id, event_id"
         return [to_event(row) for row in self._do(lambda: rows(self._sql(query, given)))]
 
     def close(self) -> None:
@@ -371,10 +378,10 @@ class DeltaStore:
         )
         day, _ = self._dialect.written(day_of(literal_column("event.at")))
         return " UNION ALL ".join(
-            "SELECT task_id, number, event.at, "
-            "CASE WHEN number = 0 THEN 'Undefined' ELSE events[number - 1].state END AS was, "
-            f"{day} AS day, event.state, event.desired_state, event.paused, "
-            f"event.pause_reason, event.worker FROM ({each}) LATERAL VIEW posexplode(events) AS number, event"
+            "SELECT task_id, event_id, event.at, "
+            "CASE WHEN event_id = 0 THEN 'Undefined' ELSE events[event_id - 1].state END AS was, "
+            f"{day} AS day, event.state, event.desired_state, event.paused, event.pause_reason, event.worker "
+            f"FROM ({each}) LATERAL VIEW posexplode(events) AS event_id, event"
             for each in (f"SELECT * FROM {self._jobs}", archived)
         )
 
@@ -407,32 +414,27 @@ class DeltaStore:
         self._do(lambda: self._sql(text, given or {}).collect())
 
     def _sql(self, text: str, given: Mapping[str, Any]) -> DataFrame:
-        return self._spark.sql(text, arguments(given))
+        return self._spark.sql(bound(text, given))
 
     def _do(self, work: Callable[[], T]) -> T:
         """Do a thing, again if Delta refuses it in favour of another's."""
         try:
-            return again(work, self._passes, shortest=0.1, longest=5.0)
+            return again(work, _passes, shortest=0.1, longest=20.0)
         except Exception as error:
             # Their classes depend on the kind of session.
             if not is_sparks(error):
                 raise
             raise self._explained(error) from error
 
-    def _passes(self, error: Exception) -> bool:
-        if not is_sparks(error):
-            return False
-        if _UNBOUND in str(error) and not self._binds_later:
-            self._spark.conf.set(_BIND_LATER, "true")
-            self._binds_later = True
-            return True
-        return any(each in str(error) for each in _PASSING)
-
     def _explained(self, error: Exception) -> TableferryError:
         place = f"delta:{self._schema}"
         if "TABLE_OR_VIEW_NOT_FOUND" in str(error) or "SCHEMA_NOT_FOUND" in str(error):
             return TableferryError(f"there is no queue at {place}: make it with `tableferry fleet init`")
         return TableferryError(f"the queue at {place} doesn't take this ({first_line(error)})")
+
+
+def _passes(error: Exception) -> bool:
+    return is_sparks(error) and any(each in str(error) for each in _PASSING)
 
 
 def _half_made(error: Exception) -> bool:
@@ -455,6 +457,15 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return _micros(value)
     return json.dumps(value) if isinstance(value, (list, dict)) else value
+
+
+def _unchanged(found: Iterable[Job]) -> str:
+    """Write the condition on rows that they are still what was read: every change counts the revision up."""
+    read: dict[int, list[int]] = {}
+    for job in found:
+        read.setdefault(job.revision, []).append(job.task_id)
+    same = (f"(revision = {int(revision)} AND {_among(some)})" for revision, some in read.items())
+    return f"({' OR '.join(same)})"
 
 
 def _among(numbers: Sequence[int]) -> str:

@@ -29,15 +29,17 @@ def again(
     Args:
         work: The thing: all of it, or nothing.
         passing: Tells an error that goes away from one that stays.
-        shortest: About how long to wait after the first attempt, in seconds.
+        shortest: About how long to wait after the first attempt, in seconds; or as long as that took.
         longest: How long to wait at most.
         times: How often to try.
     """
     for attempt in range(times):
+        begun = time.monotonic()
         try:
             return work()
         except Exception as error:
             if not passing(error):
                 raise
-        pause(attempt, shortest, longest)
+        # Whoever tries a long thing again at once makes those slower who would else be done.
+        pause(attempt, max(shortest, time.monotonic() - begun), longest)
     return work()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ClauseElement, Table
@@ -16,6 +18,9 @@ from tableferry.tables import TableName
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+# What looks like a parameter in a name or a text is none.
+_PARAMETER = re.compile(r"`[^`]*`|'[^']*'|(?<![:\w]):([A-Za-z_]\w*)")
+_PLAIN = re.compile(r"[A-Za-z0-9_ .,:;@/+=<>()-]*")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -78,6 +83,40 @@ def rows(frame: DataFrame) -> list[dict[str, Any]]:
             if row[name] is not None:
                 row[name] = _EPOCH + timedelta(microseconds=row[name])
     return found
+
+
+def bound(text: str, given: Mapping[str, Any]) -> str:
+    """Return a statement with its parameters' values in it.
+
+    Delta's parser loses Spark's own parameters on Spark 4.1 (delta-io/delta, issue 7640), and a Spark Connect
+    server those of queries even where a setting has them bound later.
+    """
+
+    def value_of(match: re.Match[str]) -> str:
+        return match[0] if match[1] is None else _literal(given[match[1]])
+
+    return _PARAMETER.sub(value_of, text)
+
+
+def _literal(value: Any) -> str:
+    match _argument(value):
+        case None:
+            return "NULL"
+        case bool() as flag:
+            return "true" if flag else "false"
+        case int() as number:
+            return str(number)
+        case datetime() as time:
+            return f"timestamp_micros({(time - _EPOCH) // timedelta(microseconds=1)})"
+        case date() as day:
+            return f"DATE '{day.isoformat()}'"
+        case str() as text if _PLAIN.fullmatch(text):
+            return f"'{text}'"
+        case str() as text:
+            # Which escapes a literal knows is a setting.
+            return f"CAST(unbase64('{base64.b64encode(text.encode()).decode()}') AS STRING)"
+        case other:
+            raise TypeError(f"{type(other).__name__} can't be written into a statement")
 
 
 def _argument(value: Any) -> Any:

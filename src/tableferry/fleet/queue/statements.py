@@ -38,6 +38,12 @@ def shares(share: tuple[int, int]) -> Sequence[Selection]:
     return [_c.task_id % workers == worker % workers, _c.task_id % workers != worker % workers]
 
 
+def first_of(share: tuple[int, int]) -> Sequence[ColumnElement[bool]]:
+    """Return by what to order jobs to claim so that the worker's own come first."""
+    worker, workers = share
+    return [] if workers <= 1 else [_c.task_id % workers != worker % workers]
+
+
 def read_as(job: Job) -> Selection:
     """The job's row, as long as it is what was read."""
     return and_(_c.task_id == job.task_id, _c.revision == job.revision)

@@ -1,0 +1,74 @@
+"""The queue in Delta tables through databricks-connect: in one process, and shared by eight that may die."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.fleet_delta import empty_queue, store, url
+from tests.fleet_queue import (  # noqa: F401
+    NOW,
+    TICK,
+    Queue,
+    test_a_change_of_state_or_pause_makes_an_event,
+    test_a_query_is_answered_by_the_store,
+    test_everything_of_a_job_comes_back_as_it_was_saved,
+    test_jobs_go_to_the_archive_and_come_back,
+    test_letters_are_recorded_once_and_then_sent,
+    test_many_are_saved_at_once_without_those_that_were_lost,
+)
+from tests.fleet_worker import LEASE, run
+
+from tableferry.errors import TableferryError
+from tableferry.fleet.job import State
+from tableferry.fleet.queue.selections import everything
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WORKERS = 8
+BATCH = 6
+
+
+@pytest.fixture(scope="module")
+def place(spark: SparkSession) -> Iterator[str]:
+    """A schema with a queue's tables, which a test leaves as they are."""
+    schema = "connect_fleet_queue"
+    store(spark, schema).create()
+    yield schema
+    spark.sql(f"DROP SCHEMA {schema} CASCADE")
+
+
+@pytest.fixture
+def queue(spark: SparkSession, place: str) -> Queue:
+    """An empty queue."""
+    return empty_queue(spark, place)
+
+
+def test_a_queue_that_isnt_there_says_how_to_make_it(spark: SparkSession, schema: str) -> None:
+    with pytest.raises(TableferryError, match=r"there is no queue at delta:.*: make it with"):
+        store(spark, schema).jobs(everything())
+
+
+def test_workers_that_are_killed_lose_and_double_nothing(queue: Queue, place: str) -> None:
+    """Each is a process with a session of its own; Delta refuses all but one of those that write at once."""
+    count = 48
+    added = queue.add(*(f"t{number}" for number in range(count)))
+    # Three die: with a batch to do, with half of one, and when all of it is saved.
+    deaths = {0: (1, False), 1: (4, False), 2: (BATCH, True)}
+    how: dict[str, Any] = {"batch": BATCH, "at_once": BATCH, "loaded": ["pyspark.sql.connect.session"]}
+    ended = run(url(place), WORKERS, deaths=deaths, **how)
+    assert ended == [*[-9] * len(deaths), *[0] * (WORKERS - len(deaths))]
+    left = [job for job in queue.store.jobs(everything()) if job.state is not State.READY]
+    assert Counter(job.claimed_by for job in left) == {"w0": BATCH, "w1": 3}
+    assert all(job.lease_until == NOW + LEASE for job in left)
+    # Nobody takes them before the lease is over, and then somebody does.
+    assert list(queue.claim(now=NOW + LEASE - TICK)) == []
+    assert run(url(place), 2, now=NOW + LEASE, **how) == [0, 0]
+    done = queue.store.jobs(everything())
+    assert [job.task_id for job in done] == [job.task_id for job in added]
+    assert [job.record for job in done] == [{"done": 1}] * count
+    assert {(job.state, job.claimed_by) for job in done} == {(State.READY, None)}
+    assert sorted(event.task_id for event in queue.store.events()) == [job.task_id for job in done]
