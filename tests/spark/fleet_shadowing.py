@@ -141,6 +141,23 @@ class Pair:
         at = len(named(self.columns)) - 1
         self.rows = Counter({(*row[:at], None, *row[at:]): times for row, times in self.rows.items()})
 
+    def rename_column(self, name: str, to: str) -> None:
+        self.sql(f"ALTER TABLE {self.target} RENAME COLUMN {name} TO {to}")
+        self.columns = re.sub(rf"\b{name} ", f"{to} ", self.columns)
+
+    def drop_column(self, name: str) -> None:
+        at = self.names.index(name)
+        self.sql(f"ALTER TABLE {self.target} DROP COLUMN {name}")
+        self.columns = ", ".join(each for each in self.columns.split(", ") if each.split()[0] != name)
+        dropped: Counter[Values] = Counter()
+        for row, times in self.rows.items():
+            dropped[(*row[:at], *row[at + 1 :])] += times
+        self.rows = dropped
+
+    def widen_column(self, name: str) -> None:
+        self.sql(f"ALTER TABLE {self.target} ALTER COLUMN {name} TYPE BIGINT")
+        self.columns = self.columns.replace(f"{name} INT", f"{name} BIGINT")
+
     def shadow(self, **options: Any) -> Shadowed:
         """Run it, and hold that the copy has just the rows that it should."""
         found = self.run(**options)

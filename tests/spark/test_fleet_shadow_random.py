@@ -29,7 +29,7 @@ def test_the_copy_follows(
     options = random.choice(
         [{}, {f"write.{each}.mode": "merge-on-read" for each in ("delete", "update", "merge")}]
         if form is ICEBERG
-        else [{}, {"delta.enableDeletionVectors": "true"}]
+        else [{}, {"delta.enableDeletionVectors": "true"}, {"delta.columnMapping.mode": "name"}]
     )
     pair = Pair(
         spark, schema, tmp_path, form, keys="day STRING, n INT" if partitioned else "", options=options
@@ -68,8 +68,8 @@ def change(pair: Pair, random: Random, numbers: Iterator[int]) -> str:
     some = random.randrange(3)
     day = random.choice(PLACES)[0]
     at = pair.names.index("day") if pair.keys else 0
-    kinds = ["insert", "insert", "overwrite", "update", "delete", "merge", "compact", "partition", "column"]
-    kind = random.choice(kinds)
+    kinds = ["insert", "insert", "overwrite", "update", "delete", "merge", "compact", "partition"]
+    kind = random.choice([*kinds, "column", "rename"])
     match kind:
         case "insert":
             pair.insert(*made(pair, random, numbers, 1 + some))
@@ -102,4 +102,10 @@ def change(pair: Pair, random: Random, numbers: Iterator[int]) -> str:
             pair.compact()
         case "column":
             pair.add_column(f"e{next(numbers)}")
+        case "rename" if pair.format is ICEBERG or "delta.columnMapping.mode" in pair.options:
+            extras = pair.names[2 : len(pair.columns.split(", "))]
+            if extras:
+                pair.rename_column(random.choice(extras), f"r{next(numbers)}")
+                # A snapshot has the old name until the next one.
+                pair.insert(*made(pair, random, numbers, 1))
     return f"{kind} {some} {day}"

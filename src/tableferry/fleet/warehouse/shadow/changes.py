@@ -55,6 +55,24 @@ class Shadowed:
 
 
 @dataclass(frozen=True)
+class Columns:
+    """The Hive copy's columns, without those that it's partitioned by, as the target asks for them.
+
+    Attributes:
+        every: All of them with their types, in their order.
+        added: Those among them that it lacks.
+        replaced: Those that it has, and that the target lost, renamed or retyped: all rows are written anew.
+    """
+
+    every: Mapping[str, str]
+    added: Mapping[str, str]
+    replaced: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.replaced)
+
+
+@dataclass(frozen=True)
 class Added:
     """Rows that a partition got while it lost none.
 
@@ -156,53 +174,59 @@ def demand_names(partitions: Iterable[Partition], columns: Sequence[str], name: 
             )
 
 
-def columns_to_add(
-    hive: Mapping[str, str], target: Mapping[str, str], partition_columns: Sequence[str], name: str
-) -> dict[str, str]:
-    """Return the columns that the Hive copy lacks, with their types.
+def become(
+    hive: Mapping[str, str],
+    target: Mapping[str, str],
+    partition_columns: Sequence[str],
+    stands_for: Mapping[str, str],
+    name: str,
+) -> Columns:
+    """Say what columns the Hive copy is to have.
 
     Args:
         hive: The Hive table's columns and their types.
         target: The target's.
         partition_columns: The Hive table's.
+        stands_for: What Hive's types become in a format that lacks them.
         name: The Hive table, for the message.
 
     Raises:
-        Refused: The target lost, renamed or retyped a column, which Spark can't do to a Hive table.
+        Refused: The target lost, renamed or retyped a column that the Hive table is partitioned by.
     """
+
+    def holds(column: str) -> bool:
+        kind, found = hive[column].lower(), there.get(column.lower(), "").lower()
+        return found in (kind, stands_for.get(kind))
+
     there = {column.lower(): kind for column, kind in target.items()}
-    own = {column.lower() for column in hive}
-    if lost := [column for column in partition_columns if column.lower() not in there]:
+    own = {column.lower(): column for column in hive}
+    keys = {column.lower() for column in partition_columns}
+    if lost := [column for column in partition_columns if not holds(column)]:
+        found = there.get(lost[0].lower())
         raise Refused(
-            f"{name} is partitioned by {lost[0]}, which the table in its place no longer has: bring the "
-            "column back, or finish the migration without keeping the copy in step"
+            f"{name} is partitioned by {lost[0]} ({hive[lost[0]]}), which "
+            f"{f'is {found} by now' if found else 'is no longer there'} in the table in its place: take that "
+            "back, or finish the migration without keeping the copy in step"
         )
-    wrong = [
-        column
-        for column, kind in hive.items()
-        if column.lower() not in there or not _holds(kind, there[column.lower()])
-    ]
-    if wrong:
-        keys = {column.lower() for column in partition_columns}
-        wanted = ", ".join(f"`{each}` {kind}" for each, kind in target.items() if each.lower() not in keys)
-        found = there.get(wrong[0].lower())
-        said = f"is {found} by now" if found else "is no longer there"
-        raise Refused(
-            f"the column {wrong[0]} of {name} ({hive[wrong[0]]}) {said} in the table in its place, and Spark "
-            f"can't change a Hive table's columns: run in Hive ALTER TABLE … REPLACE COLUMNS ({wanted}), and "
-            "resume the job"
-        )
-    return {column: kind for column, kind in target.items() if column.lower() not in own}
+    replaced = tuple(each for each in hive if each.lower() not in keys and not holds(each))
+    changed = {each.lower() for each in replaced}
+    added = {each: _for_hive(kind) for each, kind in target.items() if each.lower() not in own}
+    if not replaced:
+        return Columns({each: kind for each, kind in hive.items() if each.lower() not in keys} | added, added)
+    every: dict[str, str] = {}
+    for each, kind in target.items():
+        mine = own.get(each.lower())
+        if mine is None or each.lower() in changed:
+            every[mine or each] = _for_hive(kind)
+        elif each.lower() not in keys:
+            every[mine] = hive[mine]
+    return Columns(every, added, replaced)
+
+
+def _for_hive(kind: str) -> str:
+    """Return the type that a Hive table has for one that it lacks."""
+    return kind.replace("timestamp_ntz", "timestamp")
 
 
 def _is_below(location: str, root: str | None) -> bool:
     return root is not None and below(location, root) is not None
-
-
-# What a Hive type becomes in a format that hasn't it.
-_WIDER = {"tinyint": "int", "smallint": "int", "timestamp": "timestamp_ntz"}
-
-
-def _holds(hive: str, target: str) -> bool:
-    mine, theirs = hive.lower(), target.lower()
-    return mine == theirs or _WIDER.get(mine) == theirs

@@ -72,6 +72,11 @@ class DeltaTarget:
         """The directory that it writes into, which the Hive copy reads too."""
         return self.location
 
+    @property
+    def stands_for(self) -> Mapping[str, str]:
+        """What Hive's types become in it, where it lacks them."""
+        return {"timestamp": "timestamp_ntz"}
+
     def columns(self) -> dict[str, str]:
         """Return the columns and their types at the version."""
         return {field.name: field.dataType.simpleString() for field in self.rows().schema}

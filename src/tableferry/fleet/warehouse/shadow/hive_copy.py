@@ -12,6 +12,8 @@ from tableferry.catalog import SPARK_ERRORS, in_process, side_by_side
 from tableferry.convert.locations import below, reachable
 from tableferry.convert.through_spark.settings import wished
 from tableferry.errors import Refused, TableError, first_line
+from tableferry.fleet.warehouse import metastore
+from tableferry.fleet.warehouse.shadow.changes import Columns
 from tableferry.fleet.warehouse.shadow.conditions import quoted, spec, text
 from tableferry.fleet.warehouse.shadow.marks import PREFIX
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, parse, spell
@@ -115,9 +117,30 @@ class HiveCopy:
         pairs = ", ".join(f"{text(PREFIX + key)} = {text(value)}" for key, value in notes.items())
         self._alter(f"SET TBLPROPERTIES ({pairs})")
 
-    def add_columns(self, columns: Mapping[str, str]) -> None:
-        """Add columns after the last one."""
-        self._alter(f"ADD COLUMNS ({', '.join(f'{quoted(each)} {kind}' for each, kind in columns.items())})")
+    def demand_columns(self, columns: Columns) -> None:
+        """Make sure that the table can get these columns.
+
+        Raises:
+            Refused: Columns are to be replaced, which Spark alone can't do to a Hive table.
+        """
+        if columns.replaced and not metastore.reached(self.spark, self.name):
+            raise Refused(
+                f"{', '.join(columns.replaced)} of {self.name} were renamed, dropped or retyped in the table "
+                "in its place, and Spark can't change a Hive table's columns from here: run in Hive "
+                f"ALTER TABLE … REPLACE COLUMNS ({_listed(columns.every)}), and resume the job"
+            )
+
+    def set_columns(self, columns: Columns) -> None:
+        """Give the table its columns; partitions get them too where the metastore is reached."""
+        if metastore.reached(self.spark, self.name):
+            effect(lambda: self._set_columns(self.name, columns))
+        else:
+            self._alter(f"ADD COLUMNS ({_listed(columns.added)})")
+
+    def _set_columns(self, name: TableName, columns: Columns) -> None:
+        changed = {*columns.added, *columns.replaced}
+        every = {each: kind if each in changed else None for each, kind in columns.every.items()}
+        metastore.set_columns(self.spark, name, every)
 
     def insert(self, frame: DataFrame) -> None:
         """Add rows to partitions that are there, wherever they are, or to the table."""
@@ -125,17 +148,17 @@ class HiveCopy:
         with wished(self.spark, _FOR_HIVE), session.settings(self.spark, _DYNAMIC, str(self.name)):
             effect(lambda: rows.write.insertInto(self.name.sql))
 
-    def write(self, frame: DataFrame, folder: str) -> None:
+    def write(self, frame: DataFrame, folder: str, columns: Columns) -> None:
         """Write rows into a folder, each partition in its directory."""
         rows = self.rows(frame)
         if not self.format:
-            self._write_as_hive(rows, folder)
+            self._write_as_hive(rows, folder, columns)
             return
         writer = rows.write.mode("append").format(self.format).options(**_NO_MARK)
         with wished(self.spark, _FOR_HIVE):
             effect(lambda: writer.partitionBy(*self.partition_columns).save(folder))
 
-    def _write_as_hive(self, rows: DataFrame, folder: str) -> None:
+    def _write_as_hive(self, rows: DataFrame, folder: str, columns: Columns) -> None:
         """Let Hive's writer write, to a passing external table of the same format."""
         passing = TableName((*self.name.parts[:-1], f"{self.name.table}_tableferry_sync"))
         # Spark's LIKE takes no catalog.
@@ -144,6 +167,8 @@ class HiveCopy:
         made = f"CREATE TABLE {new} LIKE {old} LOCATION {text(folder)}"
         effect(lambda: self.spark.sql(f"DROP TABLE IF EXISTS {passing.sql}"))
         effect(lambda: self.spark.sql(made))
+        if columns.replaced:
+            effect(lambda: self._set_columns(passing, columns))
         with session.settings(self.spark, _DYNAMIC, str(self.name)):
             effect(lambda: rows.write.insertInto(passing.sql))
         effect(lambda: self.spark.sql(f"DROP TABLE {passing.sql}"))
@@ -190,6 +215,10 @@ class HiveCopy:
 def effect(work: Callable[[], _T]) -> _T:
     """Change something: the one door, so that a test can end a run at any change."""
     return work()
+
+
+def _listed(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{quoted(each)} {kind}" for each, kind in columns.items())
 
 
 def _format(said: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert.locations import literal
-from tableferry.errors import Refused, TableError, first_line
+from tableferry.errors import TableError, first_line
 from tableferry.fleet.warehouse.shadow.changes import Added, Changes
 from tableferry.fleet.warehouse.shadow.conditions import quoted, text, texts
 from tableferry.fleet.warehouse.shadow.iceberg_metadata import Metadata, Snapshot
@@ -75,6 +75,11 @@ class IcebergTarget:
     def shared(self) -> None:
         """It writes into its own directory alone."""
 
+    @property
+    def stands_for(self) -> Mapping[str, str]:
+        """What Hive's types become in it, where it lacks them."""
+        return {"tinyint": "int", "smallint": "int", "timestamp": "timestamp_ntz"}
+
     def columns(self) -> dict[str, str]:
         """Return the columns and their types at the current snapshot."""
         return {field.name: field.dataType.simpleString() for field in self.rows().schema}
@@ -90,9 +95,6 @@ class IcebergTarget:
             marks: What an earlier run left.
             kinds: The types of the Hive table's columns.
             partition_columns: Those of them that it's partitioned by.
-
-        Raises:
-            Refused: A column was added with a value for the rows before it.
         """
         if marks.watermark is None:
             return Changes(everything="there is no watermark")
@@ -102,12 +104,9 @@ class IcebergTarget:
         known = self.metadata.snapshots.get(marks.watermark)
         then = known.schema if known else self.metadata.schema
         if filled := self.metadata.filled(then):
-            raise Refused(
-                f"{self.name} got the column {filled[0]} with a value for the rows before it, which a Hive "
-                "table can't express: write the value into the rows, and drop the default"
-            )
+            return Changes(everything=f"the column {filled[0]} came with a value for the rows before it")
         there = self.metadata.schemas.get(then, {})
-        if not self.metadata.same_columns(then, [each for each in kinds if each.lower() in there]):
+        if not self.metadata.same_columns(then, list(there)):
             return Changes(everything="columns were renamed, dropped or retyped")
         if marks.half_copied and marks.half_copied not in {marks.watermark, *(each.id for each in snapshots)}:
             return Changes(everything=f"snapshot {marks.pending}, half copied, was rolled back")

@@ -22,11 +22,12 @@ from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.changes import (
     Changes,
+    Columns,
     Done,
     Plan,
     Shadowed,
     What,
-    columns_to_add,
+    become,
     decide,
     demand_names,
 )
@@ -84,13 +85,13 @@ class _Run:
 
     Attributes:
         copy: The Hive copy, with the columns that it will have.
-        new: Those among them that it has yet to get.
+        columns: What becomes of its columns.
         target: The table.
         marks: What earlier runs left.
     """
 
     copy: HiveCopy
-    new: Mapping[str, str]
+    columns: Columns
     target: Target
     marks: Marks
 
@@ -98,28 +99,36 @@ class _Run:
     def of(cls, copy: HiveCopy, target: Target, watermark: str | None) -> _Run:
         marks = Marks.read(copy.properties, copy.location, target.id, watermark)
         keys = copy.partition_columns
-        new = columns_to_add(copy.columns, target.columns(), keys, str(copy.name))
-        own = {name: kind for name, kind in copy.columns.items() if name not in keys}
-        columns = {**own, **new, **{key: copy.columns[key] for key in keys}}
-        return cls(replace(copy, columns=columns), new, target, marks)
+        columns = become(copy.columns, target.columns(), keys, target.stands_for, str(copy.name))
+        copy.demand_columns(columns)
+        every = {**columns.every, **{key: copy.columns[key] for key in keys}}
+        return cls(replace(copy, columns=every), columns, target, marks)
 
     def run(self, *, dry_run: bool) -> Shadowed:
         copy, target = self.copy, self.target
-        changes = target.changes(self.marks, copy.columns, copy.partition_columns)
-        plan = Plan(rewrite=self._differing()) if changes.everything else self._plan(changes)
+        changes, plan = self._planned()
         live = self._live(plan.rewrite)
         demand_names((*plan.append, *plan.share, *live), copy.partition_columns, str(copy.name))
         left: tuple[str, ...] = ()
         appended: Mapping[Partition, int] = {}
-        if not dry_run and (plan or self.new or not self._is_noted()):
-            if plan or self.new:
+        if not dry_run and (plan or self.columns or not self._is_noted()):
+            if plan or self.columns:
                 self._note(pending=target.version)
             appended, replaced = self._perform(plan, changes, live)
             self._note(done=True, pending=SWEEP if replaced or self.marks.pending else "")
             left = self._clean(replaced)
-        return Shadowed(
-            target.version, self._done(plan, live, appended), tuple(self.new), changes.everything, left
-        )
+        done, added = self._done(plan, live, appended), tuple(self.columns.added)
+        return Shadowed(target.version, done, added, changes.everything, left)
+
+    def _planned(self) -> tuple[Changes, Plan]:
+        copy = self.copy
+        if replaced := self.columns.replaced:
+            why = f"{', '.join(replaced)} of the Hive copy were renamed, dropped or retyped"
+            return Changes(everything=why), Plan(rewrite=self._every())
+        changes = self.target.changes(self.marks, copy.columns, copy.partition_columns)
+        if changes.everything:
+            return changes, Plan(rewrite=self._differing())
+        return changes, self._plan(changes)
 
     def _is_noted(self) -> bool:
         """Say whether the properties are what they would be set to."""
@@ -155,11 +164,18 @@ class _Run:
             verdict = None
         if verdict is not None and verdict.rows_match:
             return ()
+        # A verdict lists some of them, or, without partition columns, none.
+        listed = verdict.partition_differences if verdict is not None else ()
+        if verdict is not None and 0 < verdict.differing_partitions == len(listed):
+            return tuple(each.values for each in listed)
+        return self._every()
+
+    def _every(self) -> tuple[Partition, ...]:
+        """Return all partitions of both."""
+        copy = self.copy
         if not copy.partition_columns:
             return (WHOLE,)
-        if verdict is not None and 0 < verdict.differing_partitions == len(verdict.partition_differences):
-            return tuple(each.values for each in verdict.partition_differences)
-        found = rows.selectExpr(*texts(copy.partition_columns)).distinct().collect()
+        found = self.target.rows().selectExpr(*texts(copy.partition_columns)).distinct().collect()
         return tuple({tuple(row) for row in found} | copy.partitions)
 
     def _comparable(self, frame: DataFrame) -> DataFrame:
@@ -193,13 +209,15 @@ class _Run:
     ) -> tuple[Mapping[Partition, int], tuple[str, ...]]:
         """Change the copy; return the rows that were inserted, and the directories that nobody reads now."""
         copy = self.copy
-        if self.new:
-            copy.add_columns(self.new)
+        # Columns that are replaced are so at the end: a run that ends before it finds them as they were, and
+        # writes all rows anew again.
+        if self.columns and not self.columns.replaced:
+            copy.set_columns(self.columns)
         old = copy.locations(plan.rewrite)
         folder = f"{self.marks.folder}/v{self.target.version}-{uuid.uuid4().hex[:8]}"
         present = [each for each in plan.rewrite if each in live or each == WHOLE]
         for some in chunks(present):
-            copy.write(self._only(self.target.rows(), some), folder)
+            copy.write(self._only(self.target.rows(), some), folder, self.columns)
         for each in present:
             copy.point(each, f"{folder}/{copy.spelled(each)}".rstrip("/"))
         for each in plan.rewrite:
@@ -212,6 +230,8 @@ class _Run:
             frame = self._only(self.target.added_rows(changes, self.marks.watermark or "", some), some)
             appended += self._counted(frame)
             copy.insert(frame)
+        if self.columns.replaced:
+            copy.set_columns(self.columns)
         copy.refresh()
         return appended, tuple(old.values())
 

@@ -28,6 +28,10 @@ class Target(Protocol):
     def shared(self) -> str | None:
         """The directory that both it and the Hive copy read; None if there is none."""
 
+    @property
+    def stands_for(self) -> Mapping[str, str]:
+        """What Hive's types become in it, where it lacks them."""
+
     def columns(self) -> dict[str, str]:
         """Return the columns and their types."""
 
