@@ -16,6 +16,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Engine, text
 from tests import servers
 from tests.fleet_queue import NOW, name
+from tests.workspace import FakeWorkspace
 
 from tableferry.errors import TableferryError
 from tableferry.fleet import queue
@@ -181,6 +182,20 @@ def test_a_wrong_password_is_said(url: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv(PASSWORD_VARIABLE, "not it")
     with pytest.raises(TableferryError, match=r"can't be reached .*TABLEFERRY_FLEET_STORE_PASSWORD"):
         open_store(url).create()
+
+
+def test_a_secret_has_the_password(
+    logged_in: FakeWorkspace, postgresql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(PASSWORD_VARIABLE, raising=False)
+    logged_in.secrets["fleet", "queue"] = servers.PASSWORD
+    store = open_store(postgresql, password_secret="fleet/queue")
+    store.create()
+    store.close()
+    with pytest.raises(TableferryError, match="fleet/none with the queue's password can't be read"):
+        open_store(postgresql, password_secret="fleet/none")
+    with pytest.raises(TableferryError, match="store_password_secret is 'fleet': write it as scope/key"):
+        open_store(postgresql, password_secret="fleet")
 
 
 @pytest.mark.parametrize("scheme", ["mysql", "mariadb", "mysql+pymysql"])

@@ -103,7 +103,8 @@ class Where:
         """Open the queue, and close it."""
         settings = self.settings()
         spark = partial(session.resolve, self.warehouse, iceberg=True)
-        store = fleet.open_store(settings.store, resolve=spark)
+        secret = settings.store_password_secret
+        store = fleet.open_store(settings.store, resolve=spark, password_secret=secret)
         try:
             yield Fleet(settings, store, spark)
         finally:

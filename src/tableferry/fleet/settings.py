@@ -58,6 +58,7 @@ class FleetSettings(_Settings):
 
     Attributes:
         store: Where the queue is: a database's URL as SQLAlchemy writes it, or ``delta:catalog.schema``.
+        store_password_secret: A secret of the workspace with the database's password, ``scope/key``.
         target_format: What tables become, where a job doesn't say.
         initial_gap_days: Days between the first letter and the migration, for jobs that are added.
         probation_gap_days: Days between the second letter and the archive, likewise.
@@ -70,6 +71,7 @@ class FleetSettings(_Settings):
     """
 
     store: str = "sqlite:///.tableferry/fleet.db"
+    store_password_secret: str = ""
     target_format: TargetFormat = TargetFormat.ICEBERG
     initial_gap_days: int = Field(default=14, ge=0)
     probation_gap_days: int = Field(default=14, ge=0)

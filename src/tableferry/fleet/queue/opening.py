@@ -11,6 +11,7 @@ from sqlalchemy.exc import ArgumentError
 
 from tableferry import session
 from tableferry.errors import TableferryError
+from tableferry.fleet import secrets
 from tableferry.fleet.queue.delta import DeltaStore
 from tableferry.fleet.queue.sql import SqlStore
 from tableferry.fleet.queue.store import Store
@@ -35,7 +36,11 @@ _SQLITE_SECONDS = 60
 
 
 def open_store(
-    url: str, spark: SparkSession | None = None, *, resolve: Callable[[], SparkSession] = session.resolve
+    url: str,
+    spark: SparkSession | None = None,
+    *,
+    resolve: Callable[[], SparkSession] = session.resolve,
+    password_secret: str = "",
 ) -> Store:
     """Open the queue at a URL; nothing is made there before `Store.create`.
 
@@ -43,19 +48,20 @@ def open_store(
         url: ``delta:catalog.schema``, ``sqlite:///file``, ``mysql://user@host/database`` or
             ``postgresql://user@host/database``, with any of SQLAlchemy's options; Databricks Lakebase is a
             PostgreSQL that wants ``?sslmode=require``. A password that isn't in it is taken from
-            ``TABLEFERRY_FLEET_STORE_PASSWORD``.
+            ``TABLEFERRY_FLEET_STORE_PASSWORD``, else from a secret.
         spark: The session for a queue in Delta tables.
         resolve: Gives one where none is given.
+        password_secret: A secret of the workspace, ``scope/key``.
 
     Raises:
-        TableferryError: The URL isn't one of these, or its driver isn't installed.
+        TableferryError: The URL isn't one of these, its driver isn't installed, or the secret can't be read.
     """
     if url.startswith(_DELTA):
         return DeltaStore(spark if spark is not None else resolve(), url.removeprefix(_DELTA))
-    return SqlStore(_engine(_parsed(url)))
+    return SqlStore(_engine(_parsed(url, password_secret)))
 
 
-def _parsed(text: str) -> URL:
+def _parsed(text: str, password_secret: str) -> URL:
     try:
         url = make_url(text)
         driver = _DRIVERS[url.drivername.split("+")[0]]
@@ -64,9 +70,14 @@ def _parsed(text: str) -> URL:
             f"'{_without_password(text)}' isn't the address of a queue: write delta:catalog.schema, "
             "sqlite:///file, mysql://user@host/database or postgresql://user@host/database"
         ) from error
-    password = os.environ.get(PASSWORD_VARIABLE)
-    if driver != "sqlite" and url.password is None and password:
-        url = url.set(password=password)
+    if driver != "sqlite" and url.password is None:
+        password = os.environ.get(PASSWORD_VARIABLE)
+        if not password and password_secret:
+            password = secrets.read(
+                password_secret, setting="store_password_secret", holds="the queue's password"
+            )
+        if password:
+            url = url.set(password=password)
     return url.set(drivername=driver)
 
 
