@@ -13,13 +13,13 @@ from pyspark.sql import SparkSession
 from tableferry.fleet.job import Job, TargetFormat
 from tableferry.fleet.modes.migrate import migrate
 from tableferry.fleet.modes.preprocess import preprocess
-from tableferry.fleet.modes.report import ModeReport
 from tableferry.fleet.modes.revert import revert
 from tableferry.fleet.modes.shadow import shadow
 from tableferry.fleet.modes.taking import Worker
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.selections import named, to_tell
 from tableferry.fleet.queue.store import NewJob, Store
+from tableferry.fleet.reports import ModeReport
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Warehouse

@@ -21,10 +21,10 @@ from tableferry import session
 from tableferry.errors import Refused
 from tableferry.fleet import walk as walking
 from tableferry.fleet.job import Job, State, TargetFormat
-from tableferry.fleet.modes.report import ModeReport
 from tableferry.fleet.naming import Names
 from tableferry.fleet.perform import Save, perform
 from tableferry.fleet.plan import Kind
+from tableferry.fleet.reports import ModeReport
 from tableferry.fleet.steps import Step
 from tableferry.fleet.warehouse import existing
 from tableferry.fleet.warehouse.context import Warehouse

@@ -31,7 +31,7 @@ from tableferry.cli.fleet_options import (
 from tableferry.cli.fleet_telling import data, letter_lines, told_lines
 from tableferry.cli.options import Debug, Output, OutputAs, Warehouse, guarded
 from tableferry.fleet.clock import utc_now
-from tableferry.fleet.modes.report import JobReport, ModeReport, Told
+from tableferry.fleet.reports import JobReport, ModeReport, Told
 
 if TYPE_CHECKING:
     from tableferry.fleet.modes.taking import Worker

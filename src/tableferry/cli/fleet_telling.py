@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from tableferry.cli.fleet_options import many
 from tableferry.fleet.job import Job
-from tableferry.fleet.modes.report import JobReport, ModeReport
 from tableferry.fleet.prospect import prospect
+from tableferry.fleet.reports import JobReport, ModeReport
 
 if TYPE_CHECKING:
     from tableferry.fleet.modes.communicate import Told

@@ -15,11 +15,11 @@ from tableferry.errors import Refused, TableError, TableferryError, first_line, 
 from tableferry.fleet import plan as planning
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.job import Job, PauseReason, State
-from tableferry.fleet.modes.report import JobReport
 from tableferry.fleet.naming import Names
 from tableferry.fleet.perform import Stopped, WrittenSince, perform
 from tableferry.fleet.plan import Kind, Ways, arrived, plan
 from tableferry.fleet.queue.store import ClaimLost, Store
+from tableferry.fleet.reports import JobReport
 from tableferry.fleet.steps import Rename, UnblockWrites, describe
 from tableferry.fleet.transitions import FORWARD, Transition
 from tableferry.fleet.warehouse import existing, versions

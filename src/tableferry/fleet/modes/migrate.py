@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from tableferry.fleet.modes.report import JobReport, ModeReport
 from tableferry.fleet.modes.taking import Worker, take
 from tableferry.fleet.queue.selections import to_migrate
+from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.transitions import FORWARD
 from tableferry.fleet.walk import Walk, outlook, walk
 

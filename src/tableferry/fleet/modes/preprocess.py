@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tableferry.fleet.job import Job, PauseReason, State
-from tableferry.fleet.modes.report import JobReport, ModeReport, Outcome
 from tableferry.fleet.modes.taking import Worker, take
 from tableferry.fleet.naming import Names
 from tableferry.fleet.queue.selections import to_preprocess
+from tableferry.fleet.reports import JobReport, ModeReport, Outcome
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.walk import Walk, reporting
 from tableferry.fleet.warehouse import existing, fitness, hive

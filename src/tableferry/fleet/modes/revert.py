@@ -8,9 +8,9 @@ from functools import partial
 
 from tableferry.errors import Refused, TableError
 from tableferry.fleet.job import Job, PauseReason, State
-from tableferry.fleet.modes.report import ModeReport
 from tableferry.fleet.modes.taking import Worker, take
 from tableferry.fleet.queue.selections import named, to_revert
+from tableferry.fleet.reports import ModeReport
 from tableferry.fleet.transitions import BACK, REVERT_TO
 from tableferry.fleet.walk import outlook, walk
 from tableferry.tables import TableName

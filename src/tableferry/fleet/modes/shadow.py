@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tableferry.fleet.job import Job
-from tableferry.fleet.modes.report import JobReport, ModeReport
 from tableferry.fleet.modes.taking import Worker, take
 from tableferry.fleet.naming import Names
 from tableferry.fleet.perform import perform
 from tableferry.fleet.queue.selections import to_shadow
+from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.steps import Shadow, describe
 from tableferry.fleet.walk import Walk, reporting
 from tableferry.fleet.warehouse import versions

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.job import Job
-from tableferry.fleet.modes.report import JobReport, ModeReport, Told
 from tableferry.fleet.queue.selections import Selection, but
 from tableferry.fleet.queue.store import ClaimLost, Store
+from tableferry.fleet.reports import JobReport, ModeReport, Told
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.walk import Walk
 from tableferry.fleet.warehouse.context import Warehouse
