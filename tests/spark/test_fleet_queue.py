@@ -12,12 +12,15 @@ from tests.fleet_delta import empty_queue, store
 from tests.fleet_queue import *  # noqa: F403
 from tests.fleet_queue import NOW, Queue, name
 from tests.fleet_worker import LEASE
+from tests.postoffice import PostOffice
 
 from tableferry import session
 from tableferry.errors import Refused, TableferryError
 from tableferry.fleet.job import State
+from tableferry.fleet.modes.communicate import Told, communicate
 from tableferry.fleet.queue.selections import everything, to_preprocess
 from tableferry.fleet.queue.store import NewJob
+from tableferry.fleet.settings import FleetSettings, MailSettings
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +87,38 @@ def test_an_archived_job_doesnt_come_back_beside_another_of_its_table(
     with pytest.raises(Refused, match=r"are of tables that have another job"):
         queue.store.unarchive([job.task_id], NOW)
     assert list(queue.store.archived(everything())) == [job]
+
+
+def test_letters_of_a_queue_in_delta_go_out_once(queue: Queue) -> None:
+    ann, ben = "ann@example.com", "ben@example.com"
+    tables = [
+        NewJob(name(each), tbl_owners=(ann,), downstream_users=(ben,) if each == "a" else ())
+        for each in "abc"
+    ]
+    queue.store.add(tables, NOW)
+    ready = [
+        replace(each, state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
+        for each in queue.claim()
+    ]
+    queue.store.save_all(ready, NOW, release=True)
+    with PostOffice() as office:
+        settings = FleetSettings(mail=MailSettings(host="127.0.0.1", port=office.port))
+
+        def run() -> Told:
+            return communicate(queue.store, settings, worker="w", clock=lambda: NOW)
+
+        # A user's server that is busy holds back the one table that the user reads.
+        office.rcpt = lambda to: "450 busy" if to == ben else ""
+        first = run()
+        assert (first.sent, first.failed, first.jobs, first.untold) == (1, 1, {1: 2}, 1)
+        office.rcpt = lambda to: ""
+        second = run()
+        assert (second.sent, second.failed, second.jobs, second.untold) == (1, 0, {1: 1}, 0)
+        assert run() == Told()
+    assert [to for _, to in office.delivered] == [ann, ben]
+    assert {each.comm_level1_date for each in queue.store.jobs(everything())} == {NOW}
+    remembered = queue.store.letters(number for number, _ in office.delivered)
+    assert [each.sent_at for each in remembered.values()] == [NOW, NOW]
 
 
 def test_threads_that_claim_at_once_share_the_jobs(queue: Queue) -> None:
