@@ -23,7 +23,7 @@ from tests.fleet_worker import LEASE, run
 
 from tableferry.errors import TableferryError
 from tableferry.fleet.job import State
-from tableferry.fleet.queue.selections import everything
+from tableferry.fleet.queue.selections import everything, to_preprocess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +65,8 @@ def test_workers_that_are_killed_lose_and_double_nothing(queue: Queue, place: st
     assert Counter(job.claimed_by for job in left) == {"w0": BATCH, "w1": 3}
     assert all(job.lease_until == NOW + LEASE for job in left)
     # Nobody takes them before the lease is over, and then somebody does.
-    assert list(queue.claim(now=NOW + LEASE - TICK)) == []
+    early = NOW + LEASE - TICK
+    assert list(queue.store.claim(to_preprocess(early), "w", now=early, lease=LEASE, limit=count)) == []
     assert run(url(place), 2, now=NOW + LEASE, **how) == [0, 0]
     done = queue.store.jobs(everything())
     assert [job.task_id for job in done] == [job.task_id for job in added]
