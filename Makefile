@@ -10,7 +10,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
 CONNECT := .venv-connect
 CONNECT_STAMP := $(CONNECT)/.made
-BENCHMARKS := $(wildcard benchmarks/pipeline_init.py benchmarks/spec_load.py benchmarks/convert.py benchmarks/fleet_queue.py)
+BENCHMARKS := $(wildcard benchmarks/pipeline_init.py benchmarks/spec_load.py benchmarks/convert.py benchmarks/fleet_queue.py \
+    benchmarks/shadow.py)
 
 # PYTHON=/path/to/python chooses one; otherwise the first on PATH that is fit.
 PYTHON ?=

@@ -3,8 +3,8 @@
 python benchmarks/fleet_queue.py --jobs 100000
 
 Starts MariaDB and PostgreSQL in folders of their own, with commits that wait for the disk, and measures each
-store with 1, 2, 4 and 8 worker processes. A queue in Delta tables is measured by --delta, with fewer jobs and
-workers that are threads of one session, which is how Spark takes them on one machine.
+store with 1, 2, 4 and 8 worker processes. A queue in Delta tables is measured by --delta, with fewer claims
+and workers that are threads of one session, which is how Spark takes them on one machine.
 
 - add: all jobs, in one call;
 - claims/s: jobs claimed in batches by all workers together;
@@ -98,7 +98,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5, help="of saving one by one")
     parser.add_argument("--only", nargs="*", choices=STORES, default=list(STORES), metavar="STORE")
     parser.add_argument("--delta", action="store_true", help="a queue in Delta tables too")
-    parser.add_argument("--delta-jobs", type=int, default=2000)
     arguments = parser.parse_args()
     os.environ[PASSWORD_VARIABLE] = servers.PASSWORD
     print(machine(), flush=True)
@@ -108,7 +107,7 @@ def main() -> None:
             measure(name, url, arguments.jobs, arguments.claims, arguments, in_processes)
     if arguments.delta:
         with delta() as (url, run):
-            measure("Delta", url, arguments.delta_jobs, arguments.delta_jobs // 4, arguments, run)
+            measure("Delta", url, arguments.jobs, arguments.claims // 10, arguments, run)
     print_row(["store", "jobs", "events", "status", "fastest", "CPU", "load"], head=True)
     for name in arguments.only:
         with STORES[name]() as url:
@@ -137,7 +136,15 @@ def measure(
             for worker in range(workers)
         ]
         rates = [rate(spans) for spans in zip(*run(tasks), strict=True)]
-        print_row([name, f"{jobs:,}", f"{added:.1f} s", workers, *(f"{each:,.0f}" for each in rates)])
+        print_row(
+            [
+                name,
+                f"{jobs:,}",
+                f"{added:.1f} s",
+                workers,
+                *(f"{each:,.{1 if each < 10 else 0}f}" for each in rates),
+            ]
+        )
     store.close()
 
 

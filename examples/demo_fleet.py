@@ -33,13 +33,13 @@ from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.modes.communicate import communicate
 from tableferry.fleet.modes.migrate import migrate
 from tableferry.fleet.modes.preprocess import preprocess
-from tableferry.fleet.modes.report import ModeReport
 from tableferry.fleet.modes.revert import revert
 from tableferry.fleet.modes.shadow import shadow
 from tableferry.fleet.modes.taking import Worker
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.selections import everything, named
 from tableferry.fleet.queue.store import NewJob, Store
+from tableferry.fleet.reports import ModeReport
 from tableferry.fleet.settings import FleetSettings, MailSettings
 from tableferry.fleet.status import text
 from tableferry.fleet.status.reading import status

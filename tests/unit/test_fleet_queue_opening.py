@@ -154,6 +154,22 @@ def test_a_file_is_read_while_it_is_written_and_no_commit_waits_for_the_disk(tmp
     store.close()
 
 
+def test_many_new_jobs_are_counted_for_postgresqls_plans(
+    postgresql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PASSWORD_VARIABLE, servers.PASSWORD)
+    store = open_store(postgresql)
+    assert isinstance(store, SqlStore)
+    _drop(store._engine)
+    store.create()
+    store.add([NewJob(name(f"t{number}")) for number in range(1000)], NOW)
+    with store._engine.connect() as connection:
+        known = connection.execute(text("SELECT reltuples FROM pg_class WHERE relname = 'jobs'")).scalar()
+    assert known == 1000
+    _drop(store._engine)
+    store.close()
+
+
 def test_a_file_that_isnt_there_says_how_to_make_it(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path}/none/fleet.db")
     with pytest.raises(TableferryError, match=r"there is no queue at sqlite.*: make it with"):

@@ -19,6 +19,7 @@ from sqlalchemy import (
     inspect,
     literal,
     select,
+    text,
     tuple_,
     update,
 )
@@ -54,6 +55,9 @@ _MYSQL_PASSING = (1213, 1205, 1020)
 # PostgreSQL: serialization failure, deadlock detected, lock not available.
 _POSTGRESQL_PASSING = ("40001", "40P01", "55P03")
 
+# So many new jobs make PostgreSQL's statistics of the table worthless.
+_MANY = 1000
+
 # How often to look again for jobs that others had locked while they claimed.
 _LOOKS = 20
 
@@ -86,6 +90,9 @@ class SqlStore:
                         del missing[tuple(found)]
             for some in chunks(missing.values()):
                 connection.execute(insert(jobs), some)
+            if len(missing) >= _MANY and connection.dialect.name == "postgresql":
+                # Else it plans claims as for an empty table, until it comes to look by itself.
+                connection.execute(text(f"ANALYZE {jobs.name}"))
             return len(missing)
 
         # Somebody else adds the same table at the same time.
