@@ -11,7 +11,9 @@ from tests.spark.fleet_shadowing import DELTA, ICEBERG, Pair
 
 from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.warehouse import metastore
 from tableferry.fleet.warehouse.shadow import What
+from tableferry.tables import TableName
 
 ROWS = ((1, "a", 1, "mon"), (2, "b", 2, "mon"), (3, "c", None, "tue"))
 COLUMNS = "id INT, name STRING, n2 INT"
@@ -94,6 +96,17 @@ def test_partitions_get_the_columns_too(spark: SparkSession, schema: str, tmp_pa
     client.close()
     found = [[column.getName() for column in each.getSd().getCols()] for each in partitions]
     assert found == [["id", "name", "n2", "extra"]] * 2
+
+
+def test_columns_that_hive_does_not_see(spark: SparkSession, schema: str) -> None:
+    spark.sql(f"CREATE TABLE {schema}.t (id INT, at TIMESTAMP_NTZ) USING parquet")
+    name = TableName(("spark_catalog", schema, "t"))
+    metastore.set_columns(spark, name, {"id": None, "at": None, "Extra": "bigint"})
+    assert [each.simpleString() for each in spark.table(f"{schema}.t").schema] == [
+        "id:int",
+        "at:timestamp_ntz",
+        "Extra:bigint",
+    ]
 
 
 def test_a_first_column_that_the_metastore_keeps(spark: SparkSession, schema: str, tmp_path: Path) -> None:

@@ -83,6 +83,9 @@ def set_columns(spark: SparkSession, name: TableName, columns: Mapping[str, str 
         nonlocal common
         before = list(entry.getSd().getCols())
         known.update({each.getName(): each for each in before if each.getName() not in known})
+        if any(kind is None and each.lower() not in known for each, kind in columns.items()):
+            # Types that Hive lacks: then Spark keeps the columns where Hive doesn't see them.
+            return
         now = [
             known[each.lower()] if kind is None else field(each.lower(), kind, None)
             for each, kind in columns.items()
