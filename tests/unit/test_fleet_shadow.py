@@ -99,6 +99,10 @@ class TestColumns:
     def test_types_that_a_format_lacks(self) -> None:
         assert not become({"n": "smallint"}, {"n": "int"}, [], {"smallint": "int"}, "t")
         assert become({"n": "smallint"}, {"n": "int"}, [], {}, "t").replaced == ("n",)
+        hive, target = "struct<smallint:array<smallint>,n:string>", "struct<smallint:array<int>,n:string>"
+        assert not become({"n": hive}, {"n": target}, [], {"smallint": "int"}, "t")
+        other = target.replace("<smallint:", "<other:")
+        assert become({"n": hive}, {"n": other}, [], {"smallint": "int"}, "t").replaced == ("n",)
 
     def test_what_spark_alone_cannot_do_to_a_hive_table(self) -> None:
         name = TableName(("hive_metastore", "s", "t"))

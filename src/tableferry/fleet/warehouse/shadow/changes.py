@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -194,9 +195,11 @@ def become(
         Refused: The target lost, renamed or retyped a column that the Hive table is partitioned by.
     """
 
+    def there_as(kind: str) -> str:
+        return _TYPE.sub(lambda found: stands_for.get(found[0], found[0]), kind.lower())
+
     def holds(column: str) -> bool:
-        kind, found = hive[column].lower(), there.get(column.lower(), "").lower()
-        return found in (kind, stands_for.get(kind))
+        return there_as(hive[column]) == there_as(there.get(column.lower(), ""))
 
     there = {column.lower(): kind for column, kind in target.items()}
     own = {column.lower(): column for column in hive}
@@ -221,6 +224,10 @@ def become(
         elif each.lower() not in keys:
             every[mine] = hive[mine]
     return Columns(every, added, replaced)
+
+
+# A type without parameters, at any depth; a field's name has a colon after it.
+_TYPE = re.compile(r"\b[a-z_]+(?=[,>]|$)")
 
 
 def _for_hive(kind: str) -> str:
