@@ -12,8 +12,6 @@ from tests.fleet_queue import (  # noqa: F401
     NOW,
     TICK,
     Queue,
-    test_a_change_of_state_or_pause_makes_an_event,
-    test_a_query_is_answered_by_the_store,
     test_everything_of_a_job_comes_back_as_it_was_saved,
     test_jobs_go_to_the_archive_and_come_back,
     test_letters_are_recorded_once_and_then_sent,
