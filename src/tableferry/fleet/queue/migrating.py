@@ -62,6 +62,8 @@ def _alone(connection: Connection) -> Iterator[None]:
                 )
             try:
                 yield
+                # Which revision it is was written after the last of these, and whoever waits is to read it.
+                connection.exec_driver_sql("COMMIT")
             finally:
                 connection.execute(select(func.release_lock(name)))
         case _:
