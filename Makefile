@@ -55,10 +55,28 @@ demo-convert: $(STAMP) ## Turn a lake of real Parquet files into Delta, without 
 demo-fleet: setup ## Migrate a warehouse of 30 Hive tables to Iceberg and Delta, by all five modes
 	@$(BIN)/python examples/demo_fleet.py
 
+# Each worker has a Java process of its own when it gets a test that needs Spark, and keeps it.
+WORKERS ?= 2
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
 .PHONY: test
-test: setup ## Run all tests
-	@$(BIN)/python -m pytest
+test: setup ## Run all tests, each behaviour once
+	@$(PYTEST)
 	@$(MAKE) connect
+
+# SEED=N repeats a soak. Each part runs even if one before it failed, for a soak takes hours.
+SEED ?= $(shell awk 'BEGIN { srand(); print 1 + int(rand() * 1000000000) }')
+
+.PHONY: soak
+soak: SEED := $(SEED)
+soak: setup ## Run all tests with all examples, of a seed that is printed, and on each Python: hours (SEED=N repeats)
+	@echo "make soak SEED=$(SEED)"; failed=; \
+	$(MAKE) unit-pythons || failed="$$failed unit-pythons"; \
+	$(MAKE) unit-lowest || failed="$$failed unit-lowest"; \
+	TABLEFERRY_SOAK=$(SEED) $(PYTEST) --hypothesis-seed=$(SEED) || failed="$$failed test"; \
+	TABLEFERRY_SOAK=$(SEED) $(MAKE) connect || failed="$$failed connect"; \
+	if [ -n "$$failed" ]; then echo "FAILED, and make soak SEED=$(SEED) repeats it:$$failed" >&2; exit 1; fi; \
+	echo "make soak SEED=$(SEED): all passed"
 
 # One Java process at a time: this one comes when the other tests' has ended.
 .PHONY: connect
@@ -78,7 +96,7 @@ setup-connect:
 
 .PHONY: unit
 unit: $(STAMP) ## Run the tests that need no Java
-	@$(BIN)/python -m pytest tests/unit
+	@$(PYTEST) tests/unit
 
 .PHONY: lint
 lint: $(STAMP) ## Check style, types and which module imports which

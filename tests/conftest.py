@@ -1,4 +1,4 @@
-"""What all tests share: how hypothesis looks for examples, a workspace, an untouched cookiecutter."""
+"""What all tests share: how many examples they look at, a workspace, an untouched cookiecutter."""
 
 from __future__ import annotations
 
@@ -6,19 +6,10 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from tests import soak
 from tests.workspace import FakeWorkspace
 
-# The same examples in every run, and no deadline, as a machine's load is no property of the code.
-# TABLEFERRY_EXAMPLES=10 looks at ten times as many.
-settings.register_profile(
-    "ci",
-    derandomize=True,
-    deadline=None,
-    print_blob=True,
-    max_examples=settings().max_examples * int(os.environ.get("TABLEFERRY_EXAMPLES", "1")),
-)
-settings.load_profile("ci")
+soak.load_profile()
 
 
 @pytest.fixture

@@ -1,0 +1,37 @@
+"""How much a run of the tests looks at: ``make test`` a fixed part, ``make soak`` everything.
+
+``make soak`` prints its seed, which TABLEFERRY_SOAK holds here; ``make soak SEED=…`` repeats it. Without that
+variable every run draws the same examples.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, Phase, settings
+
+SEED = int(os.environ.get("TABLEFERRY_SOAK") or 0)
+SOAKING = SEED > 0
+
+settings.register_profile("test", derandomize=True, deadline=None, print_blob=True, max_examples=20)
+# `--hypothesis-seed` gives the randomness, and a database would remember what another seed has found.
+settings.register_profile("soak", deadline=None, print_blob=True, database=None, max_examples=100)
+
+
+def load_profile() -> None:
+    """Make hypothesis draw what this run is to look at."""
+    settings.load_profile("soak" if SOAKING else "test")
+
+
+def amount(test: int, soak: int) -> int:
+    """Give how many of something to look at: so many in ``make test``, so many in ``make soak``."""
+    return soak if SOAKING else test
+
+
+def slow_examples(test: int, soak: int) -> settings:
+    """Give settings for examples that take seconds each, which hypothesis isn't to shrink for hours."""
+    return settings(
+        max_examples=amount(test, soak),
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
