@@ -10,6 +10,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
 CONNECT := .venv-connect
 CONNECT_STAMP := $(CONNECT)/.made
+LOWEST := .venv-lowest
+LOWEST_STAMP := $(LOWEST)/.made
+SUPPORTED := 3.11 3.12 3.13
+EXTRAS := local,remote,databricks,demo,dev
 BENCHMARKS := $(wildcard benchmarks/pipeline_init.py benchmarks/spec_load.py benchmarks/convert.py benchmarks/fleet_queue.py \
     benchmarks/shadow.py)
 
@@ -20,14 +24,17 @@ PYTHON_IS_FIT := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.versio
 KEEPABLE := { $(BIN)/python -c '$(PYTHON_IS_FIT)' && $(BIN)/python -m pip --version; } >/dev/null 2>&1
 comma := ,
 
+# $(call fit,3.12): a Python of that version, or nothing. A second argument names the only one to try.
+is_python = import sys, venv, ensurepip; sys.exit("%d.%d" % sys.version_info[:2] != "$(1)")
+pythons = python$(1) $(BIN)/python $(CONNECT)/bin/python \
+    $(wildcard $(or $(PYENV_ROOT),$(HOME)/.pyenv)/versions/$(1).*/bin/python) \
+    $(shell PATH="$(abspath $(BIN)):$$PATH" uv python find $(1) 2>/dev/null)
+fit = $(firstword $(foreach python,$(or $(2),$(pythons)),\
+    $(shell $(python) -c '$(is_python)' >/dev/null 2>&1 && echo $(python))))
+
 # databricks-connect takes this version alone; PYTHON312=/path/to/python3.12 names one.
 PYTHON312 ?=
-PYTHONS312 = $(if $(PYTHON312),$(PYTHON312),python3.12 $(BIN)/python $(CONNECT)/bin/python \
-    $(wildcard $(or $(PYENV_ROOT),$(HOME)/.pyenv)/versions/3.12.*/bin/python) \
-    $(shell PATH="$(abspath $(BIN)):$$PATH" uv python find 3.12 2>/dev/null))
-IS_PYTHON312 := import sys, venv, ensurepip; sys.exit(sys.version_info[:2] != (3, 12))
-FIT312 = $(firstword $(foreach python,$(PYTHONS312),\
-    $(shell $(python) -c '$(IS_PYTHON312)' >/dev/null 2>&1 && echo $(python))))
+FIT312 = $(call fit,3.12,$(PYTHON312))
 
 # Another PYTHON than last time makes the environment anew.
 ifneq ($(PYTHON),)
@@ -57,7 +64,8 @@ demo-fleet: setup ## Migrate a warehouse of 30 Hive tables to Iceberg and Delta,
 
 # Each worker has a Java process of its own when it gets a test that needs Spark, and keeps it.
 WORKERS ?= 2
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+PARALLEL = -n $(WORKERS) --dist loadfile
+PYTEST = $(BIN)/python -m pytest $(PARALLEL)
 
 .PHONY: test
 test: setup ## Run all tests, each behaviour once
@@ -98,6 +106,24 @@ setup-connect:
 unit: $(STAMP) ## Run the tests that need no Java
 	@$(PYTEST) tests/unit
 
+# A soak runs these two wherever it is, so a Python that isn't there is only said.
+.PHONY: unit-pythons
+unit-pythons: ## Run the tests that need no Java on each supported Python that is there
+	@ran=; missing=; failed=; \
+	$(foreach version,$(SUPPORTED),$(if $(call fit,$(version)),\
+	    echo "== Python $(version)"; ran="$$ran $(version)"; \
+	    { $(MAKE) --silent .venv-$(version)/.made && \
+	        .venv-$(version)/bin/python -m pytest $(PARALLEL) tests/unit; } || failed="$$failed $(version)";,\
+	    missing="$$missing $(version)";)) \
+	echo "unit-pythons: ran on Python$${ran:- none}$${missing:+; not there:$$missing}$${failed:+; FAILED on$$failed}"; \
+	[ -n "$$ran" ] && [ -z "$$failed" ]
+
+.PHONY: unit-lowest
+unit-lowest: $(STAMP) ## Run the tests that need no Java with the lowest versions that pyproject.toml allows
+	@$(if $(call fit,$(firstword $(SUPPORTED))),$(MAKE) --silent $(LOWEST_STAMP) && \
+	    $(LOWEST)/bin/python -m pytest $(PARALLEL) tests/unit,\
+	    echo "SKIPPED: unit-lowest, for Python $(firstword $(SUPPORTED)) isn't there" >&2)
+
 .PHONY: lint
 lint: $(STAMP) ## Check style, types and which module imports which
 	@$(BIN)/ruff check
@@ -114,8 +140,9 @@ render: $(STAMP) ## Render what is made from the template: the root bundle, its 
 	@$(BIN)/python -m scripts.render
 
 .PHONY: clean
-clean: ## Remove .venv, .venv-connect and the caches; tables under .tableferry stay
-	@rm -rf $(VENV) $(CONNECT) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+clean: ## Remove .venv, .venv-connect and the like, and the caches; tables under .tableferry stay
+	@rm -rf $(VENV) $(CONNECT) $(LOWEST) $(SUPPORTED:%=.venv-%)
+	@rm -rf build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Spark's launcher takes JAVA_HOME's Java before the one on PATH, and so does this.
@@ -146,17 +173,35 @@ $(STAMP): pyproject.toml constraints.txt
 	fi; \
 	echo "Setting up $(VENV) with $$($(BIN)/python --version); the first time, this takes a few minutes."; \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --constraint constraints.txt --editable '.[local,remote,databricks,demo,dev]' \
+	    --constraint constraints.txt --editable '.[$(EXTRAS)]' \
 	    || { echo "The packages couldn't be installed: read pip's reason above, and run make again." >&2; exit 1; }
 	@echo '$(PYTHON)' > $(VENV)/.python
 	@touch $@
 
 $(CONNECT_STAMP): pyproject.toml constraints-connect.txt
-	@if ! { $(CONNECT)/bin/python -c '$(IS_PYTHON312)' && $(CONNECT)/bin/python -m pip --version; } >/dev/null 2>&1; then \
+	@if ! { $(CONNECT)/bin/python -c '$(call is_python,3.12)' && $(CONNECT)/bin/python -m pip --version; } >/dev/null 2>&1; then \
 	    $(FIT312) -m venv --clear $(CONNECT) || exit 1; \
 	fi; \
 	echo "Setting up $(CONNECT) with $$($(CONNECT)/bin/python --version); the first time, this takes a minute."; \
 	$(CONNECT)/bin/python -m pip install --quiet --disable-pip-version-check \
 	    --constraint constraints-connect.txt --editable '.[connect,databricks,fleet,test]' \
 	    || { echo "The packages couldn't be installed: read pip's reason above, and run make again." >&2; exit 1; }
+	@touch $@
+
+# Always from nothing: a package that is no longer asked for would stay, and hide that something still needs it.
+$(SUPPORTED:%=.venv-%/.made): .venv-%/.made: pyproject.toml constraints.txt
+	@$(call fit,$*) -m venv --clear .venv-$* || exit 1; \
+	echo "Setting up .venv-$* with $$(.venv-$*/bin/python --version); this takes a minute or two."; \
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check \
+	    --constraint constraints.txt --editable '.[$(EXTRAS)]' \
+	    || { echo "The packages couldn't be installed: read pip's reason above, and run make again." >&2; exit 1; }
+	@touch $@
+
+# From nothing too, for uv keeps a newer version that is installed. pip knows no lowest versions.
+$(LOWEST_STAMP): pyproject.toml | $(STAMP)
+	@$(call fit,$(firstword $(SUPPORTED))) -m venv --clear --without-pip $(LOWEST) || exit 1; \
+	echo "Setting up $(LOWEST) with $$($(LOWEST)/bin/python --version); the first time, this takes a minute."; \
+	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
+	    --editable '.[$(EXTRAS)]' \
+	    || { echo "The packages couldn't be installed: read uv's reason above, and run make again." >&2; exit 1; }
 	@touch $@

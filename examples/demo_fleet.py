@@ -223,13 +223,7 @@ class Demo:
         """Send what is to be sent, and show the first letter."""
         before = len(self.mailbox.letters)
         self.command("communicate")
-        communicate(
-            self.store,
-            self.settings,
-            worker="demo",
-            clock=self.clock,
-            say=lambda line: self.console.print(f"   {line}"),
-        )
+        communicate(self.store, self.settings, worker="demo", clock=self.clock)
         sent = self.mailbox.letters[before:]
         self.console.print(f"   {len(sent)} letters; the first of them:")
         if sent and (body := sent[0].get_body(("plain",))) is not None:

@@ -28,10 +28,13 @@ def amount(test: int, soak: int) -> int:
     return soak if SOAKING else test
 
 
-def slow_examples(test: int, soak: int) -> settings:
-    """Give settings for examples that take seconds each, which hypothesis isn't to shrink for hours."""
+def slow_examples(count: int) -> settings:
+    """Give settings for so many examples that take seconds each, which hypothesis isn't to shrink for hours.
+
+    The first one that it draws is the simplest there is: one example alone shows next to nothing.
+    """
     return settings(
-        max_examples=amount(test, soak),
+        max_examples=count,
         phases=[Phase.explicit, Phase.generate],
         suppress_health_check=list(HealthCheck),
     )

@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from pyspark.errors import PySparkException
 
+from tableferry.driver import in_process
 from tableferry.errors import TableError, first_line
 from tableferry.tables import TableFacts, TableName
 
@@ -155,11 +156,6 @@ def _facts_from_spark(spark: SparkSession, name: TableName) -> TableFacts:
         table_id = detail["id"]
     newest = spark.sql(f"DESCRIBE HISTORY {name.sql} LIMIT 1").collect()[0]
     return TableFacts(name, table_id, newest["version"])
-
-
-def in_process(spark: SparkSession) -> bool:
-    """Say whether Spark's driver is this process, so that both see the same files under one path."""
-    return not type(spark).__module__.startswith(("pyspark.sql.connect", "databricks.connect"))
 
 
 def _local_folder(location: str) -> Path | None:

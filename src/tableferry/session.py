@@ -5,6 +5,7 @@ Nothing here needs pyspark before a session is asked for.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -17,10 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tableferry import localspark, workspace
+from tableferry.activity import activity
 from tableferry.errors import SessionError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_WAREHOUSE = ".tableferry"
 WAREHOUSE_VARIABLE = "TABLEFERRY_WAREHOUSE"
@@ -74,13 +78,14 @@ def resolve(
         SessionError: No session can be had; the message says what is missing.
     """
     choice = choose(os.environ, databricks_connect=has_databricks_connect())
-    if choice.kind == "local":
-        wished = warehouse if warehouse is not None else os.environ.get(WAREHOUSE_VARIABLE) or None
-        spark = localspark.start(
-            wished, default=DEFAULT_WAREHOUSE, app_name=app_name, iceberg=iceberg, say=say
-        )
-    else:
-        spark = _take(choice, app_name, say)
+    with activity(_log, "wait for Spark", level=logging.DEBUG):
+        if choice.kind == "local":
+            wished = warehouse if warehouse is not None else os.environ.get(WAREHOUSE_VARIABLE) or None
+            spark = localspark.start(
+                wished, default=DEFAULT_WAREHOUSE, app_name=app_name, iceberg=iceberg, say=say
+            )
+        else:
+            spark = _take(choice, app_name, say)
     _quiet()
     return spark
 

@@ -32,6 +32,8 @@ class Bundle:
             if name not in ("PYTHONPATH", "VIRTUAL_ENV", "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "SPARK_HOME")
         }
         environment["PIP_CONSTRAINT"] = str(ROOT / "constraints.txt")
+        # That switches it off: pip would compile thousands of modules of which a few are imported here.
+        environment["PIP_NO_COMPILE"] = "no"
         done = subprocess.run(
             command,
             cwd=self.folder,

@@ -1,7 +1,9 @@
-"""The wheel builds, installs with its pinned dependencies alone, and its entry points run."""
+"""The wheel: what is in it, and that `tableferry new` and its entry points work with what it asks for."""
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -10,20 +12,31 @@ from pathlib import Path
 import pytest
 import uv
 
-from tableferry import __version__
+from tableferry import __version__, new
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "tests" / "unit" / "bundle_example"
 
-# What a wheel task does: it finds the entry point by the package's and its own name, and calls it.
-AS_A_WHEEL_TASK = """
-import sys
+# What a wheel task does: it finds the entry point by the package's and its own name, and calls it. Here one
+# Python does so with one command line after the other.
+AS_WHEEL_TASKS = """
+import json, sys
+from contextlib import redirect_stderr, redirect_stdout
 from importlib.metadata import distribution
+from io import StringIO
 
-(entry,) = [one for one in distribution("tableferry").entry_points if one.name == "tableferry"]
-sys.argv = ["tableferry", *sys.argv[1:]]
-entry.load()()
-print("returned")
+told = []
+for arguments in json.loads(sys.argv[1]):
+    (entry,) = [one for one in distribution("tableferry").entry_points if one.name == "tableferry"]
+    sys.argv = ["tableferry", *arguments]
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+        try:
+            entry.load()()
+            status = "returned"
+        except SystemExit as left:
+            status = left.code
+    told.append([status, out.getvalue(), err.getvalue()])
+print(json.dumps(told))
 """
 
 
@@ -58,47 +71,72 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin"
 
 
-def test_the_wheel_holds_the_whole_package(wheel: Path) -> None:
-    package = ROOT / "src" / "tableferry"
-    files = {
-        path.relative_to(package.parent).as_posix()
-        for path in package.rglob("*")
+@pytest.fixture(scope="module")
+def unpacked(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel's files."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    zipfile.ZipFile(wheel).extractall(folder)
+    return folder
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert "tableferry/py.typed" in files
-    with zipfile.ZipFile(wheel) as archive:
-        assert files - set(archive.namelist()) == set()
+
+
+def test_the_wheel_holds_the_whole_package_with_the_template_and_the_licence(
+    wheel: Path, unpacked: Path
+) -> None:
+    package = files(ROOT / "src" / "tableferry")
+    assert "py.typed" in package
+    template = {f"template/{name}": content for name, content in files(ROOT / "template").items()}
+    licence = {"LICENSE": (ROOT / "LICENSE").read_bytes()}
+    assert files(unpacked / "tableferry") == {**package, **template, **licence}
     assert wheel.name == f"tableferry-{__version__}-py3-none-any.whl"
+
+
+@pytest.mark.usefixtures("cookiecutters_own_settings")
+def test_new_makes_the_same_bundle_from_the_wheel(unpacked: Path, tmp_path: Path) -> None:
+    program = "from tableferry.cli import main; main()"
+    command = [sys.executable, "-c", program, "new", str(tmp_path / "made"), "--no-input"]
+    subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(unpacked)}, check=True)
+    expected = new.create(tmp_path / "expected", no_input=True)
+    assert files(tmp_path / "made" / "tableferry") == files(expected)
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "printed"),
     [
         (["--version"], 0, __version__),
-        (["--help"], 0, "pipelines"),
-        (["spec", "schema"], 0, "$schema"),
-        (["bundle", "check", str(EXAMPLE)], 0, "all right"),
         (["bundle", "check", str(EXAMPLE / "resources")], 1, "databricks.yml: isn't in"),
-        (["spec", "chek"], 2, "No such command 'chek'"),
     ],
 )
 def test_the_command_line_runs(environment: Path, arguments: list[str], code: int, printed: str) -> None:
     ran = run(environment / "tableferry", *arguments)
     assert ran.returncode == code, ran.stderr
-    assert printed in (ran.stderr if code == 2 else ran.stdout)
+    assert printed in ran.stdout
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["bundle", "check", str(EXAMPLE)]])
-def test_a_wheel_task_sees_that_it_is_done(environment: Path, arguments: list[str]) -> None:
-    ran = run(environment / "python", "-c", AS_A_WHEEL_TASK, *arguments)
+def test_a_wheel_task_sees_whether_it_is_done(environment: Path) -> None:
+    expected: list[tuple[list[str], str | int, str]] = [
+        (["--version"], "returned", __version__),
+        (["--help"], "returned", "pipelines"),
+        (["spec", "schema"], "returned", "$schema"),
+        (["bundle", "check", str(EXAMPLE)], "returned", "all right"),
+        (["bundle", "check", str(EXAMPLE / "resources")], 1, "databricks.yml: isn't in"),
+        (["spec", "chek"], 2, "No such command 'chek'"),
+    ]
+    commands = json.dumps([arguments for arguments, _, _ in expected])
+    ran = run(environment / "python", "-c", AS_WHEEL_TASKS, commands)
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.endswith("returned\n")
-
-
-def test_a_wheel_task_sees_that_it_failed(environment: Path) -> None:
-    ran = run(environment / "python", "-c", AS_A_WHEEL_TASK, "bundle", "check", EXAMPLE / "resources")
-    assert ran.returncode == 1
-    assert "returned" not in ran.stdout
+    for (arguments, wanted, printed), (status, out, err) in zip(
+        expected, json.loads(ran.stdout), strict=True
+    ):
+        assert status == wanted, (arguments, err)
+        assert printed in (err if status == 2 else out), arguments
 
 
 def test_neither_spark_nor_the_shapes_are_asked_for(environment: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tableferry import session
-from tableferry.catalog import in_process
+from tableferry.driver import in_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

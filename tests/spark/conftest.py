@@ -8,6 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
+from tests import soak
 
 from tableferry import session
 
@@ -26,11 +27,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ.setdefault(
         "JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=480m"
     )
-    os.environ.setdefault("SPARK_DRIVER_MEMORY", "4g")
+    os.environ.setdefault("SPARK_DRIVER_MEMORY", "3g")
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        # Each worker has a session of its own, and the machine as many cores as workers.
+        os.environ.setdefault("TABLEFERRY_MASTER", "local[1]")
     spark = session.resolve(tmp_path_factory.mktemp("warehouse"), iceberg=True)
     # Each task that reads one of Delta's logs generates code of its own first, which takes far longer than
     # the few lines that two tasks would share.
     spark.conf.set("spark.sql.files.minPartitionNum", "1")
+    if not soak.SOAKING:
+        # A query over a handful of rows takes longer to be compiled than to be interpreted.
+        spark.conf.set("spark.sql.codegen.wholeStage", "false")
+        spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     yield spark
     session.stop(spark)
 

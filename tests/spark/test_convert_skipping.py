@@ -19,10 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests import soak
 
 from tableferry import convert
 from tableferry.catalog import side_by_side
@@ -189,14 +190,7 @@ def _predicates(row: dict[str, Any]) -> Iterator[Column]:
         yield reduce(lambda one, other: one & other, parts)
 
 
-@settings(
-    max_examples=3,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@soak.slow_examples(soak.amount(2, 10))
 @given(written=ROWS, by_spark=st.booleans(), files=st.integers(3, 6))
 def test_no_row_is_hidden(
     spark: SparkSession, written: list[dict[str, Any]], by_spark: bool, files: int

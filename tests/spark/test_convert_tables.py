@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import threading
@@ -248,7 +249,9 @@ def test_a_table_converted_by_its_path_before(spark: SparkSession, schema: str, 
     assert one(table, spark).outcome == "already"
 
 
-def test_a_schema_in_bulk(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_a_schema_in_bulk(
+    spark: SparkSession, schema: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for each in ("a", "c"):
         make(spark, f"{schema}.{each}", "spark")
     make(spark, f"{schema}.b", "hive", tmp_path / "b")
@@ -257,9 +260,9 @@ def test_a_schema_in_bulk(spark: SparkSession, schema: str, tmp_path: Path) -> N
     spark.sql(f"CREATE VIEW {schema}.v AS SELECT 1 AS x")
     spark.sql(f"CREATE TABLE {schema}.lines (id int) USING csv")
     spark.sql(f"CREATE TABLE {schema}.done (id int) USING delta")
-    told: list[tuple[str, int]] = []
 
-    done = convert.run([f"{schema}.*"], spark, told=lambda each, total: told.append((each.source, total)))
+    with caplog.at_level(logging.INFO, "tableferry"):
+        done = convert.run([f"{schema}.*"], spark)
 
     outcomes = {each.source.rpartition(".")[2]: each.outcome for each in done.tables}
     assert outcomes == {
@@ -271,8 +274,8 @@ def test_a_schema_in_bulk(spark: SparkSession, schema: str, tmp_path: Path) -> N
         "v": "skipped",
     }
     assert not done.ok
-    assert len(told) == 6
-    assert {total for _, total in told} == {6}
+    told = [message for message in caplog.messages if message.startswith("[")]
+    assert [message.partition(" ")[0] for message in told] == [f"[{number}/6]" for number in range(1, 7)]
     [refused] = [each.error for each in done.tables if each.outcome == "refused"]
     assert "notes.txt" in refused
     assert f"{schema}.b" in refused

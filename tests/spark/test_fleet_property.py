@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from tests import soak
 from tests.spark.fleets import Fleet, errors, fleet
 
 from tableferry import session
@@ -158,10 +158,7 @@ def mortal(life: Life, patch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_no_row_is_lost_whoever_dies(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: TargetFormat
 ) -> None:
-    @settings(
-        max_examples=4 * int(os.environ.get("TABLEFERRY_EXAMPLES", "1")),
-        suppress_health_check=list(HealthCheck),
-    )
+    @soak.slow_examples(soak.amount(3, 16))
     @given(st.booleans(), st.lists(EVENTS, min_size=4, max_size=9), st.integers(0, 14))
     def lives(managed: bool, events: list[tuple[str, Any]], first_death: int) -> None:
         schema = f"fleet_life_{next(_numbers)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import date, datetime
 from decimal import Decimal
 from itertools import pairwise
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests import soak
 from tests.spark.fleet_shadowing import DELTA, ICEBERG, Pair
 
 from tableferry.fleet.job import TargetFormat
@@ -19,8 +19,8 @@ from tableferry.fleet.warehouse.shadow.marks import WATERMARK
 
 BOTH = pytest.mark.parametrize("form", [ICEBERG, DELTA], ids=["iceberg", "delta"])
 ROWS = ((1, "a", "mon", 1), (2, "b", "mon", 1), (3, "c", "tue", 2), (4, None, None, None))
-# After the rows are written, and amid the changes; with TABLEFERRY_EXAMPLES=2 after each.
-CHANGES = range(10) if int(os.environ.get("TABLEFERRY_EXAMPLES", "1")) > 1 else (1, 6)
+# After the rows are written, and amid the changes; in a soak after each.
+CHANGES = range(10) if soak.SOAKING else (1, 6)
 MON, TUE = "day=mon/n=1", "day=tue/n=2"
 NULLS = "day=__HIVE_DEFAULT_PARTITION__/n=__HIVE_DEFAULT_PARTITION__"
 

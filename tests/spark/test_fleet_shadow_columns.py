@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests import soak
 from tests.spark.fleet_shadowing import DELTA, ICEBERG, Pair
 
 from tableferry.errors import Refused
@@ -18,8 +18,8 @@ from tableferry.tables import TableName
 ROWS = ((1, "a", 1, "mon"), (2, "b", 2, "mon"), (3, "c", None, "tue"))
 COLUMNS = "id INT, name STRING, n2 INT"
 MON, TUE = "day=mon", "day=tue"
-# Amid the partitions, and when the columns are replaced; with TABLEFERRY_EXAMPLES=2 after each change.
-CHANGES = range(8) if int(os.environ.get("TABLEFERRY_EXAMPLES", "1")) > 1 else (3, 4)
+# Amid the partitions, and when the columns are replaced; in a soak after each change.
+CHANGES = range(8) if soak.SOAKING else (3, 4)
 OPTIONS = {
     ICEBERG: {},
     DELTA: {"delta.columnMapping.mode": "name", "delta.enableTypeWidening": "true"},

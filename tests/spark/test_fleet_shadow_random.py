@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 import pytest
 from pyspark.sql import SparkSession
+from tests import soak
 from tests.spark.fleet_shadowing import DELTA, ICEBERG, Pair, literal
 
 from tableferry.fleet.job import TargetFormat
 
-# TABLEFERRY_EXAMPLES=10 looks at ten times as many.
-SEEDS = range(int(os.environ.get("TABLEFERRY_EXAMPLES", "1")))
+SEEDS = range(soak.SEED, soak.SEED + soak.amount(1, 8))
 PLACES = (("mon", 1), ("tue", 2), ("a/b", 3), (None, 1))
 STEPS = 6
 

@@ -152,7 +152,7 @@ PAUSES = {
 }
 
 
-def target(warehouse: Warehouse, table: str, form: TargetFormat) -> tuple[Names, Callable[..., None], Kind]:
+def target(warehouse: Warehouse, table: str, form: TargetFormat) -> tuple[Names, Callable[..., int], Kind]:
     copy = named(table, f"_{form.value}")
     names = Names(named(table), named(table, "_hive"), named(table, "_hive_archived"), copy)
     if form is TargetFormat.ICEBERG:

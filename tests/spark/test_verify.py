@@ -11,9 +11,10 @@ from typing import Any
 from urllib.parse import urlparse
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
+from tests import soak
 
 from tableferry.errors import TableError
 from tableferry.verify import Verdict, render, verify, verify_tables
@@ -85,14 +86,7 @@ def nudged(draw: st.DrawFn) -> tuple[list[Any], list[Any]]:
     return rows, others
 
 
-@settings(
-    max_examples=15,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-    phases=[Phase.generate],
-)
+@soak.slow_examples(soak.amount(4, 15))
 @given(st.lists(nudged(), min_size=30, max_size=40))
 def test_a_verdict_is_multiset_equality(
     spark: SparkSession, cases: list[tuple[list[Any], list[Any]]]

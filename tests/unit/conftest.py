@@ -173,11 +173,14 @@ def postgresql() -> Iterator[str]:
     yield from running(servers.postgresql)
 
 
+@pytest.fixture(scope="session")
+def sqlite(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"sqlite:///{tmp_path_factory.mktemp('sqlite')}/a folder/fleet.db"
+
+
 @pytest.fixture(params=["sqlite", "mariadb", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The address of a database, which may hold what the test before left."""
     monkeypatch.setenv("TABLEFERRY_FLEET_STORE_PASSWORD", servers.PASSWORD)
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/a folder/fleet.db"
     found: str = request.getfixturevalue(request.param)
     return found

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tableferry.convert import types
@@ -20,7 +20,6 @@ texts = st.none() | st.text(st.characters(exclude_characters="\n", exclude_categ
 
 
 @given(st.lists(st.builds(Bounds, texts, texts, st.none() | st.integers(min_value=0)), max_size=5))
-@settings(derandomize=True)
 def test_bounds_come_back(bounds: list[Bounds]) -> None:
     assert Footer.of(1, FileSchema(Struct(), ()), bounds).bounds == tuple(bounds)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
-import os
 import shutil
 import tempfile
 from collections import Counter
@@ -19,11 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.soak import amount
 
 from tableferry import convert
 
 UTC = dt.UTC
-EXAMPLES = 150 * int(os.environ.get("TABLEFERRY_EXAMPLES", "1"))
 
 # Each column as files may have it: the types it has in one or another, and values that all of them hold.
 COLUMNS: dict[str, tuple[list[pa.DataType], st.SearchStrategy[Any]]] = {
@@ -116,7 +115,7 @@ def _found(root: Path) -> Counter[Any]:
     return Counter(_normal(row) for row in table.to_pylist())
 
 
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=amount(30, 150), suppress_health_check=list(HealthCheck))
 @given(files())
 def test_the_table_has_the_rows_of_its_files(written: list[File]) -> None:
     root = Path(tempfile.mkdtemp())

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.parquet_to_delta import commit
+from tests.soak import amount
 
 EXACT = Context(prec=60)
 INSTANTS = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31))
@@ -73,7 +74,7 @@ def literal(value: Any, type: pa.DataType) -> str:
             return f"CAST('{value}' AS BIGINT)"
 
 
-@settings(max_examples=10)
+@settings(max_examples=amount(3, 10))
 @given(st.lists(ROWS, min_size=3, max_size=3))
 def test_delta_rs_finds_every_row(files: list[list[dict[str, Any]]]) -> None:
     schema = pa.schema([(name, type) for name, (type, _) in CASES.items()])

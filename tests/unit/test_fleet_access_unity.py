@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.errors import AnalysisException
+from tests.soak import amount
 from tests.workspace import FakeWorkspace
 
 from tableferry import workspace as door
@@ -325,9 +326,7 @@ def test_carrying_survives_a_crash(
 
 
 @given(before=GRANTS)
-@settings(
-    max_examples=settings().max_examples // 4, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=amount(5, 25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_all_the_way_and_back_whoever_has_the_name_has_the_grants(
     logged_in: FakeWorkspace, before: dict[str, set[str]]
 ) -> None:

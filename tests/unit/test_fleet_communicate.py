@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -113,17 +114,17 @@ def test_paused_jobs_are_not_told_of(store: Store, office: PostOffice, tell: Cal
 
 
 def test_names_get_the_domain_or_are_reported(
-    store: Store, office: PostOffice, tell: Callable[..., Told]
+    store: Store, office: PostOffice, tell: Callable[..., Told], caplog: pytest.LogCaptureFixture
 ) -> None:
     add(store, "a", tbl_owners=("ann", "Data Team"))
-    lines: list[str] = []
     mail = MailSettings(host="127.0.0.1", port=office.port, domain="corp.example")
-    told = tell(mail=mail, say=lines.append)
+    with caplog.at_level(logging.INFO, "tableferry"):
+        told = tell(mail=mail)
     assert [to for _, to in office.delivered] == [ANN]
     assert [(one.recipient, [str(table) for table in one.tables]) for one in told.left_out] == [
         ("Data Team", ["spark_catalog.sales.a"])
     ]
-    assert lines == [f"letter 1 to {ANN} about spark_catalog.sales.a"]
+    assert f"letter 1 to {ANN} about spark_catalog.sales.a" in caplog.messages
     assert told.jobs == {1: 1}
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,6 +16,7 @@ from sqlalchemy import Engine, delete, insert
 from tests.fleet_queue import *  # noqa: F403
 from tests.fleet_queue import GAPS, NOW, PAIRS, TICK, Queue, check_selections, emptied, letter_times
 from tests.fleet_worker import LEASE, run
+from tests.soak import amount
 
 from tableferry.fleet.job import Job, State
 from tableferry.fleet.queue.opening import open_store
@@ -21,36 +24,57 @@ from tableferry.fleet.queue.rows import of_job
 from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.sql import SqlStore
+from tableferry.fleet.queue.store import Store
 
-WORKERS = 8
+WORKERS = amount(5, 8)
+# Each worker would load them by itself.
+DRIVERS = (
+    "sqlalchemy.dialects.mysql.pymysql",
+    "sqlalchemy.dialects.postgresql.psycopg",
+    "pymysql",
+    "psycopg",
+)
 
 
 def engine_of(store: SqlStore) -> Engine:
     return store._engine
 
 
-@pytest.fixture
-def queue(url: str) -> Iterator[Queue]:
-    """An empty queue."""
-    opened: list[SqlStore] = []
+@pytest.fixture(scope="module")
+def opened() -> Iterator[Callable[[str], SqlStore]]:
+    """Opens a queue for all tests, as connecting to a server takes longer than a test."""
+    with ExitStack() as stack:
 
-    def again() -> SqlStore:
-        store = open_store(url)
-        assert isinstance(store, SqlStore)
-        opened.append(store)
-        return store
+        @cache
+        def opened(url: str) -> SqlStore:
+            store = open_store(url)
+            assert isinstance(store, SqlStore)
+            stack.callback(store.close)
+            store.create()
+            return store
+
+        yield opened
+
+
+@pytest.fixture
+def queue(url: str, opened: Callable[[str], SqlStore]) -> Iterator[Queue]:
+    """An empty queue."""
+    others: list[Store] = []
+
+    def again() -> Store:
+        others.append(open_store(url))
+        return others[-1]
 
     def put(rows: Sequence[Job]) -> None:
-        with engine_of(opened[0]).begin() as connection:
+        with engine_of(store).begin() as connection:
             connection.execute(delete(jobs))
             if rows:
                 connection.execute(insert(jobs), [of_job(job) for job in rows])
 
-    store = again()
-    store.create()
+    store = opened(url)
     emptied(store)
     yield Queue(store, again, put)
-    for each in opened:
+    for each in others:
         each.close()
 
 
@@ -81,9 +105,7 @@ def random_job(draw: st.DrawFn) -> Job:
     )
 
 
-@settings(
-    max_examples=settings().max_examples // 3, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=amount(7, 33), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=st.lists(random_job(), max_size=20))
 def test_any_jobs_are_selected_as_python_would(queue: Queue, drawn: list[Job]) -> None:
     check_selections(
@@ -93,20 +115,20 @@ def test_any_jobs_are_selected_as_python_would(queue: Queue, drawn: list[Job]) -
 
 
 def test_workers_that_are_killed_lose_and_double_nothing(queue: Queue, url: str) -> None:
-    count = 200
+    count = amount(60, 200)
     queue.add(*(f"t{number}" for number in range(count)))
     # Three die: with jobs done and jobs to do, and with a transaction open.
     deaths = {0: (3, False), 1: (1, True), 2: (4, True)}
-    ended = run(url, WORKERS, deaths=deaths)
+    ended = run(url, WORKERS, deaths=deaths, loaded=DRIVERS)
     assert sorted(ended) == [*[-9] * len(deaths), *[0] * (WORKERS - len(deaths))]
     left = [job for job in queue.store.jobs(everything()) if job.state is not State.READY]
     # What each of them had claimed and not saved, with the one that wasn't committed.
     assert Counter(job.claimed_by for job in left) == {"w0": 3, "w1": 5, "w2": 2}
     assert all(job.lease_until == NOW + LEASE for job in left)
     # Nobody takes them before the lease is over, and then somebody does.
-    assert run(url, 2, now=NOW + LEASE - TICK) == [0, 0]
+    assert run(url, 2, now=NOW + LEASE - TICK, loaded=DRIVERS) == [0, 0]
     assert [job for job in queue.store.jobs(everything()) if job.state is not State.READY] == left
-    assert run(url, WORKERS, now=NOW + LEASE) == [0] * WORKERS
+    assert run(url, WORKERS, now=NOW + LEASE, loaded=DRIVERS) == [0] * WORKERS
     done = queue.store.jobs(everything())
     assert [job.record for job in done] == [{"done": 1}] * count
     assert {(job.state, job.claimed_by) for job in done} == {(State.READY, None)}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.unit.fleets import LEASE, NOW, Fleet, days_ago, opened, small
+from tests.unit.fleets import LEASE, NOW, Fleet, days_ago, opened, small, small_figures
 from typer.testing import CliRunner
 
 from tableferry import report
@@ -29,9 +29,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def figures(store: Store) -> Figures:
-    small(store)
-    return status(store, NOW)
+def figures() -> Figures:
+    return small_figures()
 
 
 def test_every_job_is_in_one_state(figures: Figures) -> None:

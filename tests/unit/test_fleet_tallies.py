@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, Table, delete, insert
+from tests.soak import amount
 
 from tableferry.fleet.job import Job, State, TargetFormat
 from tableferry.fleet.queue.opening import open_store
@@ -136,9 +137,7 @@ def store(url: str) -> Iterator[SqlStore]:
     found.close()
 
 
-@settings(
-    max_examples=settings().max_examples // 5, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=amount(5, 20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(fleet=fleets())
 def test_a_database_counts_as_python_would(store: SqlStore, fleet: Fleet) -> None:
     with store._engine.begin() as connection:

@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 # What only decides: a plan or a check of a spec needs no Spark, and no terminal.
 PURE = [
     "tableferry.errors",
@@ -31,32 +29,62 @@ PURE = [
 SPARK = ["pyspark", "delta", "databricks", "py4j"]
 
 
-def loaded_by(module: str, names: list[str]) -> list[str]:
-    code = f"import json, sys, {module}; print(json.dumps([name for name in {names} if name in sys.modules]))"
-    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+# One Python imports one module after the other, each as if it were the first of the package.
+IMPORT_EACH = """
+import importlib, json, sys
+loaded = {}
+for module, names in json.loads(sys.argv[1]).items():
+    importlib.import_module(module)
+    loaded[module] = [name for name in names if name in sys.modules]
+    for name in list(sys.modules):
+        if name.partition(".")[0] in ("tableferry", *names):
+            del sys.modules[name]
+print(json.dumps(loaded))
+"""
+
+
+def test_what_only_decides_loads_neither_spark_nor_rich_and_the_command_line_no_database() -> None:
+    wanted = {
+        **{module: [*SPARK, "rich"] for module in PURE},
+        # For its help.
+        "tableferry.cli": [*SPARK, "sqlalchemy", "alembic", "jinja2"],
+    }
+    command = [sys.executable, "-c", IMPORT_EACH, json.dumps(wanted)]
+    asked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert asked.returncode == 0, asked.stderr
-    loaded: list[str] = json.loads(asked.stdout)
-    return loaded
+    assert json.loads(asked.stdout) == {module: [] for module in wanted}
 
 
-@pytest.mark.parametrize("module", PURE)
-def test_a_module_that_only_decides_loads_neither_spark_nor_rich(module: str) -> None:
-    assert loaded_by(module, [*SPARK, "rich"]) == []
+# One Python runs one command after the other, each without one package and as if it were the first.
+RUN_EACH = """
+import contextlib, io, json, sys
+told = {}
+for package, command in json.loads(sys.argv[1]).items():
+    for name in list(sys.modules):
+        if name.partition(".")[0] == "tableferry" or sys.modules[name] is None:
+            del sys.modules[name]
+    sys.modules[package] = None
+    sys.argv = ["tableferry", "fleet", command]
+    with contextlib.redirect_stderr(io.StringIO()) as stderr:
+        try:
+            from tableferry.cli import main
+            main()
+        except SystemExit as left:
+            told[package] = left.code, stderr.getvalue()
+print(json.dumps(told))
+"""
 
 
-def test_the_command_line_loads_neither_spark_nor_a_database_for_its_help() -> None:
-    assert loaded_by("tableferry.cli", [*SPARK, "sqlalchemy", "alembic", "jinja2"]) == []
-
-
-@pytest.mark.parametrize(
-    ("package", "command"), [("sqlalchemy", "list"), ("alembic", "init"), ("jinja2", "communicate")]
-)
-def test_a_fleet_without_its_extra_says_what_to_install(package: str, command: str, tmp_path: Path) -> None:
-    code = f"import sys; sys.modules['{package}'] = None; from tableferry.cli import main; main()"
-    asked = subprocess.run(
-        [sys.executable, "-c", code, "fleet", command], capture_output=True, text=True, cwd=tmp_path
-    )
-    assert asked.returncode == 1
-    assert 'pip install "tableferry[fleet]"' in asked.stderr
-    assert package in asked.stderr
-    assert "Traceback" not in asked.stderr
+def test_a_fleet_without_its_extra_says_what_to_install(tmp_path: Path) -> None:
+    commands = {"sqlalchemy": "list", "alembic": "init", "jinja2": "communicate"}
+    command = [sys.executable, "-c", RUN_EACH, json.dumps(commands)]
+    asked = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert asked.returncode == 0, asked.stderr
+    assert asked.stderr == ""
+    told = json.loads(asked.stdout)
+    assert told.keys() == commands.keys()
+    for package, (status, stderr) in told.items():
+        assert status == 1
+        assert 'pip install "tableferry[fleet]"' in stderr
+        assert package in stderr
+        assert "Traceback" not in stderr

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from tests.soak import amount
 from tests.workspace import FakeWorkspace
 
 from tableferry import files
@@ -101,8 +102,11 @@ def test_a_file_cut_anywhere_is_refused_and_never_read_as_no_state(volume: Path,
     store.track(beginning(), Tracking({}, 0))
     path = volume / kind / "pipelineId=p1/targetTable=silver.orders/part-00000.csv"
     whole = text(path)
-    # Each cut costs some requests through the API, where the reading of what was read is no other.
-    for length in range(0, len(whole), 1 if files.is_mounted(volume) else 7):
+    # Each cut costs some requests through the API, where the reading of what was read is no other. A cut
+    # beside the end of a line leaves whole lines.
+    step = amount(5, 1) if files.is_mounted(volume) else amount(35, 7)
+    lines = [place for place, sign in enumerate(whole) if sign == "\n"]
+    for length in sorted({*range(0, len(whole), step), *lines, *(place + 1 for place in lines[:-1])}):
         files.write_text(path, whole[:length])
         with pytest.raises(StateError, match=r"part-00000\.csv isn't a whole state file"):
             store.read(TARGET)

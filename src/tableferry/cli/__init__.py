@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tableferry import __version__, bundle, report, session
+from tableferry import __version__, bundle, report
 from tableferry import new as making
 from tableferry import verify as verifying
 from tableferry.cli.convert import convert_app
 from tableferry.cli.fleet import fleet_app
+from tableferry.cli.logs import App
 from tableferry.cli.options import (
     Debug,
     Environment,
@@ -23,19 +25,22 @@ from tableferry.cli.options import (
     Warehouse,
     guarded,
     pairs,
+    resolved,
 )
 from tableferry.cli.pipelines import pipelines_app
 from tableferry.errors import SpecError
 from tableferry.pipelines import spec
 
-app = typer.Typer(
+_log = logging.getLogger(__name__)
+
+app = App(
     help="Moves tables that people already depend on, without losing a row.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-spec_app = typer.Typer(help="Data flow specs.", no_args_is_help=True)
-bundle_app = typer.Typer(help="The bundle that deploys it all.", no_args_is_help=True)
+spec_app = App(help="Data flow specs.", no_args_is_help=True)
+bundle_app = App(help="The bundle that deploys it all.", no_args_is_help=True)
 app.add_typer(pipelines_app, name="pipelines")
 app.add_typer(convert_app, name="convert")
 app.add_typer(fleet_app, name="fleet")
@@ -105,7 +110,7 @@ def bundle_check(
             for problem in found.problems:
                 typer.echo(problem)
             for note in found.notes:
-                typer.echo(f"Note: {note}", err=True)
+                _log.info("Note: %s", note)
             if not found.problems:
                 files = "1 file" if len(found.files) == 1 else f"{len(found.files)} files"
                 typer.echo(f"{folder}: {files}, for {' and '.join(found.targets)}: all right")
@@ -131,7 +136,7 @@ def verify(
     """Compare two tables: columns, row counts, an order-free hash, and the rows that differ."""
 
     def compare() -> None:
-        spark = session.resolve(warehouse)
+        spark = resolved(warehouse)
         verdict = verifying.verify_tables(spark, source, target, keys=_names(keys), exclude=_names(exclude))
         typer.echo(report.as_json(verdict.to_dict()) if output is Output.JSON else verifying.render(verdict))
         if not verdict.matches:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from typer.core import TyperGroup
 
-from tableferry import convert, report, session
-from tableferry.cli.options import Debug, Output, OutputAs, Warehouse, guarded
+from tableferry import convert, report
+from tableferry.cli.logs import App
+from tableferry.cli.options import Debug, Output, OutputAs, Warehouse, guarded, resolved
 from tableferry.convert import show
 
 # A source between backticks may hold a comma.
@@ -35,7 +33,7 @@ class _SourcesFirst(TyperGroup):
         return "" if name == _RUN else name, command, rest
 
 
-convert_app = typer.Typer(
+convert_app = App(
     cls=_SourcesFirst, help="Turn Parquet into Delta in place, and back.", add_help_option=False
 )
 
@@ -102,22 +100,19 @@ def convert_run(
         raise typer.BadParameter("name a SOURCE: a folder, a table or a schema (db.*)")
 
     def work() -> None:
-        with _progress(output) as (progress, told):
-            done = convert.run(
-                named,
-                partitioned_by=partitioned_by,
-                dry_run=dry_run,
-                statistics=not no_statistics,
-                engine=engine,
-                reader=reader,
-                recursive=recursive,
-                msck=msck,
-                column_mapping=column_mapping,
-                verify=verify,
-                progress=progress,
-                told=told,
-                resolve=partial(session.resolve, warehouse),
-            )
+        done = convert.run(
+            named,
+            partitioned_by=partitioned_by,
+            dry_run=dry_run,
+            statistics=not no_statistics,
+            engine=engine,
+            reader=reader,
+            recursive=recursive,
+            msck=msck,
+            column_mapping=column_mapping,
+            verify=verify,
+            resolve=partial(resolved, warehouse),
+        )
         if output is Output.JSON:
             typer.echo(report.as_json(show.data(done)))
         else:
@@ -138,7 +133,7 @@ def convert_undo(
     """Take a conversion back while nothing was written after it."""
 
     def work() -> None:
-        notes = convert.undo(source, resolve=partial(session.resolve, warehouse))
+        notes = convert.undo(source, resolve=partial(resolved, warehouse))
         if output is Output.JSON:
             typer.echo(report.as_json({"source": source, "outcome": "undone", "notes": notes}))
         else:
@@ -151,32 +146,3 @@ def convert_undo(
 
 def _separated(text: str) -> Iterator[str]:
     return (match[0].strip() for match in _SEPARATED.finditer(text) if match[0].strip())
-
-
-@contextmanager
-def _progress(output: Output) -> Iterator[tuple[convert.Progress, convert.Told]]:
-    """Show a bar on a terminal, and a plain line for each of several tables elsewhere."""
-    console = Console(stderr=True)
-    if console.is_terminal and output is Output.TEXT:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=console, transient=True) as bars:
-            tables = bars.add_task("tables", total=None)
-            current = bars.add_task("files", total=None)
-
-            def files(table: str, done: int, total: int) -> None:
-                bars.update(current, description=table, completed=done, total=total)
-
-            def told(one: convert.TableReport, total: int) -> None:
-                bars.update(tables, advance=1, total=total)
-
-            yield files, told
-        return
-    done = 0
-
-    def line(one: convert.TableReport, total: int) -> None:
-        nonlocal done
-        done += 1
-        if total > 1:
-            typer.echo(f"[{done}/{total}] {one.source}: {one.outcome}", err=True)
-
-    yield (lambda table, done, total: None), line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -24,11 +25,14 @@ from tableferry.cli.fleet_options import (
     without_password,
 )
 from tableferry.cli.fleet_status import fleet_status
+from tableferry.cli.logs import App
 from tableferry.cli.options import Debug, Output, OutputAs, Warehouse, guarded
 from tableferry.fleet.clock import utc_now
 from tableferry.fleet.job import TargetFormat
 
-fleet_app = typer.Typer(
+_log = logging.getLogger(__name__)
+
+fleet_app = App(
     help="Move a warehouse of Hive tables to Iceberg or Delta, table by table.", no_args_is_help=True
 )
 
@@ -123,7 +127,7 @@ def fleet_add(
             typer.echo(report.as_json(done))
             return
         for name in done.left_out:
-            typer.echo(f"Note: {name} is left out, as a migration of this fleet made it", err=True)
+            _log.info("Note: %s is left out, as a migration of this fleet made it", name)
         if done.added is None:
             for job in done.jobs[:_SHOWN]:
                 typer.echo(f"{job.name} to {job.target_format.value.capitalize()}")

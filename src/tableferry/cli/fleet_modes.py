@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 from uuid import uuid4
 
 import typer
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from tableferry import fleet, report, session
 from tableferry.cli.fleet_options import (
@@ -23,15 +21,13 @@ from tableferry.cli.fleet_options import (
     SettingsFile,
     StoreUrl,
     Where,
-    many,
     separated,
     share,
-    to_terminal,
 )
 from tableferry.cli.fleet_telling import data, letter_lines, told_lines
 from tableferry.cli.options import Debug, Output, OutputAs, Warehouse, guarded
 from tableferry.fleet.clock import utc_now
-from tableferry.fleet.reports import JobReport, ModeReport, Told
+from tableferry.fleet.reports import ModeReport
 
 if TYPE_CHECKING:
     from tableferry.fleet.modes.taking import Worker
@@ -135,7 +131,6 @@ def fleet_communicate(
                 batch_size=batch_size,
                 share=mine,
                 dry_run_to=only_to,
-                say=lambda line: typer.echo(line, err=True),
             )
         if output is Output.JSON:
             typer.echo(report.as_json(told))
@@ -200,8 +195,8 @@ class Run:
 
 
 def _run(run: Run, where: Where, work: Callable[[Worker], ModeReport]) -> None:
-    """Run a mode, show how it goes on, and say what came of it."""
-    with where.opened() as found, _progress(run) as told:
+    """Run a mode, and say what came of it."""
+    with where.opened() as found:
         spark = found.spark()
         known = found.settings
         access = fleet.open_access(spark, users=known.users_file, require_lineage=known.require_lineage)
@@ -216,7 +211,6 @@ def _run(run: Run, where: Where, work: Callable[[Worker], ModeReport]) -> None:
                 batch_size=run.batch_size,
                 share=run.share,
                 dry_run=run.dry_run,
-                told=told,
             )
         )
     if run.output is Output.JSON:
@@ -232,31 +226,3 @@ def _run(run: Run, where: Where, work: Callable[[Worker], ModeReport]) -> None:
 def worker_name() -> str:
     """Name this process as no other is named, for whoever asks who has a job."""
     return f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
-
-
-@contextmanager
-def _progress(run: Run) -> Iterator[Told]:
-    """Count jobs on a terminal, and write a plain line for each elsewhere."""
-    console = to_terminal(run.output)
-    done = 0
-    if console is not None:
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        with Progress(*columns, console=console, transient=True) as bars:
-            line = bars.add_task(run.mode, total=None)
-
-            def count(one: JobReport) -> None:
-                nonlocal done
-                done += 1
-                bars.update(
-                    line, description=f"{run.mode}: {many(done, 'job')}, {one.job.name} {one.outcome}"
-                )
-
-            yield count
-        return
-
-    def write(one: JobReport) -> None:
-        nonlocal done
-        done += 1
-        typer.echo(f"[{done}] {one.job.name}: {one.outcome}, {one.job.state}", err=True)
-
-    yield write

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from tableferry import fleet, session
-from tableferry.cli.options import Output, pairs
+from tableferry import fleet
+from tableferry.cli.options import pairs, resolved
 from tableferry.fleet.loading import load
 from tableferry.fleet.settings import FleetSettings
 from tableferry.tables import DEFAULT_CATALOG
@@ -102,19 +101,13 @@ class Where:
     def opened(self) -> Iterator[Fleet]:
         """Open the queue, and close it."""
         settings = self.settings()
-        spark = partial(session.resolve, self.warehouse, iceberg=True)
+        spark = partial(resolved, self.warehouse, iceberg=True)
         secret = settings.store_password_secret
         store = fleet.open_store(settings.store, resolve=spark, password_secret=secret)
         try:
             yield Fleet(settings, store, spark)
         finally:
             store.close()
-
-
-def to_terminal(output: Output) -> Console | None:
-    """Return the console on which progress can be drawn; None where plain lines are due."""
-    console = Console(stderr=True)
-    return console if console.is_terminal and output is Output.TEXT else None
 
 
 def share(written: str) -> tuple[int, int]:

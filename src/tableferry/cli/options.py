@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tableferry import session
 from tableferry.errors import TableferryError, first_line, is_sparks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
 
 
 class Output(StrEnum):
@@ -99,6 +106,11 @@ def pairs(option: str, written: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def resolved(warehouse: Path | None = None, *, iceberg: bool = False) -> SparkSession:
+    """Give the Spark session; which one it is goes to the log, as all that a command says on the way."""
+    return session.resolve(warehouse, iceberg=iceberg, say=_log.info)
+
+
 def guarded(work: Callable[[], None], debug: bool) -> None:
     """Turn an error that is the user's to mend into its sentence and exit code 1."""
     try:
@@ -106,11 +118,11 @@ def guarded(work: Callable[[], None], debug: bool) -> None:
     except TableferryError as error:
         if debug:
             raise
-        typer.echo(f"Error: {error}", err=True)
+        _log.error("%s", error)
         raise typer.Exit(1) from None
     except Exception as error:
         # Spark may fail anywhere, and its Python classes aren't loaded before it's needed.
         if debug or not is_sparks(error):
             raise
-        typer.echo(f"Error: Spark failed ({first_line(error)}): --debug shows where", err=True)
+        _log.error("Spark failed (%s): --debug shows where", first_line(error))
         raise typer.Exit(1) from None

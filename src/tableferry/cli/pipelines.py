@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tableferry import pipelines, report, session
+from tableferry.cli.logs import App
 from tableferry.cli.options import (
     Adopt,
     Debug,
@@ -27,6 +28,7 @@ from tableferry.cli.options import (
     Warehouse,
     guarded,
     pairs,
+    resolved,
 )
 from tableferry.errors import TableferryError
 from tableferry.pipelines import show, spec
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 
     from tableferry.pipelines.flows import Project as LoadedProject
 
-pipelines_app = typer.Typer(
+pipelines_app = App(
     help="Copy a Delta table's history into a streaming table, and go on with live flows right behind it.",
     no_args_is_help=True,
 )
@@ -234,7 +236,7 @@ def _place(
     if project is None:
         raise TableferryError("which project? give its folder, or with --engine databricks the pipeline's id")
     loaded = spec.load(project, environment=environment, reserved=tokens)
-    spark = session.resolve(warehouse)
+    spark = resolved(warehouse)
     session.use(spark, tokens.get("pipeline_catalog"), tokens.get("pipeline_schema"))
     return _Place(loaded, spark, pipeline)
 

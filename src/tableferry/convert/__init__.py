@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from tableferry.convert.plan import Engine, Reader
 
 if TYPE_CHECKING:
-    from tableferry.convert.converting import Progress, Report, TableReport, Told, run, undo
+    from tableferry.convert.converting import Report, TableReport, run, undo
 
-__all__ = ["Engine", "Progress", "Reader", "Report", "TableReport", "Told", "run", "undo"]
+__all__ = ["Engine", "Reader", "Report", "TableReport", "run", "undo"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tableferry import session
 from tableferry import verify as verifying
+from tableferry.activity import Activity, activity
 from tableferry.convert import through_spark
 from tableferry.convert.gather import Found, expand, gather, single
 from tableferry.convert.log import commit, definitions
@@ -23,9 +25,9 @@ from tableferry.errors import Refused, TableferryError, first_line, is_sparks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_log = logging.getLogger(__name__)
+
 Outcome = Literal["planned", "converted", "switched", "already", "skipped", "refused", "failed"]
-Progress = Callable[[str, int, int], None]
-"""Takes the table, how many of its files were read, and how many there are."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,6 @@ class Report:
         return all(one.outcome not in ("refused", "failed") for one in self.tables)
 
 
-Told = Callable[[TableReport, int], None]
-"""Takes a table's report when it's there, and how many tables there are."""
-
-
 def run(
     sources: Iterable[str],
     spark: SparkSession | None = None,
@@ -78,8 +76,6 @@ def run(
     column_mapping: bool = False,
     verify: bool = False,
     reader: Reader = Reader.AUTO,
-    progress: Progress = lambda table, done, total: None,
-    told: Told = lambda one, total: None,
     resolve: Callable[[], SparkSession] = session.resolve,
 ) -> Report:
     """Convert Parquet to Delta in place: nothing is written but the first commit of each table's log.
@@ -101,8 +97,6 @@ def run(
         column_mapping: Map names that Delta doesn't take otherwise.
         verify: Compare the rows of the files with those of the Delta table, with Spark.
         reader: Where the footers are read: in this process, or in Spark's tasks.
-        progress: Takes a table, how many of its files were read, and how many it has.
-        told: Takes each table's report when it's there, and how many tables there are.
         resolve: Makes a session.
 
     Returns:
@@ -120,23 +114,34 @@ def run(
         verify,
     )
     sparks = Sparks(spark, resolve)
-    found = expand(sources, sparks, recursive=recursive)
-    reports = []
-    for one in found:
-        reports.append(_convert(one, wishes, sparks, reader, progress, dry_run=dry_run))
-        told(reports[-1], len(found))
+    with activity(_log, "look for tables", level=logging.DEBUG):
+        found = expand(sources, sparks, recursive=recursive)
+    reports: list[TableReport] = []
+    with activity(_log, "convert", level=logging.INFO if len(found) > 1 else logging.DEBUG) as running:
+        running.count("tables", 0, len(found))
+        for one in found:
+            reports.append(_convert(one, wishes, sparks, reader, dry_run=dry_run))
+            _tell(running, reports, len(found))
     return Report(tuple(reports))
 
 
-def _convert(
-    found: Found, wishes: Wishes, sparks: Sparks, reader: Reader, progress: Progress, *, dry_run: bool
-) -> TableReport:
+def _tell(running: Activity, reports: list[TableReport], tables: int) -> None:
+    """Say what became of a table, and how many there are still."""
+    source, outcome = reports[-1].source, reports[-1].outcome
+    running.count("tables", len(reports), tables)
+    if tables > 1:
+        said = {"event": "table", "table": source, "outcome": outcome}
+        _log.info("[%d/%d] %s: %s", len(reports), tables, source, outcome, extra=said)
+
+
+def _convert(found: Found, wishes: Wishes, sparks: Sparks, reader: Reader, *, dry_run: bool) -> TableReport:
     source = found.source
     if found.skipped:
         return TableReport(source, "skipped", error=found.skipped)
     plan = None
     try:
-        facts = gather(found, wishes, sparks, reader, partial(progress, source))
+        with activity(_log, "read the files' footers", table=source) as running:
+            facts = gather(found, wishes, sparks, reader, partial(running.count, "files"))
         plan = decide(facts, wishes)
         if not plan.steps:
             return TableReport(source, "already", plan)

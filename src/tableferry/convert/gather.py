@@ -20,8 +20,6 @@ from tableferry.errors import Refused, TableError
 from tableferry.tables import TableName
 
 _SHOWN = 5
-# How many footers are read between two words to whoever waits.
-_TELL = 500
 
 
 @dataclass(frozen=True)
@@ -197,9 +195,7 @@ def _footers(
             case Footer():
                 read.append(footer)
                 first.setdefault(id(footer.schema), (footer.schema, file.path))
-        done = len(read) + len(unreadable)
-        if done % _TELL == 0 or done == len(files):
-            progress(done, len(files))
+        progress(len(read) + len(unreadable), len(files))
     if unreadable:
         more = f", and {len(unreadable) - _SHOWN:,} more" if len(unreadable) > _SHOWN else ""
         raise Refused(

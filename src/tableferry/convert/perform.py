@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 from tableferry import verify
+from tableferry.activity import Activity, activity
 from tableferry.convert import through_spark
 from tableferry.convert.folder import discover
 from tableferry.convert.log import commit, contents
@@ -15,13 +17,18 @@ from tableferry.convert.steps import (
     ConvertNatively,
     PutFirstCommit,
     RegisterPartitions,
+    Step,
     SwitchEntry,
     Verify,
+    describe,
 )
+from tableferry.driver import following
 from tableferry.errors import Refused
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
 
 
 def perform(plan: Plan, spark: Sparks) -> verify.Verdict | None:
@@ -35,29 +42,38 @@ def perform(plan: Plan, spark: Sparks) -> verify.Verdict | None:
     """
     verdict = None
     for step in plan.steps:
-        match step:
-            case RegisterPartitions():
-                session = spark.session()
-                through_spark.register_missing(session, through_spark.entry(session, step.table))
-            case PutFirstCommit():
-                put(Path(step.root), step.contents)
-            case ConvertNatively():
-                _natively(spark.session(), step)
-            case SwitchEntry():
-                session = spark.session()
-                entry = through_spark.entry(session, step.table)
-                # A log that was there before may lack what only the catalog has.
-                through_spark.switch_to_delta(session, entry, merge_properties=True)
-            case Verify():
-                verdict = through_spark.compare_rows(
-                    spark.session(),
-                    step.location,
-                    plan.schema,
-                    [each.name for each in plan.partition_columns],
-                )
-            case _:
-                assert_never(step)
+        with activity(_log, describe(step), table=plan.source) as running:
+            verdict = _perform(step, plan, spark, running) or verdict
     return verdict
+
+
+def _perform(step: Step, plan: Plan, spark: Sparks, running: Activity) -> verify.Verdict | None:
+    match step:
+        case RegisterPartitions():
+            session = spark.session()
+            through_spark.register_missing(session, through_spark.entry(session, step.table))
+        case PutFirstCommit():
+            put(Path(step.root), step.contents)
+            running.count("files", len(step.contents.files))
+        case ConvertNatively():
+            session = spark.session()
+            with following(session, running):
+                _natively(session, step)
+        case SwitchEntry():
+            session = spark.session()
+            entry = through_spark.entry(session, step.table)
+            # A log that was there before may lack what only the catalog has.
+            through_spark.switch_to_delta(session, entry, merge_properties=True)
+        case Verify():
+            session = spark.session()
+            names = [each.name for each in plan.partition_columns]
+            with following(session, running):
+                verdict = through_spark.compare_rows(session, step.location, plan.schema, names)
+            running.count("rows", verdict.source.rows)
+            return verdict
+        case _:
+            assert_never(step)
+    return None
 
 
 def _natively(spark: SparkSession, step: ConvertNatively) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tableferry import report
+from tableferry.amounts import size
 from tableferry.convert import types
 from tableferry.convert.plan import Plan
 from tableferry.convert.steps import describe
@@ -37,16 +38,6 @@ def print_report(console: Console, found: Report) -> None:
         console.print(_summary(found))
     for sentence in _next(found):
         console.print(sentence)
-
-
-def size(count: int) -> str:
-    """Write a number of bytes as people do."""
-    number = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:,.0f} {unit}" if unit == "B" else f"{number:,.1f} {unit}"
-        number /= 1000
-    return f"{number:,.1f} TB"
 
 
 def _row(one: TableReport) -> tuple[object, ...]:

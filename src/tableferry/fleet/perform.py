@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import assert_never
 
+from tableferry.activity import Activity, activity
+from tableferry.driver import following
 from tableferry.errors import Refused
 from tableferry.fleet.job import Job, PauseReason, TargetFormat
 from tableferry.fleet.steps import (
@@ -24,6 +27,7 @@ from tableferry.fleet.steps import (
     UnblockWrites,
     Verify,
     VerifyShadow,
+    describe,
 )
 from tableferry.fleet.warehouse import (
     comparing,
@@ -39,6 +43,8 @@ from tableferry.fleet.warehouse import (
 )
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.shadowing import shadow
+
+_log = logging.getLogger(__name__)
 
 Save = Callable[[Job], Job]
 """Writes a job back and holds its claim; returns it with its new revision."""
@@ -76,6 +82,14 @@ def perform(step: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
         WrittenSince: The table changed behind the block.
         TableferryError: Something else the user can mend.
     """
+    with (
+        activity(_log, describe(step), table=job.name, worker=job.claimed_by or "") as running,
+        following(warehouse.spark, running),
+    ):
+        return _perform(step, job, warehouse, save, running)
+
+
+def _perform(step: Step, job: Job, warehouse: Warehouse, save: Save, running: Activity) -> Job:
     match step:
         case BlockWrites(table):
             # Each run notes what it finds to take; what an earlier one noted it may have taken by half.
@@ -104,7 +118,7 @@ def perform(step: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
             return job.noted(**{WAS_MANAGED: None})
         case MakeTarget(source, target, form):
             make = iceberg.make if form is TargetFormat.ICEBERG else delta.make
-            make(warehouse, source, target)
+            running.count("files", make(warehouse, source, target))
             return job
         case CopyDefinition(source, target):
             definitions.carry(warehouse, source, target)
@@ -115,11 +129,12 @@ def perform(step: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
             return job
         case Verify(source, target):
             with _stopping(PauseReason.ROWS_DIFFER):
-                comparing.demand_same(warehouse, source, target)
+                running.count("rows", comparing.demand_same(warehouse, source, target))
             return job
         case VerifyShadow(target, hive):
             with _stopping(PauseReason.ROWS_DIFFER):
-                comparing.demand_same(warehouse, hive, target, right_version=job.shadow_watermark)
+                version = job.shadow_watermark
+                running.count("rows", comparing.demand_same(warehouse, hive, target, right_version=version))
             return job
         case Rename(table, to):
             renaming.rename(warehouse, table, to)
@@ -128,6 +143,8 @@ def perform(step: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
             return job.noted(**{BROKEN_VIEWS: list(views.check(warehouse, table)) or None})
         case Shadow(target, hive, form):
             shadowed = shadow(warehouse, target, hive, form, job.shadow_watermark)
+            running.count("partitions", len(shadowed.done))
+            running.count("rows", sum(part.rows or 0 for part in shadowed.done))
             return replace(job, shadow_watermark=shadowed.watermark)
         case DropCopy(table, form):
             dropping.drop_copy(warehouse, table, form)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,10 +26,6 @@ class JobReport:
     outcome: Outcome
     did: tuple[str, ...] = ()
     error: str = ""
-
-
-Told = Callable[[JobReport], None]
-"""Takes a job's report as soon as there is one."""
 
 
 @dataclass(frozen=True)

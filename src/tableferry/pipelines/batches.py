@@ -16,7 +16,8 @@ from pyspark import cloudpickle
 from pyspark.sql import functions as F
 
 import tableferry
-from tableferry.catalog import SPARK_ERRORS, in_process
+from tableferry.catalog import SPARK_ERRORS
+from tableferry.driver import in_process
 from tableferry.errors import Refused, TableError, TableferryError, first_line
 from tableferry.pipelines import cdc
 from tableferry.pipelines.flows import CdcSettings, Flow

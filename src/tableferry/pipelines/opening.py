@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Collection
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 
 from tableferry import files
+from tableferry.activity import activity
 from tableferry.errors import StateError, TableferryError
 from tableferry.pipelines import cdc, facts, spec
 from tableferry.pipelines.decide import decide
@@ -25,6 +27,8 @@ from tableferry.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -55,15 +59,16 @@ class Opened:
             adopt: Take over state that another pipeline recorded.
             count_rows: Count the rows of sources that are read from their start.
         """
-        found = facts.gather(
-            self.project,
-            self.spark,
-            self.store,
-            only=self.only,
-            refreshed=refreshed,
-            count_rows=count_rows,
-            pipeline=self.pipeline,
-        )
+        with activity(_log, "look at sources and targets", level=logging.DEBUG):
+            found = facts.gather(
+                self.project,
+                self.spark,
+                self.store,
+                only=self.only,
+                refreshed=refreshed,
+                count_rows=count_rows,
+                pipeline=self.pipeline,
+            )
         request = Request(
             self.store.pipeline_id,
             datetime.now(UTC),

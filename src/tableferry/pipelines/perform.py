@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
@@ -10,7 +11,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import NullType
 
 from tableferry import verify
+from tableferry.activity import Activity, activity
 from tableferry.catalog import SPARK_ERRORS, exists, schema_exists
+from tableferry.driver import following
 from tableferry.errors import Busy, Refused, TableError, TableferryError, first_line
 from tableferry.pipelines import batches, cdc, history, views
 from tableferry.pipelines.engine import draw
@@ -24,6 +27,8 @@ from tableferry.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger(__name__)
 
 Before = Callable[[str], None]
 
@@ -52,9 +57,15 @@ class Runner:
     """Performs a plan: what is remembered first, then the flows, and after each copy its verdict."""
 
     def __init__(self, store: StateStore, spark: SparkSession, before: Before) -> None:
-        self._store, self._spark, self.before = store, spark, before
+        self._store, self._spark = store, spark
+        self._before = before
         self.results: dict[str, list[FlowResult]] = {}
         self.verdicts: dict[str, verify.Verdict] = {}
+
+    def before(self, what: str) -> None:
+        """Say what comes now to the log, and to whoever asked for it."""
+        _log.debug(what)
+        self._before(what)
 
     def rehearse(self, planned: Plan) -> None:
         """Make sure that a plan can be performed, as far as that shows before anything is written.
@@ -68,14 +79,18 @@ class Runner:
         if flow := next(_live_cdc(planned), None):
             batches.require(self._spark, flow)
         for target in planned.targets:
-            if target.copy and (bad := inexpressible(target, self._spark)) and not bad.left_out:
-                raise Refused(refusal(bad))
-            if target.copy and planned.engine == "databricks":
-                self._rehearse_sequence(target)
-            if any(isinstance(step, Begin | Reset) for step in target.state_steps):
-                self._rehearse_flows(planned.project, target.dataflow)
-            if any(isinstance(step, Reset) for step in target.state_steps):
-                self._rehearse_copy(target)
+            with activity(_log, "check what a run needs", table=target.target, level=logging.DEBUG):
+                self._rehearse(planned, target)
+
+    def _rehearse(self, planned: Plan, target: TargetPlan) -> None:
+        if target.copy and (bad := inexpressible(target, self._spark)) and not bad.left_out:
+            raise Refused(refusal(bad))
+        if target.copy and planned.engine == "databricks":
+            self._rehearse_sequence(target)
+        if any(isinstance(step, Begin | Reset) for step in target.state_steps):
+            self._rehearse_flows(planned.project, target.dataflow)
+        if any(isinstance(step, Reset) for step in target.state_steps):
+            self._rehearse_copy(target)
 
     def _rehearse_sequence(self, target: TargetPlan) -> None:
         migration, beginning, settings = (
@@ -135,13 +150,15 @@ class Runner:
         for target in planned.targets:
             draw(target.definitions, engine)
         by_target = {one.target.key: one for one in planned.targets}
-        engine.update(lambda result: self._done(by_target[result.owner.key], result))
+        with activity(_log, "run the flows", level=logging.DEBUG) as running:
+            engine.update(lambda result: self._done(by_target[result.owner.key], result, running))
 
     def remember(self, target: TargetPlan) -> None:
         """Perform the steps that change what Tableferry remembers of a target."""
         for step in target.state_steps:
             self.before(describe(step))
-            self._remember(step)
+            with activity(_log, describe(step), table=target.target):
+                self._remember(step)
 
     def track(self, made: Iterable[tuple[Beginning, Tracking]]) -> None:
         """Write the progress that was made."""
@@ -183,8 +200,9 @@ class Runner:
         self.before(f"dropping the checkpoints of {target}")
         self._store.end_reset(target, generation)
 
-    def _done(self, target: TargetPlan, result: FlowResult) -> None:
+    def _done(self, target: TargetPlan, result: FlowResult, running: Activity) -> None:
         self.results.setdefault(target.target.key, []).append(result)
+        running.count("flows", sum(map(len, self.results.values())))
         if result.flow.name == HISTORY_FLOW:
             self.compare(target)
 
@@ -195,7 +213,12 @@ class Runner:
         assert beginning is not None
         self.before(f"verifying the copy of {target.target}")
         try:
-            verdict = self._verdict(target, migration, beginning.copy.version)
+            with (
+                activity(_log, "compare the copy with the legacy table", table=target.target) as running,
+                following(self._spark, running),
+            ):
+                verdict = self._verdict(target, migration, beginning.copy.version)
+                running.count("rows", verdict.source.rows)
         except SPARK_ERRORS as error:
             raise TableferryError(
                 f"{migration.place}: {target.target} can't be compared with {migration.table} "

@@ -7,14 +7,19 @@ generation. CDC flows apply idempotent merges (see `cdc`), so that a batch may c
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import NullType, StructField, StructType
 
 from tableferry import session
-from tableferry.catalog import SPARK_ERRORS, exists, in_process
+from tableferry.activity import Activity, activity
+from tableferry.catalog import SPARK_ERRORS, exists
+from tableferry.commits import Commit, commits_after, counted, newest_version
+from tableferry.driver import Size, following, in_process
 from tableferry.errors import TableError, TableferryError, first_line
 from tableferry.pipelines import batches, cdc, checkpoints, views
 from tableferry.pipelines.flows import Flow, HistorySource, Target, View
@@ -26,6 +31,9 @@ from tableferry.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_log = logging.getLogger(__name__)
 
 _TRIES_AFTER_SCHEMA_CHANGE = 5
 
@@ -54,8 +62,8 @@ class FlowResult:
     Attributes:
         flow: The flow.
         owner: The spec's own target.
-        rows: How many rows it read; None for a run-once flow, and for a CDC flow, which reads a batch more
-            than once.
+        rows: How many rows its commits brought into the target, or, of a CDC flow, how many events into the
+            target's log; None where commits don't count (``spark.databricks.delta.history.metricsEnabled``).
         once: It runs a single time.
     """
 
@@ -128,38 +136,63 @@ class StreamingEngine:
 
     def _run(self, one: DrawAppend | DrawCdc) -> FlowResult:
         owner = self._tables[one.owner.key].target
+        name = one.flow.target
+        written = cdc.log_name(name) if isinstance(one, DrawCdc) else name
         try:
-            with session.settings(self._spark, owner.spark_conf, f"{owner.place}.sparkConf"):
+            with (
+                session.settings(self._spark, owner.spark_conf, f"{owner.place}.sparkConf"),
+                activity(_log, self._title(one), table=name) as running,
+            ):
+                before = newest_version(self._spark, written)
+                query_id = None if one.once else self._run_stream(one, running)
                 if one.once:
-                    self._run_once(one)
-                    return FlowResult(one.flow, one.owner, None, True)
-                return FlowResult(one.flow, one.owner, self._run_stream(one), False)
+                    self._run_once(one, running)
+                made = _made(commits_after(self._spark, written, before), one, query_id)
+                rows = counted(made, "numTargetRowsInserted" if isinstance(one, DrawCdc) else "numOutputRows")
+                _count(running, rows, made)
+                return FlowResult(one.flow, one.owner, rows, one.once)
         except SPARK_ERRORS as error:
             raise failed(one.flow, error) from error
 
-    def _run_once(self, one: DrawAppend | DrawCdc) -> None:
+    def _title(self, one: DrawAppend | DrawCdc) -> str:
+        if self._is_history(one):
+            return "copy the history"
+        return f"run {one.flow.name} once" if one.once else f"stream {one.flow.name}"
+
+    def _run_once(self, one: DrawAppend | DrawCdc, running: Activity) -> None:
         frame = self._rows(one)
-        if isinstance(one, DrawCdc):
-            cdc.apply(self._spark, frame, one.flow.target, one.settings, before=self._before)
-        else:
-            self._before(f"rows of {one.flow.name} into {one.flow.target}")
-            (
-                frame.write.format("delta")
-                .mode("append")
-                .option("mergeSchema", "true")
-                .option("txnAppId", f"tableferry:{one.owner.key}:{one.flow.name}:{one.generation}")
-                .option("txnVersion", "1")
-                .saveAsTable(one.flow.target.sql)
-            )
+        with following(self._spark, running, partial(self._expected, one)):
+            if isinstance(one, DrawCdc):
+                cdc.apply(self._spark, frame, one.flow.target, one.settings, before=self._before)
+            else:
+                self._before(f"rows of {one.flow.name} into {one.flow.target}")
+                (
+                    frame.write.format("delta")
+                    .mode("append")
+                    .option("mergeSchema", "true")
+                    .option("txnAppId", f"tableferry:{one.owner.key}:{one.flow.name}:{one.generation}")
+                    .option("txnVersion", "1")
+                    .saveAsTable(one.flow.target.sql)
+                )
         if not self._is_history(one):
             self._before(f"marking {one.flow.name} done")
             checkpoints.mark_done(self._store.checkpoint(one.owner, one.generation, one.flow.name))
 
-    def _run_stream(self, one: DrawAppend | DrawCdc) -> int | None:
+    def _expected(self, one: DrawAppend | DrawCdc) -> Size:
+        """Say how much a copy will write: a merge writes events, and nobody knows how many before."""
+        source = self._views[one.owner.key][one.flow.view].view.source
+        if isinstance(one, DrawCdc) or not isinstance(source, HistorySource):
+            return Size()
+        rows = views.history(self._spark, source.migration, source.version).count()
+        (detail,) = self._spark.sql(f"DESCRIBE DETAIL {source.migration.table.sql}").collect()
+        return Size(rows, detail["sizeInBytes"])
+
+    def _run_stream(self, one: DrawAppend | DrawCdc, running: Activity) -> str:
+        """Take all commits that are there, and return the query's id."""
         self._before(f"stream {one.flow.name} into {one.flow.target}")
         for attempt in range(_TRIES_AFTER_SCHEMA_CHANGE):
             try:
-                return self._stream(one)
+                return self._stream(one, running)
             except SPARK_ERRORS as error:
                 # A source that gained a column stops the stream once; from its checkpoint it goes on with
                 # the new schema.
@@ -167,7 +200,7 @@ class StreamingEngine:
                     raise
         raise AssertionError("unreachable")
 
-    def _stream(self, one: DrawAppend | DrawCdc) -> int | None:
+    def _stream(self, one: DrawAppend | DrawCdc, running: Activity) -> str:
         writer = (
             self._frame(one)
             .writeStream.trigger(availableNow=True)
@@ -187,7 +220,7 @@ class StreamingEngine:
                 .toTable(one.flow.target.sql)
             )
         try:
-            query.awaitTermination()
+            _await(query, running)
         except SPARK_ERRORS as error:
             # What the batch's own code raised is the reason; Spark's wrapping of it says less.
             if reason := raised[0] if raised else batches.told_there(error):
@@ -195,12 +228,7 @@ class StreamingEngine:
             raise
         finally:
             query.stop()
-        if isinstance(one, DrawCdc):
-            return None
-        # Not every client sums up the sources itself.
-        return sum(
-            int(source["numInputRows"]) for progress in query.recentProgress for source in progress["sources"]
-        )
+        return str(query.id)
 
     def _frame(self, one: DrawAppend | DrawCdc) -> DataFrame:
         drawn = self._views[one.owner.key]
@@ -230,7 +258,8 @@ class StreamingEngine:
         columns = self._columns(target)
         self._before(f"creating {target.name}")
         try:
-            cdc.create_tables(self._spark, target, columns)
+            with activity(_log, "create the table", table=target.name):
+                cdc.create_tables(self._spark, target, columns)
         except SPARK_ERRORS as error:
             raise TableError(
                 f"{target.place}: {target.name} can't be created ({first_line(error)}): correct the spec"
@@ -259,6 +288,54 @@ class StreamingEngine:
             if self._is_history(one)
             else cdc.feed_events(frame, one.settings)
         )
+
+
+def _await(query: StreamingQuery, running: Activity) -> None:
+    """Wait for a stream's end, and log each of its batches."""
+    last = -1
+    ended = False
+    while not ended:
+        ended = bool(query.awaitTermination(timeout=1))
+        for progress in query.recentProgress:
+            # Not every client sums up the sources itself.
+            rows = sum(int(source["numInputRows"]) for source in progress["sources"])
+            batch = int(progress["batchId"])
+            if batch <= last or not rows:
+                continue
+            last = batch
+            said = {
+                "event": "batch",
+                "table": running.table,
+                "step": running.step,
+                "batch": batch,
+                "rows": rows,
+            }
+            _log.info("%s: batch %d read %s rows", running.title, batch, f"{rows:,}", extra=said)
+            earlier = running.counts
+            for what, more in (("batches", 1), ("rows", rows)):
+                running.count(what, more + (earlier[what].done if what in earlier else 0))
+
+
+def _made(commits: Iterable[Commit], one: DrawAppend | DrawCdc, query_id: str | None) -> tuple[Commit, ...]:
+    """Pick the commits that a flow made: of a CDC flow, those of its target's log."""
+    if isinstance(one, DrawCdc):
+        return tuple(commit for commit in commits if commit.operation == "MERGE")
+    if query_id is None:
+        return tuple(commit for commit in commits if commit.operation == "WRITE")
+    return tuple(commit for commit in commits if commit.parameters.get("queryId") == query_id)
+
+
+def _count(running: Activity, rows: int | None, made: Iterable[Commit]) -> None:
+    """Let the last line of a flow say what was committed, in the place of what was seen on the way."""
+    running.counts = {what: count for what, count in running.counts.items() if what == "batches"}
+    if rows is not None:
+        running.count("rows", rows)
+    files = [
+        int(commit.metrics.get(metric, 0))
+        for commit in made
+        for metric in ("numFiles", "numAddedFiles", "numTargetFilesAdded")
+    ]
+    running.count("files", sum(files))
 
 
 def _activate(spark: SparkSession) -> None:

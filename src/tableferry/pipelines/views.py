@@ -12,7 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tableferry.catalog import SPARK_ERRORS, in_process
+from tableferry.catalog import SPARK_ERRORS
+from tableferry.driver import in_process
 from tableferry.errors import TableError, TableferryError, first_line
 from tableferry.pipelines import sql
 from tableferry.pipelines.flows import (

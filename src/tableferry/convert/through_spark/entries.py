@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tableferry import catalog
-from tableferry.catalog import SPARK_ERRORS, in_process
+from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert.entry import Entry, SerDe
 from tableferry.convert.facts import PartitionColumn
 from tableferry.convert.locations import reachable
 from tableferry.convert.types import Atomic, Decimal, Field, Struct, from_json
+from tableferry.driver import in_process
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.tables import TableName
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tableferry.catalog import SPARK_ERRORS, condition, in_process
+from tableferry.catalog import SPARK_ERRORS, condition
 from tableferry.convert.entry import Entry, existence_defaults, kept_properties, needs_defaults
 from tableferry.convert.facts import DataFile, PartitionColumn
 from tableferry.convert.locations import below, literal, reachable
@@ -20,6 +20,7 @@ from tableferry.convert.through_spark.catalog_partitions import has_null
 from tableferry.convert.through_spark.settings import FEW_LISTING_TASKS, wished
 from tableferry.convert.through_spark.switching import NO_LOG, restore_comments, switch_to_delta
 from tableferry.convert.types import TIMESTAMP, TIMESTAMP_NTZ
+from tableferry.driver import in_process
 from tableferry.errors import Busy, Refused, TableError, first_line
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ Message-ID; and a worker whose claims lapsed on the way sends nothing that anoth
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import count
@@ -33,6 +34,8 @@ from tableferry.fleet.queue.selections import numbered
 from tableferry.fleet.queue.store import LetterRecord, Store
 from tableferry.fleet.settings import FleetSettings
 
+_log = logging.getLogger(__name__)
+
 # Remembering is a commit in a lakehouse; a crash repeats the letters of so long at most.
 _REMEMBER_EVERY = timedelta(seconds=1)
 
@@ -46,7 +49,6 @@ class Posting:
         settings: The fleet's.
         templates: What letters say.
         clock: What time it is.
-        say: Takes a line for each letter that was sent, as soon as it was.
         held: The jobs to be told of, as they are saved; by their numbers.
         held_at: When their claims were made, or last renewed.
         letters: Those of these jobs that are recorded and bind, and then the new ones; by Message-ID.
@@ -65,7 +67,6 @@ class Posting:
     settings: FleetSettings
     templates: Templates
     clock: Clock
-    say: Callable[[str], None]
     held: dict[int, Job]
     held_at: datetime
     letters: dict[str, LetterRecord] = field(default_factory=dict)
@@ -229,7 +230,7 @@ class Posting:
         if len(delivery.refused) + len(delivery.waiting) < len(to):
             self.sent.add(letter.message_id)
             again = "" if letter.message_id in self.new else ", which an earlier run recorded"
-            self.say(f"letter {letter.level} to {whom} about {about}{again}")
+            _log.info("letter %d to %s about %s%s", letter.level, whom, about, again)
         if delivery.waiting:
             self.failed.add(letter.message_id)
             self.left[letter.message_id] = frozenset(delivery.waiting)
@@ -261,6 +262,6 @@ class Posting:
         self.held |= {job.task_id: job for job in saved}
         lost = {job.task_id for job in jobs} - {job.task_id for job in saved}
         for task in sorted(lost):
-            self.say(f"{self.held.pop(task).name} was taken by another worker")
+            _log.warning("%s was taken by another worker", self.held.pop(task).name)
         self._lost |= lost
         return lost

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tableferry.activity import activity
 from tableferry.errors import TableferryError
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.mail.addresses import LeftOut
@@ -19,6 +21,8 @@ from tableferry.fleet.mail.smtp import Outbox, SmtpOutbox
 from tableferry.fleet.queue.selections import to_tell
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings, MailSettings
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,6 @@ def communicate(
     batch_size: int = 5000,
     share: tuple[int, int] = (0, 1),
     dry_run_to: Path | None = None,
-    say: Callable[[str], None] = lambda line: None,
     outbox: Callable[[MailSettings], Outbox] = SmtpOutbox,
 ) -> Told:
     """Tell owners and users how far their tables' migration is; `mail.posting` has the rule that drops none.
@@ -71,7 +74,6 @@ def communicate(
         batch_size: At most how many jobs.
         share: Of N workers, the I-th prefers a share of its own.
         dry_run_to: Write the letters into this folder as .eml files, and change nothing.
-        say: Takes a line for each letter that was sent, as soon as it was; the report has the rest.
         outbox: Sends letters.
 
     Raises:
@@ -82,14 +84,16 @@ def communicate(
     check(settings.mail)
     if dry_run_to is not None:
         jobs = store.jobs(to_tell(), limit=batch_size)
-        posting = Posting(store, settings, templates, clock, say, {job.task_id: job for job in jobs}, clock())
+        posting = Posting(store, settings, templates, clock, {job.task_id: job for job in jobs}, clock())
         posting.read()
         posting.compose()
-        posting.send(FolderOutbox(dry_run_to), remember=False)
+        with activity(_log, "write letters", worker=worker) as running:
+            posting.send(FolderOutbox(dry_run_to), remember=False)
+            running.count("letters", len(posting.sent))
         return _report(posting, {})
     mail, now = with_password(settings.mail), clock()
     jobs = store.claim(to_tell(), worker, now=now, lease=settings.lease, limit=batch_size, share=share)
-    posting = Posting(store, settings, templates, clock, say, {job.task_id: job for job in jobs}, now)
+    posting = Posting(store, settings, templates, clock, {job.task_id: job for job in jobs}, now)
     try:
         posting.read()
         posting.record()
@@ -98,7 +102,10 @@ def communicate(
         raise
     with closing(outbox(mail)) as post:
         try:
-            posting.send(post, remember=True)
+            with activity(_log, "send letters", worker=worker) as running:
+                running.look = lambda running: running.count("letters", len(posting.sent))
+                posting.send(post, remember=True)
+                running.count("letters", len(posting.sent))
         except (TableferryError, KeyboardInterrupt):
             posting.settle()
             raise

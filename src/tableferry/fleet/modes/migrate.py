@@ -19,6 +19,7 @@ def migrate(worker: Worker) -> ModeReport:
     """
     return take(
         worker,
+        "migrate",
         lambda: to_migrate(worker.clock()),
         _forward,
         partial(outlook, warehouse=worker.warehouse, ways=FORWARD),

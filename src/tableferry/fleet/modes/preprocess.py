@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
+from tableferry.activity import activity
 from tableferry.fleet.job import Job, PauseReason, State
 from tableferry.fleet.modes.taking import Worker, take
 from tableferry.fleet.naming import Names
@@ -14,6 +16,8 @@ from tableferry.fleet.walk import Walk, reporting
 from tableferry.fleet.warehouse import existing, fitness, hive
 from tableferry.fleet.warehouse.context import Warehouse
 
+_log = logging.getLogger(__name__)
+
 
 def preprocess(worker: Worker) -> ModeReport:
     """Fill in owners, users and format of new jobs; end probations that are over; close what is through."""
@@ -22,7 +26,10 @@ def preprocess(worker: Worker) -> ModeReport:
         return _looked(job, worker.warehouse, worker.settings)
 
     def do(one: Walk) -> JobReport:
-        with reporting(one) as reports:
+        with (
+            reporting(one) as reports,
+            activity(_log, "look at the table", table=one.job.name, worker=one.job.claimed_by or ""),
+        ):
             one.release(looked(one.job))
             outcome: Outcome = "paused" if one.job.migration_paused else "done"
             reports.append(JobReport(one.job, outcome, (_said(one.job),), ""))
@@ -31,7 +38,7 @@ def preprocess(worker: Worker) -> ModeReport:
     def outlook(job: Job) -> JobReport:
         return JobReport(job, "planned", (_said(looked(job)),))
 
-    return take(worker, lambda: to_preprocess(worker.clock()), do, outlook)
+    return take(worker, "preprocess", lambda: to_preprocess(worker.clock()), do, outlook)
 
 
 def _looked(job: Job, warehouse: Warehouse, settings: FleetSettings) -> Job:

@@ -38,6 +38,7 @@ def revert(worker: Worker, tables: Iterable[TableName] = (), *, from_archive: bo
         worker.store.edit(job, worker.clock())
     return take(
         worker,
+        "revert",
         to_revert,
         partial(walk, ways=BACK),
         partial(outlook, warehouse=worker.warehouse, ways=BACK),

@@ -43,7 +43,7 @@ def shadow(worker: Worker) -> ModeReport:
     def outlook(job: Job) -> JobReport:
         return JobReport(job, "planned", (describe(_step(job)),) if behind(job) else ())
 
-    return take(worker, to_shadow, do, outlook)
+    return take(worker, "shadow", to_shadow, do, outlook)
 
 
 def _step(job: Job) -> Shadow:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tableferry.activity import Activity, activity
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.job import Job
 from tableferry.fleet.queue.selections import Selection, but
 from tableferry.fleet.queue.store import ClaimLost, Store
-from tableferry.fleet.reports import JobReport, ModeReport, Told
+from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.walk import Walk
 from tableferry.fleet.warehouse.context import Warehouse
+
+_log = logging.getLogger(__name__)
 
 # Few enough that a lease outlasts them; many enough that a claim, dear in a Delta table, is shared.
 _AT_ONCE = 10
@@ -31,7 +35,6 @@ class Worker:
         batch_size: At most how many jobs in this run.
         share: Of N workers, the I-th prefers a share of its own.
         dry_run: Say what would be done, and do nothing.
-        told: Takes each job's report when it's there.
     """
 
     store: Store
@@ -42,11 +45,11 @@ class Worker:
     batch_size: int = 5000
     share: tuple[int, int] = (0, 1)
     dry_run: bool = False
-    told: Told = lambda report: None
 
 
 def take(
     worker: Worker,
+    mode: str,
     selection: Callable[[], Selection],
     do: Callable[[Walk], JobReport],
     outlook: Callable[[Job], JobReport],
@@ -55,16 +58,31 @@ def take(
 
     Args:
         worker: Who does it.
+        mode: The mode's name, for the log.
         selection: Which jobs, now.
         do: Does a claimed one, and gives its claim back.
         outlook: Says what would be done, for a dry run.
     """
     reports: list[JobReport] = []
-    if worker.dry_run:
-        for job in worker.store.jobs(selection(), limit=worker.batch_size):
-            reports.append(outlook(job))
-            worker.told(reports[-1])
-        return ModeReport(tuple(reports))
+    due = sum(int(group["jobs"]) for group in worker.store.counts(selection(), ("state",)))
+    with activity(_log, mode, worker=worker.name) as running:
+        running.count("tables", 0, min(due, worker.batch_size))
+        if worker.dry_run:
+            for job in worker.store.jobs(selection(), limit=worker.batch_size):
+                reports.append(outlook(job))
+                _tell(running, reports)
+            return ModeReport(tuple(reports))
+        _work(worker, selection, do, reports, running)
+    return ModeReport(tuple(reports))
+
+
+def _work(
+    worker: Worker,
+    selection: Callable[[], Selection],
+    do: Callable[[Walk], JobReport],
+    reports: list[JobReport],
+    running: Activity,
+) -> None:
     lease = worker.settings.lease
     while (left := worker.batch_size - len(reports)) > 0:
         claimed = worker.store.claim(
@@ -77,7 +95,7 @@ def take(
             share=worker.share,
         )
         if not claimed:
-            break
+            return
         for job in claimed:
             one = Walk(job, worker.store, worker.warehouse, worker.clock, lease)
             try:
@@ -86,5 +104,19 @@ def take(
                 reports.append(JobReport(job, "lost", (), str(error)))
             else:
                 reports.append(do(one))
-            worker.told(reports[-1])
-    return ModeReport(tuple(reports))
+            _tell(running, reports)
+
+
+def _tell(running: Activity, reports: list[JobReport]) -> None:
+    """Say what became of a job, and how many there are still."""
+    report, due = reports[-1], running.counts["tables"].total
+    # Others may have added jobs meanwhile.
+    running.count("tables", len(reports), max(due or 0, len(reports)))
+    _log.info(
+        "[%d/%d] %s: %s, %s", len(reports), running.counts["tables"].total, report.job.name, report.outcome,
+        report.job.state,
+        extra={
+            "event": "table", "table": str(report.job.name), "outcome": report.outcome,
+            "state": str(report.job.state), "worker": running.worker,
+        },
+    )  # fmt: skip

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def demand_same(
     warehouse: Warehouse, left: TableName, right: TableName, right_version: str | None = None
-) -> None:
+) -> int:
     """Hold that two tables have the same columns and rows, whatever the rows' order.
 
     A Hive timestamp and an Iceberg ``timestamptz`` are both instants, and compare as such; an integer that
@@ -30,6 +30,9 @@ def demand_same(
         left: A table, as it is.
         right: Another one.
         right_version: A snapshot id of it, or a version of Delta; as it is by default.
+
+    Returns:
+        How many rows each has.
 
     Raises:
         Refused: They differ; the message tells where.
@@ -48,6 +51,7 @@ def demand_same(
         ) from error
     if not verdict.matches:
         raise Refused(verify.render(verdict))
+    return verdict.source.rows
 
 
 def frame(warehouse: Warehouse, name: TableName, version: str | None = None) -> DataFrame:

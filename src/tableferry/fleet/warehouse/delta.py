@@ -45,8 +45,11 @@ from tableferry.tables import TableName
 _DEFINING = frozenset({"SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "CHANGE COLUMN", "CHANGE COLUMNS"})
 
 
-def make(warehouse: Warehouse, source: TableName, target: TableName) -> None:
+def make(warehouse: Warehouse, source: TableName, target: TableName) -> int:
     """Make a Delta table that holds each file of a Hive table once; done already, or half, is fine.
+
+    Returns:
+        How many files it holds.
 
     Raises:
         TableError: A statement failed; run again when its cause is mended.
@@ -56,7 +59,7 @@ def make(warehouse: Warehouse, source: TableName, target: TableName) -> None:
     if reason := unfit(table, TargetFormat.DELTA):
         raise Refused(reason[1])
     try:
-        _make(warehouse, table, target)
+        return _make(warehouse, table, target)
     except SPARK_ERRORS as error:
         raise TableError(
             f"{target} can't be made over the files of {source} ({first_line(error)}): mend the cause, and "
@@ -64,7 +67,7 @@ def make(warehouse: Warehouse, source: TableName, target: TableName) -> None:
         ) from error
 
 
-def _make(warehouse: Warehouse, table: HiveTable, target: TableName) -> None:
+def _make(warehouse: Warehouse, table: HiveTable, target: TableName) -> int:
     spark = warehouse.spark
     partitions = hive.partitions(warehouse, table)
     wanted = [file.path for file in listing(warehouse, table, partitions).read]
@@ -85,6 +88,7 @@ def _make(warehouse: Warehouse, table: HiveTable, target: TableName) -> None:
             begin_empty(entry(spark, table.name))
     if not named:
         spark.sql(f"CREATE TABLE {target.sql} USING delta LOCATION {text(table.location)}").collect()
+    return len(wanted)
 
 
 def _is_ours(warehouse: Warehouse, table: HiveTable, target: TableName) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tableferry import files
-from tableferry.catalog import SPARK_ERRORS, in_process
+from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert.locations import reachable
 from tableferry.convert.log import commit
 from tableferry.convert.through_spark.entries import listed
+from tableferry.driver import in_process
 from tableferry.errors import TableError, first_line
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse.context import Warehouse

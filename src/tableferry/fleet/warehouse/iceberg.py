@@ -29,8 +29,11 @@ _MAPPING = "schema.name-mapping.default"
 _SHOWN = 5
 
 
-def make(warehouse: Warehouse, source: TableName, target: TableName) -> None:
+def make(warehouse: Warehouse, source: TableName, target: TableName) -> int:
     """Make an Iceberg table that holds each file of a Hive table once; done already, or half, is fine.
+
+    Returns:
+        How many files it holds.
 
     Raises:
         TableError: A statement failed; run again when its cause is mended.
@@ -54,6 +57,7 @@ def make(warehouse: Warehouse, source: TableName, target: TableName) -> None:
             f"{target} can't be made over the files of {source} ({first_line(error)}): mend the cause, and "
             "run again"
         ) from error
+    return len(wanted)
 
 
 def _make(warehouse: Warehouse, table: HiveTable, target: TableName, wanted: list[str]) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from tableferry.catalog import SPARK_ERRORS, in_process
+from tableferry.catalog import SPARK_ERRORS
+from tableferry.driver import in_process
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.tables import DEFAULT_CATALOG, TableName
 

@@ -10,7 +10,8 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from tableferry.catalog import SPARK_ERRORS, in_process, side_by_side
+from tableferry.catalog import SPARK_ERRORS, side_by_side
+from tableferry.driver import in_process
 from tableferry.errors import TableError, first_line
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse.context import Warehouse

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tableferry import files, session
-from tableferry.catalog import SPARK_ERRORS, in_process, side_by_side
+from tableferry.catalog import SPARK_ERRORS, side_by_side
 from tableferry.convert.locations import below, reachable
 from tableferry.convert.through_spark.settings import wished
+from tableferry.driver import in_process
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.warehouse import metastore
 from tableferry.fleet.warehouse.shadow.changes import Columns

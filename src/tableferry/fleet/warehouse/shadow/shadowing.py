@@ -16,8 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tableferry.catalog import SPARK_ERRORS, in_process
+from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert.locations import below, reachable
+from tableferry.driver import in_process
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.changes import (

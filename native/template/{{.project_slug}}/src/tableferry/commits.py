@@ -1,0 +1,1 @@
+../../../../../src/tableferry/commits.py

@@ -1,0 +1,24 @@
+"""How many, how large and how long, as people write it."""
+
+from __future__ import annotations
+
+
+def size(count: int) -> str:
+    """Write a number of bytes: ``513 B``, ``1.2 MB``."""
+    number = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:,.0f} {unit}" if unit == "B" else f"{number:,.1f} {unit}"
+        number /= 1000
+    return f"{number:,.1f} TB"
+
+
+def duration(seconds: float) -> str:
+    """Write seconds: ``0.4 s``, ``12 s``, ``3 min 5 s``, ``2 h 4 min``."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if not minutes:
+        return f"{rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

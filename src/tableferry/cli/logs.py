@@ -1,0 +1,278 @@
+"""What a command shows while it works: a live display in a terminal, lines elsewhere; all of it on stderr."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+from rich.text import Text
+
+from tableferry.activity import Activity
+from tableferry.amounts import duration
+
+# After so many seconds without a line, one says what still runs: less than ten, as the clock is asked once a
+# second.
+_SILENCE = 8.5
+_TICK = 1.0
+
+# What every record has; the others are what is said of a step, but for the step itself.
+_OF_EACH_RECORD = vars(logging.makeLogRecord({})).keys() | {"activity", "message", "asctime", "taskName"}
+
+
+class LogFormat(StrEnum):
+    """How what happens is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also say what matters only to a search.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on the way but warnings and errors.")]
+LogFormatAs = Annotated[
+    LogFormat,
+    typer.Option(
+        "--log-format",
+        envvar="TABLEFERRY_LOG_FORMAT",
+        help="How stderr says what happens: for people, or one JSON object a line.",
+    ),
+]
+
+
+class App(typer.Typer):
+    """An application whose commands all take ``--verbose``, ``--quiet`` and ``--log-format``."""
+
+    def command(  # type: ignore[override]  # Typer's own, whichever options its version has
+        self, *args: Any, **options: Any
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Register a command, as `typer.Typer.command` does."""
+        register = super().command(*args, **options)
+
+        def add(work: Callable[..., Any]) -> Callable[..., Any]:
+            register(_shown(work))
+            return work
+
+        return add
+
+
+def _shown(work: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options, and show what it logs."""
+
+    @functools.wraps(work)
+    def command(*, verbose: bool, quiet: bool, log_format: LogFormat, **given: Any) -> Any:
+        if verbose and quiet:
+            raise typer.BadParameter("--verbose and --quiet exclude each other")
+        with showing(verbose=verbose, quiet=quiet, log_format=log_format):
+            return work(**given)
+
+    kind = inspect.Parameter.KEYWORD_ONLY
+    added = [
+        inspect.Parameter("verbose", kind, default=False, annotation=Verbose),
+        inspect.Parameter("quiet", kind, default=False, annotation=Quiet),
+        inspect.Parameter("log_format", kind, default=LogFormat.TEXT, annotation=LogFormatAs),
+    ]
+    signature = inspect.signature(work, eval_str=True)
+    own = [parameter.replace(kind=kind) for parameter in signature.parameters.values()]
+    command.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *added)}
+    return command
+
+
+@contextmanager
+def showing(*, verbose: bool = False, quiet: bool = False, log_format: LogFormat) -> Iterator[None]:
+    """Show what the package logs while a command works.
+
+    Args:
+        verbose: Everything.
+        quiet: Warnings and errors alone.
+        log_format: For people or programs.
+    """
+    level = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
+    console = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
+    live = console.is_terminal and log_format is LogFormat.TEXT and not quiet
+    handler = Live(console, verbose=verbose) if live else Lines(level, log_format)
+    if not quiet:
+        handler.start()
+    package = logging.getLogger("tableferry")
+    before = package.level, package.propagate
+    package.addHandler(handler)
+    # The handler has to see each step, whatever it prints. A root handler, as Databricks has one, would print
+    # it all again.
+    package.setLevel(logging.DEBUG)
+    package.propagate = False
+    try:
+        yield
+    finally:
+        package.removeHandler(handler)
+        package.setLevel(before[0])
+        package.propagate = before[1]
+        handler.close()
+
+
+class _Display(logging.Handler):
+    """Follows which steps run now, and looks at them once a second.
+
+    That is done by a thread which holds no lock meanwhile: a step's counts may have to be asked of Spark.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.running: tuple[Activity, ...] = ()
+        self._ended = threading.Event()
+        self._ticker = threading.Thread(target=self._tick_on, name="tableferry-progress", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._ticker.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take in what starts and ends."""
+        activity: Activity | None = getattr(record, "activity", None)
+        if activity is not None:
+            others = tuple(each for each in self.running if each is not activity)
+            self.running = (*others, activity) if getattr(record, "event", "") == "started" else others
+
+    def tick(self) -> None:
+        """Let each step that runs count anew."""
+        for each in self.running:
+            each.refresh()
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._ended.set()
+        if self._ticker.is_alive():
+            # It may wait for an answer of Spark's that nobody needs any more.
+            self._ticker.join(_TICK)
+        super().close()
+
+    def _tick_on(self) -> None:
+        while not self._ended.wait(_TICK):
+            self.tick()
+
+
+class Lines(_Display):
+    """Writes a line for each record, and says what still runs before there was silence for ten seconds."""
+
+    def __init__(
+        self, level: int, log_format: LogFormat, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__()
+        self._shown, self._format, self._clock = level, log_format, clock
+        self._last = clock()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record, if it's to be seen."""
+        super().emit(record)
+        if record.levelno >= self._shown:
+            self._write(_as_json(record) if self._format is LogFormat.JSON else as_text(record))
+
+    def tick(self) -> None:
+        """Say what still runs, if nothing was written for a while."""
+        if not self.running or self._clock() - self._last < _SILENCE:
+            return
+        super().tick()
+        running = self.running
+        message = "; ".join(map(_still, running))
+        if self._format is LogFormat.JSON:
+            steps = [each.fields() for each in running]
+            self._write(_json({"level": "INFO", "event": "running", "message": message, "running": steps}))
+        else:
+            self._write(f"{_time()} {message}")
+
+    def _write(self, line: str) -> None:
+        typer.echo(line, err=True)
+        self._last = self._clock()
+
+
+class Live(_Display):
+    """Shows each step under way in a terminal, with its counts, and takes it away when it ends.
+
+    It's there only while something runs, so that what the command prints in the end stands by itself.
+    """
+
+    def __init__(self, console: Console, *, verbose: bool) -> None:
+        super().__init__()
+        self._console, self._verbose = console, verbose
+        self.progress: Progress | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show what runs now; lines of steps are for ``--verbose``, all others for everybody."""
+        super().emit(record)
+        of_a_step = hasattr(record, "event") and record.levelno < logging.WARNING
+        if self._verbose or (record.levelno >= logging.INFO and not of_a_step):
+            self._console.print(as_text(record))
+        self._redraw()
+
+    def close(self) -> None:
+        """Take the display away."""
+        self.running = ()
+        self._redraw()
+        super().close()
+
+    def _redraw(self) -> None:
+        if self.progress is None and self.running:
+            columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), _Counts(), _Elapsed())
+            # Results on stdout aren't to land in this display on stderr.
+            self.progress = Progress(*columns, console=self._console, transient=True, redirect_stdout=False)
+            self.progress.start()
+        if self.progress is None:
+            return
+        tasks = {id(task.fields["activity"]): task for task in self.progress.tasks}
+        for running in self.running:
+            if id(running) not in tasks:
+                self.progress.add_task(running.title, total=None, activity=running)
+        for key in tasks.keys() - {id(running) for running in self.running}:
+            self.progress.remove_task(tasks[key].id)
+        if not self.running:
+            self.progress.stop()
+            self.progress = None
+
+
+class _Counts(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(task.fields["activity"].counted, style="progress.percentage")
+
+
+class _Elapsed(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(duration(task.fields["activity"].elapsed), style="progress.elapsed")
+
+
+def _still(running: Activity) -> str:
+    return ", ".join(filter(None, (f"{running.title}: {duration(running.elapsed)}", running.counted)))
+
+
+def as_text(record: logging.LogRecord) -> str:
+    """Write a record for people: what happens with its time, all else as it's said."""
+    message = record.getMessage()
+    if record.levelno >= logging.ERROR:
+        return f"Error: {message}"
+    return f"{_time(record.created)} {message}" if hasattr(record, "event") else message
+
+
+def _as_json(record: logging.LogRecord) -> str:
+    fields = {name: value for name, value in vars(record).items() if name not in _OF_EACH_RECORD}
+    return _json(
+        {"level": record.levelname, "logger": record.name, "message": record.getMessage(), **fields},
+        record.created,
+    )
+
+
+def _json(fields: dict[str, Any], at: float | None = None) -> str:
+    when = datetime.fromtimestamp(time.time() if at is None else at, UTC)
+    return json.dumps({"time": when.isoformat(timespec="milliseconds"), **fields}, ensure_ascii=False)
+
+
+def _time(at: float | None = None) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at))

@@ -1,0 +1,86 @@
+"""What was committed to a Delta table lately: from its log where this process sees it, else from Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tableferry.catalog import facts
+from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One commit of a Delta table.
+
+    Attributes:
+        version: The version that it made.
+        operation: What it calls itself: ``WRITE``, ``MERGE``, ``STREAMING UPDATE``, ….
+        parameters: What it says of how it was made; a stream's commit has its ``queryId`` and ``epochId``.
+        metrics: What it counted, such as ``numOutputRows``; empty where metrics are switched off.
+    """
+
+    version: int
+    operation: str
+    parameters: Mapping[str, str]
+    metrics: Mapping[str, str]
+
+
+def newest_version(spark: SparkSession, name: TableName) -> int:
+    """Return a Delta table's newest version; -1 if there is no such table.
+
+    Raises:
+        TableError: It isn't a Delta table, or may not be read.
+    """
+    found = facts(spark, name)
+    return -1 if found is None else found.version
+
+
+def commits_after(spark: SparkSession, name: TableName, version: int) -> tuple[Commit, ...]:
+    """Return the commits that are newer than a version, the newest first.
+
+    Raises:
+        TableError: It isn't a Delta table, or may not be read.
+    """
+    found = facts(spark, name)
+    if found is None or found.version <= version:
+        return ()
+    if found.folder is not None:
+        return tuple(_from_log(Path(found.folder, "_delta_log"), range(found.version, version, -1)))
+    limit = found.version - version
+    while True:
+        rows = spark.sql(f"DESCRIBE HISTORY {name.sql} LIMIT {limit}").collect()
+        newer = [row for row in rows if row["version"] > version]
+        # What was committed meanwhile pushes the oldest out.
+        if len(newer) < len(rows) or rows[0]["version"] - version <= limit:
+            break
+        limit = rows[0]["version"] - version
+    return tuple(
+        Commit(
+            row["version"], row["operation"], row["operationParameters"] or {}, row["operationMetrics"] or {}
+        )
+        for row in newer
+    )
+
+
+def counted(commits: Iterable[Commit], metric: str) -> int | None:
+    """Add up what commits counted; None where one of them didn't count it."""
+    numbers = [commit.metrics.get(metric) for commit in commits]
+    return None if None in numbers else sum(int(number) for number in numbers if number is not None)
+
+
+def _from_log(log: Path, versions: Iterable[int]) -> Iterator[Commit]:
+    for version in versions:
+        for line in (log / f"{version:020}.json").read_text(encoding="utf-8").splitlines():
+            if info := json.loads(line).get("commitInfo"):
+                # Delta writes the values of parameters as JSON in text, and Spark shows them so too.
+                parameters = {name: str(value) for name, value in info.get("operationParameters", {}).items()}
+                metrics = info.get("operationMetrics", {})
+                yield Commit(version, info.get("operation", ""), parameters, metrics)
+                break

@@ -1,0 +1,119 @@
+"""What a run says on its way, and what it counts: from the commits that it made."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.spark.projects import Project
+
+from tableferry import session
+from tableferry.activity import Activity, activity
+from tableferry.commits import commits_after, counted, newest_version
+from tableferry.driver import Size, following
+from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOG = logging.getLogger("tableferry.test")
+FEED = "id int, v string, at int"
+
+
+@pytest.fixture
+def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
+    return Project(tmp_path / "shop", schema, spark)
+
+
+def ended(caplog: pytest.LogCaptureFixture, table: str) -> list[dict[str, Any]]:
+    """Return the steps of a table that ended, with what they counted."""
+    names = ("step", "rows", "files", "batches")
+    return [
+        {name: value for name in names if (value := getattr(record, name, None)) is not None}
+        for record in caplog.records
+        if getattr(record, "event", "") == "done" and getattr(record, "table", "") == table
+    ]
+
+
+def test_a_run_counts_what_it_committed_and_says_each_batch(
+    project: Project, spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    project.create("src", FEED, (1, "a", 1), (2, "b", 2))
+    project.create("rows_legacy", FEED, (1, "a", 1), (2, "b", 2))
+    project.create("latest_legacy", FEED, (1, "a", 1))
+    few = {"readerOptions": {"maxFilesPerTrigger": "1"}}
+    project.standard("rows", project.delta("src", whereClause=["v <> 'no'"], **few), migration={})
+    merge = {"keys": ["id"], "sequence_by": "at", "scd_type": "1"}
+    project.standard("latest", project.delta("src", **few), cdc=merge, migration={})
+    caplog.set_level(logging.INFO, "tableferry")
+    project.run()
+    table = f"{project.schema}.rows"
+    assert [step for step in ended(caplog, table) if "rows" in step] == [
+        {"step": "copy the history", "rows": 2, "files": 1},
+        {"step": "compare the copy with the legacy table", "rows": 2},
+    ]
+    caplog.clear()
+
+    for number in range(3, 8):
+        project.insert("src", (number, "no" if number == 7 else "c", number))
+    # Spark itself remembers the last batches alone.
+    with session.settings(spark, {"spark.sql.streaming.numRecentProgressUpdates": "2"}, "the test"):
+        done = project.run()
+    counts = {one.plan.target.table: [result.rows for result in one.results] for one in done.targets}
+    assert counts == {"rows": [4], "latest": [5]}
+    [stream] = ended(caplog, table)
+    assert (stream["step"], stream["rows"]) == ("stream f_v_rows", 4)
+    batches = [record for record in caplog.records if getattr(record, "event", "") == "batch"]
+    assert {record.table for record in batches} == {table, f"{project.schema}.latest"}  # type: ignore[attr-defined]
+    assert {record.rows for record in batches} == {1}  # type: ignore[attr-defined]
+
+
+def test_a_long_write_counts_its_tasks_rows_and_bytes(spark: SparkSession, schema: str) -> None:
+    asked: list[int] = []
+
+    def expected() -> Size:
+        asked.append(1)
+        return Size(rows=2000, bytes=10**6)
+
+    spark.range(7).write.format("noop").mode("overwrite").save()
+    with activity(LOG, "copy") as running, following(spark, running, expected):
+        running.refresh()
+        assert running.counts == {}
+        spark.range(0, 1000, 1, 2).write.format("delta").saveAsTable(f"{schema}.t")
+        running.refresh()
+        assert (running.counts["rows"].done, running.counts["rows"].total) == (1000, 2000)
+        assert running.counts["bytes"].done > 1000
+        assert running.counts["tasks"].done == running.counts["tasks"].total
+    assert asked == [1]
+    assert running.look is None
+
+
+def test_where_the_driver_is_closed_nothing_is_counted() -> None:
+    class Closed:
+        """A session on a cluster that several people share."""
+
+        @property
+        def sparkContext(self) -> Any:
+            raise RuntimeError("not here")
+
+    running = Activity("copy")
+    with following(Closed(), running):  # type: ignore[arg-type]
+        running.refresh()
+    assert running.counts == {}
+
+
+def test_commits_are_those_after_a_version(spark: SparkSession, schema: str) -> None:
+    name = TableName((schema, "t"))
+    assert newest_version(spark, name) == -1
+    assert commits_after(spark, name, -1) == ()
+    spark.sql(f"CREATE TABLE {name.sql} (id INT) USING delta")
+    for number in range(3):
+        spark.sql(f"INSERT INTO {name.sql} VALUES ({number})")
+    assert newest_version(spark, name) == 3
+    newer = commits_after(spark, name, 1)
+    assert [(commit.version, commit.operation) for commit in newer] == [(3, "WRITE"), (2, "WRITE")]
+    assert counted(newer, "numOutputRows") == 2
+    assert counted(commits_after(spark, name, -1), "numOutputRows") is None
+    assert counted((), "numOutputRows") == 0

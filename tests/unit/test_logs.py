@@ -1,0 +1,146 @@
+"""What a command says on stderr while it works: for people, for programs, at length and not at all."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from tableferry import cli
+from tableferry.activity import activity
+from tableferry.cli.logs import Lines, Live, LogFormat
+
+LOG = logging.getLogger("tableferry.test")
+TIME = re.compile(r"^\d\d:\d\d:\d\d ")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    for table in ("a", "b"):
+        (tmp_path / "lake" / table).mkdir(parents=True)
+        pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "lake" / table / "1.parquet")
+    return tmp_path / "lake"
+
+
+def convert(lake: Path, *options: str) -> Result:
+    return CliRunner().invoke(cli.app, ["convert", str(lake), "-r", "--output", "json", *options])
+
+
+def test_steps_are_lines_with_their_time_and_stdout_is_the_results_alone(lake: Path) -> None:
+    done = convert(lake)
+    assert json.loads(done.stdout)["ok"]
+    lines = done.stderr.splitlines()
+    assert all(TIME.match(line) for line in lines)
+    said = [TIME.sub("", line) for line in lines]
+    assert said[0] == "convert: started"
+    assert f"{lake}/a: read the files' footers: started" in said
+    assert f"[1/2] {lake}/a: converted" in said
+    assert re.fullmatch(r"convert: done in .* s, 2 of 2 tables", said[-1])
+
+
+def test_each_line_for_programs_is_an_object(lake: Path) -> None:
+    objects = [json.loads(line) for line in convert(lake, "--log-format", "json").stderr.splitlines()]
+    assert all({"time", "level", "logger", "message"} <= each.keys() for each in objects)
+    [end] = [each for each in objects if each.get("step") == "convert" and each["event"] == "done"]
+    assert (end["tables"], end["tables_total"], end["level"]) == (2, 2, "INFO")
+    assert end["seconds"] >= 0
+    tables = [each["table"] for each in objects if each.get("event") == "table"]
+    assert tables == [f"{lake}/a", f"{lake}/b"]
+
+
+def test_an_error_is_an_object_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TABLEFERRY_LOG_FORMAT", "json")
+    said = CliRunner().invoke(cli.app, ["convert", "undo", str(tmp_path)])
+    [error] = map(json.loads, said.stderr.splitlines())
+    assert (said.exit_code, error["level"]) == (1, "ERROR")
+    assert error["message"].endswith("isn't a Delta table: nothing to undo")
+    monkeypatch.setenv("TABLEFERRY_LOG_FORMAT", "text")
+    said = CliRunner().invoke(cli.app, ["convert", "undo", str(tmp_path)])
+    assert said.stderr == f"Error: {error['message']}\n"
+
+
+def test_quiet_and_verbose(lake: Path) -> None:
+    assert convert(lake, "--quiet").stderr == ""
+    said = convert(lake, "-v").stderr
+    assert "look for tables: started" in said
+    assert "look for tables" not in convert(lake).stderr
+    both = convert(lake, "-v", "-q")
+    assert both.exit_code == 2
+    assert "exclude each other" in both.stderr
+
+
+def test_nothing_stays_of_a_commands_display() -> None:
+    package = logging.getLogger("tableferry")
+    before = (package.level, package.propagate, list(package.handlers))
+    CliRunner().invoke(cli.app, ["spec", "schema", "-v"])
+    assert (package.level, package.propagate, list(package.handlers)) == before
+
+
+class Clock:
+    """A clock that a test turns."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("log_format", list(LogFormat))
+def test_no_step_is_silent_for_ten_seconds(
+    log_format: LogFormat, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    lines = Lines(logging.INFO, log_format, clock=clock)  # Its own thread asks the clock otherwise.
+    monkeypatch.setattr(LOG, "handlers", [lines])
+    monkeypatch.setattr(LOG, "propagate", False)
+    LOG.setLevel(logging.DEBUG)
+    lines.tick()
+    with activity(LOG, "migrate"), activity(LOG, "compare", table="t", level=logging.DEBUG) as compare:
+        compare.count("rows", 5, 10)
+        capsys.readouterr()
+        for now in range(1, 20):
+            clock.now = float(now)
+            lines.tick()
+    said = capsys.readouterr().err.splitlines()[:-1]
+    assert len(said) == 2
+    if log_format is LogFormat.TEXT:
+        assert TIME.sub("", said[0]) == "migrate: 0.0 s; t: compare: 0.0 s, 5 of 10 rows"
+        return
+    still = json.loads(said[0])
+    assert (still["event"], [each["step"] for each in still["running"]]) == (
+        "running",
+        ["migrate", "compare"],
+    )
+    assert still["running"][1]["rows_total"] == 10
+
+
+def test_a_terminal_shows_what_runs_and_then_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    display = Live(console, verbose=False)
+    monkeypatch.setattr(LOG, "handlers", [display])
+    monkeypatch.setattr(LOG, "propagate", False)
+    LOG.setLevel(logging.DEBUG)
+    progress: Any = None
+    with activity(LOG, "migrate"), activity(LOG, "compare [red]", table="t") as compare:
+        compare.count("rows", 5, 10)
+        progress = display.progress
+        assert [task.description for task in progress.tasks] == ["migrate", "t: compare [red]"]
+        [counts] = [column for column in progress.columns if type(column).__name__ == "_Counts"]
+        assert [counts.render(task).plain for task in progress.tasks] == ["", "5 of 10 rows"]
+        LOG.info("a note")
+        LOG.debug("a detail")
+    assert display.progress is None
+    written = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "a note" in written
+    assert "a detail" not in written
+    assert "done in" not in written
