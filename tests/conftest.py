@@ -12,6 +12,13 @@ from tests.workspace import FakeWorkspace
 soak.load_profile()
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only a soak looks at."""
+    if not soak.SOAKING and (left_out := [item for item in items if item.get_closest_marker("soak")]):
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("soak")]
+
+
 @pytest.fixture
 def workspace() -> Iterator[FakeWorkspace]:
     """A workspace on localhost; a test that asks it for what it doesn't know fails at its end."""

@@ -7,11 +7,18 @@ variable every run draws the same examples.
 from __future__ import annotations
 
 import os
+from typing import TypeVar
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 SEED = int(os.environ.get("TABLEFERRY_SOAK") or 0)
 SOAKING = SEED > 0
+
+# What ``make test`` leaves out, as another test of it shows the same behaviour in less time.
+only = pytest.mark.soak
+
+T = TypeVar("T")
 
 settings.register_profile("test", derandomize=True, deadline=None, print_blob=True, max_examples=20)
 # `--hypothesis-seed` gives the randomness, and a database would remember what another seed has found.
@@ -23,8 +30,8 @@ def load_profile() -> None:
     settings.load_profile("soak" if SOAKING else "test")
 
 
-def amount(test: int, soak: int) -> int:
-    """Give how many of something to look at: so many in ``make test``, so many in ``make soak``."""
+def amount(test: T, soak: T) -> T:
+    """Give how many of something to look at, or at what: in ``make test``, and in ``make soak``."""
     return soak if SOAKING else test
 
 

@@ -32,6 +32,8 @@ class Bundle:
             if name not in ("PYTHONPATH", "VIRTUAL_ENV", "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "SPARK_HOME")
         }
         environment["PIP_CONSTRAINT"] = str(ROOT / "constraints.txt")
+        # Its own session begins as that of tests/spark does.
+        environment["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
         # That switches it off: pip would compile thousands of modules of which a few are imported here.
         environment["PIP_NO_COMPILE"] = "no"
         done = subprocess.run(

@@ -23,16 +23,24 @@ from tableferry import localspark
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
+# As for the tests of local Spark: what runs for milliseconds isn't worth compiling. A soak compiles it.
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
+
 def settings(folder: Path, port: int) -> dict[str, str]:
     """Give the settings of a server on this machine's loopback."""
     local = localspark.settings(folder, metadata.version("pyspark"), metadata.version("delta-spark"))
-    return local | {
-        "spark.app.name": "tableferry-connect",
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": str(port),
-        # Spark gives this one as '3221225472b', and databricks-connect reads a number.
-        "spark.sql.session.localRelationSizeLimit": str(3 * 2**30),
-    }
+    return (
+        local
+        | ({} if os.environ.get("TABLEFERRY_SOAK") else INTERPRETED)
+        | {
+            "spark.app.name": "tableferry-connect",
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": str(port),
+            # Spark gives this one as '3221225472b', and databricks-connect reads a number.
+            "spark.sql.session.localRelationSizeLimit": str(3 * 2**30),
+        }
+    )
 
 
 def main(folder: Path, port: int) -> int:

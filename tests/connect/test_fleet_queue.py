@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests import soak
 from tests.fleet_delta import empty_queue, store, url
 from tests.fleet_queue import (  # noqa: F401
     NOW,
@@ -26,8 +27,8 @@ from tableferry.fleet.queue.selections import everything, to_preprocess
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-WORKERS = 8
-BATCH = 6
+WORKERS = soak.amount(4, 8)
+BATCH = soak.amount(3, 6)
 
 
 @pytest.fixture(scope="module")
@@ -52,15 +53,16 @@ def test_a_queue_that_isnt_there_says_how_to_make_it(spark: SparkSession, schema
 
 def test_workers_that_are_killed_lose_and_double_nothing(queue: Queue, place: str) -> None:
     """Each is a process with a session of its own; Delta refuses all but one of those that write at once."""
-    count = 48
+    count = soak.amount(12, 48)
     added = queue.add(*(f"t{number}" for number in range(count)))
     # Three die: with a batch to do, with half of one, and when all of it is saved.
-    deaths = {0: (1, False), 1: (4, False), 2: (BATCH, True)}
+    half = BATCH // 2
+    deaths = {0: (1, False), 1: (half + 1, False), 2: (BATCH, True)}
     how: dict[str, Any] = {"batch": BATCH, "at_once": BATCH, "loaded": ["pyspark.sql.connect.session"]}
     ended = run(url(place), WORKERS, deaths=deaths, **how)
     assert ended == [*[-9] * len(deaths), *[0] * (WORKERS - len(deaths))]
     left = [job for job in queue.store.jobs(everything()) if job.state is not State.READY]
-    assert Counter(job.claimed_by for job in left) == {"w0": BATCH, "w1": 3}
+    assert Counter(job.claimed_by for job in left) == {"w0": BATCH, "w1": BATCH - half}
     assert all(job.lease_until == NOW + LEASE for job in left)
     # Nobody takes them before the lease is over, and then somebody does.
     early = NOW + LEASE - TICK

@@ -28,10 +28,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=480m"
     )
     os.environ.setdefault("SPARK_DRIVER_MEMORY", "3g")
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        # Each worker has a session of its own, and the machine as many cores as workers.
-        os.environ.setdefault("TABLEFERRY_MASTER", "local[1]")
-    spark = session.resolve(tmp_path_factory.mktemp("warehouse"), iceberg=True)
+    with pytest.MonkeyPatch.context() as patch:
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            # Each worker has a session of its own, and the machine as many cores as workers.
+            patch.setenv("TABLEFERRY_MASTER", "local[1]")
+        spark = session.resolve(tmp_path_factory.mktemp("warehouse"), iceberg=True)
+    # What lists literals makes as many files as on two cores.
+    spark.conf.set("spark.sql.leafNodeDefaultParallelism", "2")
     # Each task that reads one of Delta's logs generates code of its own first, which takes far longer than
     # the few lines that two tasks would share.
     spark.conf.set("spark.sql.files.minPartitionNum", "1")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from tests import soak
 
 from tableferry.errors import TableError
 from tableferry.pipelines.cdc import apply, create_tables, feed_events, log_name
@@ -106,7 +107,7 @@ def test_the_documented_scd_type_2_with_a_column_that_is_not_tracked(
     }
 
 
-@pytest.mark.parametrize("scd", [1, 2])
+@pytest.mark.parametrize("scd", soak.amount([2], [1, 2]))
 def test_two_events_of_one_instant_end_alike_in_either_order(
     spark: SparkSession, schema: str, scd: ScdType
 ) -> None:

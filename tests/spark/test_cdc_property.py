@@ -36,6 +36,8 @@ VARIANTS: list[tuple[ScdType, dict[str, Any]]] = [
     (2, {"track_history_column_list": ("A.B",)}),
     (2, {"ignore_null_updates": True, "track_history_except_column_list": ("a.b",)}),
 ]
+# Each setting once, and a story of each type without any.
+VARIANTS = soak.amount([VARIANTS[0], VARIANTS[3], VARIANTS[6], VARIANTS[7]], VARIANTS)
 VALUES = st.tuples(st.sampled_from([None, 1, 2]), st.sampled_from([None, "x"]))
 LIVE = st.dictionaries(
     st.integers(1, 6), st.tuples(st.sampled_from(["upsert", "upsert", "delete", "both"]), VALUES), max_size=5

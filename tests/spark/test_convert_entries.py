@@ -12,6 +12,7 @@ from urllib.parse import quote
 import deltalake
 import pytest
 from pyspark.sql import SparkSession
+from tests import soak
 
 from tableferry.convert.entry import (
     Entry,
@@ -254,7 +255,7 @@ def test_a_table_whose_partitions_nobody_registered(spark: SparkSession, schema:
     assert not partitions_of(spark, found, list_files(spark, found.location))
 
 
-@pytest.mark.parametrize("managed", [True, False])
+@pytest.mark.parametrize("managed", soak.amount([True], [True, False]))
 def test_the_switch_keeps_what_a_person_sees(
     spark: SparkSession, schema: str, tmp_path: Path, form: str, managed: bool
 ) -> None:

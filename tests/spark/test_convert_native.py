@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from tests import soak
 
 from tableferry import session
 from tableferry.catalog import condition
@@ -77,7 +78,9 @@ def test_null_partitions_by_path_are_null(spark: SparkSession, tmp_path: Path) -
     assert spark.sql(f"SELECT id FROM delta.`{tmp_path}/t` WHERE k IS NULL").collect() == [(0,)]
 
 
-@pytest.mark.parametrize(("null", "defaults"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize(
+    ("null", "defaults"), [(True, True), *soak.amount([], [(False, False), (True, False)])]
+)
 def test_a_table_keeps_its_comments_properties_and_nulls(
     spark: SparkSession,
     schema: str,

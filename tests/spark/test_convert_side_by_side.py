@@ -1,4 +1,7 @@
-"""Each behaviour of Spark's own conversion, and ours next to it: files, partitions, history, refusals."""
+"""Each behaviour of Spark's own conversion, and ours next to it: files, partitions, history, refusals.
+
+Ours alone is in tests/unit/test_convert_*.py; where that is the same test, only a soak looks at both.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from tests import soak
 from tests.spark.side_by_side import (
     content,
     converted,
@@ -71,6 +75,7 @@ def test_names_of_files(spark: SparkSession, tmp_path: Path) -> None:
     assert table.vacuum(0, enforce_retention_duration=False, full=True) == []
 
 
+@soak.only
 def test_which_directories_and_files_count(spark: SparkSession, tmp_path: Path) -> None:
     elsewhere = write(tmp_path / "elsewhere", "inside.parquet", id=[77])
 
@@ -100,6 +105,7 @@ def test_which_directories_and_files_count(spark: SparkSession, tmp_path: Path) 
     assert demand_same_rows(spark, both).total() == 5
 
 
+@soak.only
 def test_what_a_streaming_sink_committed(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "in", "a.parquet", id=[1, 2, 3])
 
@@ -147,6 +153,7 @@ def test_values_of_partitions(spark: SparkSession, tmp_path: Path) -> None:
     assert spark.read.format("delta").load(str(both.ours)).where("i = 7 AND s = 'x'").count() == 1
 
 
+@soak.only
 def test_decimals_in_partitions(spark: SparkSession, tmp_path: Path) -> None:
     """delta-rs opens no table in which they have too few digits; from Parquet, Spark reads 0.15."""
     both = twins(tmp_path, lambda root: write(root, "x=1.5/a.parquet", "x=-3/a.parquet"))
@@ -163,6 +170,7 @@ def test_decimals_in_partitions(spark: SparkSession, tmp_path: Path) -> None:
         deltalake.DeltaTable(both.native)
 
 
+@soak.only
 def test_partition_columns_need_not_be_named(spark: SparkSession, tmp_path: Path) -> None:
     """The native command has to be told; from the names alone the same table comes out."""
     paths = ("d=2024-01-05/l=9999999999/i=7/s=x/a.parquet", "d=2024-01-06/l=1/i=8/s=7/a.parquet")
@@ -176,6 +184,7 @@ def test_partition_columns_need_not_be_named(spark: SparkSession, tmp_path: Path
     demand_same_rows(spark, both)
 
 
+@soak.only
 def test_a_column_both_in_the_path_and_in_the_file(spark: SparkSession, tmp_path: Path) -> None:
     both = twins(tmp_path, lambda root: write(root, "day=2/a.parquet", a=[1], day=[9], b=[2]))
 
@@ -186,6 +195,7 @@ def test_a_column_both_in_the_path_and_in_the_file(spark: SparkSession, tmp_path
     assert demand_same_rows(spark, both) == {"(('a', 1), ('b', 2), ('day', 2))": 1}
 
 
+@soak.only
 def test_history_and_a_second_conversion(spark: SparkSession, tmp_path: Path) -> None:
     both = twins(tmp_path, lambda root: write(root, "k=1/a.parquet", "k=2/b.parquet"))
     one, other = converted(spark, both, "k int")
@@ -418,6 +428,7 @@ def test_names_that_delta_takes_only_with_column_mapping(spark: SparkSession, tm
     demand_our_rows(spark, both, deltars=False)
 
 
+@soak.only
 def test_names_that_differ_in_case_alone(spark: SparkSession, tmp_path: Path) -> None:
     """The native command takes one of the two: Spark reads both files by it, delta-rs loses values."""
 
@@ -435,6 +446,7 @@ def test_names_that_differ_in_case_alone(spark: SparkSession, tmp_path: Path) ->
     assert sum("None" in row for row in deltars_rows(both.native)) == 1
 
 
+@soak.only
 def test_octets_beyond_ascii_in_a_directory(spark: SparkSession, tmp_path: Path) -> None:
     """Ours reads what Arrow and Python write for an umlaut; Spark takes each octet for a character."""
     both = twins(tmp_path, lambda root: write(root, "k=%C3%BC/a.parquet"))

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from tests import soak
 from tests.spark.side_by_side import (
     content,
     converted,
@@ -199,7 +200,7 @@ def test_files_that_spark_wrote(
     assert demand_same_rows(spark, both).total() == 12
 
 
-@pytest.mark.parametrize("writer", ["arrow", "spark"])
+@pytest.mark.parametrize("writer", soak.amount(["spark"], ["arrow", "spark"]))
 def test_the_first_32_columns(spark: SparkSession, tmp_path: Path, writer: str) -> None:
     def make(root: Path) -> None:
         columns: dict[str, Any] = {f"c{number:02}": [number, None] for number in range(29)}
@@ -222,6 +223,7 @@ def test_the_first_32_columns(spark: SparkSession, tmp_path: Path, writer: str) 
     assert demand_same_rows(spark, both).total() == 2
 
 
+@soak.only
 def test_files_without_rows(spark: SparkSession, tmp_path: Path) -> None:
     """With statistics the native command drops them; ours keeps all that it lists, as that does without."""
 
@@ -239,6 +241,7 @@ def test_files_without_rows(spark: SparkSession, tmp_path: Path) -> None:
     assert demand_same_rows(spark, both).total() == 1
 
 
+@soak.only
 def test_schemas_that_both_merge(spark: SparkSession, tmp_path: Path) -> None:
     def make(root: Path) -> None:
         root.mkdir()

@@ -190,7 +190,8 @@ def _predicates(row: dict[str, Any]) -> Iterator[Column]:
         yield reduce(lambda one, other: one & other, parts)
 
 
-@soak.slow_examples(soak.amount(2, 10))
+@soak.only  # tests/unit/test_convert_skipping.py has the same of bounds, without Spark.
+@soak.slow_examples(10)
 @given(written=ROWS, by_spark=st.booleans(), files=st.integers(3, 6))
 def test_no_row_is_hidden(
     spark: SparkSession, written: list[dict[str, Any]], by_spark: bool, files: int

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -28,9 +29,11 @@ def named_table(table: str) -> TableName:
     return TableName(("spark_catalog", "sales", table))
 
 
-def change(store: Store, table: str, at: datetime, **values: Any) -> None:
-    (job,) = store.claim(named([named_table(table)]), "w", now=at, lease=timedelta(hours=1), limit=1)
-    store.save(replace(job, **values), at, release=True)
+def change(store: Store, tables: Sequence[str], at: datetime, **values: Any) -> None:
+    wanted = named([named_table(table) for table in tables])
+    jobs = store.claim(wanted, "w", now=at, lease=timedelta(hours=1), limit=len(tables))
+    saved = store.save_all([replace(job, **values) for job in jobs], at, release=True)
+    assert len(saved) == len(tables)
 
 
 def filled(store: Store) -> None:
@@ -38,17 +41,17 @@ def filled(store: Store) -> None:
     both = ("ann@example.com", "bob@example.com")
     tables = ("done", "half", "paused", "untold")
     store.add([NewJob(named_table(table), tbl_owners=both) for table in tables], ago(20))
-    for table in ("done", "half"):
-        change(store, table, ago(10), state=State.READY, desired_state=State.WRITES_BLOCKED)
-        blocked = {"state": State.WRITES_BLOCKED, "desired_state": State.ICEBERG_READY, "in_process": True}
-        change(store, table, ago(5), **blocked)
+    both_tables = ("done", "half")
+    change(store, both_tables, ago(10), state=State.READY, desired_state=State.WRITES_BLOCKED)
+    blocked = {"state": State.WRITES_BLOCKED, "desired_state": State.ICEBERG_READY, "in_process": True}
+    change(store, both_tables, ago(5), **blocked)
     done = {"state": State.ICEBERG_PRIMARY, "desired_state": State.WRITES_UNBLOCKED}
-    change(store, "done", ago(5), **done)
-    change(store, "done", ago(5), state=State.WRITES_UNBLOCKED)
+    change(store, ["done"], ago(5), **done)
+    change(store, ["done"], ago(5), state=State.WRITES_UNBLOCKED)
     end = {"state": State.HIVE_DROPPED, "desired_state": State.HIVE_DROPPED}
-    change(store, "done", ago(2), **end, in_process=False, comm_level3_date=ago(2))
+    change(store, ["done"], ago(2), **end, in_process=False, comm_level3_date=ago(2))
     reason = f"{PauseReason.ROWS_DIFFER.value}: 3 rows"
-    change(store, "paused", ago(3), migration_paused=True, pause_reason=reason)
+    change(store, ["paused"], ago(3), migration_paused=True, pause_reason=reason)
     (untold,) = store.jobs(named([named_table("untold")]))
     store.record_letters([LetterRecord("<1@x>", 1, (untold.task_id,), ("ann@example.com",), ago(2))])
 

@@ -19,8 +19,15 @@ STEPS = 6
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("partitioned", [True, False], ids=["partitioned", "whole"])
-@pytest.mark.parametrize("form", [ICEBERG, DELTA], ids=["iceberg", "delta"])
+@pytest.mark.parametrize(
+    ("form", "partitioned"),
+    [
+        (ICEBERG, True),
+        (DELTA, False),
+        pytest.param(ICEBERG, False, marks=soak.only),
+        pytest.param(DELTA, True, marks=soak.only),
+    ],
+)
 def test_the_copy_follows(
     spark: SparkSession, schema: str, tmp_path: Path, form: TargetFormat, partitioned: bool, seed: int
 ) -> None:

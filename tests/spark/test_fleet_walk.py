@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests import soak
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
 from tests.spark.tables import tables_in
 
@@ -86,7 +87,8 @@ def test_back_with_every_row(ours: Fleet, form: TargetFormat) -> None:
     assert len(ours.rows("orders")) == len(after) + 1
 
 
-@pytest.mark.parametrize("form", FORMATS)
+# What dies where the target is Delta, the property test has too.
+@pytest.mark.parametrize("form", soak.amount([TargetFormat.ICEBERG], FORMATS))
 def test_a_worker_dies_after_every_step(
     ours: Fleet, form: TargetFormat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,7 +131,7 @@ def test_a_worker_dies_after_every_step(
     assert tables_in(ours.spark, ours.schema) == ["orders"]
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", soak.amount([TargetFormat.DELTA], FORMATS))
 def test_a_table_without_rows_goes_all_the_way(ours: Fleet, form: TargetFormat, tmp_path: Path) -> None:
     hive_table(ours.spark, f"{ours.schema}.empty", tmp_path / "empty", [])
     ours.to_probation("empty", form=form)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests import soak
 from tests.spark.warehouses import NoAccess, contents, rows
 
 from tableferry import catalog, session
@@ -113,17 +114,16 @@ def statements(folder: Path) -> Iterator[str]:
     yield f"CREATE TABLE ice.{SCHEMA}.an_iceberg (id INT) USING iceberg"
 
 
+_IN_A_SOAK = ("narrow", "empty_flat")
 WALKED = {
     TargetFormat.ICEBERG: (
         "events",
-        "facts",
-        "narrow",
         "orc_table",
         "avro_table",
         "empty_table",
-        "empty_flat",
+        *soak.amount((), ("facts", *_IN_A_SOAK)),
     ),
-    TargetFormat.DELTA: ("facts", "narrow", "empty_table", "empty_flat"),
+    TargetFormat.DELTA: ("facts", *soak.amount(("empty_flat",), ("empty_table", *_IN_A_SOAK))),
 }
 CSV, BUCKETED = PauseReason.IS_CSV_TEXT, PauseReason.IS_BUCKETED
 FORMAT, COLUMNS = PauseReason.UNSUPPORTED_FORMAT, PauseReason.UNSUPPORTED_SCHEMA

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from tests import soak
 from tests.oracle import Event, scd1, scd2
 
 from tableferry.errors import TableError
@@ -132,7 +133,7 @@ def test_scd_type_1_lists_repeated_keys(spark: SparkSession) -> None:
     assert expressible(legacy, cdc).count() == 2
 
 
-@pytest.mark.parametrize("ignore", [False, True])
+@pytest.mark.parametrize("ignore", soak.amount([True], [False, True]))
 def test_scd_type_1_without_the_sequence_gives_way_to_every_live_event(
     spark: SparkSession, schema: str, ignore: bool
 ) -> None:
