@@ -21,9 +21,10 @@ class Commit:
 
     Attributes:
         version: The version that it made.
-        operation: What it calls itself: ``WRITE``, ``MERGE``, ``STREAMING UPDATE``, ….
+        operation: What it calls itself: ``WRITE``, ``MERGE``, ``STREAMING UPDATE``, …; empty where the log
+            no longer says.
         parameters: What it says of how it was made; a stream's commit has its ``queryId`` and ``epochId``.
-        metrics: What it counted, such as ``numOutputRows``; empty where metrics are switched off.
+        metrics: What it counted, such as ``numOutputRows``; empty where metrics are switched off, too.
     """
 
     version: int
@@ -77,7 +78,13 @@ def counted(commits: Iterable[Commit], metric: str) -> int | None:
 
 def _from_log(log: Path, versions: Iterable[int]) -> Iterator[Commit]:
     for version in versions:
-        for line in (log / f"{version:020}.json").read_text(encoding="utf-8").splitlines():
+        try:
+            lines = (log / f"{version:020}.json").read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            # Cleaned up already: nobody knows any more what it did.
+            yield Commit(version, "", {}, {})
+            continue
+        for line in lines:
             if info := json.loads(line).get("commitInfo"):
                 # Delta writes the values of parameters as JSON in text, and Spark shows them so too.
                 parameters = {name: str(value) for name, value in info.get("operationParameters", {}).items()}

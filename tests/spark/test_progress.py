@@ -11,6 +11,7 @@ from tests.spark.projects import Project
 
 from tableferry import session
 from tableferry.activity import Activity, activity
+from tableferry.catalog import facts
 from tableferry.commits import commits_after, counted, newest_version
 from tableferry.driver import Size, following
 from tableferry.tables import TableName
@@ -108,7 +109,8 @@ def test_commits_are_those_after_a_version(spark: SparkSession, schema: str) -> 
     name = TableName((schema, "t"))
     assert newest_version(spark, name) == -1
     assert commits_after(spark, name, -1) == ()
-    spark.sql(f"CREATE TABLE {name.sql} (id INT) USING delta")
+    often = "TBLPROPERTIES ('delta.checkpointInterval' = '1')"
+    spark.sql(f"CREATE TABLE {name.sql} (id INT) USING delta {often}")
     for number in range(3):
         spark.sql(f"INSERT INTO {name.sql} VALUES ({number})")
     assert newest_version(spark, name) == 3
@@ -117,3 +119,10 @@ def test_commits_are_those_after_a_version(spark: SparkSession, schema: str) -> 
     assert counted(newer, "numOutputRows") == 2
     assert counted(commits_after(spark, name, -1), "numOutputRows") is None
     assert counted((), "numOutputRows") == 0
+    # A log that is cleaned up no longer says what its commits did.
+    known = facts(spark, name)
+    assert known is not None
+    Path(str(known.folder), "_delta_log", f"{2:020}.json").unlink()
+    newest, cleaned_up = commits_after(spark, name, 1)
+    assert (newest.operation, cleaned_up.version, cleaned_up.operation) == ("WRITE", 2, "")
+    assert counted((newest, cleaned_up), "numOutputRows") is None

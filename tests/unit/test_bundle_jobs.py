@@ -70,6 +70,12 @@ NIGHTLY = f"{JOB}: resources.jobs.nightly"
         ),
         (
             "            - task_key: refresh",
+            "            - task_key: refresh\n            - {}",
+            ".tasks[1].depends_on[1]",
+            "lacks 'task_key': write it",
+        ),
+        (
+            "            - task_key: refresh",
             "            - task_key: report",
             ".tasks[1].depends_on",
             "the tasks wait for each other: check → report → check: take one of them out",

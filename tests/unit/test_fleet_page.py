@@ -185,6 +185,15 @@ def test_charts_of_one_day_are_drawn() -> None:
     assert over_time(replace(one, days=())) is None
 
 
+@pytest.mark.parametrize(("days", "marked"), [(2, 2), (3, 3), (4, 2), (5, 5), (9, 5)])
+def test_days_are_marked_evenly(days: int, marked: int) -> None:
+    first = NOW.date()
+    counts = tuple(Day(first + timedelta(days=number), 1, 0, 0, 0, 0, 0, 0) for number in range(days))
+    chart = over_time(replace(small_figures(), days=counts))
+    assert chart is not None
+    assert [tick.at for tick in chart.across] == [100 * number / (marked - 1) for number in range(marked)]
+
+
 @given(st.lists(st.lists(st.integers(0, 200_000), min_size=7, max_size=7), min_size=1, max_size=400))
 def test_charts_stay_on_their_canvas(counts: list[list[int]]) -> None:
     first = NOW.date() - timedelta(days=len(counts) - 1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, Table, delete, insert
 from tests.soak import amount
@@ -137,6 +137,11 @@ def store(url: str) -> Iterator[SqlStore]:
     found.close()
 
 
+# A letter that wasn't sent, about a job that is gone.
+GONE = LetterRecord("<1@x>", 1, (4711,), ("ann@example.com",), NOW - timedelta(days=3))
+
+
+@example(fleet=Fleet([], [], [], [GONE]))
 @settings(max_examples=amount(5, 20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(fleet=fleets())
 def test_a_database_counts_as_python_would(store: SqlStore, fleet: Fleet) -> None:

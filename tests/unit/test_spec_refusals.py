@@ -384,6 +384,7 @@ FLOWS: list[tuple[dict[str, Any], list[str]]] = [
         ["flowGroups: holds no flows: write them here, or a *_flow file with its dataFlowId"],
     ),
     ({"flowGroups": {}}, ["flowGroups: must be a list, not a mapping"]),
+    ({"flowGroups": ["main"]}, ['flowGroups[0]: must be a mapping of keys to values, not "main"']),
     (
         {"cdcApplyChanges": CDC},
         ["cdcApplyChanges: unknown key 'cdcApplyChanges': did you mean 'cdcSettings'?"],

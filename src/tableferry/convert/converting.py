@@ -197,6 +197,13 @@ def undo(
         Refused: Something was written after the conversion, or only Spark reaches its storage.
     """
     found = single(source)
+    with activity(_log, "take the conversion back", table=source, level=logging.DEBUG):
+        return _undo(source, found, spark, resolve)
+
+
+def _undo(
+    source: str, found: Found, spark: SparkSession | None, resolve: Callable[[], SparkSession]
+) -> tuple[str, ...]:
     if found.table is not None:
         return through_spark.undo(Sparks(spark, resolve).session(), found.table)
     if not found.local:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tableferry.activity import activity
 from tableferry.errors import TableError
 from tableferry.fleet import adding, finding
 from tableferry.fleet.adding import Pattern, Wish
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 # Databases bound how deep a condition may be.
 _AT_ONCE = 200
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -96,12 +100,14 @@ def enlist(
     for file in asked_for.files:
         wishes += adding.read_file(file, template, asked_for.catalog)
     if asked_for.query:
-        wishes += [Wish(name, template) for name in finding.asked(spark(), asked_for.query)]
+        with activity(_log, "ask the query for tables", level=logging.DEBUG):
+            wishes += [Wish(name, template) for name in finding.asked(spark(), asked_for.query)]
     if not wishes:
         raise TableError("no table is named: give names, patterns such as sales.*, --file or --query")
 
     def find(pattern: Pattern) -> list[TableName]:
-        return finding.matching(spark(), pattern)
+        with activity(_log, f"look for {pattern}", level=logging.DEBUG):
+            return finding.matching(spark(), pattern)
 
     jobs = adding.expand(wishes, find)
     jobs, left_out = adding.without_made(jobs, _known(store, adding.possible_owners(jobs)))

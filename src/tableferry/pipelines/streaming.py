@@ -317,12 +317,16 @@ def _await(query: StreamingQuery, running: Activity) -> None:
 
 
 def _made(commits: Iterable[Commit], one: DrawAppend | DrawCdc, query_id: str | None) -> tuple[Commit, ...]:
-    """Pick the commits that a flow made: of a CDC flow, those of its target's log."""
-    if isinstance(one, DrawCdc):
-        return tuple(commit for commit in commits if commit.operation == "MERGE")
-    if query_id is None:
-        return tuple(commit for commit in commits if commit.operation == "WRITE")
-    return tuple(commit for commit in commits if commit.parameters.get("queryId") == query_id)
+    """Pick the commits that a flow made, of a CDC flow in its target's log, and those nobody knows of."""
+
+    def is_its_own(commit: Commit) -> bool:
+        if isinstance(one, DrawCdc):
+            return commit.operation == "MERGE"
+        if query_id is None:
+            return commit.operation == "WRITE"
+        return commit.parameters.get("queryId") == query_id
+
+    return tuple(commit for commit in commits if not commit.operation or is_its_own(commit))
 
 
 def _count(running: Activity, rows: int | None, made: Iterable[Commit]) -> None:

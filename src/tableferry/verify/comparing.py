@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,10 +16,14 @@ from dataclasses import dataclass, replace
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 
+from tableferry.activity import activity
+from tableferry.driver import following
 from tableferry.errors import TableError
 from tableferry.tables import TableName
 from tableferry.verify.measuring import Side, find_rows, measure, pair
 from tableferry.verify.verdict import Verdict, compare
+
+_log = logging.getLogger(__name__)
 
 _VERSIONED = re.compile(r"(?P<name>.*[^@])@(?P<version>\d+)", re.DOTALL)
 _DELTA_PATH = re.compile(r"delta\.`(?P<path>[^`]+)`", re.IGNORECASE)
@@ -143,14 +148,20 @@ def verify_tables(
     here, there = Reference.parse(source), Reference.parse(target)
     frames = here.read(spark), there.read(spark)
     try:
-        return verify(
-            *frames,
-            keys=keys,
-            exclude=exclude,
-            partition_columns=_partition_columns(spark, there.name),
-            source_label=str(here),
-            target_label=str(there),
-        )
+        with (
+            activity(_log, f"compare it with {here}", table=there) as running,
+            following(spark, running),
+        ):
+            verdict = verify(
+                *frames,
+                keys=keys,
+                exclude=exclude,
+                partition_columns=_partition_columns(spark, there.name),
+                source_label=str(here),
+                target_label=str(there),
+            )
+            running.count("rows", verdict.target.rows)
+            return verdict
     except Exception as error:
         # Spark raises this as one class or another, by the kind of session; only its text is the same.
         if "FAILED_READ_FILE" not in str(error) and "DELTA_FILE_NOT_FOUND" not in str(error):

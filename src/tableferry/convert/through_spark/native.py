@@ -26,6 +26,10 @@ from tableferry.errors import Busy, Refused, TableError, first_line
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_OTHER_TYPES = (
+    "a column's type differs between files, and this command doesn't say in which: convert with --engine "
+    "tableferry, or write the files of the other type anew"
+)
 # What the native command says, and what to do about it.
 _REMEDIES = {
     "DELTA_EMPTY_DIRECTORY": "there is nothing to convert: check the path",
@@ -36,8 +40,9 @@ _REMEDIES = {
     "DELTA_UNEXPECTED_PARTITION_SCHEMA_FROM_USER": "leave --partitioned-by out, for the "
     "catalog knows the columns",
     "DELTA_FAILED_CAST_PARTITION_VALUE": "give the column a type that all its values have, or string",
-    "DELTA_FAILED_TO_MERGE_FIELDS": "the column's type differs between files, which this command can't name: "
-    "convert with --engine tableferry, or write the files of the other type anew",
+    # The same, by how many tasks read the footers.
+    "DELTA_FAILED_TO_MERGE_FIELDS": _OTHER_TYPES,
+    "DELTA_FAILED_MERGE_SCHEMA_FILE": _OTHER_TYPES,
     "DELTA_MERGE_INCOMPATIBLE_DATATYPE": "write the files of the other type anew",
     "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES": "rename the column, or convert with --engine tableferry "
     "--column-mapping",
