@@ -103,6 +103,8 @@ def _tagged_jobs(spark: SparkSession, running: Activity, expected: Callable[[], 
     finally:
         running.look = None
         context.removeJobTag(tag)
+        # They told how far it was.
+        running.counts = {what: count for what, count in running.counts.items() if what != "tasks"}
 
 
 @dataclass(frozen=True)

@@ -116,8 +116,9 @@ def test_the_same_facts_give_the_same_plan() -> None:
     assert plan(facts(stored=COPIED)) == plan(facts(stored=COPIED))
 
 
-def test_a_source_that_moved_on_starts_right_behind_its_baseline() -> None:
-    target = only(facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 7)))
+@pytest.mark.parametrize("version", [6, 7])
+def test_a_source_that_moved_on_starts_right_behind_its_baseline(version: int) -> None:
+    target = only(facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", version)))
     assert target.phase == "ready"
     (read,) = (step for step in target.steps if isinstance(step, DrawView))
     assert read.starts == {SOURCE.key: 6}

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from tableferry import cli
-from tableferry.activity import activity
+from tableferry.activity import Activity, activity
 from tableferry.cli.logs import Lines, Live, LogFormat
 
 LOG = logging.getLogger("tableferry.test")
@@ -122,6 +123,25 @@ def test_no_step_is_silent_for_ten_seconds(
         ["migrate", "compare"],
     )
     assert still["running"][1]["rows_total"] == 10
+
+
+def test_a_count_that_takes_long_holds_up_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    asked, answered = threading.Event(), threading.Event()
+
+    def look(running: Activity) -> None:
+        asked.set()
+        assert answered.wait(60)
+
+    clock = Clock()
+    lines = Lines(logging.INFO, LogFormat.TEXT, clock=clock)
+    lines.running = (Activity("copy", look=look),)
+    lines.start()
+    assert asked.wait(60)
+    clock.now = 10.0
+    lines.tick()
+    assert "copy: " in capsys.readouterr().err
+    answered.set()
+    lines.close()
 
 
 def test_a_terminal_shows_what_runs_and_then_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,10 @@ def test_equal_tallies_match_and_say_what_was_left_out() -> None:
     assert verdict.source.hash == "0000000000000005fffffffffffffff9"
 
 
+def test_groups_of_rows_are_put_together_by_adding_both_sums() -> None:
+    assert Tally(2, (3, 5)) + Tally(1, (1, 1)) == Tally(3, (4, 6))
+
+
 def test_two_empty_tables_match() -> None:
     verdict = compare(measures({}))
     assert verdict.matches

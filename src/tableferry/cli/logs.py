@@ -121,20 +121,25 @@ def showing(*, verbose: bool = False, quiet: bool = False, log_format: LogFormat
 
 
 class _Display(logging.Handler):
-    """Follows which steps run now, and looks at them once a second.
+    """Follows which steps run now, and lets them count anew once a second.
 
-    That is done by a thread which holds no lock meanwhile: a step's counts may have to be asked of Spark.
+    A step's counts may have to be asked of Spark, which may take long. So a thread of its own asks: it holds
+    no lock meanwhile, and nothing that is shown has to wait for it.
     """
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
         self.running: tuple[Activity, ...] = ()
         self._ended = threading.Event()
-        self._ticker = threading.Thread(target=self._tick_on, name="tableferry-progress", daemon=True)
+        self._threads = [
+            threading.Thread(target=self._once_a_second, args=(work,), name=f"tableferry-{name}", daemon=True)
+            for name, work in (("progress", self.tick), ("counts", self._count))
+        ]
 
     def start(self) -> None:
         """Begin to look."""
-        self._ticker.start()
+        for thread in self._threads:
+            thread.start()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take in what starts and ends."""
@@ -144,21 +149,24 @@ class _Display(logging.Handler):
             self.running = (*others, activity) if getattr(record, "event", "") == "started" else others
 
     def tick(self) -> None:
-        """Let each step that runs count anew."""
-        for each in self.running:
-            each.refresh()
+        """Do what is to be done once a second."""
 
     def close(self) -> None:
         """Stop looking."""
         self._ended.set()
-        if self._ticker.is_alive():
-            # It may wait for an answer of Spark's that nobody needs any more.
-            self._ticker.join(_TICK)
+        for thread in self._threads:
+            if thread.is_alive():
+                # It may wait for an answer of Spark's that nobody needs any more.
+                thread.join(_TICK)
         super().close()
 
-    def _tick_on(self) -> None:
+    def _count(self) -> None:
+        for each in self.running:
+            each.refresh()
+
+    def _once_a_second(self, work: Callable[[], None]) -> None:
         while not self._ended.wait(_TICK):
-            self.tick()
+            work()
 
 
 class Lines(_Display):
@@ -181,7 +189,6 @@ class Lines(_Display):
         """Say what still runs, if nothing was written for a while."""
         if not self.running or self._clock() - self._last < _SILENCE:
             return
-        super().tick()
         running = self.running
         message = "; ".join(map(_still, running))
         if self._format is LogFormat.JSON:
