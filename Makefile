@@ -87,11 +87,12 @@ soak: setup ## Run all tests with all examples, of a seed that is printed, and o
 	if [ -n "$$failed" ]; then echo "FAILED, and make soak SEED=$(SEED) repeats it:$$failed" >&2; exit 1; fi; \
 	echo "make soak SEED=$(SEED): all passed"
 
-# One Java process at a time: this one comes when the other tests' has ended.
+# One server for all workers, which begins when the other tests' Java processes have ended. Its tests are few
+# and long, so a worker that has nothing left takes over what another one hasn't begun.
 .PHONY: connect
 connect: setup setup-connect ## Run the tests of databricks-connect, in .venv-connect
 	@[ -z "$(FIT312)" ] || \
-	    TABLEFERRY_SERVER_PYTHON=$(abspath $(BIN))/python $(CONNECT)/bin/python -m pytest tests/connect
+	    TABLEFERRY_SERVER_PYTHON=$(abspath $(BIN))/python $(CONNECT)/bin/python -m pytest -n $(WORKERS) --dist worksteal tests/connect
 
 .PHONY: setup-connect
 setup-connect:

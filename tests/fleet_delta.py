@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pytest
+from tests import soak
 from tests.fleet_queue import Queue
 
 from tableferry.fleet.job import Job
+from tableferry.fleet.queue import delta
 from tableferry.fleet.queue.delta import DeltaStore
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.rows import of_job
 from tableferry.fleet.queue.sparksql import arguments
+from tableferry.fleet.queue.store import Event
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,17 +36,33 @@ def store(spark: SparkSession, schema: str) -> DeltaStore:
     return opened
 
 
+def made(spark: SparkSession, schema: str) -> DeltaStore:
+    """Make a queue's tables in a schema."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not soak.SOAKING:
+            # They change nothing that a statement answers, and cost each of them a third.
+            patch.setattr(delta, "_PROPERTIES", "")
+        queue = store(spark, schema)
+        queue.create()
+    return queue
+
+
+def put(spark: SparkSession, schema: str, jobs: Sequence[Job], events: Sequence[Event] = ()) -> None:
+    """Write jobs as they are, past the store."""
+    columns = spark.table(f"{schema}.jobs").schema
+    happened: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
+    for event in events:
+        states = event.state.value, event.desired_state.value
+        happened[event.task_id].append((event.at, *states, event.paused, event.pause_reason, event.worker))
+    rows = [{**arguments(of_job(job)), "events": happened.get(job.task_id)} for job in jobs]
+    spark.createDataFrame([tuple(row[each] for each in columns.names) for row in rows], columns).writeTo(
+        f"{schema}.jobs"
+    ).append()
+
+
 def empty_queue(spark: SparkSession, schema: str) -> Queue:
     """Give a schema's queue, without what another test left in its tables."""
     for table in TABLES:
         if spark.sql(f"SELECT 1 FROM {schema}.{table} LIMIT 1").collect():
             spark.sql(f"DELETE FROM {schema}.{table}").collect()
-
-    def put(jobs: Sequence[Job]) -> None:
-        columns = spark.table(f"{schema}.jobs").schema
-        rows = [{**arguments(of_job(job)), "events": None} for job in jobs]
-        spark.createDataFrame([tuple(row[each] for each in columns.names) for row in rows], columns).writeTo(
-            f"{schema}.jobs"
-        ).append()
-
-    return Queue(store(spark, schema), lambda: store(spark, schema), put)
+    return Queue(store(spark, schema), lambda: store(spark, schema), lambda jobs: put(spark, schema, jobs))

@@ -79,12 +79,13 @@ def counted(commits: Iterable[Commit], metric: str) -> int | None:
 def _from_log(log: Path, versions: Iterable[int]) -> Iterator[Commit]:
     for version in versions:
         try:
-            lines = (log / f"{version:020}.json").read_text(encoding="utf-8").splitlines()
+            text = (log / f"{version:020}.json").read_text(encoding="utf-8")
         except FileNotFoundError:
             # Cleaned up already: nobody knows any more what it did.
             yield Commit(version, "", {}, {})
             continue
-        for line in lines:
+        # Not splitlines(): in JSON's texts other characters may stand that end a line for Python.
+        for line in filter(None, text.split("\n")):
             if info := json.loads(line).get("commitInfo"):
                 # Delta writes the values of parameters as JSON in text, and Spark shows them so too.
                 parameters = {name: str(value) for name, value in info.get("operationParameters", {}).items()}

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -78,6 +79,7 @@ def _tagged_jobs(spark: SparkSession, running: Activity, expected: Callable[[], 
         context = spark.sparkContext
         context.addJobTag(tag)
         store = context._jsc.sc().statusStore()
+        before = next((job.jobId() for job in _newest_first(store)), -1)
     except Exception as error:
         # Clusters that several people share keep the context to themselves, each with an error of its own.
         _log.debug("the progress of Spark's jobs isn't shown here: %s", error)
@@ -88,7 +90,7 @@ def _tagged_jobs(spark: SparkSession, running: Activity, expected: Callable[[], 
     def look(running: Activity) -> None:
         nonlocal size
         size = size or expected()
-        stages = [_Stage.of(stage) for job in _jobs(store, tag) for stage in _stages(store, job)]
+        stages = [_Stage.of(stage) for job in _jobs(store, tag, before) for stage in _stages(store, job)]
         if running.look is None:
             return  # It ended meanwhile, and has counted by itself.
         if stages:
@@ -119,12 +121,15 @@ class _Stage:
         return cls(stage.numCompleteTasks(), stage.numTasks(), stage.outputRecords(), stage.outputBytes())
 
 
-def _jobs(store: Any, tag: str) -> Iterator[Any]:
+def _jobs(store: Any, tag: str, before: int) -> Iterator[Any]:
+    """Return the jobs with a tag; the store keeps up to a thousand, most of them no newer than ``before``."""
+    newer = takewhile(lambda job: job.jobId() > before, _newest_first(store))
+    return (job for job in newer if job.jobTags().contains(tag))
+
+
+def _newest_first(store: Any) -> Iterator[Any]:
     jobs = store.jobsList(None)
-    for number in range(jobs.size()):
-        job = jobs.apply(number)
-        if job.jobTags().contains(tag):
-            yield job
+    return (jobs.apply(number) for number in range(jobs.size()))
 
 
 def _stages(store: Any, job: Any) -> Iterator[Any]:

@@ -1,22 +1,27 @@
 """A Spark Connect server for the whole run, and databricks-connect's session on it.
 
 These tests run in the environment of databricks-connect. The server runs in the one of pyspark, whose Python
-TABLEFERRY_SERVER_PYTHON names. `make connect` makes both and runs them.
+TABLEFERRY_SERVER_PYTHON names. `make connect` makes both, and runs the tests in two processes that share the
+server.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests import soak
+from tests.quick import QUICK
 
 from tableferry import session, workspace
 
@@ -28,29 +33,51 @@ SERVER_PYTHON = "TABLEFERRY_SERVER_PYTHON"
 # The first start fetches Delta's jars.
 _PATIENCE_SECONDS = 300
 
+_ADDRESS = pytest.StashKey[str]()
 _numbers = count(1)
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a Spark Connect server that lives as long as the run."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the server in the process that starts the others, and end it with that process."""
+    if hasattr(config, "workerinput") or config.option.collectonly:
+        return
     python = os.environ.get(SERVER_PYTHON)
     if not python or not session.has_databricks_connect():
-        pytest.fail("tests/connect needs databricks-connect here and pyspark elsewhere: run `make connect`")
-    folder = tmp_path_factory.mktemp("server")
+        pytest.exit("tests/connect needs databricks-connect here, and pyspark elsewhere: run make connect", 1)
     port = _free_port()
+    folder = Path(tempfile.mkdtemp(prefix="tableferry-server-"))
+    settings = {} if soak.SOAKING else QUICK
     process = subprocess.Popen(
-        [python, Path(__file__).with_name("server.py"), folder, str(port)],
+        [
+            *(python, Path(__file__).with_name("server.py"), folder, str(port)),
+            *(f"{key}={value}" for key, value in settings.items()),
+        ],
         env=_server_environment(),
         stdin=subprocess.PIPE,
     )
-    assert process.stdin is not None
-    try:
-        _wait_for(port, process, folder / "spark.log")
-        yield f"sc://localhost:{port}"
-    finally:
+
+    def end() -> None:
+        assert process.stdin is not None
         process.stdin.close()
         process.wait(timeout=60)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    config.add_cleanup(end)
+    _wait_for(port, process, folder / "spark.log")
+    config.stash[_ADDRESS] = f"sc://localhost:{port}"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell another process where the server is."""
+    node.workerinput["server"] = node.config.stash[_ADDRESS]
+
+
+@pytest.fixture(scope="session")
+def server(pytestconfig: pytest.Config) -> str:
+    """The address of a Spark Connect server that lives as long as the run."""
+    told: dict[str, str] = getattr(pytestconfig, "workerinput", {})
+    return told.get("server") or pytestconfig.stash[_ADDRESS]
 
 
 @pytest.fixture(scope="session")
@@ -70,7 +97,7 @@ def spark(server: str) -> Iterator[SparkSession]:
 @pytest.fixture
 def schema(spark: SparkSession) -> Iterator[str]:
     """The name of an empty schema that goes, with all its tables, when the test ends."""
-    name = f"connect_{next(_numbers)}"
+    name = f"connect_{os.environ.get('PYTEST_XDIST_WORKER', '')}_{next(_numbers)}"
     spark.sql(f"CREATE SCHEMA {name}")
     yield name
     spark.sql(f"DROP SCHEMA {name} CASCADE")
@@ -84,6 +111,7 @@ def _server_environment() -> dict[str, str]:
     environ.setdefault(
         "JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=480m"
     )
+    environ.setdefault("SPARK_DRIVER_MEMORY", "2g")
     return environ
 
 
@@ -103,4 +131,4 @@ def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
             break
         time.sleep(0.2)
     said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    pytest.fail("the Spark Connect server didn't start; the end of its log:\n" + said[-3000:])
+    pytest.exit("the Spark Connect server didn't start; the end of its log:\n" + said[-3000:], 1)

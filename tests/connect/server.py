@@ -1,10 +1,10 @@
 """Runs a Spark Connect server with the pinned Spark and Delta until its standard input ends.
 
-    <python of an environment with the extra 'local'> server.py FOLDER PORT
+    <python of an environment with the extra 'local'> server.py FOLDER PORT [KEY=VALUE ...]
 
 It is a program of its own because databricks-connect and pyspark never share an environment. The settings
-are those of local Spark; the log is FOLDER/spark.log. Whoever started it ends it by closing its standard
-input, as a killed test run does too.
+are those of local Spark and the given ones; the log is FOLDER/spark.log. Whoever started it ends it by
+closing its standard input, as a killed test run does too.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -23,32 +24,26 @@ from tableferry import localspark
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
-# As for the tests of local Spark: what runs for milliseconds isn't worth compiling. A soak compiles it.
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-
-
-def settings(folder: Path, port: int) -> dict[str, str]:
+def settings(folder: Path, port: int, more: Sequence[str]) -> dict[str, str]:
     """Give the settings of a server on this machine's loopback."""
     local = localspark.settings(folder, metadata.version("pyspark"), metadata.version("delta-spark"))
-    return (
-        local
-        | ({} if os.environ.get("TABLEFERRY_SOAK") else INTERPRETED)
-        | {
-            "spark.app.name": "tableferry-connect",
-            "spark.connect.grpc.binding.address": "127.0.0.1",
-            "spark.connect.grpc.binding.port": str(port),
-            # Spark gives this one as '3221225472b', and databricks-connect reads a number.
-            "spark.sql.session.localRelationSizeLimit": str(3 * 2**30),
-        }
-    )
+    return {
+        **local,
+        "spark.app.name": "tableferry-connect",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        # Spark gives this one as '3221225472b', and databricks-connect reads a number.
+        "spark.sql.session.localRelationSizeLimit": str(3 * 2**30),
+        **dict(setting.split("=", 1) for setting in more),
+    }
 
 
-def main(folder: Path, port: int) -> int:
+def main(folder: Path, port: int, more: Sequence[str]) -> int:
     """Run the server in a folder; return its exit code."""
     (folder / "tmp").mkdir(parents=True)
     conf = folder / "conf"
     conf.mkdir()
-    lines = [f"{key} {value}\n" for key, value in settings(folder, port).items()]
+    lines = [f"{key} {value}\n" for key, value in settings(folder, port, more).items()]
     (conf / "spark-defaults.conf").write_text("".join(lines), encoding="utf-8")
     # What the server's Python runs brings all that it needs of tableferry, so a server has none.
     python = folder / "python"
@@ -78,4 +73,4 @@ def _end_with_input(server: subprocess.Popen[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))

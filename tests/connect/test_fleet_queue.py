@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests import soak
-from tests.fleet_delta import empty_queue, store, url
+from tests.fleet_delta import empty_queue, made, store, url
 from tests.fleet_queue import (  # noqa: F401
     NOW,
     TICK,
     Queue,
     test_everything_of_a_job_comes_back_as_it_was_saved,
-    test_jobs_go_to_the_archive_and_come_back,
-    test_letters_are_recorded_once_and_then_sent,
-    test_many_are_saved_at_once_without_those_that_were_lost,
 )
 from tests.fleet_worker import LEASE, run
 
@@ -27,6 +25,14 @@ from tableferry.fleet.queue.selections import everything, to_preprocess
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+if soak.SOAKING:
+    # The statements are those of tests/spark, and so is what is made of their answers.
+    from tests.fleet_queue import (  # noqa: F401
+        test_jobs_go_to_the_archive_and_come_back,
+        test_letters_are_recorded_once_and_then_sent,
+        test_many_are_saved_at_once_without_those_that_were_lost,
+    )
+
 WORKERS = soak.amount(4, 8)
 BATCH = soak.amount(3, 6)
 
@@ -34,8 +40,8 @@ BATCH = soak.amount(3, 6)
 @pytest.fixture(scope="module")
 def place(spark: SparkSession) -> Iterator[str]:
     """A schema with a queue's tables, which a test leaves as they are."""
-    schema = "connect_fleet_queue"
-    store(spark, schema).create()
+    schema = f"connect_{os.environ.get('PYTEST_XDIST_WORKER', '')}_fleet_queue"
+    made(spark, schema)
     yield schema
     spark.sql(f"DROP SCHEMA {schema} CASCADE")
 

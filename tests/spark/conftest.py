@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests import soak
+from tests.quick import QUICK
 
 from tableferry import session
 
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _numbers = count(1)
+
+_SETTINGS = {
+    # What lists literals makes as many files as on two cores.
+    "spark.sql.leafNodeDefaultParallelism": "2",
+    # Each task that reads one of Delta's logs generates code of its own first, which takes far longer than
+    # the few lines that two tasks would share.
+    "spark.sql.files.minPartitionNum": "1",
+}
 
 
 @pytest.fixture(scope="session")
@@ -28,28 +37,23 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=480m"
     )
     os.environ.setdefault("SPARK_DRIVER_MEMORY", "3g")
+    settings = _SETTINGS if soak.SOAKING else _SETTINGS | QUICK
+    conf = tmp_path_factory.mktemp("conf")
+    lines = [f"{key} {value}\n" for key, value in settings.items()]
+    (conf / "spark-defaults.conf").write_text("".join(lines), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_CONF_DIR", str(conf))
         if "PYTEST_XDIST_WORKER" in os.environ:
             # Each worker has a session of its own, and the machine as many cores as workers.
             patch.setenv("TABLEFERRY_MASTER", "local[1]")
         spark = session.resolve(tmp_path_factory.mktemp("warehouse"), iceberg=True)
-    # What lists literals makes as many files as on two cores.
-    spark.conf.set("spark.sql.leafNodeDefaultParallelism", "2")
-    # Each task that reads one of Delta's logs generates code of its own first, which takes far longer than
-    # the few lines that two tasks would share.
-    spark.conf.set("spark.sql.files.minPartitionNum", "1")
-    if not soak.SOAKING:
-        # A query over a handful of rows takes longer to be compiled than to be interpreted.
-        spark.conf.set("spark.sql.codegen.wholeStage", "false")
-        spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     yield spark
     session.stop(spark)
 
 
 @pytest.fixture
-def schema(spark: SparkSession) -> Iterator[str]:
-    """The name of an empty schema that goes, with all its tables, when the test ends."""
+def schema(spark: SparkSession) -> str:
+    """The name of an empty schema; what the test leaves there goes with the run's warehouse."""
     name = f"test_{next(_numbers)}"
     spark.sql(f"CREATE SCHEMA {name}")
-    yield name
-    spark.sql(f"DROP SCHEMA {name} CASCADE")
+    return name

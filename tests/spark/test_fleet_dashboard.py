@@ -3,7 +3,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tests.fleet_delta import made, put
 
 from tableferry.fleet.job import PauseReason, State
 from tableferry.fleet.queue.opening import open_store
@@ -36,8 +39,12 @@ def change(store: Store, tables: Sequence[str], at: datetime, **values: Any) -> 
     assert len(saved) == len(tables)
 
 
-def filled(store: Store) -> None:
-    """A table that is through, one whose writes stay blocked, a paused one, one without its letter."""
+def fill(store: Store) -> LetterRecord:
+    """Add a table that is through, one whose writes stay blocked, a paused one, one without its letter.
+
+    Returns:
+        The letter.
+    """
     both = ("ann@example.com", "bob@example.com")
     tables = ("done", "half", "paused", "untold")
     store.add([NewJob(named_table(table), tbl_owners=both) for table in tables], ago(20))
@@ -53,13 +60,22 @@ def filled(store: Store) -> None:
     reason = f"{PauseReason.ROWS_DIFFER.value}: 3 rows"
     change(store, ["paused"], ago(3), migration_paused=True, pause_reason=reason)
     (untold,) = store.jobs(named([named_table("untold")]))
-    store.record_letters([LetterRecord("<1@x>", 1, (untold.task_id,), ("ann@example.com",), ago(2))])
+    letter = LetterRecord("<1@x>", 1, (untold.task_id,), ("ann@example.com",), ago(2))
+    store.record_letters([letter])
+    return letter
 
 
-def test_the_dashboard_says_what_the_command_line_says(spark: SparkSession, schema: str) -> None:
-    store = open_store(f"delta:spark_catalog.{schema}", spark)
-    store.create()
-    filled(store)
+def test_the_dashboard_says_what_the_command_line_says(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
+    # Every store keeps the same, and this one in a hundredth of the time.
+    small = open_store(f"sqlite:///{tmp_path / 'fleet.db'}")
+    small.create()
+    letter = fill(small)
+    store = made(spark, schema)
+    put(spark, schema, small.jobs(everything()), small.events())
+    store.record_letters([letter])
+    small.close()
     assert store.archive(finished(), NOW) == 1
     figures = status(store, NOW)
 

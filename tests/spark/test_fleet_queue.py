@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 from tests import soak
-from tests.fleet_delta import empty_queue, store
+from tests.fleet_delta import empty_queue, made, store
 
 # Whatever has SQL of its own here; what Python decides is tested with the databases' stores.
 from tests.fleet_queue import (  # noqa: F401
@@ -18,8 +18,6 @@ from tests.fleet_queue import (  # noqa: F401
     name,
     test_a_change_of_state_or_pause_makes_an_event,
     test_a_claimed_job_is_nobody_elses,
-    test_a_lapsed_claim_is_taken_over_and_its_first_holder_told,
-    test_a_person_edits_what_no_worker_has,
     test_a_query_is_answered_by_the_store,
     test_a_table_has_one_job_however_often_it_is_added,
     test_everything_of_a_job_comes_back_as_it_was_saved,
@@ -31,7 +29,6 @@ from tests.fleet_queue import (  # noqa: F401
     test_many_are_saved_at_once_without_those_that_were_lost,
     test_names_are_taken_as_they_are,
     test_selections_find_what_python_would,
-    test_the_tables_are_made_once,
 )
 from tests.fleet_worker import LEASE
 from tests.postoffice import PostOffice
@@ -40,7 +37,6 @@ from tableferry import session
 from tableferry.errors import Refused, TableferryError
 from tableferry.fleet.job import State
 from tableferry.fleet.modes.communicate import Told, communicate
-from tableferry.fleet.queue import delta
 from tableferry.fleet.queue.selections import everything, to_preprocess
 from tableferry.fleet.queue.store import NewJob
 from tableferry.fleet.settings import FleetSettings, MailSettings
@@ -53,11 +49,7 @@ if soak.SOAKING:
 def place(spark: SparkSession) -> Iterator[str]:
     """A schema with a queue's tables, which a test leaves as they are."""
     schema = "fleet_queue"
-    with pytest.MonkeyPatch.context() as patch:
-        if not soak.SOAKING:
-            # They change nothing that a statement answers, and cost each of them a third.
-            patch.setattr(delta, "_PROPERTIES", "")
-        store(spark, schema).create()
+    made(spark, schema)
     yield schema
     spark.sql(f"DROP SCHEMA {schema} CASCADE")
 
@@ -152,6 +144,7 @@ def test_letters_of_a_queue_in_delta_go_out_once(queue: Queue) -> None:
     assert [each.sent_at for each in remembered.values()] == [NOW, NOW]
 
 
+@soak.only  # tests/connect shows it of processes.
 def test_threads_that_claim_at_once_share_the_jobs(queue: Queue) -> None:
     """Delta refuses all but one of two at once: each job still goes to one worker alone."""
     workers, batch = soak.amount((2, 2), (4, 8))

@@ -57,15 +57,15 @@ def test_a_run_counts_what_it_committed_and_says_each_batch(
     ]
     caplog.clear()
 
-    for number in range(3, 8):
-        project.insert("src", (number, "no" if number == 7 else "c", number))
+    for number in range(3, 7):
+        project.insert("src", (number, "no" if number == 6 else "c", number))
     # Spark itself remembers the last batches alone.
     with session.settings(spark, {"spark.sql.streaming.numRecentProgressUpdates": "2"}, "the test"):
         done = project.run()
     counts = {one.plan.target.table: [result.rows for result in one.results] for one in done.targets}
-    assert counts == {"rows": [4], "latest": [5]}
+    assert counts == {"rows": [3], "latest": [4]}
     [stream] = ended(caplog, table)
-    assert (stream["step"], stream["rows"]) == ("stream f_v_rows", 4)
+    assert (stream["step"], stream["rows"]) == ("stream f_v_rows", 3)
     batches = [record for record in caplog.records if getattr(record, "event", "") == "batch"]
     assert {record.table for record in batches} == {table, f"{project.schema}.latest"}  # type: ignore[attr-defined]
     assert {record.rows for record in batches} == {1}  # type: ignore[attr-defined]
@@ -111,8 +111,10 @@ def test_commits_are_those_after_a_version(spark: SparkSession, schema: str) -> 
     assert commits_after(spark, name, -1) == ()
     often = "TBLPROPERTIES ('delta.checkpointInterval' = '1')"
     spark.sql(f"CREATE TABLE {name.sql} (id INT) USING delta {often}")
-    for number in range(3):
-        spark.sql(f"INSERT INTO {name.sql} VALUES ({number})")
+    # Such a character ends a line for Python, and not for JSON.
+    with session.settings(spark, {"spark.databricks.delta.commitInfo.userMetadata": "a\u2028b"}, "the test"):
+        for number in range(3):
+            spark.sql(f"INSERT INTO {name.sql} VALUES ({number})")
     assert newest_version(spark, name) == 3
     newer = commits_after(spark, name, 1)
     assert [(commit.version, commit.operation) for commit in newer] == [(3, "WRITE"), (2, "WRITE")]

@@ -24,6 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests import soak
 from tests.oracle import Event, scd1, scd2
+from tests.spark.tables import schema_folder
 
 from tableferry import pipelines
 
@@ -89,6 +90,7 @@ class World:
 
     spark: SparkSession
     schema: str
+    folder: Path
     root: Path
     kind: Kind
     history: tuple[Change, ...]
@@ -190,17 +192,17 @@ class World:
         self.check()
 
     def check(self) -> None:
-        rows = self.spark.table(f"{self.schema}.{self.target}").collect()
+        rows = deltalake.DeltaTable(self.folder / self.target).to_pyarrow_table().to_pylist()
         live = [*self.live, *(self.joined or ())]
         if self.kind == "append":
-            found = Counter((row.id, row.val, row.seq, row.op) for row in rows)
+            found = Counter((row["id"], row["val"], row["seq"], row["op"]) for row in rows)
             assert found == Counter(_row(event) for event in (*self.old, *live))
         elif self.kind == "scd1":
             kept = [
                 Event(key, row["seq"], values=row, exact=True) for key, row in scd1(self.old, COLUMNS).items()
             ]
             want = scd1([*kept, *live], COLUMNS)
-            assert {(row.id,): {"val": row.val, "seq": row.seq} for row in rows} == want
+            assert {(row["id"],): {"val": row["val"], "seq": row["seq"]} for row in rows} == want
             assert len(rows) == len(want)
         else:
             history = scd2(self.old, COLUMNS)
@@ -211,7 +213,7 @@ class World:
                 for one in scd2([*exact, *live], COLUMNS)
             ]
             # Rows are tuples, so that None sorts and duplicates count.
-            found2 = [(row.id, row.val, row.seq, row["__START_AT"], row["__END_AT"]) for row in rows]
+            found2 = [(row["id"], row["val"], row["seq"], row["__START_AT"], row["__END_AT"]) for row in rows]
             assert Counter(found2) == Counter(want2)
 
     def _event(self, row: Change) -> Event:
@@ -330,9 +332,11 @@ def _row(event: Event) -> tuple[Any, ...]:
 def test_every_row_exactly_once(kind: Kind, spark: SparkSession, schema: str, tmp_path: Path) -> None:
     """Several interleavings at once, for a single one leaves cores idle."""
 
+    folder = schema_folder(spark, schema)
+
     def live(drawn: tuple[tuple[Change, ...], list[Happening]]) -> None:
         history, story = drawn
-        world = World(spark, schema, tmp_path / f"world_{next(_numbers)}", kind, history)
+        world = World(spark, schema, folder, tmp_path / f"world_{next(_numbers)}", kind, history)
         for one in story:
             world.happen(one)
         world.run()

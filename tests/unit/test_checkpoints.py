@@ -40,6 +40,14 @@ def test_the_newest_batch_counts_and_a_commit_that_is_missing_leaves_it_pending(
     assert checkpoints.read(tmp_path) == Checkpoint({"t1": Offset(2**31 + 6, True)}, pending=True)
 
 
+def test_a_line_ends_where_spark_ends_it(tmp_path: Path) -> None:
+    written(tmp_path, 0, source(3))
+    offsets = tmp_path / "offsets" / "0"
+    settings = '{"conf":{"spark.app.name":"a\u2028b"}}'
+    offsets.write_text("\n".join(["v1", settings, source(3)]), "utf-8")
+    assert checkpoints.read(tmp_path).offsets == {"t1": Offset(3, True)}
+
+
 @pytest.mark.parametrize(
     ("line", "whole"),
     [

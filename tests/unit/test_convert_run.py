@@ -431,6 +431,26 @@ def test_undo_refuses_what_was_written_to(events: Path) -> None:
     assert content(events) == before
 
 
+def test_undo_gives_back_a_log_that_was_written_to_after_it_looked(
+    events: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convert.run([str(events)], resolve=no_session)
+    look = commit.demand_only_a_conversion
+    written: list[dict[str, bytes | None]] = []
+
+    def look_too_early(root: Path) -> None:
+        look(root)
+        deltalake.DeltaTable(root).delete("id = 1")
+        written.append(content(root))
+
+    monkeypatch.setattr(commit, "demand_only_a_conversion", look_too_early)
+
+    with pytest.raises(Refused, match="was written after its conversion"):
+        convert.undo(str(events), resolve=no_session)
+
+    assert [content(events)] == written
+
+
 def test_undo_refuses_what_was_never_converted(tmp_path: Path, events: Path) -> None:
     deltalake.write_deltalake(tmp_path / "born", pa.table({"id": [1]}))
     with pytest.raises(Refused, match="not as a conversion"):

@@ -33,7 +33,8 @@ def read(folder: Path) -> Checkpoint:
     offsets: dict[str, Offset] = {}
     others = False
     try:
-        version, settings, *sources = (files.read_text(path) or "").splitlines()
+        # Not splitlines(): in JSON's texts other characters may stand that end a line for Python.
+        version, settings, *sources = (files.read_text(path) or "").split("\n")
         json.loads(settings)
         if not version or not sources:
             raise ValueError("no source is named")
