@@ -164,3 +164,17 @@ def test_a_terminal_shows_what_runs_and_then_nothing(monkeypatch: pytest.MonkeyP
     assert "a note" in written
     assert "a detail" not in written
     assert "done in" not in written
+
+
+def test_a_narrow_terminal_breaks_the_title_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=60)
+    display = Live(console, verbose=False)
+    monkeypatch.setattr(LOG, "handlers", [display])
+    monkeypatch.setattr(LOG, "propagate", False)
+    LOG.setLevel(logging.DEBUG)
+    with activity(LOG, "compare the rows of one table and of another", table="main.sales.t") as compare:
+        compare.count("rows", 5, 10)
+        assert display.progress is not None
+        seen = Console(file=io.StringIO(), width=60)
+        seen.print(display.progress)
+    assert "5 of 10 rows" in seen.file.getvalue()  # type: ignore[attr-defined]

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+from rich.table import Column
 from rich.text import Text
 
 from tableferry.activity import Activity
@@ -229,7 +230,10 @@ class Live(_Display):
 
     def _redraw(self) -> None:
         if self.progress is None and self.running:
-            columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), _Counts(), _Elapsed())
+            # Where a line is too narrow, only the title goes on in the next one.
+            title = TextColumn("{task.description}", markup=False, table_column=Column())
+            counts, elapsed = _Counts(Column(no_wrap=True)), _Elapsed(Column(no_wrap=True))
+            columns = (SpinnerColumn(), title, counts, elapsed)
             # Results on stdout aren't to land in this display on stderr.
             self.progress = Progress(*columns, console=self._console, transient=True, redirect_stdout=False)
             self.progress.start()
