@@ -177,7 +177,8 @@ class Declarative:
         assert set(re.findall(r"Flow \S+\.(f_\w+?)__\w+ has COMPLETED", said)) == drawn
 
 
-@pytest.mark.parametrize("engine", [Streaming, Declarative])
+# What the streaming engine does through Spark Connect is in test_migration.py, too.
+@pytest.mark.parametrize("engine", soak.amount([Declarative], [Streaming, Declarative]))
 def test_nothing_is_lost_and_nothing_comes_twice(
     engine: Callable[[Project, str], Engine], project: Project, server: str
 ) -> None:

@@ -110,10 +110,6 @@ def test_append_scd1_and_scd2_go_from_the_first_plan_to_the_finish(
     assert jobs(spark) == before
     assert not any(one.results or one.plan.steps for one in again.targets)
 
-    project.run(full_refresh=[f"{project.schema}.{name}" for name in wanted])
-    for table, rows in wanted.items():
-        assert project.rows(table) == sorted(rows, key=repr), table
-
     assert len(project.finish().finished) == 3
     assert not list(project.state.rglob("*.csv"))
     with project.nothing_written():
