@@ -92,7 +92,8 @@ soak: setup ## Run all tests with all examples, of a seed that is printed, and o
 .PHONY: connect
 connect: setup setup-connect ## Run the tests of databricks-connect, in .venv-connect
 	@[ -z "$(FIT312)" ] || \
-	    TABLEFERRY_SERVER_PYTHON=$(abspath $(BIN))/python $(CONNECT)/bin/python -m pytest -n $(WORKERS) --dist worksteal tests/connect
+	    TABLEFERRY_SERVER_PYTHON=$(abspath $(BIN))/python \
+	        $(CONNECT)/bin/python -m pytest -n $(WORKERS) --dist worksteal tests/connect
 
 .PHONY: setup-connect
 setup-connect:
