@@ -272,6 +272,8 @@ def test_many_are_saved_at_once_without_those_that_were_lost(queue: Queue) -> No
         Event(job.task_id, NOW + 2 * HOUR, State.UNDEFINED, *job.pair, False, "None", "w1") for job in written
     ]
     assert list(queue.store.save_all([], NOW)) == []
+    again = queue.store.claim(numbered(numbers(written)), "w1", now=NOW + 3 * HOUR, lease=HOUR, limit=2)
+    assert numbers(queue.store.save_all(again, NOW + 3 * HOUR)) == numbers(written)
 
 
 def test_a_worker_prefers_its_own_share_and_then_helps(queue: Queue) -> None:

@@ -15,3 +15,10 @@ QUICK = {
     "spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore",
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
 }
+
+# Tests run many small queries, each with code of its own. The optimising compiler and a concurrent collector
+# cost them a third; so does a code cache of the usual 48 MB, which is swept all the time.
+# The metastore's database needn't survive the machine, so its commits don't wait for the disk.
+JAVA_OPTIONS = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=480m -Dderby.system.durability=test"
+)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests import soak
-from tests.quick import QUICK
+from tests.quick import JAVA_OPTIONS, QUICK
 
 from tableferry import session, workspace
 
@@ -107,10 +107,7 @@ def _server_environment() -> dict[str, str]:
     environ = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
     # The batches of CDC flows run in the server's Python, which must be of the client's version.
     environ["PYSPARK_PYTHON"] = sys.executable
-    # As for the tests of local Spark: many small queries, each with code of its own.
-    environ.setdefault(
-        "JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=480m"
-    )
+    environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
     environ.setdefault("SPARK_DRIVER_MEMORY", "2g")
     return environ
 

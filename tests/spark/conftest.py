@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests import soak
-from tests.quick import QUICK
+from tests.quick import JAVA_OPTIONS, QUICK
 
 from tableferry import session
 
@@ -30,12 +30,8 @@ _SETTINGS = {
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session that `resolve` gives on a machine where nothing is configured."""
-    # Tests run many small queries, each with code of its own. The optimising compiler and a concurrent
-    # collector cost them a third; so does a code cache of the usual 48 MB, which is swept all the time; and a
-    # heap of the usual 1 GB is full of query plans after ten minutes.
-    os.environ.setdefault(
-        "JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=480m"
-    )
+    os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
+    # A heap of the usual 1 GB is full of query plans after ten minutes.
     os.environ.setdefault("SPARK_DRIVER_MEMORY", "3g")
     settings = _SETTINGS if soak.SOAKING else _SETTINGS | QUICK
     conf = tmp_path_factory.mktemp("conf")

@@ -18,6 +18,7 @@ from tests.fleet_queue import (  # noqa: F401
     name,
     test_a_change_of_state_or_pause_makes_an_event,
     test_a_claimed_job_is_nobody_elses,
+    test_a_lapsed_claim_is_taken_over_and_its_first_holder_told,
     test_a_query_is_answered_by_the_store,
     test_a_table_has_one_job_however_often_it_is_added,
     test_everything_of_a_job_comes_back_as_it_was_saved,
@@ -191,6 +192,15 @@ def test_tables_are_made_by_two_at_once(spark: SparkSession, schema: str) -> Non
         thread.join()
     assert errors == []
     assert store(spark, schema).add([NewJob(name("a"))], NOW) == 1
+
+
+def test_tables_that_are_no_queue_s_are_told_in_one_line(spark: SparkSession, schema: str) -> None:
+    spark.sql(f"CREATE TABLE {schema}.jobs (task_id BIGINT) USING delta")
+    with pytest.raises(
+        TableferryError, match=r"the queue at delta:.* doesn't take this \(.*catalog_name"
+    ) as told:
+        store(spark, schema).jobs(everything())
+    assert "\n" not in str(told.value)
 
 
 def test_a_queue_that_isnt_there_says_how_to_make_it(spark: SparkSession, schema: str) -> None:
