@@ -144,12 +144,18 @@ def test_a_count_that_takes_long_holds_up_no_line(capsys: pytest.CaptureFixture[
     lines.close()
 
 
-def test_a_terminal_shows_what_runs_and_then_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+def shown_live(console: Console, monkeypatch: pytest.MonkeyPatch) -> Live:
+    """Give a terminal's display, which takes in all that is logged."""
     display = Live(console, verbose=False)
     monkeypatch.setattr(LOG, "handlers", [display])
     monkeypatch.setattr(LOG, "propagate", False)
     LOG.setLevel(logging.DEBUG)
+    return display
+
+
+def test_a_terminal_shows_what_runs_and_then_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    display = shown_live(console, monkeypatch)
     progress: Any = None
     with activity(LOG, "migrate"), activity(LOG, "compare [red]", table="t") as compare:
         compare.count("rows", 5, 10)
@@ -168,10 +174,7 @@ def test_a_terminal_shows_what_runs_and_then_nothing(monkeypatch: pytest.MonkeyP
 
 def test_a_narrow_terminal_breaks_the_title_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=60)
-    display = Live(console, verbose=False)
-    monkeypatch.setattr(LOG, "handlers", [display])
-    monkeypatch.setattr(LOG, "propagate", False)
-    LOG.setLevel(logging.DEBUG)
+    display = shown_live(console, monkeypatch)
     with activity(LOG, "compare the rows of one table and of another", table="main.sales.t") as compare:
         compare.count("rows", 5, 10)
         assert display.progress is not None
