@@ -8,6 +8,7 @@ MAKEFLAGS += --no-print-directory
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
+JARS := $(VENV)/.jars
 CONNECT := .venv-connect
 CONNECT_STAMP := $(CONNECT)/.made
 LOWEST := .venv-lowest
@@ -48,7 +49,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: setup
-setup: java $(STAMP) ## Make the environment in .venv (PYTHON=/path/to/python chooses the Python)
+setup: java $(STAMP) $(JARS) ## Make the environment in .venv (PYTHON=/path/to/python chooses the Python)
 
 .PHONY: demo
 demo: setup ## Migrate a real table on this machine, step by step
@@ -179,6 +180,11 @@ $(STAMP): pyproject.toml constraints.txt
 	    --constraint constraints.txt --editable '.[$(EXTRAS)]' \
 	    || { echo "The packages couldn't be installed: read pip's reason above, and run make again." >&2; exit 1; }
 	@echo '$(PYTHON)' > $(VENV)/.python
+	@touch $@
+
+$(JARS): $(STAMP) | java
+	@$(BIN)/python -m scripts.fetch_jars || { echo "Spark's jars couldn't be fetched: read the reason above, and run" \
+	    "make again with network access, or name your mirror's spark.jars.ivySettings in spark-defaults.conf." >&2; exit 1; }
 	@touch $@
 
 $(CONNECT_STAMP): pyproject.toml constraints-connect.txt

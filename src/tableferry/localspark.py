@@ -18,6 +18,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -305,7 +306,7 @@ def _launch(folder: Path, conf: dict[str, str], lock: int) -> _Running:
     (folder / "tmp").mkdir(exist_ok=True)
     spark_conf = SparkConf(loadDefaults=False).setAll(list(conf.items()))
     launch: Callable[..., Any] = launch_gateway  # it has no annotations
-    with log.open("wb") as sink, _locale_for(folder):
+    with log.open("wb") as sink, _locale_for(folder), one_at_a_time():
         try:
             gateway = launch(spark_conf, popen_kwargs={"stdout": sink, "stderr": sink, "pass_fds": (lock,)})
         except PySparkRuntimeError as error:
@@ -321,6 +322,24 @@ def _launch(folder: Path, conf: dict[str, str], lock: int) -> _Running:
         _end_java(gateway)
         raise reason from error
     return running
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Wait while another process of this user starts Java.
+
+    Spark's launcher fetches jars into a folder of the user's, where two at once find each other's half files.
+    """
+    import fcntl
+
+    lock = os.open(
+        Path(tempfile.gettempdir(), f"tableferry-{os.getuid()}.lock"), os.O_RDWR | os.O_CREAT, 0o600
+    )
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _why(log: Path, package: str) -> SessionError:

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests import soak
 
-from tableferry import session
+from tableferry import localspark, session
 from tableferry.errors import SessionError
 
 if TYPE_CHECKING:
@@ -76,6 +80,26 @@ def test_everything_is_under_one_folder_and_one_line_is_said(tmp_path: Path) -> 
     assert list(where.iterdir()) == []
     assert {"warehouse", "metastore_db", "spark.log", "derby.log"} <= {file.name for file in home.iterdir()}
     assert (home / "warehouse" / "s.db" / "t" / "_delta_log").is_dir()
+
+
+@soak.only
+def test_two_first_starts_at_once_both_get_their_jars(tmp_path: Path) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(f"spark.jars.ivy {tmp_path / 'ivy'}\n", encoding="utf-8")
+
+    def start(warehouse: str) -> subprocess.CompletedProcess[str]:
+        return run(WORK, cwd=tmp_path, SPARK_CONF_DIR=str(tmp_path), TABLEFERRY_WAREHOUSE=warehouse)
+
+    with ThreadPoolExecutor() as pool:
+        workers = list(pool.map(start, ("a", "b")))
+    assert [worker.stdout for worker in workers] == ["[(1, 'é'), (2, '✓')]\nAnalysisException\n"] * 2
+
+
+def test_one_process_of_a_user_at_a_time_starts_java() -> None:
+    file = Path(tempfile.gettempdir(), f"tableferry-{os.getuid()}.lock")
+    with localspark.one_at_a_time(), file.open() as lock, pytest.raises(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with file.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_the_active_session_is_given_again(spark: SparkSession, tmp_path: Path) -> None:
