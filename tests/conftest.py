@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from tests import soak
 from tests.workspace import FakeWorkspace
-
-if TYPE_CHECKING:
-    from xdist.scheduler import LoadFileScheduling
 
 soak.load_profile()
 
@@ -25,7 +22,7 @@ def _area(nodeid: str) -> str | None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Give the tests of an area to one process, where whole files are given out.
 
     Each process has a Java of its own, which takes ten times as long over a statement that is the first of
@@ -36,11 +33,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
     if config.option.dist != "loadfile":
         return None
 
-    class ByArea(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return _area(nodeid) or super()._split_scope(nodeid)
-
-    return ByArea(config, log)
+    scheduler = LoadFileScheduling(config, log)
+    file_of = scheduler._split_scope
+    scheduler._split_scope = lambda nodeid: _area(nodeid) or file_of(nodeid)
+    return scheduler
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
