@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests import soak
 from tests.fleet_queue import Queue
+from tests.spark.tables import schema_folder
 
 from tableferry.fleet.job import Job
 from tableferry.fleet.queue import delta
@@ -63,6 +66,25 @@ def put(spark: SparkSession, schema: str, jobs: Sequence[Job], events: Sequence[
 def empty_queue(spark: SparkSession, schema: str) -> Queue:
     """Give a schema's queue, without what another test left in its tables."""
     for table in TABLES:
-        if spark.sql(f"SELECT 1 FROM {schema}.{table} LIMIT 1").collect():
+        if soak.SOAKING:
+            # Its rows are deleted by vectors, which a commit would have to name.
             spark.sql(f"DELETE FROM {schema}.{table}").collect()
+        else:
+            _take_all_files(schema_folder(spark, schema) / table)
     return Queue(store(spark, schema), lambda: store(spark, schema), lambda jobs: put(spark, schema, jobs))
+
+
+def _take_all_files(folder: Path) -> None:
+    """Commit that a Delta table has no files any more, in a hundredth of the time that Spark takes."""
+    commits = sorted((folder / "_delta_log").glob("*.json"))
+    files: set[str] = set()
+    for line in "".join(commit.read_text(encoding="utf-8") for commit in commits).split("\n"):
+        match json.loads(line or "{}"):
+            case {"add": {"path": path}}:
+                files.add(path)
+            case {"remove": {"path": path}}:
+                files.discard(path)
+    if files:
+        gone = [json.dumps({"remove": {"path": path, "dataChange": True}}) + "\n" for path in sorted(files)]
+        new = commits[-1].with_name(f"{int(commits[-1].stem) + 1:020}.json")
+        new.write_text("".join(gone), encoding="utf-8")

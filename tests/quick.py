@@ -3,9 +3,11 @@
 A soak goes without them, as users do.
 """
 
+from tests import soak
+
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
-QUICK = {
+_QUICK = {
     # A query over a handful of rows takes longer to be compiled than to be interpreted.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -15,6 +17,8 @@ QUICK = {
     "spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore",
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
 }
+
+SETTINGS = {} if soak.SOAKING else _QUICK
 
 # Tests run many small queries, each with code of its own. The optimising compiler and a concurrent collector
 # cost them a third; so does a code cache of the usual 48 MB, which is swept all the time.

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests import soak
-from tests.quick import JAVA_OPTIONS, QUICK
+from tests import quick
 
 from tableferry import session, workspace
 
@@ -46,11 +45,10 @@ def pytest_configure(config: pytest.Config) -> None:
         pytest.exit("tests/connect needs databricks-connect here, and pyspark elsewhere: run make connect", 1)
     port = _free_port()
     folder = Path(tempfile.mkdtemp(prefix="tableferry-server-"))
-    settings = {} if soak.SOAKING else QUICK
     process = subprocess.Popen(
         [
             *(python, Path(__file__).with_name("server.py"), folder, str(port)),
-            *(f"{key}={value}" for key, value in settings.items()),
+            *(f"{key}={value}" for key, value in quick.SETTINGS.items()),
         ],
         env=_server_environment(),
         stdin=subprocess.PIPE,
@@ -107,7 +105,7 @@ def _server_environment() -> dict[str, str]:
     environ = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
     # The batches of CDC flows run in the server's Python, which must be of the client's version.
     environ["PYSPARK_PYTHON"] = sys.executable
-    environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
+    environ.setdefault("JDK_JAVA_OPTIONS", quick.JAVA_OPTIONS)
     environ.setdefault("SPARK_DRIVER_MEMORY", "2g")
     return environ
 

@@ -8,8 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
-from tests import soak
-from tests.quick import JAVA_OPTIONS, QUICK
+from tests import quick
 
 from tableferry import session
 
@@ -30,12 +29,11 @@ _SETTINGS = {
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session that `resolve` gives on a machine where nothing is configured."""
-    os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
+    os.environ.setdefault("JDK_JAVA_OPTIONS", quick.JAVA_OPTIONS)
     # A heap of the usual 1 GB is full of query plans after ten minutes.
     os.environ.setdefault("SPARK_DRIVER_MEMORY", "3g")
-    settings = _SETTINGS if soak.SOAKING else _SETTINGS | QUICK
     conf = tmp_path_factory.mktemp("conf")
-    lines = [f"{key} {value}\n" for key, value in settings.items()]
+    lines = [f"{key} {value}\n" for key, value in (_SETTINGS | quick.SETTINGS).items()]
     (conf / "spark-defaults.conf").write_text("".join(lines), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_CONF_DIR", str(conf))

@@ -28,3 +28,14 @@ def rows_of(folder: Path, columns: Sequence[str] = ()) -> list[tuple[Any, ...]]:
 
     batches = deltalake.DeltaTable(folder).to_pyarrow_table(columns=list(columns) or None).to_batches()
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+
+
+def append(folder: Path, rows: Sequence[Sequence[object]]) -> None:
+    """Commit rows to a Delta table as delta-rs does."""
+    import deltalake
+    import pyarrow
+
+    table = deltalake.DeltaTable(folder)
+    schema = pyarrow.schema(table.schema().to_arrow())
+    named = [dict(zip(schema.names, row, strict=True)) for row in rows]
+    deltalake.write_deltalake(table, pyarrow.Table.from_pylist(named, schema=schema), mode="append")

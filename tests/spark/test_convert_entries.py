@@ -25,7 +25,7 @@ from tableferry.convert.entry import (
 )
 from tableferry.convert.facts import DataFile, PartitionColumn
 from tableferry.convert.through_spark.catalog_partitions import check, partitions_of, register_missing
-from tableferry.convert.through_spark.entries import entry, tables
+from tableferry.convert.through_spark.entries import entry, listed, tables
 from tableferry.convert.through_spark.native import list_files
 from tableferry.convert.through_spark.switching import switch_to_delta
 from tableferry.convert.types import INTEGER, STRING, to_json
@@ -184,7 +184,7 @@ def test_views_and_missing_tables_are_refused(spark: SparkSession, schema: str) 
 
 
 def test_a_schema_lists_its_parquet_tables_and_says_what_it_skips(spark: SparkSession, schema: str) -> None:
-    spark.sql(f"CREATE TABLE {schema}.spark (id int) USING parquet COMMENT 'Provider: csv'")
+    spark.sql(f"CREATE TABLE {schema}.spark (id int) USING parquet COMMENT 'a\\nProvider: csv\\nLocation: b'")
     spark.sql(f"CREATE TABLE {schema}.hive (id int) STORED AS parquet")
     spark.sql(f"CREATE TABLE {schema}.done (id int) USING delta")
     spark.sql(f"CREATE TABLE {schema}.lines (id int) STORED AS textfile")
@@ -196,6 +196,7 @@ def test_a_schema_lists_its_parquet_tables_and_says_what_it_skips(spark: SparkSe
         ("lines", "is a text table"),
         ("seen", "is a view"),
     ]
+    assert listed(spark, [schema])["spark"].location.endswith("/spark")
     assert tables(spark, ["spark_catalog", schema]).tables[0] == named(schema, "done")
     assert entry(spark, found.tables[0]).is_delta
     spark.catalog.dropTempView("passing")

@@ -76,12 +76,14 @@ def test_a_csv_file_says_what_each_job_is_like(tmp_path: Path) -> None:
         "table,owners,target_format,probation_gap_days\n"
         "sales.orders,a@tea.example; b@tea.example,Iceberg,30\n"
         '"sales.lines",,,\n'
+        'sales.notes,"a@tea.example\nb@tea.example",,\n',
     )
-    first, second = read_file(file, TEMPLATE, "hive")
+    first, second, third = read_file(file, TEMPLATE, "hive")
     assert first.job == NewJob(
         TableName(), TargetFormat.ICEBERG, 14, 30, ("a@tea.example", "b@tea.example"), ()
     )
     assert second.job == TEMPLATE
+    assert third.job.tbl_owners == first.job.tbl_owners
 
 
 def test_every_wrong_line_of_a_file_is_told(tmp_path: Path) -> None:

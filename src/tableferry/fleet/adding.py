@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -173,13 +174,13 @@ def without_made(jobs: Iterable[NewJob], known: Iterable[Job]) -> tuple[list[New
 
 
 def _lines(text: str) -> Iterator[tuple[int, Mapping[str, str | None]]]:
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if (name := line.partition("#")[0].strip()) != "":
             yield number, {"table": name}
 
 
 def _csv(text: str, path: Path, problems: list[Problem]) -> Iterator[tuple[int, Mapping[str, str | None]]]:
-    reader = csv.DictReader(text.splitlines())
+    reader = csv.DictReader(io.StringIO(text))
     names = [name.strip() for name in reader.fieldnames or ()]
     reader.fieldnames = names
     wrong = [name for name in names if name not in COLUMNS]

@@ -35,6 +35,7 @@ _HIVE_FORMATS = {
     "RCFileInputFormat": "rcfile",
 }
 _PARQUET_SERDE = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"
+_STORAGE = ("Location", "Serde Library", "InputFormat")
 
 # What an undo leaves that died, or somebody who removed the log.
 _NO_LOG = "DELTA_PATH_DOES_NOT_EXIST"
@@ -277,7 +278,8 @@ def _lines(information: str) -> dict[str, str]:
     details: dict[str, str] = {}
     for line in information.splitlines():
         key, colon, value = line.partition(": ")
-        # A view's text may have lines of this form too, and comes after its type.
-        if colon:
-            details.setdefault(key, value)
+        # Comments, properties and a view's text may have lines of this form too. They come behind the table's
+        # type and before where it is stored.
+        if colon and (key in _STORAGE or key not in details):
+            details[key] = value
     return details
