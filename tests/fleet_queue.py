@@ -258,6 +258,26 @@ def test_a_job_that_nobody_claimed_cant_be_saved(queue: Queue) -> None:
         queue.store.save(job, NOW)
 
 
+def test_a_claim_holds_until_it_lapses_or_the_job_changes_and_as_long_as_it_is_renewed(queue: Queue) -> None:
+    queue.add("a", "b")
+    mine, other = queue.claim("w1", limit=2)
+    assert queue.store.holds(mine, NOW + HOUR - TICK)
+    assert not queue.store.holds(mine, NOW + HOUR)
+    assert not queue.store.holds(replace(mine, claimed_by=None), NOW)
+    queue.store.renew(numbers([mine, other]), "w2", NOW + HOUR, HOUR)
+    assert not queue.store.holds(mine, NOW + HOUR)
+    queue.store.renew(numbers([mine]), "w1", NOW + HOUR / 2, HOUR)
+    assert queue.store.holds(mine, NOW + HOUR)
+    assert numbers(queue.claim("w2", NOW + HOUR)) == numbers([other])
+    assert not queue.store.holds(other, NOW + HOUR)
+    saved = queue.store.save(mine, NOW + HOUR, lease=HOUR)
+    assert not queue.store.holds(mine, NOW + HOUR)
+    assert queue.store.holds(saved, NOW + HOUR)
+    queue.store.save(saved, NOW + HOUR, release=True)
+    queue.store.renew(numbers([mine]), "w1", NOW + HOUR, HOUR)
+    assert numbers(queue.claim("w3", NOW + HOUR)) == numbers([mine])
+
+
 def test_many_are_saved_at_once_without_those_that_were_lost(queue: Queue) -> None:
     queue.add("a", "b", "c", "d")
     mine = queue.claim("w1")
@@ -283,6 +303,20 @@ def test_a_worker_prefers_its_own_share_and_then_helps(queue: Queue) -> None:
     assert numbers(first) == own
     rest = queue.claim("w2", limit=100, share=(2, 3))
     assert numbers(rest) == [number for number in added if number not in own]
+
+
+def test_a_run_goes_on_behind_any_number_of_jobs(queue: Queue) -> None:
+    [job] = queue.add("a")
+    for done in (range(1, 70_001), [job.task_id]):
+        which = selections.behind(done)
+        assert list(queue.store.claim(which, "w1", now=NOW, lease=HOUR, limit=1)) == []
+    assert numbers(queue.claim("w1")) == [job.task_id]
+
+
+def test_the_time_is_the_store_s(queue: Queue) -> None:
+    now = queue.store.now()
+    assert now.utcoffset() == timedelta(0)
+    assert abs(now - datetime.now(UTC)) < HOUR / 2
 
 
 def test_a_person_edits_what_no_worker_has(queue: Queue) -> None:
@@ -450,7 +484,11 @@ SELECTIONS: Mapping[str, tuple[Callable[[datetime], Selection], Callable[[Job, d
     "finished": (lambda now: selections.finished(), is_finished),
     "everything": (lambda now: everything(), lambda job, now: True),
     "numbered": (lambda now: numbered([1, 2, 5]), lambda job, now: job.task_id in (1, 2, 5)),
-    "but": (lambda now: selections.but([1, 2, 5]), lambda job, now: job.task_id not in (1, 2, 5)),
+    "behind": (lambda now: selections.behind([2, 5, 1]), lambda job, now: job.task_id > 5),
+    "behind, of three": (
+        lambda now: selections.behind([4, 7, 5], (1, 3)),
+        lambda job, now: job.task_id > (7 if job.task_id % 3 == 1 else 5),
+    ),
     "named": (lambda now: named([name("t3"), name("t4")]), lambda job, now: job.tbl_name in ("t3", "t4")),
 }
 

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from tableferry import session
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse.context import Access, Warehouse
-from tableferry.fleet.warehouse.shadow import Shadowed, What, hive_copy, shadow
+from tableferry.fleet.warehouse.shadow import Shadowed, What, shadow
 from tableferry.tables import TableName
 
 Values = tuple[Any, ...]
@@ -207,16 +207,16 @@ class Pair:
 def dying(at: int) -> Iterator[None]:
     """End a run just after a change of its, counted from 0."""
     number = count()
-    real = hive_copy.effect
+    real = Warehouse.effect
 
-    def effect(work: Callable[[], Any]) -> Any:
-        result = real(work)
+    def effect(warehouse: Warehouse, work: Callable[[], Any]) -> Any:
+        result = real(warehouse, work)
         if next(number) == at:
             raise Crash
         return result
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hive_copy, "effect", effect)
+        patch.setattr(Warehouse, "effect", effect)
         yield
 
 

@@ -17,6 +17,7 @@ from tests.fleet_queue import (  # noqa: F401
     Queue,
     name,
     test_a_change_of_state_or_pause_makes_an_event,
+    test_a_claim_holds_until_it_lapses_or_the_job_changes_and_as_long_as_it_is_renewed,
     test_a_claimed_job_is_nobody_elses,
     test_a_lapsed_claim_is_taken_over_and_its_first_holder_told,
     test_a_query_is_answered_by_the_store,
@@ -30,6 +31,7 @@ from tests.fleet_queue import (  # noqa: F401
     test_many_are_saved_at_once_without_those_that_were_lost,
     test_names_are_taken_as_they_are,
     test_selections_find_what_python_would,
+    test_the_time_is_the_store_s,
 )
 from tests.fleet_worker import LEASE
 from tests.postoffice import PostOffice

@@ -79,6 +79,15 @@ def test_a_flow_without_any_delta_source_has_started_too(tmp_path: Path) -> None
     assert (checkpoints.read(tmp_path).offsets, checkpoints.read(tmp_path).started) == ({}, True)
 
 
+@pytest.mark.parametrize("text", ["", '{"id":"4', "{}", "[]", '"id"', '{"id":""}'])
+def test_a_metadata_file_that_was_cut_short_is_refused_with_its_path(tmp_path: Path, text: str) -> None:
+    (tmp_path / "metadata").write_text('{"id":"4b1f"}')
+    assert checkpoints.read(tmp_path) == Checkpoint()
+    (tmp_path / "metadata").write_text(text)
+    with pytest.raises(StateError, match=r"/metadata isn't a whole metadata file: put it back"):
+        checkpoints.read(tmp_path)
+
+
 @pytest.mark.parametrize(
     "text", ["", "v1\n", 'v1\n{"batch', 'v1\n{}\n{"reservoirId":"t1","reser', 'v1\n{}\n{"reservoirId":"t1"}']
 )

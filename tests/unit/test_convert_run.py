@@ -231,6 +231,11 @@ def _spoil_type(root: Path) -> None:
     write(root, {"day=2024-01-01/t.parquet": {"id": ["text"]}})
 
 
+def _spoil_log(root: Path) -> None:
+    (root / "_delta_log").mkdir()
+    (root / "_delta_log" / FIRST).touch()
+
+
 def _spoil_case(root: Path) -> None:
     write(root, {"day=2024-01-01/t.parquet": {"ID": [1]}})
 
@@ -242,6 +247,7 @@ def _spoil_case(root: Path) -> None:
         (_spoil_empty, ["day=2024-01-01/zero.parquet", "0 bytes"]),
         (_spoil_cut, ["day=2024-01-01/a.parquet", "truncated"]),
         (_spoil_depth, ["loose.parquet"]),
+        (_spoil_log, [f"_delta_log/{FIRST} is empty", "remove that file"]),
         (_spoil_type, ["`id`", "bigint", "string", "day=2024-01-01/a.parquet", "day=2024-01-01/t.parquet"]),
         (_spoil_case, ["`id`", "`ID`"]),
     ],

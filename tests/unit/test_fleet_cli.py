@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ from typer.testing import CliRunner, Result
 
 from tableferry import cli
 from tableferry.cli.fleet_options import without_password
-from tableferry.fleet.clock import utc_now
 from tableferry.fleet.job import Job, PauseReason, State
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.selections import everything
+from tableferry.fleet.queue.sql import SqlStore
 
 ROOT = Path(__file__).parents[2]
 STORE = "sqlite:///fleet.db"
@@ -53,7 +53,7 @@ def change(name: str, **columns: Any) -> None:
     """Let a job be as a mode leaves it."""
     store = open_store(STORE)
     (job,) = (job for job in store.jobs(everything()) if job.tbl_name == name)
-    store.edit(replace(job, **columns), utc_now())
+    store.edit(replace(job, **columns), store.now())
     store.close()
 
 
@@ -177,6 +177,13 @@ def test_a_name_that_means_two_jobs_is_asked_for_in_full(queue: Path) -> None:
     assert call("show", "main.sales.orders").stdout.startswith("main.sales.orders: Undefined\n")
 
 
+def test_the_time_is_the_queue_s_and_not_the_machine_s(queue: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    then = datetime(2031, 5, 1, 12, tzinfo=UTC)
+    monkeypatch.setattr(SqlStore, "now", lambda store: then)
+    call("pause", "sales.*")
+    assert {job.last_updated_time == then for job in jobs() if job.migration_paused} == {True}
+
+
 def test_a_job_is_paused_with_a_reason_and_goes_on(queue: Path) -> None:
     change("orders", state=State.ICEBERG_READY, desired_state=State.ICEBERG_PRIMARY, in_process=True)
 
@@ -216,7 +223,7 @@ def test_a_reverted_job_that_is_resumed_begins_anew(queue: Path) -> None:
 
 def test_a_job_that_a_worker_has_stays_as_it_is(queue: Path) -> None:
     store = open_store(STORE)
-    store.claim(everything(), "w1", now=utc_now(), lease=timedelta(hours=1), limit=1)
+    store.claim(everything(), "w1", now=store.now(), lease=timedelta(hours=1), limit=1)
     store.close()
 
     shown = call("pause", "sales.orders", "logs.clicks", status=1)

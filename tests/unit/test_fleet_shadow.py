@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableferry.errors import Refused
+from tableferry.fleet.warehouse.context import Access, Warehouse
 from tableferry.fleet.warehouse.shadow.changes import (
     Added,
     Changes,
@@ -106,7 +107,8 @@ class TestColumns:
 
     def test_what_spark_alone_cannot_do_to_a_hive_table(self) -> None:
         name = TableName(("hive_metastore", "s", "t"))
-        copy = HiveCopy(cast("SparkSession", None), name, {}, (), "/w/t", {}, "parquet", frozenset())
+        nowhere = Warehouse(cast("SparkSession", None), cast("Access", None))
+        copy = HiveCopy(nowhere, name, {}, (), "/w/t", {}, "parquet", frozenset())
         copy.demand_columns(Columns({"id": "int"}, {"id": "int"}))
         with pytest.raises(Refused, match=r"old of hive_metastore.s.t .* REPLACE COLUMNS \(`id` int\)"):
             copy.demand_columns(Columns({"id": "int"}, {"id": "int"}, ("old",)))

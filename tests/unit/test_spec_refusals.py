@@ -505,6 +505,34 @@ def test_migration_needs_a_start(
     assert project.load().dataflows[0].migration is not None
 
 
+@pytest.mark.parametrize("path", ["s3a://bucket/state", "abfss:/c@a/state", "dbfs:/state"])
+def test_state_needs_a_folder(project: ProjectFiles, path: str) -> None:
+    project.write("pipeline_configs/global.json", {"table_migration_state_volume_path": path})
+    project.write(MAIN, project.append())
+    [problem] = project.problems()
+    assert problem == (
+        "pipeline_configs/global.json: table_migration_state_volume_path: state is kept in a folder, and "
+        f"{path} isn't one: give a folder of a Unity Catalog volume "
+        "(/Volumes/<catalog>/<schema>/<volume>/…), or of this machine"
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "path"),
+    [
+        ("dbfs:/Volumes/c/s/v/state", "/Volumes/c/s/v/state"),
+        ("file:/srv/state", "/srv/state"),
+        ("file:///srv/state", "/srv/state"),
+        ("../state", "../state"),
+        ("C:\\state", "C:\\state"),
+    ],
+)
+def test_addresses_of_folders_are_taken(project: ProjectFiles, written: str, path: str) -> None:
+    project.write("pipeline_configs/global.json", {"table_migration_state_volume_path": written})
+    project.write(MAIN, project.append())
+    assert project.load().state_volume == path
+
+
 def test_migration_needs_a_folder_for_its_state(project: ProjectFiles) -> None:
     project.write("pipeline_configs/global.json", {})
     project.write(MAIN, project.append())

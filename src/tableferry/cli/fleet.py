@@ -27,7 +27,6 @@ from tableferry.cli.fleet_options import (
 from tableferry.cli.fleet_status import fleet_status
 from tableferry.cli.logs import App
 from tableferry.cli.options import Debug, Output, OutputAs, Warehouse, guarded
-from tableferry.fleet.clock import utc_now
 from tableferry.fleet.job import TargetFormat
 
 _log = logging.getLogger(__name__)
@@ -121,7 +120,7 @@ def fleet_add(
         )
         with Where(store, settings, env, warehouse, flags, setting).opened() as found:
             done = fleet.enlist(
-                found.store, asked, found.settings, utc_now(), spark=found.spark, dry_run=dry_run
+                found.store, asked, found.settings, found.store.now(), spark=found.spark, dry_run=dry_run
             )
         if output is Output.JSON:
             typer.echo(report.as_json(done))

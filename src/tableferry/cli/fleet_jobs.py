@@ -13,7 +13,6 @@ from tableferry import fleet, report
 from tableferry.cli.fleet_options import Env, Fleet, Patterns, SettingsFile, StoreUrl, Where, many, separated
 from tableferry.cli.options import Debug, Output, OutputAs, Warehouse, guarded
 from tableferry.errors import Busy, TableferryError
-from tableferry.fleet.clock import utc_now
 from tableferry.fleet.job import Job, PauseReason, State
 from tableferry.fleet.pausing import left_as, resumed
 from tableferry.fleet.prospect import prospect
@@ -174,7 +173,7 @@ def fleet_archive(
 
     def work() -> None:
         with Where(store, settings, env, warehouse).opened() as found:
-            moved = found.store.archive(fleet.selections.finished(), utc_now())
+            moved = found.store.archive(fleet.selections.finished(), found.store.now())
         if output is Output.JSON:
             typer.echo(report.as_json({"archived": moved}))
             return
@@ -254,7 +253,7 @@ def _edited(found: Fleet, job: Job, change: Callable[[Job], tuple[Job, str]]) ->
     if changed == job:
         return {"table": job.name, "ok": True, "said": said}
     try:
-        found.store.edit(changed, utc_now(), by=getpass.getuser())
+        found.store.edit(changed, found.store.now(), by=getpass.getuser())
     except Busy as error:
         return {
             "table": job.name,

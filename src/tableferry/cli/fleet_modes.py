@@ -26,7 +26,6 @@ from tableferry.cli.fleet_options import (
 )
 from tableferry.cli.fleet_telling import data, letter_lines, told_lines
 from tableferry.cli.options import Debug, Output, OutputAs, Warehouse, guarded
-from tableferry.fleet.clock import utc_now
 from tableferry.fleet.reports import ModeReport
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ def fleet_communicate(
                 found.store,
                 found.settings,
                 worker=worker_name(),
-                clock=utc_now,
+                clock=found.store.now,
                 batch_size=batch_size,
                 share=mine,
                 dry_run_to=only_to,
@@ -207,7 +206,7 @@ def _run(run: Run, where: Where, work: Callable[[Worker], ModeReport]) -> None:
                 warehouse=warehouse,
                 settings=known,
                 name=worker_name(),
-                clock=utc_now,
+                clock=found.store.now,
                 batch_size=run.batch_size,
                 share=run.share,
                 dry_run=run.dry_run,

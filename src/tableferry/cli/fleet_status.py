@@ -11,7 +11,6 @@ from tableferry import fleet, report
 from tableferry.cli.fleet_options import Env, Fleet, Set, SettingsFile, StoreUrl, Where
 from tableferry.cli.options import Debug, Output, OutputAs, Warehouse, guarded
 from tableferry.errors import TableferryError
-from tableferry.fleet.clock import utc_now
 from tableferry.fleet.status.figures import Figures
 
 
@@ -53,7 +52,7 @@ def fleet_status(
 
 
 def _read(found: Fleet) -> Figures:
-    return fleet.read_status(found.store, utc_now(), lease=found.settings.lease)
+    return fleet.read_status(found.store, found.store.now(), lease=found.settings.lease)
 
 
 def _write(file: Path, text: str) -> None:

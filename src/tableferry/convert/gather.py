@@ -11,7 +11,7 @@ from tableferry.convert import merging, partitions, sources, through_spark
 from tableferry.convert.entry import check_declared
 from tableferry.convert.facts import DataFile, FileSchema, Footer, Partitions, Unreadable
 from tableferry.convert.folder import discover
-from tableferry.convert.folder.formats import already_delta, foreign_format
+from tableferry.convert.folder.formats import already_delta, empty_commit, foreign_format
 from tableferry.convert.folder.roots import find_roots
 from tableferry.convert.plan import Facts, Reader, Wishes, all_schemas
 from tableferry.convert.readers import read_footers
@@ -139,6 +139,11 @@ def _near(
     progress: Callable[[int, int], None],
 ) -> Facts:
     """Read what this process reaches: the directories' names and the files' footers."""
+    if empty := empty_commit(root):
+        raise Refused(
+            f"{empty} is empty, as a writer leaves it that dies before it writes: make sure that nobody "
+            "converts the folder right now, remove that file, and convert again"
+        )
     if already_delta(root):
         return replace(facts, delta=True)
     if foreign := foreign_format(root):

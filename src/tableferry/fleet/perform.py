@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import assert_never
 
 from tableferry.activity import Activity, activity
@@ -96,11 +97,11 @@ def _perform(step: Step, job: Job, warehouse: Warehouse, save: Save, running: Ac
             if rights := warehouse.access.rights_to_write(table):
                 job = save(job.noted(**{RIGHTS: [*job.record.get(RIGHTS, ()), dict(rights)]}))
             for noted in job.record.get(RIGHTS, ()):
-                warehouse.access.take(table, noted)
+                warehouse.effect(partial(warehouse.access.take, table, noted))
             return job.noted(**{FENCE: dict(fence.mark(warehouse, table))})
         case UnblockWrites(table):
             for rights in reversed(job.record.get(RIGHTS, ())):
-                warehouse.access.give_back(table, rights)
+                warehouse.effect(partial(warehouse.access.give_back, table, rights))
             return job.noted(**{RIGHTS: None, FENCE: None})
         case CheckFence(table):
             if said := fence.differences(warehouse, table, job.record.get(FENCE, {})):
@@ -125,7 +126,7 @@ def _perform(step: Step, job: Job, warehouse: Warehouse, save: Save, running: Ac
             # A comment is a version of a Delta table.
             return replace(job, shadow_watermark=versions.current(warehouse, target, job.target_format))
         case CopyAccess(source, target):
-            warehouse.access.carry(source, target)
+            warehouse.effect(lambda: warehouse.access.carry(source, target))
             return job
         case Verify(source, target):
             with _stopping(PauseReason.ROWS_DIFFER):

@@ -18,6 +18,7 @@ from tableferry.fleet.job import Job, PauseReason, State
 from tableferry.fleet.naming import Names
 from tableferry.fleet.perform import Stopped, WrittenSince, perform
 from tableferry.fleet.plan import Kind, Ways, arrived, plan
+from tableferry.fleet.queue.statements import lost
 from tableferry.fleet.queue.store import ClaimLost, Store
 from tableferry.fleet.reports import JobReport
 from tableferry.fleet.steps import Rename, UnblockWrites, describe
@@ -40,7 +41,7 @@ class Walk:
     Attributes:
         job: As it is saved, or about to be.
         store: The queue.
-        warehouse: The tables.
+        warehouse: The tables, which change only as long as the claim holds.
         clock: What time it is.
         lease: How long each save holds the claim.
         did: What was done, in lines.
@@ -52,6 +53,18 @@ class Walk:
     clock: Clock
     lease: timedelta
     did: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.warehouse = replace(self.warehouse, guard=self.demand_claim)
+
+    def demand_claim(self) -> None:
+        """Make sure that the job is still this worker's: it may have slept, and another may be at work.
+
+        Raises:
+            ClaimLost: It isn't.
+        """
+        if not self.store.holds(self.job, self.clock()):
+            raise lost(self.job)
 
     def save(self, job: Job) -> Job:
         """Write the job back and hold the claim."""
@@ -93,9 +106,19 @@ def reporting(one: Walk) -> Iterator[list[JobReport]]:
     """Turn what goes wrong with one job into its report, and the row into what the next run needs."""
     reports: list[JobReport] = []
     try:
-        yield reports
+        with _recorded(one, reports):
+            yield reports
     except ClaimLost as error:
+        # Also while what went wrong was written down: the job is another worker's now.
         reports.append(JobReport(one.job, "lost", tuple(one.did), str(error)))
+
+
+@contextmanager
+def _recorded(one: Walk, reports: list[JobReport]) -> Iterator[None]:
+    try:
+        yield
+    except ClaimLost:
+        raise
     except Stopped as error:
         reports.append(_pause(one, error.reason, str(error)))
     except WrittenSince as error:

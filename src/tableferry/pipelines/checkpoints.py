@@ -25,6 +25,7 @@ def read(folder: Path) -> Checkpoint:
     """
     if DONE in files.names(folder):
         return Checkpoint(done=True)
+    _demand_metadata(folder / "metadata")
     batches = [int(name) for name in files.names(folder / "offsets") if name.isdigit()]
     if not batches:
         return Checkpoint()
@@ -50,6 +51,21 @@ def read(folder: Path) -> Checkpoint:
         ) from error
     pending = str(newest) not in files.names(folder / "commits")
     return Checkpoint(offsets, pending, others=others)
+
+
+def _demand_metadata(path: Path) -> None:
+    """Make sure that a file with the query's id is whole: Spark fails on another without naming it."""
+    if (text := files.read_text(path)) is None:
+        return
+    try:
+        whole = bool(json.loads(text)["id"])
+    except (ValueError, KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise StateError(
+            f"{path} isn't a whole metadata file: put it back from a backup, or rebuild the target with "
+            "--full-refresh"
+        )
 
 
 def mark_done(folder: Path) -> None:

@@ -32,6 +32,16 @@ def already_delta(root: Path) -> bool:
     return any(map(_COMMIT.fullmatch, names(root / DELTA_LOG)))
 
 
+def empty_commit(root: Path) -> Path | None:
+    """Return the only commit of a directory's ``_delta_log`` if it's an empty file, which no reader takes.
+
+    Where a file can be seen before it's whole, a writer that dies, or that finds the disk full, leaves one.
+    """
+    commits = [name for name in names(root / DELTA_LOG) if _COMMIT.fullmatch(name)]
+    only = root / DELTA_LOG / commits[0] if len(commits) == 1 else None
+    return only if only is not None and only.is_file() and only.stat().st_size == 0 else None
+
+
 def foreign_format(root: Path) -> str | None:
     """Return the name of the format whose tables' files can't be taken as they are, such as ``Iceberg``.
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from tableferry.activity import Activity, activity
 from tableferry.fleet.clock import Clock
+from tableferry.fleet.heartbeat import heartbeat
 from tableferry.fleet.job import Job
-from tableferry.fleet.queue.selections import Selection, but
-from tableferry.fleet.queue.store import ClaimLost, Store
+from tableferry.fleet.queue.selections import Selection, behind
+from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.walk import Walk
@@ -18,7 +19,7 @@ from tableferry.fleet.warehouse.context import Warehouse
 
 _log = logging.getLogger(__name__)
 
-# Few enough that a lease outlasts them; many enough that a claim, dear in a Delta table, is shared.
+# Few enough that one that dies strands few; many enough that a claim, dear in a Delta table, is shared.
 _AT_ONCE = 10
 
 
@@ -87,7 +88,7 @@ def _work(
     while (left := worker.batch_size - len(reports)) > 0:
         claimed = worker.store.claim(
             # What failed, and what is on probation, would be taken again and again.
-            selection() & but(report.job.task_id for report in reports),
+            selection() & behind((report.job.task_id for report in reports), worker.share),
             worker.name,
             now=worker.clock(),
             lease=lease,
@@ -96,15 +97,11 @@ def _work(
         )
         if not claimed:
             return
-        for job in claimed:
-            one = Walk(job, worker.store, worker.warehouse, worker.clock, lease)
-            try:
-                one.save(job)  # The jobs before it may have taken long.
-            except ClaimLost as error:
-                reports.append(JobReport(job, "lost", (), str(error)))
-            else:
-                reports.append(do(one))
-            _tell(running, reports)
+        numbers = [job.task_id for job in claimed]
+        with heartbeat(worker.store, numbers, worker.name, worker.clock, lease):
+            for job in claimed:
+                reports.append(do(Walk(job, worker.store, worker.warehouse, worker.clock, lease)))
+                _tell(running, reports)
 
 
 def _tell(running: Activity, reports: list[JobReport]) -> None:

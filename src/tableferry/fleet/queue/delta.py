@@ -37,6 +37,7 @@ from tableferry.fleet.queue.statements import (
     lost,
     new_rows,
     read_as,
+    still,
 )
 from tableferry.fleet.queue.store import Event, LetterRecord, NewJob
 from tableferry.tables import TableName
@@ -140,6 +141,12 @@ class DeltaStore:
             # Whoever makes the same table has put its log there, and not yet its name into the catalog.
             again(partial(self._run, statement), _half_made, shortest=0.2, longest=5.0, times=8)
 
+    def now(self) -> datetime:
+        """Return the time by the cluster's clock."""
+        [row] = self._do(lambda: rows(self._sql("SELECT current_timestamp() AS now", {})))
+        time: datetime = row["now"]
+        return time
+
     def add(self, added: Iterable[NewJob], now: datetime) -> int:
         """Add those whose tables have no job yet."""
         new = [{name: _plain(value) for name, value in row.items()} for row in new_rows(added, now).values()]
@@ -230,6 +237,19 @@ class DeltaStore:
             # Others were faster with every one of them.
             pause(attempt)
         return []
+
+    def holds(self, job: Job, now: datetime) -> bool:
+        """Say whether a claim on a job is still what it was."""
+        return bool(self.jobs(still(job, now), limit=1))
+
+    def renew(self, task_ids: Iterable[int], worker: str, now: datetime, lease: timedelta) -> None:
+        """Let a worker's claims hold for longer."""
+        for chunk in chunks(sorted(task_ids), _MOST):
+            self._run(
+                f"UPDATE {self._jobs} AS jobs SET lease_until = :until "
+                f"WHERE {_among(chunk)} AND claimed_by = :by",
+                {"until": now + lease, "by": worker},
+            )
 
     def save(self, job: Job, now: datetime, *, lease: timedelta | None = None, release: bool = False) -> Job:
         """Write a claimed job back, if nobody changed it since."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, and_, false, or_, true
+from sqlalchemy import ColumnElement, and_, false, not_, or_, true
 
 from tableferry.errors import TableError
 from tableferry.fleet.job import State
@@ -63,9 +63,22 @@ def numbered(task_ids: Iterable[int]) -> Selection:
     return _c.task_id.in_(list(task_ids))
 
 
-def but(task_ids: Iterable[int]) -> Selection:
-    """All jobs but those with these numbers."""
-    return _c.task_id.not_in(list(task_ids))
+def behind(task_ids: Iterable[int], share: tuple[int, int] = (0, 1)) -> Selection:
+    """The jobs that come after these, where jobs are taken by their number and a worker's own share first.
+
+    However many have been taken, it asks for two numbers: a database takes only so many in a statement.
+
+    Args:
+        task_ids: The jobs that were taken.
+        share: Of N workers, the I-th (from 0), as in `Store.claim`.
+    """
+    worker, workers = share
+    last = {True: 0, False: 0}
+    for number in task_ids:
+        own = number % workers == worker % workers
+        last[own] = max(last[own], number)
+    own_share = _c.task_id % workers == worker % workers
+    return or_(own_share & (_c.task_id > last[True]), not_(own_share) & (_c.task_id > last[False]))
 
 
 def to_preprocess(now: datetime) -> Selection:

@@ -27,7 +27,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from tableferry.errors import Refused, TableferryError
 from tableferry.fleet.job import Job
-from tableferry.fleet.queue.dialects import Utc
+from tableferry.fleet.queue.dialects import Utc, utc_now
 from tableferry.fleet.queue.migrating import upgrade
 from tableferry.fleet.queue.patience import again, pause
 from tableferry.fleet.queue.rows import JOB_COLUMNS, of_job, of_letter, to_event, to_job, to_letter
@@ -45,6 +45,7 @@ from tableferry.fleet.queue.statements import (
     new_rows,
     read_as,
     shares,
+    still,
 )
 from tableferry.fleet.queue.store import Event, LetterRecord, NewJob
 
@@ -76,6 +77,10 @@ class SqlStore:
         if self._engine.dialect.name == "sqlite" and url.database:
             Path(url.database).parent.mkdir(parents=True, exist_ok=True)
         self._do(self._engine, upgrade)
+
+    def now(self) -> datetime:
+        """Return the database's time."""
+        return self._do(self._reading, lambda connection: connection.execute(select(utc_now())).scalar_one())
 
     def add(self, added: Iterable[NewJob], now: datetime) -> int:
         """Add those whose tables have no job yet."""
@@ -154,6 +159,21 @@ class SqlStore:
                 return claimed
             pause(attempt)
         return []
+
+    def holds(self, job: Job, now: datetime) -> bool:
+        """Say whether a claim on a job is still what it was."""
+        return bool(self.jobs(still(job, now), limit=1))
+
+    def renew(self, task_ids: Iterable[int], worker: str, now: datetime, lease: timedelta) -> None:
+        """Let a worker's claims hold for longer."""
+        numbers = sorted(task_ids)
+
+        def work(connection: Connection) -> None:
+            for chunk in chunks(numbers):
+                mine = jobs.c.task_id.in_(chunk) & (jobs.c.claimed_by == worker)
+                connection.execute(update(jobs).where(mine).values(lease_until=now + lease))
+
+        self._do(self._engine, work)
 
     def save(self, job: Job, now: datetime, *, lease: timedelta | None = None, release: bool = False) -> Job:
         """Write a claimed job back, if nobody changed it since."""

@@ -49,6 +49,11 @@ def read_as(job: Job) -> Selection:
     return and_(_c.task_id == job.task_id, _c.revision == job.revision)
 
 
+def still(job: Job, now: datetime) -> Selection:
+    """The job's row, as long as it is what was read, and its claim holds."""
+    return and_(read_as(job), _c.claimed_by == job.claimed_by, _c.lease_until > now)
+
+
 def differs(job: Job) -> Selection:
     """Rows whose state or pause isn't the job's."""
     return or_(

@@ -96,6 +96,12 @@ class Store(Protocol):
     def create(self) -> None:
         """Make the tables, or bring them up to this version."""
 
+    def now(self) -> datetime:
+        """Return the time in UTC by the one clock that all workers share, which leases and gaps go by.
+
+        It's the database's; where the queue is in Delta tables, that of the Spark cluster that is asked.
+        """
+
     def add(self, jobs: Iterable[NewJob], now: datetime) -> int:
         """Add those whose tables have no job yet, in the queue or its archive, and say how many these were.
 
@@ -146,6 +152,24 @@ class Store(Protocol):
 
         Returns:
             The jobs as they are with the claim, by their task_id; none if nobody's are left.
+        """
+
+    def holds(self, job: Job, now: datetime) -> bool:
+        """Say whether a claimed job is as it was read or saved, and its claim hasn't lapsed.
+
+        Args:
+            job: The job, with its claim and its revision.
+            now: The time.
+        """
+
+    def renew(self, task_ids: Iterable[int], worker: str, now: datetime, lease: timedelta) -> None:
+        """Let a worker's claims hold for so long from now; the jobs, and others' claims, stay as they are.
+
+        Args:
+            task_ids: The jobs that the worker claimed; those that it has no more are left alone.
+            worker: Who claimed them.
+            now: The time.
+            lease: How long the claims are to hold.
         """
 
     def save(self, job: Job, now: datetime, *, lease: timedelta | None = None, release: bool = False) -> Job:

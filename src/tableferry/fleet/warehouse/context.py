@@ -1,15 +1,21 @@
-"""What every function of this room is given: Spark, the Iceberg catalog's name, and who may do what."""
+"""What every function here is given: Spark, the Iceberg catalog's name, who may do what, and a guard."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tableferry.tables import DEFAULT_CATALOG, TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+
+
+def _unguarded() -> None:
+    """Let everything happen."""
 
 
 class Access(Protocol):
@@ -42,11 +48,18 @@ class Warehouse:
         spark: The session.
         access: Who may do what.
         iceberg_catalog: The Spark catalog through which Iceberg's own statements go.
+        guard: Raises if the caller must not change the tables any more, as its claim on the job is lost.
     """
 
     spark: SparkSession
     access: Access
     iceberg_catalog: str = "ice"
+    guard: Callable[[], None] = _unguarded
+
+    def effect(self, work: Callable[[], T]) -> T:
+        """Change something outside the queue, right behind the guard: nothing is changed in another way."""
+        self.guard()
+        return work()
 
     def iceberg(self, table: TableName) -> TableName:
         """Name an Iceberg table for Iceberg's own statements: by its catalog where the metastore has two."""

@@ -83,11 +83,12 @@ def _make(warehouse: Warehouse, table: HiveTable, target: TableName) -> int:
                 f"names: {', '.join(map(str, outside[:5]))}; move them below it, or choose Iceberg"
             )
         if wanted:
-            _convert(warehouse, table)
+            warehouse.effect(lambda: _convert(warehouse, table))
         else:
-            begin_empty(entry(spark, table.name))
+            warehouse.effect(lambda: begin_empty(entry(spark, table.name)))
     if not named:
-        spark.sql(f"CREATE TABLE {target.sql} USING delta LOCATION {text(table.location)}").collect()
+        made = f"CREATE TABLE {target.sql} USING delta LOCATION {text(table.location)}"
+        warehouse.effect(lambda: spark.sql(made).collect())
     return len(wanted)
 
 

@@ -31,7 +31,8 @@ def drop_copy(warehouse: Warehouse, name: TableName, form: TargetFormat) -> None
         return
     try:
         if form is TargetFormat.ICEBERG:
-            warehouse.spark.sql(f"DROP TABLE {warehouse.iceberg(name).sql}").collect()
+            dropped = warehouse.iceberg(name).sql
+            warehouse.effect(lambda: warehouse.spark.sql(f"DROP TABLE {dropped}").collect())
         else:
             forget(warehouse, name, location(warehouse, name))
     except SPARK_ERRORS as error:
@@ -51,9 +52,12 @@ def forget(warehouse: Warehouse, name: TableName | None, place: str) -> None:
     # Out of sight first: an entry without a log is found and dropped by the next run, a log without an entry
     # would be taken for somebody's table.
     if root is not None and commit.log(root).exists():
-        files.remove(root / _ASIDE)
-        commit.log(root).rename(root / _ASIDE)
+        log, aside = commit.log(root), root / _ASIDE
+        warehouse.effect(lambda: files.remove(aside))
+        warehouse.effect(lambda: log.rename(aside))
     if name is not None:
-        warehouse.spark.sql(f"DROP TABLE {name.sql}").collect()
+        entry = name.sql
+        warehouse.effect(lambda: warehouse.spark.sql(f"DROP TABLE {entry}").collect())
     if root is not None:
-        files.remove(root / _ASIDE)
+        removed = root / _ASIDE
+        warehouse.effect(lambda: files.remove(removed))

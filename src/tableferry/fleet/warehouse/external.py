@@ -67,4 +67,4 @@ def _alter(warehouse: Warehouse, name: TableName, change: Any) -> None:
             "external: run the fleet there, or make it external with Hive (ALTER TABLE … SET TBLPROPERTIES "
             "('EXTERNAL'='TRUE')), and resume the job"
         )
-    metastore.alter(warehouse.spark, name, change)
+    warehouse.effect(lambda: metastore.alter(warehouse.spark, name, change))

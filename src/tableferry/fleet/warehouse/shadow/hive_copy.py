@@ -1,11 +1,12 @@
-"""The Hive copy: what it is, and every change that is made to it, each through `effect`."""
+"""The Hive copy: what it is, and every change that is made to it, each through `Warehouse.effect`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from tableferry import files, session
 from tableferry.catalog import SPARK_ERRORS, side_by_side
@@ -14,6 +15,7 @@ from tableferry.convert.through_spark.settings import wished
 from tableferry.driver import in_process
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.warehouse import metastore
+from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.changes import Columns
 from tableferry.fleet.warehouse.shadow.conditions import quoted, spec, text
 from tableferry.fleet.warehouse.shadow.marks import PREFIX
@@ -22,8 +24,6 @@ from tableferry.tables import DEFAULT_CATALOG, TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_T = TypeVar("_T")
 
 # Hive reads timestamps and decimals only as its own Parquet writer has them.
 _FOR_HIVE = {
@@ -44,7 +44,7 @@ class HiveCopy:
     """A Hive table.
 
     Attributes:
-        spark: The session.
+        warehouse: Where it is.
         name: The table.
         columns: Its columns' types as Spark names them, partition columns last.
         partition_columns: The names of those.
@@ -54,7 +54,7 @@ class HiveCopy:
         partitions: Its partitions.
     """
 
-    spark: SparkSession
+    warehouse: Warehouse
     name: TableName
     columns: Mapping[str, str]
     partition_columns: tuple[str, ...]
@@ -64,13 +64,14 @@ class HiveCopy:
     partitions: frozenset[Partition]
 
     @classmethod
-    def read(cls, spark: SparkSession, name: TableName) -> HiveCopy:
+    def read(cls, warehouse: Warehouse, name: TableName) -> HiveCopy:
         """Ask the catalog.
 
         Raises:
             Refused: It owns its files.
             TableError: There is no such table, or it may not be read.
         """
+        spark = warehouse.spark
         try:
             # Somebody else may have written to its directories since Spark listed them.
             spark.sql(f"REFRESH TABLE {name.sql}")
@@ -90,7 +91,12 @@ class HiveCopy:
                 f"make it EXTERNAL, with '{_PURGE}' = 'false', and resume the job"
             )
         partitions = frozenset(parse(each, kinds) for each in specs) if keys else frozenset((WHOLE,))
-        return cls(spark, name, columns, keys, said["location"], properties, _format(said), partitions)
+        return cls(warehouse, name, columns, keys, said["location"], properties, _format(said), partitions)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session."""
+        return self.warehouse.spark
 
     def locations(self, partitions: Iterable[Partition]) -> dict[Partition, str]:
         """Return where those of some partitions are that the table has; a DESCRIBE for each."""
@@ -134,7 +140,7 @@ class HiveCopy:
     def set_columns(self, columns: Columns) -> None:
         """Give the table its columns; partitions get them too where the metastore is reached."""
         if metastore.reached(self.spark, self.name):
-            effect(lambda: self._set_columns(self.name, columns))
+            self.warehouse.effect(lambda: self._set_columns(self.name, columns))
         else:
             self._alter(f"ADD COLUMNS ({_listed(columns.added)})")
 
@@ -147,7 +153,7 @@ class HiveCopy:
         """Add rows to partitions that are there, wherever they are, or to the table."""
         rows = self.rows(frame)
         with wished(self.spark, _FOR_HIVE), session.settings(self.spark, _DYNAMIC, str(self.name)):
-            effect(lambda: rows.write.insertInto(self.name.sql))
+            self.warehouse.effect(lambda: rows.write.insertInto(self.name.sql))
 
     def write(self, frame: DataFrame, folder: str, columns: Columns) -> None:
         """Write rows into a folder, each partition in its directory."""
@@ -157,7 +163,7 @@ class HiveCopy:
             return
         writer = rows.write.mode("append").format(self.format).options(**_NO_MARK)
         with wished(self.spark, _FOR_HIVE):
-            effect(lambda: writer.partitionBy(*self.partition_columns).save(folder))
+            self.warehouse.effect(lambda: writer.partitionBy(*self.partition_columns).save(folder))
 
     def _write_as_hive(self, rows: DataFrame, folder: str, columns: Columns) -> None:
         """Let Hive's writer write, to a passing external table of the same format."""
@@ -166,13 +172,13 @@ class HiveCopy:
         own = self.name.parts[0] == DEFAULT_CATALOG
         new, old = (TableName(each.parts[own:]).sql for each in (passing, self.name))
         made = f"CREATE TABLE {new} LIKE {old} LOCATION {text(folder)}"
-        effect(lambda: self.spark.sql(f"DROP TABLE IF EXISTS {passing.sql}"))
-        effect(lambda: self.spark.sql(made))
+        self.warehouse.effect(lambda: self.spark.sql(f"DROP TABLE IF EXISTS {passing.sql}"))
+        self.warehouse.effect(lambda: self.spark.sql(made))
         if columns.replaced:
-            effect(lambda: self._set_columns(passing, columns))
+            self.warehouse.effect(lambda: self._set_columns(passing, columns))
         with session.settings(self.spark, _DYNAMIC, str(self.name)):
-            effect(lambda: rows.write.insertInto(passing.sql))
-        effect(lambda: self.spark.sql(f"DROP TABLE {passing.sql}"))
+            self.warehouse.effect(lambda: rows.write.insertInto(passing.sql))
+        self.warehouse.effect(lambda: self.spark.sql(f"DROP TABLE {passing.sql}"))
 
     def point(self, partition: Partition, location: str) -> None:
         """Let a partition, or the whole table, read another directory; a new partition is added."""
@@ -188,34 +194,29 @@ class HiveCopy:
 
     def refresh(self) -> None:
         """Let Spark list the table's files anew."""
-        effect(lambda: self.spark.sql(f"REFRESH TABLE {self.name.sql}"))
+        self.warehouse.effect(lambda: self.spark.sql(f"REFRESH TABLE {self.name.sql}"))
 
     def remove(self, location: str, folder: str) -> bool:
         """Remove a directory below a folder of ours; False where this process doesn't see it."""
         place = reachable(location, same_machine=in_process(self.spark))
         if place is None or not below(location, folder):
             return False
-        effect(lambda: files.remove(place))
+        self.warehouse.effect(lambda: files.remove(place))
         # A version's directory goes with its last partition.
         top = reachable(folder, same_machine=in_process(self.spark))
         for parent in place.parents:
             if parent == top or files.names(parent):
                 break
-            files.remove(parent)
+            self.warehouse.effect(partial(files.remove, parent))
         return True
 
     def _alter(self, what: str) -> None:
-        effect(lambda: self.spark.sql(f"ALTER TABLE {self.name.sql} {what}"))
+        self.warehouse.effect(lambda: self.spark.sql(f"ALTER TABLE {self.name.sql} {what}"))
 
     def _location(self, partition: Partition) -> str:
         named = spec(partition, self.partition_columns)
         query = f"DESCRIBE TABLE EXTENDED {self.name.sql} {named} AS JSON"
         return str(json.loads(self.spark.sql(query).collect()[0][0])["location"])
-
-
-def effect(work: Callable[[], _T]) -> _T:
-    """Change something: the one door, so that a test can end a run at any change."""
-    return work()
 
 
 def _listed(columns: Mapping[str, str]) -> str:

@@ -71,7 +71,7 @@ def shadow(
         Refused: The target changed in a way that a Hive table can't follow.
         TableError: A table can't be read.
     """
-    copy = HiveCopy.read(w.spark, hive)
+    copy = HiveCopy.read(w, hive)
     source: Target
     if format is TargetFormat.ICEBERG:
         source = IcebergTarget.read(w.spark, w.iceberg(target))
@@ -241,7 +241,7 @@ class _Run:
         copy, folder = self.copy, self.marks.folder
         ours = [each for each in replaced if below(each, folder)]
         if self.marks.pending:
-            now = HiveCopy.read(copy.spark, copy.name)
+            now = HiveCopy.read(copy.warehouse, copy.name)
             used = [now.location, *now.locations(now.partitions).values()]
             place = reachable(folder, same_machine=in_process(copy.spark))
             if place is not None:
