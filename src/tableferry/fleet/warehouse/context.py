@@ -61,6 +61,10 @@ class Warehouse:
         self.guard()
         return work()
 
+    def run(self, statement: str) -> None:
+        """Run a statement of SQL that changes something."""
+        self.effect(lambda: self.spark.sql(statement).collect())
+
     def iceberg(self, table: TableName) -> TableName:
         """Name an Iceberg table for Iceberg's own statements: by its catalog where the metastore has two."""
         catalog, *rest = table.parts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from tableferry.catalog import SPARK_ERRORS, described
@@ -76,7 +75,7 @@ def carry(warehouse: Warehouse, source: TableName, target: TableName) -> None:
     named = warehouse.iceberg(target) if kind(warehouse, target) is Kind.ICEBERG else target
     try:
         for statement in _statements(warehouse, table, named):
-            warehouse.effect(partial(_run, warehouse, statement))
+            warehouse.run(statement)
         owner = described(warehouse.spark, target).get("Owner", "")
     except SPARK_ERRORS as error:
         raise TableError(
@@ -88,10 +87,6 @@ def carry(warehouse: Warehouse, source: TableName, target: TableName) -> None:
             lambda: metastore.alter(warehouse.spark, target, lambda entry: _own(entry, table.owner))
         )
     warehouse.effect(lambda: warehouse.access.carry(source, target))
-
-
-def _run(warehouse: Warehouse, statement: str) -> None:
-    warehouse.spark.sql(statement).collect()
 
 
 def _own(entry: Any, owner: str) -> None:

@@ -87,8 +87,7 @@ def _make(warehouse: Warehouse, table: HiveTable, target: TableName) -> int:
         else:
             warehouse.effect(lambda: begin_empty(entry(spark, table.name)))
     if not named:
-        made = f"CREATE TABLE {target.sql} USING delta LOCATION {text(table.location)}"
-        warehouse.effect(lambda: spark.sql(made).collect())
+        warehouse.run(f"CREATE TABLE {target.sql} USING delta LOCATION {text(table.location)}")
     return len(wanted)
 
 

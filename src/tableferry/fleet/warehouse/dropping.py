@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tableferry import files
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert.locations import reachable
@@ -31,8 +33,7 @@ def drop_copy(warehouse: Warehouse, name: TableName, form: TargetFormat) -> None
         return
     try:
         if form is TargetFormat.ICEBERG:
-            dropped = warehouse.iceberg(name).sql
-            warehouse.effect(lambda: warehouse.spark.sql(f"DROP TABLE {dropped}").collect())
+            warehouse.run(f"DROP TABLE {warehouse.iceberg(name).sql}")
         else:
             forget(warehouse, name, location(warehouse, name))
     except SPARK_ERRORS as error:
@@ -52,12 +53,9 @@ def forget(warehouse: Warehouse, name: TableName | None, place: str) -> None:
     # Out of sight first: an entry without a log is found and dropped by the next run, a log without an entry
     # would be taken for somebody's table.
     if root is not None and commit.log(root).exists():
-        log, aside = commit.log(root), root / _ASIDE
-        warehouse.effect(lambda: files.remove(aside))
-        warehouse.effect(lambda: log.rename(aside))
+        warehouse.effect(partial(files.remove, root / _ASIDE))
+        warehouse.effect(partial(commit.log(root).rename, root / _ASIDE))
     if name is not None:
-        entry = name.sql
-        warehouse.effect(lambda: warehouse.spark.sql(f"DROP TABLE {entry}").collect())
+        warehouse.run(f"DROP TABLE {name.sql}")
     if root is not None:
-        removed = root / _ASIDE
-        warehouse.effect(lambda: files.remove(removed))
+        warehouse.effect(partial(files.remove, root / _ASIDE))

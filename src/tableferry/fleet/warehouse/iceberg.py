@@ -66,10 +66,10 @@ def _make(warehouse: Warehouse, table: HiveTable, target: TableName, wanted: lis
         held = _held(warehouse, target)
         # An earlier run added files twice, or others than there are now.
         if held not in ([], wanted):
-            _run(warehouse, f"DROP TABLE {warehouse.iceberg(target).sql}")
+            warehouse.run(f"DROP TABLE {warehouse.iceberg(target).sql}")
             held = None
     if held is None:
-        _run(warehouse, statement(table, warehouse.iceberg(target)))
+        warehouse.run(statement(table, warehouse.iceberg(target)))
     if held != wanted and wanted:
         _map_places(warehouse, table, target)
         _add(warehouse, table.name, target)
@@ -126,10 +126,9 @@ def _add(warehouse: Warehouse, source: TableName, target: TableName) -> None:
     # Without `parallelism`: the tasks of one process share the threads it asks for, and the first task that
     # ends takes them from the others (RejectedExecutionException).
     named = warehouse.iceberg(target)
-    _run(
-        warehouse,
+    warehouse.run(
         f"CALL {quoted(named.parts[0])}.system.add_files(table => {text(named.sql)}, "
-        f"source_table => {text(source.sql)})",
+        f"source_table => {text(source.sql)})"
     )
 
 
@@ -166,15 +165,10 @@ def _map_places(warehouse: Warehouse, table: HiveTable, target: TableName) -> No
 
 
 def _set_mapping(warehouse: Warehouse, target: TableName, mapping: Sequence[Mapped]) -> None:
-    _run(
-        warehouse,
+    warehouse.run(
         f"ALTER TABLE {warehouse.iceberg(target).sql} "
-        f"SET TBLPROPERTIES ({text(_MAPPING)} = {text(json.dumps(mapping))})",
+        f"SET TBLPROPERTIES ({text(_MAPPING)} = {text(json.dumps(mapping))})"
     )
-
-
-def _run(warehouse: Warehouse, statement: str) -> None:
-    warehouse.effect(lambda: warehouse.spark.sql(statement).collect())
 
 
 def _samples(

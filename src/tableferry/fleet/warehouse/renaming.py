@@ -32,8 +32,7 @@ def rename(warehouse: Warehouse, name: TableName, to: TableName) -> None:
         raise Refused(f"{name} is managed, and its files would move with its name: make it external first")
     old, new = (warehouse.iceberg(each) if kind is Kind.ICEBERG else each for each in (name, to))
     try:
-        statement = f"ALTER TABLE {old.sql} RENAME TO {_in_its_catalog(name, to).sql}"
-        warehouse.effect(lambda: warehouse.spark.sql(statement).collect())
+        warehouse.run(f"ALTER TABLE {old.sql} RENAME TO {_in_its_catalog(name, to).sql}")
         # What this session remembers of either name is of another table.
         warehouse.spark.sql(f"REFRESH TABLE {new.sql}").collect()
     except SPARK_ERRORS as error:

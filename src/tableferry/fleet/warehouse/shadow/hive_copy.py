@@ -171,14 +171,13 @@ class HiveCopy:
         # Spark's LIKE takes no catalog.
         own = self.name.parts[0] == DEFAULT_CATALOG
         new, old = (TableName(each.parts[own:]).sql for each in (passing, self.name))
-        made = f"CREATE TABLE {new} LIKE {old} LOCATION {text(folder)}"
-        self.warehouse.effect(lambda: self.spark.sql(f"DROP TABLE IF EXISTS {passing.sql}"))
-        self.warehouse.effect(lambda: self.spark.sql(made))
+        self.warehouse.run(f"DROP TABLE IF EXISTS {passing.sql}")
+        self.warehouse.run(f"CREATE TABLE {new} LIKE {old} LOCATION {text(folder)}")
         if columns.replaced:
             self.warehouse.effect(lambda: self._set_columns(passing, columns))
         with session.settings(self.spark, _DYNAMIC, str(self.name)):
             self.warehouse.effect(lambda: rows.write.insertInto(passing.sql))
-        self.warehouse.effect(lambda: self.spark.sql(f"DROP TABLE {passing.sql}"))
+        self.warehouse.run(f"DROP TABLE {passing.sql}")
 
     def point(self, partition: Partition, location: str) -> None:
         """Let a partition, or the whole table, read another directory; a new partition is added."""
@@ -194,7 +193,7 @@ class HiveCopy:
 
     def refresh(self) -> None:
         """Let Spark list the table's files anew."""
-        self.warehouse.effect(lambda: self.spark.sql(f"REFRESH TABLE {self.name.sql}"))
+        self.warehouse.run(f"REFRESH TABLE {self.name.sql}")
 
     def remove(self, location: str, folder: str) -> bool:
         """Remove a directory below a folder of ours; False where this process doesn't see it."""
@@ -211,7 +210,7 @@ class HiveCopy:
         return True
 
     def _alter(self, what: str) -> None:
-        self.warehouse.effect(lambda: self.spark.sql(f"ALTER TABLE {self.name.sql} {what}"))
+        self.warehouse.run(f"ALTER TABLE {self.name.sql} {what}")
 
     def _location(self, partition: Partition) -> str:
         named = spec(partition, self.partition_columns)
