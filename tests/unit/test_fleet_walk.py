@@ -12,7 +12,7 @@ import pytest
 from tests.unit.fleet_jobs import NOW
 
 from tableferry.errors import Refused, TableError, TableferryError
-from tableferry.fleet.heartbeat import heartbeat, renew
+from tableferry.fleet.heartbeat import beat, heartbeat
 from tableferry.fleet.job import Job
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.selections import everything
@@ -75,7 +75,7 @@ def test_a_worker_changes_nothing_when_another_one_has_its_job(store: Store) -> 
     assert done == ["in time"]
 
 
-def test_a_step_of_hours_keeps_its_claim(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_step_of_hours_keeps_its_claim(store: Store) -> None:
     store.add([NewJob(ORDERS)], NOW)
     [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
     clock = FixedClock(NOW)
@@ -86,7 +86,7 @@ def test_a_step_of_hours_keeps_its_claim(store: Store, caplog: pytest.LogCapture
         clock.turn(minutes=int(seconds / 60))
         return clock() > NOW + 5 * LEASE
 
-    renew(store, [job.task_id], "w", clock, LEASE, wait)
+    beat(lambda: store.renew([job.task_id], "w", clock(), LEASE), LEASE, wait)
     assert taken == []
     assert clock() - NOW > 5 * LEASE
     # Nobody renews it any more.
@@ -95,20 +95,19 @@ def test_a_step_of_hours_keeps_its_claim(store: Store, caplog: pytest.LogCapture
 
 
 def test_a_queue_that_cannot_be_reached_for_a_while_ends_no_heartbeat(
-    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     times = iter([False, False, True])
 
-    def fail(*given: object) -> None:
+    def fail() -> None:
         raise TableferryError("the queue can't be reached")
 
-    monkeypatch.setattr(store, "renew", fail)
-    renew(store, [1], "w", lambda: NOW, LEASE, lambda seconds: next(times))
+    beat(fail, LEASE, lambda seconds: next(times))
     assert caplog.messages == ["claims couldn't be renewed: the queue can't be reached"] * 2
 
 
-def test_the_heartbeat_ends_with_its_block(store: Store) -> None:
+def test_the_heartbeat_ends_with_its_block() -> None:
     before = threading.active_count()
-    with heartbeat(store, [1], "w", lambda: NOW, LEASE):
+    with heartbeat(lambda: None, LEASE):
         assert threading.active_count() == before + 1
     assert threading.active_count() == before

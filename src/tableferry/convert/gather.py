@@ -139,12 +139,12 @@ def _near(
     progress: Callable[[int, int], None],
 ) -> Facts:
     """Read what this process reaches: the directories' names and the files' footers."""
-    if empty := empty_commit(root):
-        raise Refused(
-            f"{empty} is empty, as a writer leaves it that dies before it writes: make sure that nobody "
-            "converts the folder right now, remove that file, and convert again"
-        )
     if already_delta(root):
+        if empty := empty_commit(root):
+            raise Refused(
+                f"{empty} is empty, as a writer leaves it that dies before it writes: make sure that nobody "
+                "converts the folder right now, remove that file, and convert again"
+            )
         return replace(facts, delta=True)
     if foreign := foreign_format(root):
         raise sources.wrong_provider(foreign, facts.source)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tableferry.activity import Activity, activity
 from tableferry.fleet.clock import Clock
@@ -98,10 +99,14 @@ def _work(
         if not claimed:
             return
         numbers = [job.task_id for job in claimed]
-        with heartbeat(worker.store, numbers, worker.name, worker.clock, lease):
+        with heartbeat(partial(_renew, worker, numbers), lease):
             for job in claimed:
                 reports.append(do(Walk(job, worker.store, worker.warehouse, worker.clock, lease)))
                 _tell(running, reports)
+
+
+def _renew(worker: Worker, task_ids: Sequence[int]) -> None:
+    worker.store.renew(task_ids, worker.name, worker.clock(), worker.settings.lease)
 
 
 def _tell(running: Activity, reports: list[JobReport]) -> None:
