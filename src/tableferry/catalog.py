@@ -138,12 +138,15 @@ def _facts_from_log(name: TableName, folder: Path) -> TableFacts | None:
         return None
     try:
         table = deltalake.DeltaTable(str(folder))
-        return TableFacts(name, str(table.metadata().id), table.version(), str(folder))
+        metadata = table.metadata()
+        properties = {key: value or "" for key, value in metadata.configuration.items()}
+        return TableFacts(name, str(metadata.id), table.version(), str(folder), properties)
     except deltalake.exceptions.DeltaError:
         return None
 
 
 def _facts_from_spark(spark: SparkSession, name: TableName) -> TableFacts:
+    properties: dict[str, str] = {}
     try:
         detail = spark.sql(f"DESCRIBE DETAIL {name.sql}").collect()[0]
     except PySparkException as error:
@@ -153,9 +156,9 @@ def _facts_from_spark(spark: SparkSession, name: TableName) -> TableFacts:
     else:
         if detail["format"] != "delta":
             raise TableError(f"{name} isn't a Delta table: convert it to Delta first")
-        table_id = detail["id"]
+        table_id, properties = detail["id"], detail["properties"] or {}
     newest = spark.sql(f"DESCRIBE HISTORY {name.sql} LIMIT 1").collect()[0]
-    return TableFacts(name, table_id, newest["version"])
+    return TableFacts(name, table_id, newest["version"], properties=properties)
 
 
 def _local_folder(location: str) -> Path | None:

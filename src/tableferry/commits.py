@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tableferry.catalog import facts
-from tableferry.tables import TableName
+from tableferry.tables import TableFacts, TableName
+
+try:
+    import deltalake
+except ImportError:  # Only the `local` extra brings it; everywhere else Spark is asked.
+    deltalake = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,3 +97,34 @@ def _from_log(log: Path, versions: Iterable[int]) -> Iterator[Commit]:
                 metrics = info.get("operationMetrics", {})
                 yield Commit(version, info.get("operation", ""), parameters, metrics)
                 break
+
+
+def newest_batches(spark: SparkSession, table: TableFacts, queries: Iterable[str]) -> Mapping[str, int]:
+    """Return the newest batch that a Delta table holds of each streaming query that fills it.
+
+    Where this process sees the table's log, its ``txn`` actions say it, which are never cleaned up. Elsewhere
+    ``DESCRIBE HISTORY`` does, as far as it reaches.
+
+    Args:
+        spark: Where the table is.
+        table: The table.
+        queries: The queries' ids, as their checkpoints' ``metadata`` say them.
+
+    Returns:
+        The batches' numbers by query; -1 where the table surely holds none, and no entry where nobody knows.
+    """
+    queries = list(queries)
+    if not queries:
+        return {}
+    if table.folder is not None and deltalake is not None:
+        log = deltalake.DeltaTable(table.folder)
+        versions = {query: log.transaction_version(query) for query in queries}
+        return {query: -1 if version is None else version for query, version in versions.items()}
+    found: dict[str, int] = {}
+    oldest = table.version
+    for row in spark.sql(f"DESCRIBE HISTORY {table.name.sql}").collect():
+        oldest = min(oldest, row["version"])
+        parameters = row["operationParameters"] or {}
+        if (query := parameters.get("queryId", "")) in queries:
+            found[query] = max(found.get(query, -1), int(parameters["epochId"]))
+    return {**(dict.fromkeys(queries, -1) if oldest == 0 else {}), **found}

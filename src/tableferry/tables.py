@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tableferry.errors import TableError
 
@@ -91,9 +92,11 @@ class TableFacts:
             while a pipeline is being defined, where nobody can ask for it.
         version: Its newest commit's version.
         folder: Where its log is, if this process can read it.
+        properties: Its table properties; empty while a pipeline is being defined.
     """
 
     name: TableName
     table_id: str
     version: int
     folder: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict, compare=False)

@@ -138,6 +138,8 @@ class Ran:
 
     def progress(self, flows: Flows) -> Progress:
         return {
-            (owner.key, flow): Checkpoint(done=flow in self.flows, others=flow in self.flows)
+            (owner.key, flow): Checkpoint(done=True, others=True, offered=0, committed=0)
+            if flow in self.flows
+            else Checkpoint()
             for owner, flow in flows
         }

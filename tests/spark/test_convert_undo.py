@@ -173,7 +173,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[list[str]]:
         yield done
 
 
-@pytest.mark.parametrize(("form", "kind"), [("spark", "external"), ("hive", "managed")])
+@pytest.mark.parametrize(("form", "kind"), [("spark", "external"), *soak.amount([], [("hive", "managed")])])
 def test_an_undo_that_dies_anywhere_loses_no_file_and_the_next_one_goes_on(
     spark: SparkSession,
     schema: str,

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from tests import soak
 from tests.oracle import Event, scd1, scd2
 
 from tableferry.errors import TableError
 from tableferry.pipelines.cdc import apply, create_tables, feed_events
 from tableferry.pipelines.flows import CdcSettings, Target
-from tableferry.pipelines.history import expressible, history_events, inexpressible
+from tableferry.pipelines.history import expressible, future_ends, history_events, inexpressible
 from tableferry.tables import TableName
 
 LEGACY = "id int, v string, note string, __START_AT int, __END_AT int"
@@ -122,6 +124,29 @@ def test_rows_that_auto_cdc_cannot_express_are_listed_with_their_reason(spark: S
     assert rest.columns == legacy.columns
     assert {row["v"] for row in rest.collect()} == {"kept"}
     assert rest.count() == 4
+
+
+def test_rows_that_end_in_the_future_are_counted_with_the_mapping_that_opens_them(
+    spark: SparkSession,
+) -> None:
+    rows = [(1, "2020-01-01"), (2, "9999-12-31"), (3, "9999-12-31"), (4, None)]
+    legacy = spark.createDataFrame(rows, "id int, ends string").selectExpr(
+        "id", "'v' AS v", "DATE'2019-01-01' AS __START_AT", "date(ends) AS __END_AT"
+    )
+    found = future_ends(legacy, SCD2)
+    assert found
+    assert (found.count, found.mapping) == (2, "NULLIF(end, DATE'9999-12-31') AS __END_AT")
+    mapped = legacy.withColumnRenamed("__END_AT", "end").selectExpr("*", found.mapping)
+    assert future_ends(mapped.drop("end"), SCD2) is None
+
+    several = legacy.selectExpr(
+        "id", "v", "__START_AT", "__END_AT + INTERVAL 12 HOUR - INTERVAL 1 DAY * id AS __END_AT"
+    )
+    found = future_ends(several.where("id <> 1"), SCD2)
+    assert found
+    assert found.mapping == "CASE WHEN end < TIMESTAMP'9999-12-28 12:00:00' THEN end END AS __END_AT"
+    assert future_ends(legacy.drop("__START_AT", "__END_AT"), replace(SCD2, scd_type=1)) is None
+    assert future_ends(legacy.withColumn("__END_AT", F.lit(9)), SCD2) is None
 
 
 def test_scd_type_1_lists_repeated_keys(spark: SparkSession) -> None:

@@ -3,13 +3,15 @@
 A world is one migration: a source table, a legacy table that an old job keeps until the migration begins, and
 a target. Hypothesis draws what happens to it: commits to the source (late ones too), commits to the legacy
 table after it was pinned, plans, runs, runs that die right before any of their effects, commits that land in
-the middle of a run, renamed views, added sources, full refreshes. After every run that comes to its end the
-target must equal a plain-Python oracle.
+the middle of a run, renamed views, added sources, full refreshes; and harm between two runs: checkpoints that
+are lost or older, a target that was replaced. After every run that comes to its end the target must equal a
+plain-Python oracle; a run may be refused only after harm.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -27,6 +29,7 @@ from tests.oracle import Event, scd1, scd2
 from tests.spark.tables import schema_folder
 
 from tableferry import pipelines
+from tableferry.errors import Refused
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +37,11 @@ if TYPE_CHECKING:
 Kind = Literal["append", "scd1", "scd2"]
 
 # How many worlds live at once, and how often: an append's run costs half of what a run with MERGEs does.
-AT_ONCE: dict[Kind, int] = {"append": 12, "scd1": soak.amount(8, 12), "scd2": soak.amount(6, 12)}
+AT_ONCE: dict[Kind, int] = {
+    "append": soak.amount(9, 12),
+    "scd1": soak.amount(6, 12),
+    "scd2": soak.amount(5, 12),
+}
 EXAMPLES: dict[Kind, int] = {
     "append": soak.amount(2, 7),
     "scd1": soak.amount(2, 4),
@@ -63,7 +70,17 @@ class Happening:
     """Something that happens to a world: a name and what it needs."""
 
     what: Literal[
-        "commit", "legacy", "plan", "run", "crash", "during", "rename", "join", "refresh", "refresh crash"
+        "commit",
+        "legacy",
+        "plan",
+        "run",
+        "crash",
+        "during",
+        "rename",
+        "join",
+        "refresh",
+        "refresh crash",
+        "harm",
     ]
     changes: tuple[Change, ...] = ()
     at: int = 0
@@ -79,7 +96,8 @@ happenings = st.one_of(
     st.builds(Happening, st.just("commit"), changes),
     st.builds(Happening, st.sampled_from(["run", "run", "plan", "rename", "join", "refresh"])),
     st.builds(Happening, st.sampled_from(["legacy", "during"]), changes, st.integers(0, 9)),
-    st.builds(Happening, st.sampled_from(["crash", "crash", "refresh crash"]), at=st.integers(0, 12)),
+    st.builds(Happening, st.sampled_from(["crash", "crash", "refresh crash"]), at=st.integers(0, 16)),
+    *soak.amount((), [st.builds(Happening, st.just("harm"), changes, st.integers(0, 3))]),
 )
 worlds = st.tuples(changes, st.lists(happenings, min_size=1, max_size=3))
 
@@ -146,6 +164,16 @@ class World:
                 self.run(refresh=True)
             case "refresh crash":
                 self._die(one.at, refresh=True)
+            case "harm":
+                self.run()
+                self.commit(one.changes)
+                self.run()
+                self._harm(one.at)
+                self.commit(one.changes)
+                try:
+                    self.run()
+                except Refused:
+                    self.run(refresh=True)
 
     def commit(self, rows: tuple[Change, ...], *, running: bool = False) -> None:
         """Commit to the source, or to both sources by turns once there are two.
@@ -190,6 +218,22 @@ class World:
         except Crash:
             return
         self.check()
+
+    def _harm(self, which: int) -> None:
+        """Lose a checkpoint, all of them, or the newest batch of each; or replace the target."""
+        root = self.root / "state" / "checkpoints"
+        flows = sorted(root.glob("*/generation=*/f_*"))
+        match which:
+            case 0 if flows:
+                shutil.rmtree(flows[0])
+            case 1:
+                shutil.rmtree(root, ignore_errors=True)
+            case 2:
+                for batch in [path for flow in flows for path in _newest_batch(flow)]:
+                    batch.unlink()
+            case 3 if self.folder.joinpath(self.target).exists():
+                table = f"{self.schema}.{self.target}"
+                self.spark.sql(f"CREATE OR REPLACE TABLE {table} USING delta AS SELECT * FROM {table}")
 
     def check(self) -> None:
         rows = deltalake.DeltaTable(self.folder / self.target).to_pyarrow_table().to_pylist()
@@ -321,6 +365,14 @@ class World:
             "flowDetails": {"targetTable": f"{self.schema}.{self.target}", "sourceView": view},
             "views": {view: {"mode": "stream", "sourceType": "delta", "sourceDetails": details}},
         }
+
+
+def _newest_batch(checkpoint: Path) -> list[Path]:
+    """Return the files of a checkpoint's newest batch, with which it would know of the one before."""
+    numbers = [int(path.name) for path in checkpoint.glob("offsets/*") if path.name.isdigit()]
+    return (
+        [*checkpoint.glob(f"*/{max(numbers)}"), *checkpoint.glob(f"*/.{max(numbers)}.crc")] if numbers else []
+    )
 
 
 def _row(event: Event) -> tuple[Any, ...]:

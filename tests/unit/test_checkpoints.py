@@ -35,9 +35,23 @@ def test_the_newest_batch_counts_and_a_commit_that_is_missing_leaves_it_pending(
     written(tmp_path, 10, source(2**31 + 5), source(7, table="t2"))
     (tmp_path / "offsets" / ".10.crc").write_text("")
     whole = {"t1": Offset(2**31 + 5, True), "t2": Offset(7, True)}
-    assert checkpoints.read(tmp_path) == Checkpoint(whole)
+    assert checkpoints.read(tmp_path) == Checkpoint(whole, offered=10, committed=10)
     written(tmp_path, 11, source(2**31 + 6), committed=False)
-    assert checkpoints.read(tmp_path) == Checkpoint({"t1": Offset(2**31 + 6, True)}, pending=True)
+    found = checkpoints.read(tmp_path)
+    assert found == Checkpoint({"t1": Offset(2**31 + 6, True)}, offered=11, committed=10)
+    assert (found.pending, found.started) == (True, True)
+
+
+def test_a_flow_whose_first_batch_was_never_finished_has_not_started(tmp_path: Path) -> None:
+    written(tmp_path, 0, source(3), committed=False)
+    found = checkpoints.read(tmp_path)
+    assert (found.pending, found.started) == (True, False)
+
+
+def test_a_checkpoint_is_given_its_id_once(tmp_path: Path) -> None:
+    first = checkpoints.begin(tmp_path / "f")
+    assert checkpoints.begin(tmp_path / "f") == first
+    assert checkpoints.read(tmp_path / "f") == Checkpoint(id=first)
 
 
 def test_a_line_ends_where_spark_ends_it(tmp_path: Path) -> None:
@@ -82,7 +96,7 @@ def test_a_flow_without_any_delta_source_has_started_too(tmp_path: Path) -> None
 @pytest.mark.parametrize("text", ["", '{"id":"4', "{}", "[]", '"id"', '{"id":""}'])
 def test_a_metadata_file_that_was_cut_short_is_refused_with_its_path(tmp_path: Path, text: str) -> None:
     (tmp_path / "metadata").write_text('{"id":"4b1f"}')
-    assert checkpoints.read(tmp_path) == Checkpoint()
+    assert checkpoints.read(tmp_path) == Checkpoint(id="4b1f")
     (tmp_path / "metadata").write_text(text)
     with pytest.raises(StateError, match=r"/metadata isn't a whole metadata file: put it back"):
         checkpoints.read(tmp_path)

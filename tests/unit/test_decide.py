@@ -89,7 +89,7 @@ BEGUN = Beginning(
     NOW,
 )
 COPIED = Stored(BEGUN, Tracking({SOURCE.key: 5}, 0, 10, "match"))
-READ_TO_6 = Checkpoint({"source-id": Offset(7, True)})
+READ_TO_6 = Checkpoint({"source-id": Offset(7, True)}, offered=1, committed=1)
 
 
 def plan(found: Facts, *flows: DataFlow, **request: object) -> Plan:
@@ -132,9 +132,9 @@ def test_nothing_new_is_nothing_to_do() -> None:
 @pytest.mark.parametrize(
     "checkpoint",
     [
-        Checkpoint({"source-id": Offset(6, True)}),
-        Checkpoint({"source-id": Offset(7, False)}),
-        replace(READ_TO_6, pending=True),
+        Checkpoint({"source-id": Offset(6, True)}, offered=1, committed=1),
+        Checkpoint({"source-id": Offset(7, False)}, offered=1, committed=1),
+        replace(READ_TO_6, committed=0),
     ],
     ids=["behind", "in the middle of a commit", "a batch is pending"],
 )

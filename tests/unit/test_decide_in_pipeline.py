@@ -24,7 +24,7 @@ from tableferry.pipelines.steps import DrawAppend, DrawTable, DrawView, RenameFl
 from tableferry.tables import TableFacts
 
 MOVED_ON = TableFacts(SOURCE, "source-id", 6)
-RAN = Checkpoint(done=True, others=True)
+RAN = Checkpoint(done=True, others=True, offered=0, committed=0)
 
 
 def drawn(target: TargetPlan) -> list[tuple[str, bool]]:

@@ -162,6 +162,41 @@ def test_expectations_file(project: ProjectFiles) -> None:
     ]
 
 
+def test_specs_that_are_not_handled_are_skipped_with_their_parts(project: ProjectFiles) -> None:
+    project.write(MAIN, project.append(sourceDetails={"database": "bronze", "table": "orders"}))
+    sink = project.flow(dataFlowId="sink", targetFormat="kafka_sink", targetDetails={"name": "x"})
+    project.write(SPECS + "b_main.yaml", yaml.safe_dump(sink))
+    held = project.flow(dataFlowId="held", targetDetails={"database": "{silver_schema}", "table": "Held"})
+    snapshots = {"type": "full", "snapshotType": "periodic"}
+    group = {**held.pop("flowGroups")[0], "dataFlowId": "held"}
+    group["flows"]["f_rows"]["views"] = {"v_s": {"cdcSnapshotSettings": snapshots}}
+    held["quarantineMode"] = "table"
+    project.write(SPECS + "c_main.json", held)
+    project.write(SPECS + "c_flow.json", group)
+    loaded = project.load()
+    assert [one.id for one in loaded.dataflows] == ["orders_append"]
+    assert [(one.file, str(one.target)) for one in loaded.skipped] == [
+        (f"{SPECS}b_main.yaml", "None"),
+        (f"{SPECS}c_main.json", "silver.Held"),
+    ]
+    assert str(loaded.skipped[1]).startswith(
+        f"{SPECS}c_main.json (silver.Held) is skipped: quarantineMode table isn't supported"
+    )
+
+
+def test_a_spec_with_a_migration_is_never_skipped_and_neither_is_a_whole_project(
+    project: ProjectFiles,
+) -> None:
+    project.write(MAIN, project.append())
+    migration = {"enabled": True, "catalogType": "uc", "sourceDetails": {"database": "a", "table": "b"}}
+    moved = project.flow(dataFlowId="b", quarantineMode="flag", tableMigrationDetails=migration)
+    project.write(SPECS + "b_main.json", moved)
+    assert any("quarantineMode flag isn't supported" in problem for problem in project.problems())
+    (project.root / MAIN).unlink()
+    project.write(SPECS + "b_main.json", {**moved, "tableMigrationDetails": {**migration, "enabled": False}})
+    assert any("quarantineMode flag isn't supported" in problem for problem in project.problems())
+
+
 def test_all_problems_at_once(project: ProjectFiles) -> None:
     written = project.append(zzz=1, cdcSettings={"keys": "ID", "scd_type": "2"})
     written["sourceDetails"]["cdfEnabled"] = 1
@@ -176,7 +211,6 @@ def test_all_problems_at_once(project: ProjectFiles) -> None:
     assert project.problems() == [
         f"{SPECS}a_main.json: isn't valid JSON: Expecting property name enclosed in double quotes at line 1, "
         "column 2: mend it there",
-        f"{SPECS}b_main.yaml: targetFormat: targetFormat kafka_sink isn't supported: use delta, or leave the sink in its own pipeline",
         f"{SPECS}c_main.json: flowGroups[0].flows.f_rows.flowDetails.sourceView: 'v_nothing' is no view of "
         "this spec's enabled flows (they have: v_rows): define it",
         f"{SPECS}c_main.json: yyy: unknown key 'yyy': take it out",

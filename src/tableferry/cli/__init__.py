@@ -82,8 +82,10 @@ def spec_check(
                 raise typer.Exit(1) from None
             raise
         if output is Output.JSON:
-            typer.echo(report.as_json({"problems": []}))
+            typer.echo(report.as_json({"problems": [], "skipped": [str(one) for one in loaded.skipped]}))
             return
+        for one in loaded.skipped:
+            typer.echo(str(one))
         migrating = sum(1 for one in loaded.dataflows if one.migration)
         flows = "1 data flow" if len(loaded.dataflows) == 1 else f"{len(loaded.dataflows)} data flows"
         typer.echo(f"{project}: {flows}, {migrating} with a migration: all right")

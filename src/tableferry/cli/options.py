@@ -88,6 +88,13 @@ Storage = Annotated[
     ),
 ]
 Adopt = Annotated[bool, typer.Option("--adopt", help="Go on from state that another pipelineId recorded.")]
+DropHistory = Annotated[
+    bool,
+    typer.Option(
+        "--drop-history",
+        help="With --full-refresh: drop the copied history of a finished migration too, for good.",
+    ),
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the stack trace of an error.")]
 
 

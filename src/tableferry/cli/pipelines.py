@@ -14,6 +14,7 @@ from tableferry.cli.logs import App
 from tableferry.cli.options import (
     Adopt,
     Debug,
+    DropHistory,
     Engine,
     EngineAs,
     Environment,
@@ -65,6 +66,7 @@ def pipelines_plan(
     check: Annotated[
         bool, typer.Option("--check", help="Also look for rows that AUTO CDC can't express.")
     ] = False,
+    drop_history: DropHistory = False,
     adopt: Adopt = False,
     engine: EngineAs = Engine.STREAMING,
     storage: Storage = None,
@@ -81,7 +83,7 @@ def pipelines_plan(
         at = _place(project, environment, token, warehouse, engine, storage, pipeline_id)
         planned = pipelines.plan(
             at.project, at.spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
-            pipeline_id=pipeline_id, pipeline=at.pipeline,
+            drop_history=drop_history, pipeline_id=pipeline_id, pipeline=at.pipeline,
         )  # fmt: skip
         found = pipelines.check(planned, at.spark) if check else None
         if output is Output.JSON:
@@ -104,6 +106,7 @@ def pipelines_run(
             "--full-refresh", metavar="TARGET", help="Drop this target's data and rebuild the same history."
         ),
     ] = None,
+    drop_history: DropHistory = False,
     adopt: Adopt = False,
     environment: Environment = None,
     token: Tokens = None,
@@ -118,7 +121,7 @@ def pipelines_run(
         at = _place(project, environment, token, warehouse)
         done = pipelines.run(
             at.project, at.spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
-            pipeline_id=pipeline_id,
+            drop_history=drop_history, pipeline_id=pipeline_id,
         )  # fmt: skip
         _told(done, output, show.print_run)
 

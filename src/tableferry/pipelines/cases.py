@@ -49,7 +49,7 @@ class Case:
     @property
     def live(self) -> tuple[Flow, ...]:
         """Its flows that run for as long as commits arrive."""
-        return tuple(flow for flow in self.dataflow.flows if not flow.once)
+        return self.dataflow.live
 
     @property
     def copied(self) -> bool:
@@ -58,7 +58,7 @@ class Case:
 
     @property
     def started(self) -> bool:
-        """Whether every live flow has read something."""
+        """Whether every live flow has finished a batch."""
         return all(self.checkpoint(flow).started for flow in self.live)
 
     def follows(self, flow: Flow) -> tuple[Read, ...]:
@@ -77,6 +77,11 @@ class Case:
         """Return a flow's checkpoint, under whichever name it has one."""
         found = self.facts.checkpoints.get((self.name.key, flow.name), Checkpoint())
         return found if found != Checkpoint() else self.renamed(flow)[1]
+
+    def checkpoint_ids(self) -> frozenset[str]:
+        """Return the ids of all checkpoints that are there, also of flows that the spec no longer has."""
+        mine = [one for (owner, _), one in self.facts.checkpoints.items() if owner == self.name.key]
+        return frozenset(one.id for one in [*mine, *self.facts.orphans.get(self.name.key, {}).values()])
 
     def renamed(self, flow: Flow) -> tuple[str, Checkpoint]:
         """Find the checkpoint that a flow had under a name that the spec no longer has.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from pathlib import Path
 
 from tableferry import files
@@ -25,11 +26,10 @@ def read(folder: Path) -> Checkpoint:
     """
     if DONE in files.names(folder):
         return Checkpoint(done=True)
-    _demand_metadata(folder / "metadata")
-    batches = [int(name) for name in files.names(folder / "offsets") if name.isdigit()]
-    if not batches:
-        return Checkpoint()
-    newest = max(batches)
+    query = _query_id(folder / "metadata")
+    newest = _newest(folder / "offsets")
+    if newest is None:
+        return Checkpoint(id=query)
     path = folder / "offsets" / str(newest)
     offsets: dict[str, Offset] = {}
     others = False
@@ -49,23 +49,34 @@ def read(folder: Path) -> Checkpoint:
         raise StateError(
             f"{path} isn't a whole offset file: rebuild the target with --full-refresh"
         ) from error
-    pending = str(newest) not in files.names(folder / "commits")
-    return Checkpoint(offsets, pending, others=others)
+    return Checkpoint(offsets, others=others, offered=newest, committed=_newest(folder / "commits"), id=query)
 
 
-def _demand_metadata(path: Path) -> None:
-    """Make sure that a file with the query's id is whole: Spark fails on another without naming it."""
+def begin(folder: Path) -> str:
+    """Give a checkpoint the id that its query will have, unless it has one, and return it."""
+    path = folder / "metadata"
+    files.create_text(path, json.dumps({"id": str(uuid.uuid4())}))
+    return _query_id(path)
+
+
+def _newest(folder: Path) -> int | None:
+    return max((int(name) for name in files.names(folder) if name.isdigit()), default=None)
+
+
+def _query_id(path: Path) -> str:
+    """Read the query's id, empty where there is none yet; Spark fails on a broken file without naming it."""
     if (text := files.read_text(path)) is None:
-        return
+        return ""
     try:
-        whole = bool(json.loads(text)["id"])
+        found = str(json.loads(text)["id"])
     except (ValueError, KeyError, TypeError):
-        whole = False
-    if not whole:
+        found = ""
+    if not found:
         raise StateError(
             f"{path} isn't a whole metadata file: put it back from a backup, or rebuild the target with "
             "--full-refresh"
         )
+    return found
 
 
 def mark_done(folder: Path) -> None:

@@ -7,10 +7,10 @@ for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from tableferry.pipelines import beginnings
+from tableferry.pipelines import beginnings, recognition
 from tableferry.pipelines.cases import Case
 from tableferry.pipelines.flows import DataFlow, Flow, HistorySource, Migration, Project, View
 from tableferry.pipelines.plans import (
@@ -72,7 +72,7 @@ def _target_plan(case: Case) -> TargetPlan:
         if case.name.key in case.request.full_refresh:
             case.refusals.append(
                 f"{case.name}: its migration is finished, so a full refresh would drop the copied history "
-                "for good: remove tableMigrationDetails from the spec first if you mean that"
+                "for good: take tableMigrationDetails out of the spec and add --drop-history if you mean that"
             )
     later = beginnings.uncopied_producers(case) if migration and not case.stored.beginning else ()
     if later:
@@ -80,8 +80,10 @@ def _target_plan(case: Case) -> TargetPlan:
         return _result(case, "later", (), None)
     if case.request.engine == "declarative":
         _check_declarative(case)
+    recognition.check(case)
     begun = beginnings.beginning(case, migration) if migration else None
     if migration is None and not finished:
+        _check_history(case)
         beginnings.end(case)
     if migration and begun is None:
         # Refused: where its flows start can't be judged without a beginning.
@@ -101,6 +103,19 @@ def _target_plan(case: Case) -> TargetPlan:
         )
     _draw(case, drawn, begun, flows, generation)
     return _result(case, phase, flows, begun, copy=copy, generation=generation)
+
+
+def _check_history(case: Case) -> None:
+    """Refuse to drop history that nothing would bring back."""
+    recorded = case.facts.recorded.get(case.name.key)
+    history = recorded.on_table.history if recorded and recorded.on_table else ""
+    wanted = case.name.key in case.request.full_refresh and not case.request.drop_history
+    if wanted and (history or case.stored.finished):
+        copied = f"copied from {history}, " if history else ""
+        case.refusals.append(
+            f"{case.name}: a full refresh would drop its history for good, {copied}for its migration is out "
+            "of the spec: add --drop-history if you mean that, or put tableMigrationDetails back"
+        )
 
 
 def _check_declarative(case: Case) -> None:
@@ -152,8 +167,15 @@ def _reset(case: Case) -> int:
     """Plan a full refresh where one is asked for or was begun; return the generation that is filled."""
     stored = case.stored
     wanted = case.name.key in case.request.full_refresh
-    begun = stored.beginning is not None or any(
-        case.checkpoint(flow) != Checkpoint() for flow in case.dataflow.flows
+    newest = recognition.newest_generation(case)
+    begun = (
+        stored.beginning is not None
+        or any(case.checkpoint(flow) != Checkpoint() for flow in case.dataflow.flows)
+        or any(
+            case.facts.recorded[one.name.key].on_table
+            for one in (case.dataflow.target, *case.dataflow.staging)
+            if one.name.key in case.facts.recorded
+        )
     )
     if not stored.resetting and not (wanted and begun):
         return stored.generation
@@ -164,7 +186,7 @@ def _reset(case: Case) -> int:
             f"{case.name}: its pipeline drops and rebuilds it: start an update of the pipeline with a full "
             f"refresh of {case.name}"
         )
-    generation = stored.generation + (0 if stored.resetting else 1)
+    generation = stored.generation if stored.resetting else newest + 1
     tables = []
     for target in (case.dataflow.target, *case.dataflow.staging):
         tables.append(target.name)
@@ -222,7 +244,8 @@ def _draw(
         filled |= table is dataflow.target and begun is not None and copied is None
         live = any(not one.flow.once and one.flow.target.key == table.name.key for one in running)
         made = filled and not case.request.in_pipeline
-        case.steps.append(DrawTable(table, create=not made, once=not live))
+        holds = _history(case, begun) if table is dataflow.target else ""
+        case.steps.append(DrawTable(table, create=not made, once=not live, history=holds))
         if case.request.engine == "databricks":
             continue
         if not filled and (warned := [one.name for one in table.expectations if one.action == "warn"]):
@@ -240,9 +263,12 @@ def _draw(
         case.steps.append(DrawView(history_view, case.name, once=True))
         history = Flow(HISTORY_FLOW, "append", case.name, HISTORY_VIEW, place=copied.place)
         _fill(case, history, generation, once=True)
-    starts: dict[str, Mapping[str, Start]] = {}
+    starts: dict[str, dict[str, Start | None]] = {}
     for one in running:
-        starts |= one.starts
+        for name, of_view in one.starts.items():
+            # A flow that goes on doesn't mind the start of another that shares its view and begins.
+            begun_ones = {key: start for key, start in of_view.items() if start is not None}
+            starts[name] = {**of_view, **starts.get(name, {}), **begun_ones}
     streamed = {
         name for one in running if not one.flow.once for name in views_behind(dataflow.views, one.flow.view)
     }
@@ -257,14 +283,29 @@ def _draw(
         _fill(case, one.flow, generation, once=one.flow.once)
 
 
+def _history(case: Case, begun: Beginning | None) -> str:
+    """Name the table and version whose history the target holds, or will."""
+    if begun:
+        return f"{begun.copy.table}@{begun.copy.version}"
+    recorded = case.facts.recorded.get(case.name.key)
+    fresh = case.name.key in case.request.full_refresh or case.stored.resetting
+    return recorded.on_table.history if recorded and recorded.on_table and not fresh else ""
+
+
 def _fill(case: Case, flow: Flow, generation: int, *, once: bool) -> None:
     target = next(
         one for one in (case.dataflow.target, *case.dataflow.staging) if one.name.key == flow.target.key
     )
+    identify = None
+    if not once and not case.request.in_pipeline:
+        fresh = generation != case.stored.generation or case.stored.resetting
+        if fresh or not recognition.is_recorded(case, flow):
+            identify = recognition.settings(case, flow, target.cdc)
     if target.cdc and (flow.kind == "cdc" or flow.name == HISTORY_FLOW):
-        case.steps.append(DrawCdc(replace(flow, kind="cdc"), case.name, generation, target.cdc, once))
+        cdc_flow = replace(flow, kind="cdc")
+        case.steps.append(DrawCdc(cdc_flow, case.name, generation, target.cdc, once, identify))
     else:
-        case.steps.append(DrawAppend(flow, case.name, generation, once))
+        case.steps.append(DrawAppend(flow, case.name, generation, once, identify))
 
 
 def _listed(names: Iterable[TableName]) -> str:

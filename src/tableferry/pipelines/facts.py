@@ -6,9 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from tableferry import catalog, files
+from tableferry.commits import newest_batches
 from tableferry.errors import StateError, TableError
 from tableferry.pipelines import checkpoints, python_code, reads
 from tableferry.pipelines.flows import DataFlow, Project, PythonSource
+from tableferry.pipelines.identities import Recorded, on_table
 from tableferry.pipelines.pipeline import Defining, Pipeline
 from tableferry.pipelines.plans import Checkpoint, Facts
 from tableferry.pipelines.reads import Read
@@ -63,6 +65,8 @@ def gather(
     unbegun: list[TableName] = []
     for one in chosen:
         key = one.target.name.key
+        if pipeline is None:
+            names |= {table.name.key: table.name for table in (one.target, *one.staging)}
         if known[key].finished:
             continue
         if one.migration and (not known[key].copied or known[key].resetting or key in refreshed):
@@ -76,16 +80,17 @@ def gather(
         lambda name: name.key if spark.table(name.sql).take(1) else "",
         [name for name in unbegun if tables[name.key] is not None],
     )
+    orphans = {
+        one.target.name.key: _orphans(one, store, stored)
+        for one in chosen
+        if one.target.name.key not in refreshed and pipeline is None
+    }
     return Facts(
         tables=tables,
         stored=stored,
         reads=everything,
         checkpoints=progress,
-        orphans={
-            one.target.name.key: _orphans(one, store, stored)
-            for one in chosen
-            if one.target.name.key not in refreshed and pipeline is None
-        },
+        orphans=orphans,
         adoptable=adoptable,
         filled=frozenset(filled) - {""},
         # A flow that is being defined can't be asked whether it has started; if not, Delta refuses the start.
@@ -93,6 +98,8 @@ def gather(
         if not isinstance(pipeline, Defining)
         else {},
         rows=_row_counts(chosen, spark, followed, tables) if count_rows else {},
+        recorded={} if pipeline else _recorded(chosen, spark, store, stored, tables, progress),
+        state=str(store.volume),
     )
 
 
@@ -146,7 +153,7 @@ def _remembered(
             # A full refresh drops it, and is the remedy for one that can't be read.
             if name.key not in refreshed:
                 raise
-            return Checkpoint(pending=True)
+            return Checkpoint(offered=0)
 
     flows = [(one.target.name, flow.name) for one in _chosen(project, only) for flow in one.flows]
     if pipeline is not None:
@@ -184,6 +191,40 @@ def _tables(
     return dict(zip(names, catalog.side_by_side(facts, names.values()), strict=True))
 
 
+def _recorded(
+    dataflows: Iterable[DataFlow],
+    spark: SparkSession,
+    store: StateStore,
+    stored: Mapping[str, Stored],
+    tables: Mapping[str, TableFacts | None],
+    progress: Mapping[FlowKey, Checkpoint],
+) -> Mapping[str, Recorded]:
+    """Ask each table that flows fill what is recorded of them there and in the state."""
+    found = {}
+    for one in dataflows:
+        owner = one.target.name
+        in_state = store.identities(owner, stored[owner.key].generation)
+        for table in (one.target, *one.staging):
+            facts = tables.get(table.name.key)
+            if facts is None:
+                continue
+            said = on_table(facts)
+            # A merge makes commits of its own, which say nothing of the stream that brought their rows.
+            queries = {
+                progress[owner.key, flow.name].id
+                for flow in one.live
+                if flow.target.key == table.name.key and flow.kind == "append"
+            } | {
+                identity.checkpoint
+                for recorded in (said, in_state.get(table.name.key))
+                for identity in (recorded.flows.values() if recorded else ())
+                if not identity.settings
+            }
+            batches = newest_batches(spark, facts, queries - {""})
+            found[table.name.key] = Recorded(facts.table_id, said, in_state.get(table.name.key), batches)
+    return found
+
+
 def _earliest(
     spark: SparkSession,
     followed: Mapping[FlowKey, tuple[Read, ...]],
@@ -192,11 +233,12 @@ def _earliest(
     tables: Mapping[str, TableFacts | None],
     refreshed: Collection[str],
 ) -> Mapping[str, int]:
-    """Ask for the oldest readable commit of every source that a fresh checkpoint is to start on."""
+    """Ask for the oldest readable commit of every source that a start may be given for."""
     wanted: dict[str, TableFacts] = {}
     for (target, flow), found in followed.items():
         beginning = stored[target].beginning
-        if progress[target, flow].started and target not in refreshed and not stored[target].resetting:
+        runs = (progress[target, flow].committed or 0) > 0
+        if runs and target not in refreshed and not stored[target].resetting:
             continue
         for read in found:
             facts = tables.get(read.table.key)

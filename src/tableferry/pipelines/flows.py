@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tableferry.errors import Problem
 from tableferry.tables import TableName
 
 Mode = Literal["stream", "batch"]
@@ -311,6 +312,31 @@ class DataFlow:
     tags: Mapping[str, str] = field(default_factory=dict)
     disabled: frozenset[str] = frozenset()
 
+    @property
+    def live(self) -> tuple[Flow, ...]:
+        """The flows that run for as long as commits arrive."""
+        return tuple(flow for flow in self.flows if not flow.once)
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A spec that uses what Tableferry doesn't handle, and that it therefore leaves alone.
+
+    Attributes:
+        file: The spec's main file, as messages name it.
+        target: What it fills, where that can be told.
+        problems: What isn't handled.
+    """
+
+    file: str
+    target: TableName | None
+    problems: tuple[Problem, ...]
+
+    def __str__(self) -> str:
+        """Say in one line what is skipped and why."""
+        what = f"{self.file} ({self.target})" if self.target else self.file
+        return f"{what} is skipped: " + "; ".join(problem.message for problem in self.problems)
+
 
 @dataclass(frozen=True)
 class Project:
@@ -323,6 +349,7 @@ class Project:
         state_volume: ``table_migration_state_volume_path``; relative paths are taken from ``root``. None if
             unset.
         spark_config: Spark settings of global.json.
+        skipped: Specs that aren't handled, and left alone.
     """
 
     root: str
@@ -330,3 +357,4 @@ class Project:
     dataflows: tuple[DataFlow, ...]
     state_volume: str | None = None
     spark_config: Mapping[str, str] = field(default_factory=dict)
+    skipped: tuple[Skipped, ...] = ()

@@ -7,10 +7,12 @@ them), each row is a validity interval; else each row is the present state of it
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import NullType
+from pyspark.sql.types import DateType, NullType, TimestampNTZType, TimestampType
 
 from tableferry.errors import TableError
 from tableferry.pipelines.ddl import quote
@@ -76,6 +78,44 @@ def inexpressible(frame: DataFrame, settings: CdcSettings) -> DataFrame:
     list. Among present states: another row of the key. NULL is a key like any other.
     """
     return _judged(frame, settings).where(F.col(REASON).isNotNull())
+
+
+@dataclass(frozen=True)
+class FutureEnds:
+    """Rows whose interval ends in the future: to AUTO CDC they are closed, so no later row closes them.
+
+    Attributes:
+        count: How many there are.
+        first: The earliest of their ends, as text.
+        last: The latest, as text.
+        type: The SQL type of ``__END_AT``.
+    """
+
+    count: int
+    first: str
+    last: str
+    type: str
+
+    @property
+    def mapping(self) -> str:
+        """A mapping that makes them open, for selectExp; ``end`` stands for what is mapped now."""
+        literal = f"{self.type.upper().removesuffix('_NTZ')}'{self.first}'"
+        if self.first == self.last:
+            return f"NULLIF(end, {literal}) AS __END_AT"
+        return f"CASE WHEN end < {literal} THEN end END AS __END_AT"
+
+
+def future_ends(frame: DataFrame, settings: CdcSettings) -> FutureEnds | None:
+    """Count the rows that end in the future, such as at 9999-12-31; None if there are none, or no dates."""
+    if not _has_intervals(frame, settings):
+        return None
+    ends = next(each.dataType for each in frame.schema if each.name.upper() == END)
+    if not isinstance(ends, DateType | TimestampType | TimestampNTZType):
+        return None
+    later = frame.where(F.col(END) > F.current_timestamp())
+    end = F.col(END).cast("string")
+    (found,) = later.select(F.count(F.lit(1)), F.min(end), F.max(end)).collect()
+    return FutureEnds(found[0], found[1], found[2], ends.simpleString()) if found[0] else None
 
 
 def expressible(frame: DataFrame, settings: CdcSettings) -> DataFrame:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from tableferry.errors import Refused
 from tableferry.pipelines import preparing
 from tableferry.pipelines.flows import Project
 from tableferry.pipelines.opening import Opened, opened
-from tableferry.pipelines.perform import Before, Inexpressible, Runner, inexpressible, progress
+from tableferry.pipelines.perform import Before, Inexpressible, Runner, inexpressible, open_later, progress
 from tableferry.pipelines.pipeline import Pipeline
 from tableferry.pipelines.plans import PHASES, Plan, TargetPlan
 from tableferry.pipelines.streaming import FlowResult
@@ -20,6 +21,8 @@ from tableferry.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
 
 _OVER = ("complete", "plain", "finished")
 
@@ -84,6 +87,7 @@ def plan(
     targets: Collection[str] = (),
     full_refresh: Collection[str] = (),
     adopt: bool = False,
+    drop_history: bool = False,
     pipeline_id: str | None = None,
     environment: str | None = None,
     pipeline: Pipeline | None = None,
@@ -96,6 +100,7 @@ def plan(
         targets: Names of the target tables to plan; empty means all.
         full_refresh: Names of the targets to rebuild.
         adopt: Take over state that was recorded under another pipeline's id.
+        drop_history: Rebuild finished migrations too, whose history doesn't come back.
         pipeline_id: The pipeline's id; by default TABLEFERRY_PIPELINE_ID, the running pipeline's own, or the
             project's name.
         environment: Which ``<environment>_substitutions`` file applies.
@@ -109,7 +114,15 @@ def plan(
     one = opened(
         project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
     )
-    return one.decided(one.keys(full_refresh), adopt=adopt, count_rows=True)[0]
+    refreshed = one.keys(full_refresh)
+    planned, _ = one.decided(refreshed, adopt=adopt, count_rows=True, drop_history=drop_history)
+    notes = [(target, open_later(target, spark)) for target in planned.targets]
+    return replace(
+        planned,
+        targets=tuple(
+            replace(target, notes=(*target.notes, note)) if note else target for target, note in notes
+        ),
+    )
 
 
 def check(planned: Plan, spark: SparkSession) -> tuple[Inexpressible, ...]:
@@ -125,6 +138,7 @@ def run(
     full_refresh: Collection[str] = (),
     targets: Collection[str] = (),
     adopt: bool = False,
+    drop_history: bool = False,
     pipeline_id: str | None = None,
     environment: str | None = None,
     before: Before = lambda _: None,
@@ -140,6 +154,7 @@ def run(
             history.
         targets: As for `plan`.
         adopt: As for `plan`.
+        drop_history: As for `plan`.
         pipeline_id: As for `plan`.
         environment: As for `plan`.
         before: Called with a description right before each effect.
@@ -150,6 +165,8 @@ def run(
         TableferryError: As for `plan`, or a flow failed.
     """
     one = opened(project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment)
+    for skipped in one.project.skipped:
+        _log.warning("%s", skipped)
     if not files.is_mounted(one.store.volume):
         raise Refused(
             f"{one.store.volume} isn't mounted here, and from outside no run can lock it: start "
@@ -160,12 +177,12 @@ def run(
     place = f"{one.project.root}: pipeline_configs/global.json: spark_config"
     with session.settings(spark, one.project.spark_config, place):
         # What is refused or has nothing to do leaves no trace, so all is decided before anything is locked.
-        planned, found = one.decided(refreshed, adopt=adopt)
+        planned, found = one.decided(refreshed, adopt=adopt, drop_history=drop_history)
         runner.rehearse(planned)
         if planned.steps or progress(planned, found):
             with one.locked():
                 if not one.hold(found, refreshed):
-                    planned, found = one.decided(refreshed, adopt=adopt)
+                    planned, found = one.decided(refreshed, adopt=adopt, drop_history=drop_history)
                     runner.rehearse(planned)
                 runner.run(planned)
                 if planned.steps:
@@ -233,16 +250,10 @@ def status(
     pipeline: Pipeline | None = None,
 ) -> StatusReport:
     """Say for each target whether it's copying, waiting for which sources, or complete; writes nothing."""
-    return StatusReport(
-        plan(
-            project,
-            spark,
-            targets=targets,
-            pipeline_id=pipeline_id,
-            environment=environment,
-            pipeline=pipeline,
-        )
+    one = opened(
+        project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
     )
+    return StatusReport(one.decided(count_rows=True)[0])
 
 
 def finish(

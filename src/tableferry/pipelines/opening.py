@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 
 from tableferry import files
 from tableferry.activity import activity
-from tableferry.errors import StateError, TableferryError
+from tableferry.errors import SpecError, StateError, TableferryError
 from tableferry.pipelines import cdc, facts, spec
 from tableferry.pipelines.decide import decide
 from tableferry.pipelines.flows import DataFlow, Project
@@ -50,7 +50,12 @@ class Opened:
     pipeline: Pipeline | None = None
 
     def decided(
-        self, refreshed: frozenset[str] = frozenset(), *, adopt: bool = False, count_rows: bool = False
+        self,
+        refreshed: frozenset[str] = frozenset(),
+        *,
+        adopt: bool = False,
+        count_rows: bool = False,
+        drop_history: bool = False,
     ) -> tuple[Plan, Facts]:
         """Decide what a run would do, and return what that was decided from.
 
@@ -58,6 +63,7 @@ class Opened:
             refreshed: Keys of the targets to rebuild.
             adopt: Take over state that another pipeline recorded.
             count_rows: Count the rows of sources that are read from their start.
+            drop_history: Rebuild finished migrations too, whose history doesn't come back.
         """
         with activity(_log, "look at sources and targets", level=logging.DEBUG):
             found = facts.gather(
@@ -77,11 +83,12 @@ class Opened:
             adopt,
             self.only,
             self.pipeline.kind if self.pipeline else "streaming",
+            drop_history,
         )
         planned = decide(self.project, found, request)
         if planned.refusals and not self.hold(found, refreshed):
             # Half of these facts are from before another process's run and half from behind it.
-            return self.decided(refreshed, adopt=adopt, count_rows=count_rows)
+            return self.decided(refreshed, adopt=adopt, count_rows=count_rows, drop_history=drop_history)
         return planned, found
 
     def hold(self, found: Facts, refreshed: frozenset[str] = frozenset()) -> bool:
@@ -187,6 +194,8 @@ def _keys(project: Project, names: Collection[str]) -> frozenset[str]:
     known = {one.target.name.key: one for one in project.dataflows}
     keys = {TableName.parse(name).key: name for name in names}
     unknown = [name for key, name in keys.items() if key not in known]
+    if asked := [one for one in project.skipped if one.target and one.target.key in keys]:
+        raise SpecError([problem for one in asked for problem in one.problems])
     if unknown:
         raise TableferryError(
             f"{', '.join(unknown)} is no target of {project.name}: its targets are "

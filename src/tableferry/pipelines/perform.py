@@ -8,18 +8,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
 from pyspark.errors import PySparkException
-from pyspark.sql.types import NullType
 
 from tableferry import verify
 from tableferry.activity import Activity, activity
 from tableferry.catalog import SPARK_ERRORS, exists, schema_exists
 from tableferry.driver import following
 from tableferry.errors import Busy, Refused, TableError, TableferryError, first_line
-from tableferry.pipelines import batches, cdc, history, views
+from tableferry.pipelines import batches, cdc, copies, history, views
 from tableferry.pipelines.engine import draw
-from tableferry.pipelines.flows import CdcSettings, DataFlow, Flow, HistorySource, Migration, Project
+from tableferry.pipelines.flows import CdcSettings, DataFlow, Flow, Project
 from tableferry.pipelines.plans import HISTORY_FLOW, Facts, Plan, TargetPlan
-from tableferry.pipelines.rows import flow_rows, history_rows
+from tableferry.pipelines.rows import flow_rows
 from tableferry.pipelines.state import Beginning, StateStore, Tracking
 from tableferry.pipelines.steps import Adopt, Begin, DrawCdc, Forget, RenameFlow, Reset, StateStep, describe
 from tableferry.pipelines.streaming import FlowResult, StreamingEngine, failed
@@ -85,6 +84,8 @@ class Runner:
     def _rehearse(self, planned: Plan, target: TargetPlan) -> None:
         if target.copy and (bad := inexpressible(target, self._spark)) and not bad.left_out:
             raise Refused(refusal(bad))
+        if note := open_later(target, self._spark):
+            _log.warning("%s: %s", target.target, note)
         if target.copy and planned.engine == "databricks":
             self._rehearse_sequence(target)
         if any(isinstance(step, Begin | Reset) for step in target.state_steps):
@@ -217,7 +218,7 @@ class Runner:
                 activity(_log, "compare the copy with the legacy table", table=target.target) as running,
                 following(self._spark, running),
             ):
-                verdict = self._verdict(target, migration, beginning.copy.version)
+                verdict = copies.compared(self._spark, target, migration, beginning.copy.version)
                 running.count("rows", verdict.source.rows)
         except SPARK_ERRORS as error:
             raise TableferryError(
@@ -233,23 +234,6 @@ class Runner:
         )
         self.before(f"recording that {target.target} is copied")
         self._store.track(beginning, tracking)
-
-    def _verdict(self, target: TargetPlan, migration: Migration, version: int) -> verify.Verdict:
-        """Compare the legacy table, as it was mapped, with the target that holds nothing but its copy yet."""
-        settings = target.dataflow.target.cdc
-        source = history_rows(self._spark, HistorySource(migration, version, settings))
-        if settings and settings.scd_type == 1:
-            source = history.current(source, settings)
-        # A column of bare NULLs has no type, and so no place in a table.
-        source = source.drop(*[each.name for each in source.schema if isinstance(each.dataType, NullType)])
-        copied = self._spark.table(target.target.sql).select(*[views.quoted(name) for name in source.columns])
-        return verify.verify(
-            source,
-            copied,
-            keys=(*settings.keys, *(["__START_AT"] if settings.scd_type == 2 else [])) if settings else (),
-            source_label=f"{migration.table}@{version}",
-            target_label=str(target.target),
-        )
 
 
 def _live_cdc(planned: Plan) -> Iterator[Flow]:
@@ -317,6 +301,21 @@ def inexpressible(target: TargetPlan, spark: SparkSession) -> Inexpressible | No
         count,
         tuple(row.asDict(recursive=True) for row in rows),
         migration.leave_out_inexpressible,
+    )
+
+
+def open_later(target: TargetPlan, spark: SparkSession) -> str:
+    """Say which rows to copy end in the future, and how to map them; empty if there are none."""
+    settings, migration, beginning = target.dataflow.target.cdc, target.dataflow.migration, target.beginning
+    if not target.copy or migration is None or beginning is None or settings is None:
+        return ""
+    found = history.future_ends(views.history(spark, migration, beginning.copy.version), settings)
+    if found is None:
+        return ""
+    rows, ends = ("1 row", "ends") if found.count == 1 else (f"{found.count:,} rows", "end")
+    return (
+        f"{rows} of {migration.table} {ends} in the future (at {found.first}), which doesn't mean open to "
+        f"AUTO CDC: a later row of the key won't close them. Map them in selectExp as {found.mapping}"
     )
 
 

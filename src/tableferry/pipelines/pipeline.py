@@ -114,7 +114,9 @@ class DatabricksPipeline:
         for event in ran.values():
             for name, key in names.items():
                 if event.is_of(name):
-                    found[key] = Checkpoint(done=event.status == events.COMPLETED, others=True)
+                    found[key] = Checkpoint(
+                        done=event.status == events.COMPLETED, others=True, offered=0, committed=0
+                    )
         return found
 
 

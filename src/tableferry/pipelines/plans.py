@@ -9,6 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Literal
 
 from tableferry.pipelines.flows import DataFlow, Flow, Project
+from tableferry.pipelines.identities import Recorded
 from tableferry.pipelines.reads import Read, looked_up
 from tableferry.pipelines.state import Beginning, Stored
 from tableferry.pipelines.steps import Definition, Start, StateStep, Step
@@ -53,20 +54,29 @@ class Checkpoint:
 
     Attributes:
         offsets: By table id; Delta tables alone have one.
-        pending: A batch was begun and not finished.
         done: A run-once flow has run.
         others: It reads a source that isn't a Delta table, or that had nothing to read yet.
+        offered: The number of the newest batch that was begun, or None.
+        committed: The number of the newest batch that was finished, or None.
+        id: What the target knows it by; empty where nobody has begun it.
     """
 
     offsets: Mapping[str, Offset] = field(default_factory=dict)
-    pending: bool = False
     done: bool = False
     others: bool = False
+    offered: int | None = None
+    committed: int | None = None
+    id: str = ""
 
     @property
     def started(self) -> bool:
-        """Whether the flow has run."""
-        return bool(self.offsets) or self.others
+        """Whether the flow has finished a batch, so that it goes on from here and needs no start."""
+        return self.committed is not None
+
+    @property
+    def pending(self) -> bool:
+        """Whether a batch was begun and not finished."""
+        return self.offered != self.committed
 
     @property
     def caught_up(self) -> bool:
@@ -89,6 +99,8 @@ class Facts:
         filled: Keys of targets that hold rows, asked only where no state is recorded.
         earliest: The oldest streamable version by table key, asked only where a stream is to start.
         rows: Row counts by table key, asked only where a source is read from its start.
+        recorded: What is recorded of a table that flows fill, by its key; absent while there is none.
+        state: Where the state is, for messages.
     """
 
     tables: Mapping[str, TableFacts | None]
@@ -100,6 +112,8 @@ class Facts:
     filled: frozenset[str] = frozenset()
     earliest: Mapping[str, int] = field(default_factory=dict)
     rows: Mapping[str, int] = field(default_factory=dict)
+    recorded: Mapping[str, Recorded] = field(default_factory=dict)
+    state: str = ""
 
     def follows(self, dataflow: DataFlow, flow: Flow) -> tuple[Read, ...]:
         """Return what a flow follows."""
@@ -147,13 +161,13 @@ class FlowPlan:
     Attributes:
         flow: The flow.
         action: ``start`` on a fresh checkpoint, ``continue``, ``idle`` (nothing new), ``wait`` or ``done``.
-        starts: Where its streams start, by view and table key.
+        starts: Where its streams start, by view and table key; None goes on from the checkpoint.
         waits: What it waits for.
     """
 
     flow: Flow
     action: Literal["start", "continue", "idle", "wait", "done"]
-    starts: Mapping[str, Mapping[str, Start]] = field(default_factory=dict)
+    starts: Mapping[str, Mapping[str, Start | None]] = field(default_factory=dict)
     waits: tuple[Wait, ...] = ()
 
 
@@ -246,6 +260,7 @@ class Request:
         only: Keys of the targets to plan; empty means all.
         log_table: Names the companion table of a CDC target.
         engine: What runs the flows.
+        drop_history: Rebuild finished migrations too, whose history doesn't come back.
     """
 
     pipeline_id: str
@@ -255,6 +270,7 @@ class Request:
     adopt: bool = False
     only: frozenset[str] = frozenset()
     engine: EngineKind = "streaming"
+    drop_history: bool = False
 
     @property
     def in_pipeline(self) -> bool:

@@ -62,7 +62,7 @@ class TrackedSpark:
     """A Spark session whose ``readStream`` notes the Delta tables it reads, and starts them where it must."""
 
     def __init__(
-        self, spark: SparkSession, starts: Mapping[str, Start], folders: Mapping[str, str] = NOWHERE
+        self, spark: SparkSession, starts: Mapping[str, Start | None], folders: Mapping[str, str] = NOWHERE
     ) -> None:
         self._spark, self._starts, self.folders = spark, starts, folders
         self.seen: dict[TableName, Start | None] = {}

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from tableferry.pipelines.flows import Project
     from tableferry.pipelines.migrate import FinishReport, RunReport, StatusReport
     from tableferry.pipelines.perform import Inexpressible
 
@@ -24,6 +25,7 @@ def plan_data(plan: Plan, found: Sequence[Inexpressible] | None = None) -> dict[
     data: dict[str, Any] = {
         "pipelineId": plan.pipeline_id,
         "refused": bool(plan.refusals),
+        "skipped": _skipped_data(plan.project),
         "targets": [
             {
                 **_target_data(one),
@@ -66,6 +68,7 @@ def status_data(status: StatusReport) -> dict[str, Any]:
     return {
         "pipelineId": status.plan.pipeline_id,
         "complete": status.complete,
+        "skipped": _skipped_data(status.plan.project),
         "targets": [{**_target_data(one), "refusals": list(one.refusals)} for one in status.plan.targets],
     }
 
@@ -94,6 +97,7 @@ def print_plan(console: Console, plan: Plan, found: Sequence[Inexpressible] | No
         for refusal in one.refusals:
             console.print(f"  ! {refusal}")
         console.print()
+    _print_skipped(console, plan.project)
     for bad in found or ():
         _print_inexpressible(console, bad)
     if found is not None and not found:
@@ -139,6 +143,7 @@ def print_prepared(console: Console, run: RunReport) -> None:
 def print_status(console: Console, status: StatusReport) -> None:
     """Print where each target stands."""
     _print_targets(console, status.plan.targets)
+    _print_skipped(console, status.plan.project)
     for one in status.plan.targets:
         for refusal in one.refusals:
             console.print(f"! {refusal}")
@@ -156,6 +161,18 @@ def print_finish(console: Console, finish: FinishReport) -> None:
         if finish.finished or finish.already
         else "Nothing to do."
     )
+
+
+def _skipped_data(project: Project) -> list[dict[str, Any]]:
+    return [
+        {"file": one.file, "target": str(one.target) if one.target else None, "problems": list(one.problems)}
+        for one in project.skipped
+    ]
+
+
+def _print_skipped(console: Console, project: Project) -> None:
+    for one in project.skipped:
+        console.print(str(one))
 
 
 def _target_data(one: TargetPlan) -> dict[str, Any]:

@@ -6,6 +6,8 @@
         the `Tracking`: how far it is
     <volume>/checkpoints/targetTable=…/generation=…/<flow>/
         Structured Streaming's checkpoints
+    <volume>/checkpoints/targetTable=…/generation=…/_tables.json
+        the `TableIdentity` of each table that the flows fill
 
 Both files have a header and one row for each source and view, so that ``spark.read.csv`` on ``tracking``
 shows the whole picture, with pipelineId and targetTable taken from the folders. Every row repeats what holds
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -25,9 +28,11 @@ from urllib.parse import quote, unquote
 
 from tableferry import files
 from tableferry.errors import StateError
+from tableferry.pipelines.identities import TableIdentity
 from tableferry.tables import TableName
 
 PART = "part-00000.csv"
+_TABLES = "_tables.json"
 _SAFE = " ()-_.,~!@$&+;<>[]|"
 
 _T = TypeVar("_T")
@@ -208,7 +213,7 @@ class StateStore:
 
     def checkpoint(self, target: TableName, generation: int, flow: str) -> Path:
         """Where the checkpoint of a flow is."""
-        return self.checkpoints(target) / f"generation={generation}" / _escaped(flow)
+        return self._generation_folder(target, generation) / _escaped(flow)
 
     def checkpoints(self, target: TableName) -> Path:
         """Where a target's checkpoints are; they belong to the table, whichever pipeline fills it."""
@@ -217,8 +222,33 @@ class StateStore:
     def flows(self, target: TableName, generation: int) -> tuple[str, ...]:
         """Name the flows that have a checkpoint, those that the spec no longer has included."""
         return tuple(
-            unquote(name) for name in files.names(self.checkpoints(target) / f"generation={generation}")
+            unquote(name)
+            for name in files.names(self._generation_folder(target, generation))
+            if name != _TABLES
         )
+
+    def identities(self, target: TableName, generation: int) -> Mapping[str, TableIdentity]:
+        """Return what is recorded of the tables that a target's flows fill, by the table's key.
+
+        Raises:
+            StateError: It can't be read.
+        """
+        path = self._generation_folder(target, generation) / _TABLES
+        if (text := files.read_text(path)) is None:
+            return {}
+        try:
+            return {key: TableIdentity.from_json(one) for key, one in json.loads(text).items()}
+        except (ValueError, AttributeError, TypeError) as error:
+            raise StateError(
+                f"{path} isn't a whole state file ({error}): restore it, or rebuild {target} with "
+                "--full-refresh"
+            ) from error
+
+    def identify(self, target: TableName, generation: int, table: TableName, identity: TableIdentity) -> None:
+        """Record what the rows of one table rest on, in place of what was recorded of it before."""
+        known = {**self.identities(target, generation), table.key: identity}
+        text = json.dumps({key: one.to_json() for key, one in known.items()}, indent=2)
+        files.write_text(self._generation_folder(target, generation) / _TABLES, text)
 
     def rename_flow(self, target: TableName, generation: int, old: str, new: str) -> None:
         """Give a flow's checkpoint another name; can be repeated after a crash."""
@@ -258,6 +288,9 @@ class StateStore:
             for name in others
             if name.startswith("pipelineId=") and files.exists(root / name / folder / PART)
         )
+
+    def _generation_folder(self, target: TableName, generation: int) -> Path:
+        return self.checkpoints(target) / f"generation={generation}"
 
     def _folder(self, kind: str, target: TableName) -> Path:
         return (

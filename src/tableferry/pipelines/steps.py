@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from tableferry.pipelines.flows import CdcSettings, Flow, HistorySource, Target, View
+from tableferry.pipelines.identities import FlowSettings
 from tableferry.pipelines.state import Beginning
 from tableferry.tables import TableName
 
@@ -63,11 +64,13 @@ class DrawTable:
         target: The table.
         create: It may be made; else it must be there, for flows have filled it already.
         once: Nothing but run-once flows fills it in this update.
+        history: The table and version whose history it holds, or will; empty for none.
     """
 
     target: Target
     create: bool = True
     once: bool = False
+    history: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,13 +80,14 @@ class DrawView:
     Attributes:
         view: What it reads.
         owner: The spec's own target; a view's name is known to the flows of its spec alone.
-        starts: Where its streams start, by `TableName.key`; a table that isn't named is read from its start.
+        starts: Where its streams start, by `TableName.key`; a table that isn't named is read from its start,
+            and None goes on from a checkpoint, whatever start the user's own options name.
         once: Only a run-once flow reads it.
     """
 
     view: View
     owner: TableName
-    starts: Mapping[str, Start] = field(default_factory=dict)
+    starts: Mapping[str, Start | None] = field(default_factory=dict)
     once: bool = False
 
 
@@ -96,12 +100,14 @@ class DrawAppend:
         owner: The spec's own target, to which the checkpoint belongs.
         generation: The owner's generation.
         once: It runs a single time.
+        identify: Record this of the flow before it brings rows; None where that is done.
     """
 
     flow: Flow
     owner: TableName
     generation: int
     once: bool = False
+    identify: FlowSettings | None = None
 
 
 @dataclass(frozen=True)
@@ -113,6 +119,7 @@ class DrawCdc:
     generation: int
     settings: CdcSettings
     once: bool = False
+    identify: FlowSettings | None = None
 
 
 StateStep = Adopt | Begin | Reset | RenameFlow | Forget
@@ -150,9 +157,10 @@ def describe(step: Step) -> str:
             assert_never(step)
 
 
-def _reading(view: View, starts: Mapping[str, Start], once: bool) -> str:
+def _reading(view: View, starts: Mapping[str, Start | None], once: bool) -> str:
     if isinstance(view.source, HistorySource):
         return f": {view.source.migration.table} as of version {view.source.version}"
     if once or view.mode == "batch":
         return " whole"
-    return "".join(f" from {key}@{start}" for key, start in sorted(starts.items())) or " from the start"
+    said = (f" from {key}@{'checkpoint' if one is None else one}" for key, one in sorted(starts.items()))
+    return "".join(said) or " from the start"

@@ -17,17 +17,19 @@ from pyspark.sql.types import NullType, StructField, StructType
 
 from tableferry import session
 from tableferry.activity import Activity, activity
-from tableferry.catalog import SPARK_ERRORS, exists
+from tableferry.catalog import SPARK_ERRORS, exists, facts
 from tableferry.commits import Commit, commits_after, counted, newest_version
 from tableferry.driver import Size, following, in_process
 from tableferry.errors import TableError, TableferryError, first_line
 from tableferry.pipelines import batches, cdc, checkpoints, views
+from tableferry.pipelines.ddl import literal
 from tableferry.pipelines.flows import Flow, HistorySource, Target, View
 from tableferry.pipelines.history import history_events
+from tableferry.pipelines.identities import PROPERTY, FlowIdentity, FlowSettings, TableIdentity, on_table
 from tableferry.pipelines.rows import flow_rows, history_rows
 from tableferry.pipelines.state import StateStore
-from tableferry.pipelines.steps import DrawAppend, DrawCdc, DrawTable, DrawView, Start
-from tableferry.tables import TableName
+from tableferry.pipelines.steps import DrawAppend, DrawCdc, DrawTable, DrawView
+from tableferry.tables import TableFacts, TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,6 +46,10 @@ _REMEDIES = {
     "DELTA_SOURCE_TABLE_IGNORE_CHANGES": f"a commit changed rows, {_CHANGES}",
     "DELTA_SOURCE_IGNORE_DELETE": f"a commit deleted rows, {_CHANGES}",
     "DELTA_VERSION_NOT_FOUND": "the version isn't in the source's log: give readerOptions.startingVersion",
+    "DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE": (
+        "commits of its last batch, or behind it, are gone from the source's log: restore them, or rebuild "
+        "the target with --full-refresh"
+    ),
     "DELTA_FILE_NOT_FOUND": _VACUUMED,
     "FAILED_READ_FILE": _VACUUMED,
     "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE": (
@@ -121,7 +127,8 @@ class StreamingEngine:
         if self._flows:
             _activate(self._spark)
         for key in self._in_order():
-            self._create(self._tables[key])
+            created = self._create(self._tables[key])
+            self._recognise(self._tables[key], anew=created)
         for one in self._flows:
             done(self._run(one))
 
@@ -189,6 +196,8 @@ class StreamingEngine:
 
     def _run_stream(self, one: DrawAppend | DrawCdc, running: Activity) -> str:
         """Take all commits that are there, and return the query's id."""
+        if one.identify is not None:
+            self._identify(one, one.identify)
         self._before(f"stream {one.flow.name} into {one.flow.target}")
         for attempt in range(_TRIES_AFTER_SCHEMA_CHANGE):
             try:
@@ -199,6 +208,45 @@ class StreamingEngine:
                 if "DELTA_SCHEMA_CHANGED" not in str(error) or attempt + 1 == _TRIES_AFTER_SCHEMA_CHANGE:
                     raise
         raise AssertionError("unreachable")
+
+    def _recognise(self, definition: DrawTable, *, anew: bool) -> None:
+        """Record which table it is, so that another one in its place is known for another."""
+        table = definition.target.name
+        owner, generation = next(
+            (one.owner, one.generation) for one in self._flows if one.flow.target.key == table.key
+        )
+        if not anew and table.key in self._store.identities(owner, generation):
+            return
+        self._before(f"recording in the state which table {table} is")
+        identity = TableIdentity(self._facts(table).table_id, generation, {}, definition.history)
+        self._store.identify(owner, generation, table, identity)
+
+    def _facts(self, table: TableName) -> TableFacts:
+        found = facts(self._spark, table)
+        if found is None:
+            raise TableError(f"{table} is gone: another process has dropped it meanwhile: run again")
+        return found
+
+    def _identify(self, one: DrawAppend | DrawCdc, settings: FlowSettings) -> None:
+        """Record what a flow's rows rest on, in the state and on the table, before the first comes."""
+        table, owner = one.flow.target, one.owner
+        folder = self._store.checkpoint(owner, one.generation, one.flow.name)
+        self._before(f"giving the checkpoint of {one.flow.name} its id")
+        checkpoint = checkpoints.begin(folder)
+        found = self._facts(table)
+        flows: dict[str, FlowIdentity] = {}
+        for known in (on_table(found), self._store.identities(owner, one.generation).get(table.key)):
+            if known and known.generation == one.generation:
+                flows |= known.flows
+        flows[one.flow.name] = FlowIdentity(settings.settings, settings.sources, checkpoint)
+        history = self._tables[table.key].history
+        identity = TableIdentity(found.table_id, one.generation, flows, history)
+        text = identity.to_json()
+        if found.properties.get(PROPERTY) != text:
+            self._before(f"recording on {table} that {one.flow.name} fills it")
+            self._spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ('{PROPERTY}' = {literal(text)})")
+        self._before(f"recording in the state that {one.flow.name} fills {table}")
+        self._store.identify(owner, one.generation, table, identity)
 
     def _stream(self, one: DrawAppend | DrawCdc, running: Activity) -> str:
         writer = (
@@ -237,7 +285,7 @@ class StreamingEngine:
             assert isinstance(source, HistorySource)
             return history_rows(self._spark, source)
         named: Mapping[str, View] = {name: definition.view for name, definition in drawn.items()}
-        starts: Mapping[str, Mapping[str, Start]] = {
+        starts: views.Starts = {
             name: {} if one.once else definition.starts for name, definition in drawn.items()
         }
         expectations = self._tables[one.flow.target.key].target.expectations
@@ -246,10 +294,11 @@ class StreamingEngine:
     def _is_history(self, one: DrawAppend | DrawCdc) -> bool:
         return isinstance(self._views[one.owner.key][one.flow.view].view.source, HistorySource)
 
-    def _create(self, definition: DrawTable) -> None:
+    def _create(self, definition: DrawTable) -> bool:
+        """Create a table unless it's there, and say whether it was created."""
         target = definition.target
         if exists(self._spark, target.name):
-            return
+            return False
         if not definition.create:
             raise TableError(
                 f"{target.place}: {target.name} is gone, though its flows have filled it before: restore it, "
@@ -264,6 +313,7 @@ class StreamingEngine:
             raise TableError(
                 f"{target.place}: {target.name} can't be created ({first_line(error)}): correct the spec"
             ) from error
+        return True
 
     def _columns(self, target: Target) -> StructType:
         """Take a table's columns from its schema file, or from all that flows into it, history first."""

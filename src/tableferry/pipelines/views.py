@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
-Starts = Mapping[str, Mapping[str, Start]]
-"""Where streams start: by view, then by `TableName.key`."""
+Starts = Mapping[str, Mapping[str, Start | None]]
+"""Where streams start: by view, then by `TableName.key`; None goes on from the checkpoint."""
 
 _CHANGE_FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 _START_OPTIONS = ("startingversion", "startingtimestamp")
@@ -171,7 +171,7 @@ def schema_of(spark: SparkSession, path: str) -> StructType:
 def _delta(
     spark: SparkSession,
     source: DeltaSource,
-    starts: Mapping[str, Start],
+    starts: Mapping[str, Start | None],
     folders: Mapping[str, str],
     *,
     streamed: bool,
@@ -200,7 +200,7 @@ def _delta(
 def _join(
     spark: SparkSession,
     source: JoinSource,
-    starts: Mapping[str, Start],
+    starts: Mapping[str, Start | None],
     folders: Mapping[str, str],
     *,
     streamed: bool,

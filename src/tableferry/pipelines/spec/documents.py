@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import RootModel
 
-from tableferry.errors import Problem
+from tableferry.errors import Problem, TableError
+from tableferry.pipelines.flows import Skipped
 from tableferry.pipelines.spec import refuse
 from tableferry.pipelines.spec.folder import Folder
 from tableferry.pipelines.spec.models import FlowGroup, FlowGroupFile, FlowGroupsFile, FlowSpec, StandardSpec
@@ -20,6 +21,7 @@ from tableferry.pipelines.spec.sources import View
 from tableferry.pipelines.spec.substitute import Substitutions
 from tableferry.pipelines.spec.validate import validated
 from tableferry.pipelines.spec.written import REQUIRED
+from tableferry.tables import TableName
 
 
 class _View(RootModel[View]):
@@ -54,6 +56,18 @@ class Document:
     groups: tuple[Group, ...]
 
 
+_Main = tuple[Path, dict[str, Any] | None]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A file of flow groups as it stands: what was wrong when it was read, and what it says."""
+
+    file: Path
+    problems: list[Problem]
+    data: dict[str, Any] | None
+
+
 class Reader:
     """Reads spec files, with substitutions, and collects what is wrong in them."""
 
@@ -69,13 +83,16 @@ class Reader:
         self.complete = True
         # Ids of specs with a broken part; None for a part whose id couldn't be read.
         self._broken: set[str | None] = set()
+        self.skipped: tuple[Skipped, ...] = ()
 
     def documents(self) -> list[Document]:
         """Read all specs of the project."""
         mains = [(file, self._read(file, self._problems)) for file in self._folder.mains]
+        parts = [self._part_file(file) for file in self._folder.parts]
+        mains, parts = self._skip(mains, parts)
         groups: dict[str, list[Group]] = {}
-        for file in self._folder.parts:
-            self._part(file, mains, groups)
+        for part in parts:
+            self._part(part, mains, groups)
         seen: dict[str, Path] = {}
         documents = []
         for file, data in mains:
@@ -105,15 +122,49 @@ class Reader:
             problems.append(place.problem(message))
         return mapping(file, place, problems)
 
-    def _part(
-        self,
-        file: Path,
-        mains: list[tuple[Path, dict[str, Any] | None]],
-        groups: dict[str, list[Group]],
-    ) -> None:
-        """Read a file of flow groups into its spec's groups."""
+    def _part_file(self, file: Path) -> _Part:
         found: list[Problem] = []
-        data = self._read(file, found)
+        return _Part(file, found, self._read(file, found))
+
+    def _skip(self, mains: list[_Main], parts: list[_Part]) -> tuple[list[_Main], list[_Part]]:
+        """Leave out specs that use what isn't handled, with their parts, unless there is nothing else.
+
+        One that has a migration, or is the only one asked for, isn't left out: there it's told what is wrong.
+        """
+        skipped: dict[str, Skipped] = {}
+        for file, data in mains:
+            key = data.get("dataFlowId") if data else None
+            if data is None or not isinstance(key, str) or self._folder.alone or _migrates(data):
+                continue
+            place = self._folder.place(file)
+            refusals = list(refuse.unsupported(data, place))
+            for part in parts:
+                if part.data is not None and part.data.get("dataFlowId") == key:
+                    refusals += _refusals(part.data, self._folder.place(part.file))
+            if problems := tuple(problem for _, problem in refusals if problem is not None):
+                skipped[key] = Skipped(place.file, self._target(data, place), problems)
+        if len(skipped) == len(mains):
+            return mains, parts
+        self.skipped = tuple(skipped.values())
+        return (
+            [(file, data) for file, data in mains if data is None or data.get("dataFlowId") not in skipped],
+            [part for part in parts if part.data is None or part.data.get("dataFlowId") not in skipped],
+        )
+
+    def _target(self, data: dict[str, Any], place: Place) -> TableName | None:
+        """Return what a spec that nobody checks any further fills."""
+        target = self._values.apply(data, place, []).get("targetDetails")
+        if not isinstance(target, dict) or not isinstance(table := target.get("table"), str):
+            return None
+        database = target.get("database")
+        try:
+            return TableName.parse(f"{database}.{table}" if isinstance(database, str) else table)
+        except TableError:
+            return None
+
+    def _part(self, part: _Part, mains: list[_Main], groups: dict[str, list[Group]]) -> None:
+        """Read a file of flow groups into its spec's groups."""
+        file, found, data = part.file, part.problems, part.data
         if data is None:
             self._problems.extend(found)
             self._broken.add(None)
@@ -135,8 +186,7 @@ class Reader:
             self._problems.append(place.at("dataFlowId").problem(message))
             return
         several = "flowGroups" in data
-        refusals = refuse.unsupported_groups if several else refuse.unsupported_group
-        refused = self._refuse(refusals(data, place))
+        refused = self._refuse(_refusals(data, place))
         data = self._substitute(data, place, refused)
         model: type[FlowGroupsFile | FlowGroupFile] = FlowGroupsFile if several else FlowGroupFile
         written = validated(model, data, place, self._problems, refused)
@@ -217,6 +267,17 @@ class Reader:
             if problem is not None:
                 self._problems.append(problem)
         return places
+
+
+def _refusals(part: dict[str, Any], place: Place) -> list[refuse.Refusal]:
+    """Find what a file of flow groups, or of one, asks for and can't have."""
+    find = refuse.unsupported_groups if "flowGroups" in part else refuse.unsupported_group
+    return list(find(part, place))
+
+
+def _migrates(spec: dict[str, Any]) -> bool:
+    migration = spec.get("tableMigrationDetails")
+    return isinstance(migration, dict) and migration.get("enabled") is True
 
 
 def _another_kind(refused: list[Place]) -> bool:

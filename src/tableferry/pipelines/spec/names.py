@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -80,6 +80,7 @@ def collect(
     problems: list[Problem],
     around: Sequence[Document] = (),
     unread: Unread = "none",
+    skipped: Iterable[TableName] = (),
 ) -> list[tuple[Document, Names]]:
     """Name every table that the specs fill, and refuse what two of them would fill.
 
@@ -88,6 +89,7 @@ def collect(
         problems: Gets what is wrong.
         around: Specs of the same project that weren't asked for: only their tables are of interest.
         unread: Whether there are specs that couldn't be read.
+        skipped: What specs fill that aren't handled.
     """
     named: list[tuple[Document, Names]] = []
     owners: dict[str, tuple[Place, TableName]] = {}
@@ -106,11 +108,10 @@ def collect(
                 problems.append(place.problem(message))
             bare = table.table.lower()
             siblings[bare] = table if siblings.get(bare, table) == table else None
-    for document in around:
-        names = _names(document, [])
-        for table in (names.target, *names.staging.values()) if names is not None else ():
-            bare = table.table.lower()
-            siblings[bare] = table if siblings.get(bare, table) == table else None
+    others = [names for document in around if (names := _names(document, [])) is not None]
+    for table in (*(each for one in others for each in (one.target, *one.staging.values())), *skipped):
+        bare = table.table.lower()
+        siblings[bare] = table if siblings.get(bare, table) == table else None
     known = {bare: table for bare, table in siblings.items() if table is not None}
     return [(document, Names(names.target, names.staging, known, unread)) for document, names in named]
 

@@ -42,9 +42,10 @@ def load(
         beside = Reader(replace(folder, mains=folder.others), settings, values, [])
         around = beside.documents()
         unread = "untold" if unread == "none" and not beside.complete else unread
+    skipped = [one.target for one in reader.skipped if one.target is not None]
     dataflows = [
         Compiler(document, named, folder.root, settings, values, problems).dataflow()
-        for document, named in names.collect(documents, problems, around, unread)
+        for document, named in names.collect(documents, problems, around, unread, skipped)
     ]
     if problems:
         raise SpecError(list(dict.fromkeys(problems)))
@@ -54,4 +55,5 @@ def load(
         tuple(sorted(dataflows, key=lambda each: each.target.name)),
         settings.table_migration_state_volume_path,
         settings.spark_config,
+        reader.skipped,
     )

@@ -1,0 +1,67 @@
+"""Compares copies with the legacy tables that they were made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import NullType, StructField, StructType
+
+from tableferry import verify
+from tableferry.pipelines import history, views
+from tableferry.pipelines.flows import HistorySource, Migration
+from tableferry.pipelines.fold import START
+from tableferry.pipelines.plans import TargetPlan
+from tableferry.pipelines.rows import history_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+def compared(spark: SparkSession, target: TargetPlan, migration: Migration, version: int) -> verify.Verdict:
+    """Compare the legacy table, as it was mapped, with the target that holds nothing but its copy yet."""
+    settings = target.dataflow.target.cdc
+    source = history_rows(spark, HistorySource(migration, version, settings))
+    if settings and settings.scd_type == 1:
+        source = history.current(source, settings)
+    # A column of bare NULLs has no type, and so no place in a table.
+    source = source.drop(*[each.name for each in source.schema if isinstance(each.dataType, NullType)])
+    copied = spark.table(target.target.sql).select(*[views.quoted(name) for name in source.columns])
+    keys = settings.keys if settings else ()
+    if settings and settings.scd_type == 2:
+        # Rows are matched by plain values, so a sequence of several fields is taken apart.
+        start = next(each for each in source.schema if each.name.upper() == START)
+        starts = _leaves(start)
+        source, copied = (_taken_apart(frame, start.name, starts) for frame in (source, copied))
+        keys = (*keys, *starts)
+    return verify.verify(
+        source,
+        copied,
+        keys=keys,
+        source_label=f"{migration.table}@{version}",
+        target_label=str(target.target),
+    )
+
+
+def _leaves(field: StructField, above: str = "") -> tuple[str, ...]:
+    """Return the paths of a column's values: its own name, or, of a struct, those of its fields."""
+    path = above + field.name
+    if not isinstance(field.dataType, StructType):
+        return (path,)
+    return tuple(leaf for each in field.dataType for leaf in _leaves(each, f"{path}."))
+
+
+def _taken_apart(frame: DataFrame, column: str, leaves: Sequence[str]) -> DataFrame:
+    """Put a struct's values in its place, each under its path."""
+    if list(leaves) == [column]:
+        return frame
+    others = [views.quoted(name) for name in frame.columns if name != column]
+    return frame.select(*others, *[_at(leaf).alias(leaf) for leaf in leaves])
+
+
+def _at(path: str) -> Column:
+    first, *fields = path.split(".")
+    found: Column = views.quoted(first)
+    for field in fields:
+        found = found.getField(field)
+    return found

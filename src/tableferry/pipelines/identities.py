@@ -1,0 +1,135 @@
+"""Which table, which checkpoint and which settings the rows of a flow rest on.
+
+A name or a folder's presence says little: a table may be made anew under its name, a checkpoint may be lost,
+or brought back from a backup. So each flow's identity is recorded before its first batch, once in the
+properties of the table that it fills and once beside its checkpoint: whichever of the two is lost, the other
+tells.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+
+from tableferry.errors import TableError
+from tableferry.tables import TableFacts
+
+PROPERTY = "tableferry.flows"
+"""The table property that holds a `TableIdentity` as JSON."""
+
+
+@dataclass(frozen=True)
+class FlowSettings:
+    """What a flow can't change once it has brought rows.
+
+    Attributes:
+        settings: ``keys``, ``scd_type`` and ``sequence_by`` of AUTO CDC, as text; empty for one that appends.
+        sources: The Delta tables that it follows: each table's id by its `TableName.key`; the id is empty
+            where the table wasn't made yet.
+    """
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def changes(self, now: FlowSettings) -> Iterator[tuple[str, str]]:
+        """Yield what differs, as it was and as it is."""
+        for name in {**self.settings, **now.settings}:
+            was, is_now = self.settings.get(name), now.settings.get(name)
+            if was != is_now:
+                yield _said(name, was), _said(name, is_now)
+        if self._others(now) or now._others(self):
+            yield f"sources {', '.join(sorted(self.sources))}", f"sources {', '.join(sorted(now.sources))}"
+
+    def _others(self, known: FlowSettings) -> bool:
+        """Say whether it follows a table that ``known`` doesn't, by neither its name nor its id."""
+        return any(
+            key not in known.sources and table_id not in {*known.sources.values()} - {""}
+            for key, table_id in self.sources.items()
+        )
+
+
+@dataclass(frozen=True)
+class FlowIdentity(FlowSettings):
+    """What a flow's rows rest on.
+
+    Attributes:
+        checkpoint: The id in the checkpoint's ``metadata``, under which a Delta table counts its batches.
+    """
+
+    checkpoint: str = ""
+
+
+@dataclass(frozen=True)
+class TableIdentity:
+    """What the rows of one table rest on.
+
+    Attributes:
+        table_id: The id of its Delta log; a clone has another one, and the properties of its original.
+        generation: How often its target was refreshed in full.
+        flows: By name, those that have begun in this generation.
+        history: The table and version whose history was copied into it; empty for none.
+    """
+
+    table_id: str
+    generation: int
+    flows: Mapping[str, FlowIdentity]
+    history: str = ""
+
+    def to_json(self) -> str:
+        """Write it as JSON."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> TableIdentity:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: It's something else.
+        """
+        try:
+            found = json.loads(text)
+            flows = {name: FlowIdentity(**flow) for name, flow in found["flows"].items()}
+            return cls(str(found["table_id"]), int(found["generation"]), flows, str(found["history"]))
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"it isn't what was recorded of flows: {error}") from error
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What is recorded of a table that is there, and what it says itself.
+
+    Attributes:
+        table_id: The id of its Delta log.
+        on_table: From its property; None where it has none, or one that a clone took over.
+        in_state: From beside the checkpoints.
+        batches: By the checkpoint's id, the newest batch that the table holds of it, -1 for none; one that
+            the table can't say anything about isn't in here.
+    """
+
+    table_id: str
+    on_table: TableIdentity | None = None
+    in_state: TableIdentity | None = None
+    batches: Mapping[str, int] = field(default_factory=dict)
+
+
+def on_table(table: TableFacts) -> TableIdentity | None:
+    """Read a table's property; None where it has none, or one of the table that it is a clone of.
+
+    Raises:
+        TableError: It's something else.
+    """
+    if (text := table.properties.get(PROPERTY)) is None:
+        return None
+    try:
+        found = TableIdentity.from_json(text)
+    except ValueError as error:
+        raise TableError(
+            f"{table.name}: its property {PROPERTY} can't be read ({error}): restore it, or remove it once "
+            "you know that its checkpoints are those that filled it"
+        ) from error
+    return found if found.table_id == table.table_id else None
+
+
+def _said(name: str, value: str | None) -> str:
+    return f"no {name}" if value is None else f"{name} {value}"

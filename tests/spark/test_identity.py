@@ -1,0 +1,178 @@
+"""What happens between two runs: cleaned logs, lost folders, replaced tables, backups, other settings.
+
+Each time the run must go on without a row lost or doubled, or be refused before it writes anything.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import deltalake
+import pytest
+from tests.spark.projects import Project
+
+from tableferry.errors import Refused, TableferryError
+from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COLUMNS = "id int, v string"
+SCD1 = {"keys": ["id"], "sequence_by": "at", "scd_type": "1"}
+FEED = "id int, v string, at int"
+
+
+@pytest.fixture
+def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
+    return Project(tmp_path / "shop", schema, spark)
+
+
+@pytest.fixture
+def flowing(project: Project) -> Project:
+    """A migration whose live flow has begun: the target has 1 and 2 by the copy, and 3 by its flow."""
+    project.create("src", COLUMNS, (1, "a"), (2, "b"))
+    project.create("out_legacy", COLUMNS, (1, "a"), (2, "b"))
+    project.standard("out", "src", migration={})
+    project.run()
+    project.insert("src", (3, "c"))
+    project.run()
+    assert ids(project) == [1, 2, 3]
+    return project
+
+
+def ids(project: Project) -> list[int]:
+    return [row[0] for row in project.rows("out", "id")]
+
+
+def checkpoint(project: Project, flow: str = "f_v_out", generation: int = 0) -> Path:
+    """Return the folder of a flow's checkpoint."""
+    target = TableName.parse(f"{project.schema}.out").key
+    return project.state / "checkpoints" / f"targetTable={target}" / f"generation={generation}" / flow
+
+
+def clean_log(project: Project, table: str) -> None:
+    """Drop all commits of a table but the newest, as Delta does when they are older than its retention."""
+    folder = project.folder(table)
+    deltalake.DeltaTable(str(folder)).create_checkpoint()
+    *old, _ = sorted(folder.joinpath("_delta_log").glob("*.json"))
+    for path in old:
+        path.unlink()
+
+
+def refused(project: Project, match: str, **options: Any) -> None:
+    """Make sure that a run and a plan are refused, and nothing is written."""
+    with project.nothing_written():
+        assert project.plan(**options).refusals
+        with pytest.raises(Refused, match=match):
+            project.run(**options)
+
+
+@contextmanager
+def without(folder: Path, kept: Path) -> Iterator[None]:
+    """Take a folder away, and bring it back afterwards."""
+    folder.rename(kept)
+    yield
+    shutil.rmtree(folder, ignore_errors=True)
+    kept.rename(folder)
+
+
+def test_what_was_lost_replaced_or_set_back_is_known(
+    flowing: Project, spark: SparkSession, tmp_path: Path
+) -> None:
+    target, flow = f"{flowing.schema}.out", checkpoint(flowing)
+    flowing.insert("src", (4, "d"))
+    shutil.copytree(flow, tmp_path / "older")
+    shutil.copytree(flowing.folder("out"), tmp_path / "older_table")
+    flowing.run()
+    # Spark asks for the commits of its last batch once more, so those must be there.
+    clean_log(flowing, "src")
+    flowing.insert("src", (5, "e"))
+    flowing.run()
+    assert ids(flowing) == [1, 2, 3, 4, 5]
+    assert flowing.status().complete
+
+    flowing.insert("src", (6, "f"))
+    gone = "the checkpoint of f_v_out is gone"
+    with without(flow, tmp_path / "kept"):
+        refused(flowing, gone)
+    with without(flowing.state / "checkpoints", tmp_path / "kept"):
+        refused(flowing, gone)
+    with without(flow, tmp_path / "kept"):
+        shutil.copytree(tmp_path / "older", flow)
+        refused(flowing, "is behind")
+        (flow / "metadata").write_text('{"id":"00000000-0000-0000-0000-000000000000"}')
+        refused(flowing, "isn't the one")
+    table = flowing.folder("out")
+    with without(table, tmp_path / "kept"):
+        shutil.copytree(tmp_path / "older_table", table)
+        refused(flowing, "is ahead")
+    flowing.run()
+    assert ids(flowing) == [1, 2, 3, 4, 5, 6]
+
+    spark.sql(f"CREATE TABLE {flowing.schema}.twin SHALLOW CLONE {target}")
+    spark.sql(f"CREATE OR REPLACE TABLE {target} ({COLUMNS}) USING delta")
+    refused(flowing, r"\.out was replaced since its flows began")
+    # A clone has its original's properties, and is another table.
+    flowing.standard("twin", "src")
+    flowing.run(targets=[f"{flowing.schema}.twin"])
+    assert spark.table(f"{flowing.schema}.twin").count() == 12
+
+
+def test_a_full_refresh_is_the_way_on_and_drops_no_history_that_is_finished(flowing: Project) -> None:
+    target = [f"{flowing.schema}.out"]
+    shutil.rmtree(flowing.state / "checkpoints")
+    flowing.run(full_refresh=target)
+    flowing.insert("src", (4, "d"))
+    flowing.run()
+    assert ids(flowing) == [1, 2, 3, 4]
+    flowing.finish()
+    flowing.standard("out", "src")
+    flowing.insert("src", (5, "e"))
+    refused(
+        flowing, f"drop its history for good, copied from {flowing.schema}.out_legacy@1", full_refresh=target
+    )
+    shutil.rmtree(flowing.state)
+    refused(flowing, "was refreshed 1 times, and the state says 0")
+    refused(flowing, "drop its history for good", full_refresh=target)
+    assert ids(flowing) == [1, 2, 3, 4]
+    flowing.run(full_refresh=target, drop_history=True)
+    # The source has all of it still.
+    assert ids(flowing) == [1, 2, 3, 4, 5]
+
+
+def test_a_flow_is_complete_when_its_first_batch_is_committed(project: Project, spark: SparkSession) -> None:
+    project.create("src", COLUMNS, (1, "a"))
+    project.create("out_legacy", COLUMNS, (1, "a"))
+    project.standard("out", "src", migration={})
+    project.run()
+    project.insert("src", (2, "too long"))
+    spark.sql(f"ALTER TABLE {project.schema}.out ADD CONSTRAINT short CHECK (length(v) < 3)")
+    with pytest.raises(TableferryError, match="CHECK constraint"):
+        project.run()
+    assert list(checkpoint(project).joinpath("offsets").iterdir())
+    assert project.phases() == {"out": "ready"}
+    with pytest.raises(Refused, match="isn't complete"):
+        project.finish()
+    spark.sql(f"ALTER TABLE {project.schema}.out DROP CONSTRAINT short")
+    project.insert("src", (3, "c"))
+    project.run()
+    assert ids(project) == [1, 2, 3]
+    assert project.status().complete
+
+
+def test_other_keys_and_another_scd_type_are_one_sentence(project: Project) -> None:
+    project.create("src", FEED, (1, "a", 1))
+    project.standard("out", "src", cdc=SCD1)
+    project.run()
+    project.insert("src", (1, "b", 2))
+    project.standard("out", "src", cdc={**SCD1, "keys": ["id", "v"]})
+    refused(project, r"f_v_out has filled .*\.out with keys id, and the spec now says keys id, v")
+    project.standard("out", "src", cdc={**SCD1, "scd_type": "2"})
+    refused(project, r"with scd_type 1, and the spec now says scd_type 2")
+    project.standard("out", "src", cdc=SCD1)
+    project.run()
+    assert project.rows("out", "id", "v") == [(1, "b")]

@@ -1,0 +1,220 @@
+"""Whether a target and its checkpoints are known again: by ids, batches and settings, never by names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.test_decide import (
+    COPIED,
+    FLOW,
+    LEGACY,
+    ORDERS,
+    SOURCE,
+    dataflow,
+    facts,
+    only,
+)
+
+from tableferry.errors import TableError
+from tableferry.pipelines.flows import CdcSettings, DataFlow, Target
+from tableferry.pipelines.identities import (
+    PROPERTY,
+    FlowIdentity,
+    FlowSettings,
+    Recorded,
+    TableIdentity,
+    on_table,
+)
+from tableferry.pipelines.plans import Checkpoint, Facts, Offset
+from tableferry.pipelines.state import Stored
+from tableferry.pipelines.steps import DrawAppend, DrawTable, Reset
+from tableferry.tables import TableFacts
+
+BEGUN_FLOW = FlowIdentity({}, {SOURCE.key: "source-id"}, "query-id")
+IDENTITY = TableIdentity("orders-id", 0, {FLOW.name: BEGUN_FLOW}, f"{LEGACY}@9")
+RUNS = Checkpoint({"source-id": Offset(7, True)}, offered=3, committed=3, id="query-id")
+SOUND = Recorded("orders-id", IDENTITY, IDENTITY, {"query-id": 3})
+MOVED_ON = TableFacts(SOURCE, "source-id", 8)
+
+
+def found(recorded: Recorded = SOUND, checkpoint: Checkpoint = RUNS, stored: Stored = COPIED) -> Facts:
+    return facts(
+        source=MOVED_ON,
+        stored=stored,
+        checkpoint=checkpoint,
+        recorded={ORDERS.key: recorded},
+        state="/state",
+    )
+
+
+def refusals(known: Facts, *flows: DataFlow, **request: object) -> str:
+    return " ".join(only(known, *flows, **request).refusals)
+
+
+def identified(known: Facts, *flows: DataFlow, **request: object) -> list[FlowSettings | None]:
+    steps = only(known, *flows, **request).steps
+    return [step.identify for step in steps if isinstance(step, DrawAppend) and not step.once]
+
+
+def test_what_is_as_it_was_goes_on_and_is_not_recorded_again() -> None:
+    assert refusals(found()) == ""
+    assert identified(found()) == [None]
+
+
+def test_a_flow_is_recorded_before_it_begins_and_after_each_full_refresh() -> None:
+    fresh = found(Recorded("orders-id"), Checkpoint())
+    settings = FlowSettings({}, {SOURCE.key: "source-id"})
+    assert identified(fresh) == [settings]
+    assert identified(found(), full_refresh=frozenset({ORDERS.key})) == [settings]
+
+
+@pytest.mark.parametrize("half", [replace(SOUND, on_table=None), replace(SOUND, in_state=None)])
+def test_what_one_place_lacks_is_recorded_there_too(half: Recorded) -> None:
+    assert refusals(found(half)) == ""
+    assert len(identified(found(half))) == 1
+    assert identified(found(half)) != [None]
+
+
+def test_flows_from_before_anything_was_recorded_go_on() -> None:
+    assert refusals(found(Recorded("orders-id", batches={"query-id": 3}))) == ""
+
+
+@pytest.mark.parametrize(
+    ("recorded", "checkpoint", "why"),
+    [
+        (SOUND, Checkpoint(), "the checkpoint of f_orders is gone"),
+        (replace(SOUND, in_state=None), Checkpoint(), "the checkpoint of f_orders is gone"),
+        (replace(SOUND, on_table=None), Checkpoint(), "the checkpoint of f_orders is gone"),
+        (SOUND, Checkpoint(id="made-again"), "the checkpoint of f_orders is gone"),
+        (SOUND, replace(RUNS, id="another"), "the checkpoint of f_orders isn't the one"),
+        (replace(SOUND, table_id="new-id", on_table=None), RUNS, "silver.orders was replaced"),
+        (SOUND, replace(RUNS, offered=2, committed=2), "is behind silver.orders: it knows of batch 2"),
+        (SOUND, Checkpoint(id="query-id"), "is behind silver.orders: it knows of no batch"),
+        (replace(SOUND, batches={"query-id": 2}), RUNS, "is ahead of silver.orders: it has done batch 3"),
+        (replace(SOUND, batches={"query-id": -1}), RUNS, "and the table has no batch"),
+        (replace(SOUND, on_table=replace(IDENTITY, generation=2)), RUNS, "was refreshed 2 times"),
+    ],
+)
+def test_what_was_lost_replaced_or_set_back_is_refused(
+    recorded: Recorded, checkpoint: Checkpoint, why: str
+) -> None:
+    target = only(found(recorded, checkpoint))
+    assert why in " ".join(target.refusals)
+    assert all("--full-refresh silver.orders" in refusal for refusal in target.refusals)
+    assert target.steps == ()
+    # And that is the way on.
+    assert refusals(found(recorded, checkpoint), full_refresh=frozenset({ORDERS.key})) == ""
+
+
+def test_a_batch_that_died_behind_its_commit_to_the_table_is_no_harm() -> None:
+    died = replace(SOUND, batches={"query-id": 4})
+    assert refusals(found(died, replace(RUNS, offered=4))) == ""
+
+
+def test_a_table_that_says_nothing_of_batches_is_believed() -> None:
+    assert refusals(found(replace(SOUND, batches={}))) == ""
+
+
+def test_a_checkpoint_that_brought_nothing_may_be_lost() -> None:
+    nothing_yet = replace(SOUND, batches={"query-id": -1})
+    assert refusals(found(nothing_yet, Checkpoint())) == ""
+    assert len(identified(found(nothing_yet, Checkpoint()))) == 1
+
+
+def test_a_renamed_flow_is_known_by_its_checkpoint() -> None:
+    renamed = dataflow(flows=(replace(FLOW, name="f_new"),))
+    known = found(checkpoint=Checkpoint())
+    known = replace(
+        known,
+        reads={(ORDERS.key, "f_new"): known.reads[ORDERS.key, "f_orders"]},
+        checkpoints={(ORDERS.key, "f_new"): Checkpoint()},
+    )
+    assert refusals(replace(known, orphans={ORDERS.key: {"f_orders": RUNS}}), renamed) == ""
+    assert "the checkpoint of f_orders is gone, so f_new would bring rows again" in refusals(known, renamed)
+    explicit = {
+        (ORDERS.key, "f_new"): tuple(replace(one, explicit=8) for one in known.reads[ORDERS.key, "f_new"])
+    }
+    assert refusals(replace(known, reads=explicit), renamed) == ""
+
+
+def test_a_flow_that_is_switched_off_may_keep_its_checkpoint_to_itself() -> None:
+    other = replace(FLOW, name="f_other")
+    both = replace(IDENTITY, flows={**IDENTITY.flows, "f_off": replace(BEGUN_FLOW, checkpoint="off-id")})
+    known = found(replace(SOUND, on_table=both, in_state=both))
+    known = replace(
+        known,
+        reads={**known.reads, (ORDERS.key, "f_other"): known.reads[ORDERS.key, "f_orders"]},
+        checkpoints={**known.checkpoints, (ORDERS.key, "f_other"): Checkpoint()},
+    )
+    assert refusals(known, dataflow(flows=(FLOW, other), disabled=frozenset({"f_off"}))) == ""
+    assert "the checkpoint of f_off is gone" in refusals(known, dataflow(flows=(FLOW, other)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"keys": ("id", "at")}, "has filled silver.orders with keys id, and the spec now says keys id, at"),
+        ({"scd_type": 2}, "with scd_type 1, and the spec now says scd_type 2"),
+        ({"sequence_by": "ts"}, "with sequence_by at, and the spec now says sequence_by ts"),
+    ],
+)
+def test_other_settings_are_one_sentence(changes: dict[str, object], why: str) -> None:
+    settings = CdcSettings(("id",), "at", 1)
+    spec = dataflow(target=Target(ORDERS, cdc=settings), flows=(replace(FLOW, kind="cdc"),))
+    flow = replace(BEGUN_FLOW, settings={"keys": "id", "scd_type": "1", "sequence_by": "at"})
+    identity = replace(IDENTITY, flows={FLOW.name: flow})
+    known = found(Recorded("orders-id", identity, identity))
+    assert refusals(known, spec) == ""
+    changed = replace(spec, target=Target(ORDERS, cdc=replace(settings, **changes)))  # type: ignore[arg-type]
+    assert why in refusals(known, changed)
+    appends = dataflow()
+    assert "with keys id, and the spec now says no keys" in refusals(known, appends)
+
+
+def test_a_source_may_be_renamed_but_not_exchanged() -> None:
+    was = FlowSettings({}, {"a.b": "1", "c.d": ""})
+    assert list(was.changes(FlowSettings({}, {"a.new": "1", "c.d": "2"}))) == []
+    assert list(was.changes(FlowSettings({}, {"a.b": "1"}))) == [("sources a.b, c.d", "sources a.b")]
+    assert list(was.changes(FlowSettings({}, {**was.sources, "e.f": "3"}))) == [
+        ("sources a.b, c.d", "sources a.b, c.d, e.f")
+    ]
+
+
+def test_generations_count_on_from_whatever_is_recorded() -> None:
+    later = replace(SOUND, on_table=replace(IDENTITY, generation=4))
+    refreshed = only(found(later, Checkpoint()), full_refresh=frozenset({ORDERS.key}))
+    assert refreshed.steps[0] == Reset(ORDERS, (ORDERS,), 5)
+    assert COPIED.tracking
+    copied = replace(COPIED, tracking=replace(COPIED.tracking, copied=2))
+    lost = found(Recorded("orders-id"), Checkpoint(), copied)
+    assert "its history was copied after 2 full refreshes" in refusals(lost)
+    refreshed = only(lost, full_refresh=frozenset({ORDERS.key}))
+    assert refreshed.steps[0] == Reset(ORDERS, (ORDERS,), 3)
+
+
+def test_history_that_nothing_brings_back_is_dropped_only_if_that_is_meant() -> None:
+    plain, refresh = dataflow(migration=None), frozenset({ORDERS.key})
+    for known in (found(stored=Stored(finished=True)), found(stored=Stored())):
+        assert f"would drop its history for good, copied from {LEGACY}@9" in refusals(
+            known, plain, full_refresh=refresh
+        )
+        target = only(known, plain, full_refresh=refresh, drop_history=True)
+        assert isinstance(target.steps[0], Reset)
+        assert [step.history for step in target.steps if isinstance(step, DrawTable)] == [""]
+    forgotten = found(Recorded("orders-id"), stored=Stored(finished=True))
+    assert "would drop its history for good, for its" in refusals(forgotten, plain, full_refresh=refresh)
+    running = only(found(), full_refresh=refresh)
+    assert [step.history for step in running.steps if isinstance(step, DrawTable)] == [f"{LEGACY}@9"]
+
+
+def test_a_property_is_read_as_it_was_written_and_says_nothing_of_a_clone() -> None:
+    text = IDENTITY.to_json()
+    assert TableIdentity.from_json(text) == IDENTITY
+    table = TableFacts(ORDERS, "orders-id", 3, properties={PROPERTY: text})
+    assert on_table(table) == IDENTITY
+    assert on_table(replace(table, table_id="clone-id")) is None
+    assert on_table(replace(table, properties={})) is None
+    for broken in ("", "{", "[]", "{}", '{"table_id": "x", "generation": "y", "flows": {}, "history": ""}'):
+        with pytest.raises(TableError, match=r"silver.orders: its property tableferry.flows can't be read"):
+            on_table(replace(table, properties={PROPERTY: broken}))
