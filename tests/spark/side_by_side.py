@@ -98,12 +98,15 @@ def native_refusal(spark: SparkSession, root: Path, partitioned_by: str = "") ->
 
 
 def converted(
-    spark: SparkSession, both: Twins, partitioned_by: str = "", *, statistics: bool = True
+    spark: SparkSession,
+    both: Twins,
+    partitioned_by: str = "",
+    statistics: convert.Statistics = convert.Statistics.FOOTERS,
 ) -> tuple[Log, Log]:
     """Convert one twin by each; return the logs, ours first."""
-    one = ours(both.ours, partitioned_by or None, statistics=statistics)
+    one = ours(both.ours, partitioned_by or None, statistics=statistics, include_subfolders=True)
     assert one.outcome == "converted", one.error
-    native(spark, both.native, partitioned_by, statistics=statistics)
+    native(spark, both.native, partitioned_by, statistics=statistics is not convert.Statistics.NONE)
     return log(both.ours), log(both.native)
 
 

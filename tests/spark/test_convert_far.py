@@ -58,7 +58,9 @@ def test_our_own_engine_cannot_write_there(spark: SparkSession, far: str) -> Non
 
 
 def test_the_native_engine_where_it_is_asked_for(spark: SparkSession, far: str, tmp_path: Path) -> None:
-    one = convert.run([f"{tmp_path}/t"], spark, engine=convert.Engine.NATIVE, statistics=False).tables[0]
+    one = convert.run(
+        [f"{tmp_path}/t"], spark, engine=convert.Engine.NATIVE, statistics=convert.Statistics.NONE
+    ).tables[0]
 
     assert one.outcome == "converted"
     [told] = spark.sql(f"DESCRIBE HISTORY delta.`{tmp_path}/t`").select("operationParameters").collect()

@@ -31,6 +31,7 @@ from tests.spark.side_by_side import (
     twins,
 )
 
+from tableferry import convert
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.session import settings
 
@@ -234,7 +235,7 @@ def test_without_statistics(spark: SparkSession, tmp_path: Path) -> None:
 
     both = twins(tmp_path, make)
 
-    one, other = converted(spark, both, statistics=False)
+    one, other = converted(spark, both, statistics=convert.Statistics.NONE)
 
     assert differences(one, other) == set()
     assert one.info["operationParameters"] == other.info["operationParameters"]

@@ -25,6 +25,7 @@ from tests.spark.side_by_side import (
     twins,
 )
 
+from tableferry import convert
 from tableferry.session import settings
 
 UTC = dt.UTC
@@ -198,6 +199,23 @@ def test_files_that_spark_wrote(
 
     assert differences(one, other) == UNCOUNTED | LATER_WALL | instants | SOME_FLOATS
     assert demand_same_rows(spark, both).total() == 12
+
+
+@pytest.mark.parametrize("writer", ["arrow", "spark"])
+def test_what_a_scan_finds(spark: SparkSession, tmp_path: Path, writer: str) -> None:
+    def make(root: Path) -> None:
+        if writer == "arrow":
+            by_arrow(root)
+        else:
+            by_spark(spark, tmp_path, "INT96", root)
+
+    both = twins(tmp_path, make)
+
+    one, other = converted(spark, both, statistics=convert.Statistics.SCAN)
+
+    # Whoever reads an INT96 decides by settings what instant before 1900 it is.
+    old = _lacks("moment", ["1582-10-16T01:02:03.999Z"], []) if writer == "spark" else set()
+    assert differences(one, other) == UNCOUNTED | LATER_WALL | LATER_INSTANTS | SOME_FLOATS | old
 
 
 @pytest.mark.parametrize("writer", soak.amount(["spark"], ["arrow", "spark"]))

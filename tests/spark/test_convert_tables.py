@@ -179,7 +179,7 @@ def test_a_catalog_that_describes_the_files_wrongly_is_refused(
     external(spark, f"{schema}.t", "id int", tmp_path / "t")
     before = content(tmp_path)
 
-    done = one(f"{schema}.t", spark, statistics=False)
+    done = one(f"{schema}.t", spark, statistics=convert.Statistics.NONE)
 
     assert done.outcome == "refused"
     assert all(each in done.error for each in ("`id`", "int", "string", "a.parquet", f"{schema}.t")), (

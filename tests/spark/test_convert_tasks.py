@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from datetime import date, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from tableferry import convert, session
 from tableferry.convert import Reader, readers
 from tableferry.convert.facts import Footer, Unreadable
 from tableferry.convert.folder import discover
-from tableferry.convert.parquet import reading
+from tableferry.convert.parquet import reading, scanning
 from tableferry.convert.sparks import Sparks
 from tableferry.convert.through_spark import Unreached, batch_size, read
 from tableferry.errors import SessionError
@@ -85,10 +86,21 @@ def test_both_readers_find_the_same(spark: SparkSession, lake: Path, statistics:
     files[8] = files[8]._replace(size=1)
     here = list(reading.read(lake, files, statistics=statistics))
     assert sum(isinstance(each, Unreadable) for each in here) == 7
-    found = list(read(spark, str(lake), files, statistics=statistics))
+    by = partial(reading.read, statistics=statistics)
+    found = list(read(spark, str(lake), files, by, 20))
     assert found == here
     schemas = [each.schema for each in found if isinstance(each, Footer)]
     assert len(set(map(id, schemas))) == len(set(schemas)) == 3
+
+
+def test_both_scan_the_same(spark: SparkSession, lake: Path) -> None:
+    files = discover.list_files(lake)
+    wanted = frozenset({("id",), ("price",), ("name",), ("at",), ("s", "x")})
+    here = list(scanning.read(lake, files, wanted=wanted))
+    assert sum(isinstance(each, Footer) and "null" not in each.packed for each in here) > 40
+    sparks = Sparks(spark, lambda: spark)
+    for reader in (Reader.SPARK, Reader.AUTO, Reader.PROCESS):
+        assert list(readers.scan(lake, files, sparks, reader, wanted)) == here, reader
 
 
 def jobs(spark: SparkSession) -> int:
@@ -106,7 +118,10 @@ def test_a_batch_is_as_large_as_the_settings_say(
     assert len(files) == 50
     with session.settings(spark, settings, "the test"):
         before = jobs(spark)
-        found = list(read(spark, str(lake), files, statistics=statistics))
+        asked = readers.read_footers(
+            lake, files, Sparks(spark, lambda: spark), Reader.SPARK, statistics=statistics
+        )
+        found = list(asked)
         assert jobs(spark) - before == batches
     assert found == list(reading.read(lake, files, statistics=statistics))
 
@@ -154,7 +169,7 @@ def only_here(tmp_path: Path) -> Iterator[Path]:
 def test_tasks_say_that_they_do_not_reach_a_folder(spark: SparkSession, only_here: Path) -> None:
     files = discover.list_files(only_here)
     with pytest.raises(Unreached, match=r"/proc/self/fd/900 isn't there on .+: mount it .*--reader process"):
-        list(read(spark, str(only_here), files, statistics=True))
+        list(read(spark, str(only_here), files, reading.read, 20))
     report = convert.run([str(only_here)], spark, reader=Reader.SPARK)
     assert [one.outcome for one in report.tables] == ["refused"]
     assert not (only_here / "_delta_log").exists()

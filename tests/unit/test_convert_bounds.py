@@ -19,12 +19,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableferry.convert.facts import Bounds, Footer, Unreadable
-from tableferry.convert.parquet.bounds import Trust, kind, trust
+from tableferry.convert.parquet.bounds import counts_nulls, kind
 from tableferry.convert.parquet.elements import Annotation, Element
 from tableferry.convert.parquet.footers import decode
 from tableferry.convert.parquet.thrift import STRUCT, Reader
+from tableferry.convert.parquet.writers import Trust, trust
 
-ALL = Trust(floats=True, binary=True, ancient=True)
+ALL = Trust(numbers=True, floats=True, strings=True, decimals=True, nulls=True, ancient=True)
+NUMBERS = Trust()
+RIGHT = ALL._replace(floats=False)
+NOTHING = Trust(numbers=False)
 MR = "parquet-mr version 1.16.0 (build 7e8dd8e8fbcd5d0d35e8a6a8b6d5d6c4d3b6f9b1)"
 
 
@@ -181,26 +185,53 @@ def test_a_float_is_written_with_all_that_a_double_makes_of_it() -> None:
     assert found == ("-0.10000000149011612", "0.10000000149011612")
 
 
+MODERN = ALL._replace(ancient=False)
+
+
 @pytest.mark.parametrize(
     ("writer", "keys", "expected"),
     [
-        (MR, {b"org.apache.spark.version": b"4.1.4"}, Trust(True, True, True)),
-        (MR, {}, Trust(True, True, False)),
-        (MR, {b"org.apache.spark.version": b"2.4.8"}, Trust(True, True, False)),
-        (
-            MR,
-            {b"org.apache.spark.version": b"3.5.0", b"org.apache.spark.legacyDateTime": b""},
-            Trust(True, True, False),
+        (MR, {b"org.apache.spark.version": b"4.1.4"}, ALL),
+        (MR, {}, MODERN),
+        (MR, {b"org.apache.spark.version": b"2.4.8"}, MODERN),
+        (MR, {b"org.apache.spark.version": b"3.5.0", b"org.apache.spark.legacyDateTime": b""}, MODERN),
+        ("parquet-mr version 1.17.1 (build x)", {}, MODERN),
+        ("parquet-mr version 1.18.0 (build x)", {}, MODERN._replace(floats=False)),
+        ("parquet-mr version 1.10.1", {}, MODERN),
+        ("parquet-mr version 1.10.99.7.1.7.0-551 (build x)", {}, MODERN),
+        *(
+            (old, {}, Trust(nulls=True, ancient=False))
+            for old in ("parquet-mr version 1.9.0", "parquet-mr version 1.8.1 (build x)", "parquet-mr")
         ),
-        ("parquet-mr version 1.17.1 (build x)", {}, Trust(True, True, False)),
-        ("parquet-mr version 1.18.0 (build x)", {}, Trust(False, True, False)),
-        ("parquet-mr version 1.10.1", {}, Trust(True, True, False)),
-        ("parquet-mr version 1.9.0", {}, Trust(False, False, False)),
-        ("parquet-mr version 1.8.1 (build x)", {}, Trust(False, False, False)),
-        ("parquet-mr", {}, Trust(False, False, False)),
-        ("parquet-mr compatible Photon version 0.3", {}, Trust(False, False, False)),
-        ("parquet-cpp-arrow version 26.0.1", {}, Trust(False, True, True)),
-        ("", {}, Trust(False, False, True)),
+        ("parquet-mr-trino version 478 (build n/a)", {}, RIGHT._replace(ancient=False)),
+        ("parquet-mr compatible Photon version 0.3 (build 15.4)", {}, RIGHT._replace(ancient=False)),
+        ("parquet-mr compatible Photon", {b"org.apache.spark.version": b"3.5.0"}, RIGHT),
+        ("parquet-cpp-arrow version 26.0.1", {}, RIGHT),
+        ("parquet-cpp-arrow version 11.0.0", {}, RIGHT),
+        ("parquet-cpp-arrow version 10.0.1", {}, NUMBERS),
+        ("parquet-cpp-arrow version 4.0.0-SNAPSHOT", {}, NUMBERS),
+        ("parquet-rs version 53.3.0", {}, RIGHT),
+        ("parquet-rs version 12.0.0", {}, NUMBERS),
+        ("delta-rs version py-1.6.6", {}, RIGHT),
+        ("DuckDB version v2.0.0 (build d54cbbe3df)", {}, RIGHT),
+        ("DuckDB version v1.4.1 (build b390a7c376)", {}, NUMBERS),
+        ("DuckDB", {}, NUMBERS),
+        ("Polars", {}, NUMBERS),
+        ("Polars (python) version 2.1.0 (build 7f902bd3)", {}, RIGHT),
+        ("Polars (python) version 2.0.9 (build 7f902bd3)", {}, NUMBERS),
+        ("fastparquet-python version 2026.9.0 (build 0)", {}, NUMBERS),
+        *(
+            (unknown, {}, NOTHING)
+            for unknown in (
+                *("", "Arrow2 - Native Rust implementation of Arrow", "parquet-go version 18.1.0"),
+                *(
+                    "parquet-cpp version 1.3.2",
+                    "parquet-mr-athena version 3",
+                    "impala version 4.1.0 (build x)",
+                ),
+                *("parquet-cpp-arrow-fork version 26.0.1", "cudf", "?"),
+            )
+        ),
     ],
 )
 def test_what_is_believed_of_whom(writer: str, keys: dict[bytes, bytes], expected: Trust) -> None:
@@ -217,11 +248,30 @@ def test_old_calendars_bound_nothing_that_they_move() -> None:
     assert texts(at, before, after)[0] == '"1899-12-31T23:59:59.999Z"'
 
 
-def test_bytes_of_unreliable_writers_bound_nothing() -> None:
-    old = ALL._replace(binary=False)
-    assert kind(STRING, old) is None
-    assert kind(Element("c", "optional", Annotation("DECIMAL", precision=9), "BINARY"), old) is None
-    assert kind(Element("c", "optional", Annotation("DECIMAL", precision=9), "INT32"), old) is not None
+def test_each_kind_of_column_is_believed_on_its_own() -> None:
+    decimal = Annotation("DECIMAL", precision=9)
+    columns = {
+        "string": STRING,
+        "bytes": Element("c", "optional", decimal, "BINARY"),
+        "fixed": Element("c", "optional", decimal, "FIXED_LEN_BYTE_ARRAY", 4),
+        "decimal": Element("c", "optional", decimal, "INT32"),
+        "double": Element("c", "optional", None, "DOUBLE"),
+    }
+
+    def believed(trusted: Trust) -> tuple[set[str], set[str]]:
+        return (
+            {name for name, element in columns.items() if kind(element, trusted)},
+            {name for name, element in columns.items() if counts_nulls(element, trusted)},
+        )
+
+    assert believed(ALL) == (set(columns), set(columns))
+    assert believed(NUMBERS) == ({"decimal", "double"}, {"decimal", "double"})
+    assert believed(NUMBERS._replace(strings=True)) == (
+        {"string", "decimal", "double"},
+        {"decimal", "double"},
+    )
+    assert believed(NUMBERS._replace(nulls=True)) == ({"decimal", "double"}, set(columns))
+    assert believed(NOTHING) == (set(), set())
 
 
 def encoded(value: Any) -> tuple[int, bytes]:
@@ -322,11 +372,33 @@ def test_floats_are_bounded_where_the_footer_counts_no_nan() -> None:
         (b"parquet-mr version 1.16.0 (build x)", ["1", "1", '"a"', "1.5", "1"]),
         (b"parquet-mr version 1.18.0 (build x)", ["1", "1", '"a"', None, "1"]),
         (b"parquet-mr version 1.8.1 (build x)", ["1", "1", None, None, None]),
-        (b"", ["1", "1", None, None, None]),
+        (b"Polars", ["1", "1", None, None, None]),
+        (b"", [None] * 5),
     ],
 )
 def test_bounds_depend_on_the_writer(writer: bytes, expected: list[str | None]) -> None:
     assert lowest(edited(lambda footer: footer.update({CREATED_BY: writer}))) == expected
+
+
+def nulls(found: Footer | Unreadable) -> list[int | None]:
+    assert isinstance(found, Footer), found
+    return [each.nulls for each in found.bounds]
+
+
+def test_nulls_depend_on_the_writer() -> None:
+    assert nulls(edited(lambda footer: None)) == [0] * 5
+    assert nulls(edited(lambda footer: footer.update({CREATED_BY: b"Polars"}))) == [0, 0, None, 0, None]
+    assert nulls(edited(lambda footer: footer.update({CREATED_BY: b"somebody"}))) == [None] * 5
+
+
+def test_a_chunk_that_contradicts_itself_says_nothing() -> None:
+    def say(count: int) -> Callable[[dict[int, Any]], object]:
+        return of_all(lambda statistics: statistics.update({NULLS: count}))
+
+    for count in (2, 3, -1):
+        found = edited(say(count))
+        assert (lowest(found), nulls(found)) == ([None] * 5, [None] * 5), count
+    assert nulls(edited(say(1))) == [1] * 5
 
 
 def test_counts_that_cannot_be_are_not_believed() -> None:

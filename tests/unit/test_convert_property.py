@@ -80,7 +80,8 @@ def files(draw: st.DrawFn) -> list[File]:
         rows = draw(st.lists(row, max_size=6))
         partition = {level: draw(PARTITIONS[level]) for level in levels}
         folders = "".join(f"{level}={_escaped(value)}/" for level, value in partition.items())
-        path = f"{folders}{number}{draw(NAMES)}"
+        # A file with a colon in its name is refused, for Spark can't read it.
+        path = f"{folders}{number}{draw(NAMES).replace(':', '.')}"
         found.append(File(path, partition, pa.schema(fields), rows, draw(st.integers(1, 4))))
     return found
 
@@ -116,8 +117,8 @@ def _found(root: Path) -> Counter[Any]:
 
 
 @settings(max_examples=amount(30, 150), suppress_health_check=list(HealthCheck))
-@given(files())
-def test_the_table_has_the_rows_of_its_files(written: list[File]) -> None:
+@given(files(), st.sampled_from((convert.Statistics.FOOTERS, convert.Statistics.SCAN)))
+def test_the_table_has_the_rows_of_its_files(written: list[File], statistics: convert.Statistics) -> None:
     root = Path(tempfile.mkdtemp())
     try:
         for file in written:
@@ -126,7 +127,7 @@ def test_the_table_has_the_rows_of_its_files(written: list[File]) -> None:
                 pa.Table.from_pylist(file.rows, file.schema), root / file.path, row_group_size=file.group
             )
 
-        done = convert.run([str(root)])
+        done = convert.run([str(root)], statistics=statistics)
 
         assert done.ok, done.tables[0].error
         assert _found(root) == _expected(written)
@@ -151,7 +152,11 @@ def _demand_true(stats: dict[str, Any], file: File) -> None:
         if not isinstance(counted, dict):
             assert counted == sum(value is None for value in values)
         if name in stats.get("minValues", {}) and name != "inner":
-            low, high = _value(stats["minValues"][name]), _value(stats["maxValues"][name])
+            low, high = stats["minValues"][name], stats["maxValues"][name]
+            if name == "real":
+                # The shortest digits that tell a double are another number to who doesn't read a double.
+                low, high = float(low), float(high)
+            low, high = _value(low), _value(high)
             assert all(low <= _value(value) <= high for value in values if value is not None)
 
 

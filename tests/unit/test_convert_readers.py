@@ -101,7 +101,7 @@ def test_tasks_need_no_tableferry_where_they_run(folder: Path, tmp_path: Path) -
     files = discover.list_files(folder)
     cloudpickle.register_pickle_by_value(tableferry)  # type: ignore[no-untyped-call]
     try:
-        pickled = cloudpickle.dumps(task(str(folder), files, statistics=True))  # type: ignore[no-untyped-call]
+        pickled = cloudpickle.dumps(task(str(folder), files, reading.read))  # type: ignore[no-untyped-call]
     finally:
         cloudpickle.unregister_pickle_by_value(tableferry)  # type: ignore[no-untyped-call]
     (tmp_path / "task").write_bytes(pickled)

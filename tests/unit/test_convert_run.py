@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -107,7 +108,7 @@ def test_the_commit_says_what_a_native_conversion_says(events: Path) -> None:
 
 
 def test_without_statistics_the_log_has_none(events: Path) -> None:
-    convert.run([str(events)], statistics=False, resolve=no_session)
+    convert.run([str(events)], statistics=convert.Statistics.NONE, resolve=no_session)
 
     assert not any("stats" in action.get("add", {}) for action in actions(events))
     assert len(rows(events)) == 4
@@ -161,8 +162,8 @@ def test_names_of_files_are_encoded_once(tmp_path: Path) -> None:
         ("-.~!$&'()*+,;=@", "-.~!$&'()*+,;=@"),
         ("ü/日本😀\u200b\ue000", "ü/日本😀\u200b\ue000"),
         ("x\x80\xa0\u2028\u3000", "x%C2%80%C2%A0%E2%80%A8%E3%80%80"),
-        ("k=1/l=a:b/c:d", "k=1/l=a:b/c:d"),
-        ("k=a:b/c:d", "k=a%3Ab/c:d"),
+        ("k=1/l=a:b/cd", "k=1/l=a:b/cd"),
+        ("k=a:b/cd", "k=a%3Ab/cd"),
     ],
 )
 def test_paths_are_spelled_as_delta_spells_them(tmp_path: Path, path: str, spelled: str) -> None:
@@ -174,6 +175,33 @@ def test_paths_are_spelled_as_delta_spells_them(tmp_path: Path, path: str, spell
     assert any("VACUUM" in note for note in plan.notes) == spelled.startswith("k=a%3A")
     assert actions(root)[3]["add"]["path"] == spelled
     assert rows(root)[0]["id"] == 1
+
+
+def test_files_in_plain_folders_beside_those_of_the_folder_itself_are_asked_about(tmp_path: Path) -> None:
+    root = write(tmp_path / "t", {"a.parquet": {"id": [1]}, "old/b.parquet": {"id": [2]}})
+    [refused] = convert.run([str(root)], resolve=no_session).tables
+    assert refused.outcome == "refused"
+    assert "such as a.parquet, and others in old, which Spark leaves out" in refused.error
+    assert not (root / "_delta_log").exists()
+    assert convert.run([str(root)], include_subfolders=True, resolve=no_session).ok
+    assert sorted(row["id"] for row in rows(root)) == [1, 2]
+    # Folders alone are what a partitioned table, or a union in Hive, is made of.
+    apart = write(tmp_path / "u", {"x/a.parquet": {"id": [1]}, "y/b.parquet": {"id": [2]}})
+    assert convert.run([str(apart)], resolve=no_session).ok
+
+
+def test_what_a_killed_conversion_left_is_removed(tmp_path: Path) -> None:
+    root = write(tmp_path / "t", {"a.parquet": {"id": [1]}})
+    log = root / "_delta_log"
+    log.mkdir()
+    left = log / f".{'0' * 20}.json.{'ab' * 16}"
+    left.write_text("{")
+    held = log / f".{'0' * 20}.json.{'cd' * 16}"
+    with held.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        assert convert.run([str(root)], resolve=no_session).ok
+        # Somebody writes that one.
+        assert sorted(path.name for path in log.iterdir()) == [held.name, f"{'0' * 20}.json"]
 
 
 def test_a_column_of_the_files_that_is_a_partition_too_keeps_its_place(tmp_path: Path) -> None:

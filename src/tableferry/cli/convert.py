@@ -63,16 +63,20 @@ def convert_run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be done, and write nothing.")
     ] = False,
-    no_statistics: Annotated[
-        bool, typer.Option("--no-statistics", help="Leave out the statistics that let readers skip files.")
-    ] = False,
+    statistics: Annotated[
+        convert.Statistics,
+        typer.Option(
+            "--statistics",
+            help="Where what lets readers skip files comes from: footers, a scan of all data, or nowhere.",
+        ),
+    ] = convert.Statistics.FOOTERS,
     engine: Annotated[
         convert.Engine,
         typer.Option("--engine", help="Who writes the log; native is Spark's own CONVERT TO DELTA."),
     ] = convert.Engine.AUTO,
     reader: Annotated[
         convert.Reader,
-        typer.Option("--reader", help="Where the footers are read: here, or in Spark's tasks."),
+        typer.Option("--reader", help="Where files are read: here, or in Spark's tasks."),
     ] = convert.Reader.AUTO,
     recursive: Annotated[
         bool, typer.Option("--recursive", "-r", help="A folder stands for all tables below it.")
@@ -86,6 +90,13 @@ def convert_run(
     verify: Annotated[
         bool,
         typer.Option("--verify", help="Compare the rows as Parquet and as Delta afterwards, with Spark."),
+    ] = False,
+    include_subfolders: Annotated[
+        bool,
+        typer.Option(
+            "--include-subfolders",
+            help="Take files in plain folders below a folder that has files itself, which Spark leaves out.",
+        ),
     ] = False,
     warehouse: Warehouse = None,
     output: OutputAs = Output.TEXT,
@@ -104,13 +115,14 @@ def convert_run(
             named,
             partitioned_by=partitioned_by,
             dry_run=dry_run,
-            statistics=not no_statistics,
+            statistics=statistics,
             engine=engine,
             reader=reader,
             recursive=recursive,
             msck=msck,
             column_mapping=column_mapping,
             verify=verify,
+            include_subfolders=include_subfolders,
             resolve=partial(resolved, warehouse),
         )
         if output is Output.JSON:

@@ -7,12 +7,13 @@ where pyarrow isn't installed.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tableferry.convert.plan import Engine, Reader
+from tableferry.convert.plan import Engine, Statistics
+from tableferry.convert.steps import Reader
 
 if TYPE_CHECKING:
     from tableferry.convert.converting import Report, TableReport, run, undo
 
-__all__ = ["Engine", "Reader", "Report", "TableReport", "run", "undo"]
+__all__ = ["Engine", "Reader", "Report", "Statistics", "TableReport", "run", "undo"]
 
 
 def __getattr__(name: str) -> Any:

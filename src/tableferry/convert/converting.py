@@ -18,8 +18,9 @@ from tableferry.convert.gather import Found, expand, gather, single
 from tableferry.convert.log import commit, definitions
 from tableferry.convert.partitions.columns import declared
 from tableferry.convert.perform import perform
-from tableferry.convert.plan import Engine, Plan, Reader, Wishes, decide
+from tableferry.convert.plan import Engine, Plan, Statistics, Wishes, decide
 from tableferry.convert.sparks import Sparks
+from tableferry.convert.steps import Reader
 from tableferry.errors import Refused, TableferryError, first_line, is_sparks
 
 if TYPE_CHECKING:
@@ -69,12 +70,13 @@ def run(
     *,
     partitioned_by: str | None = None,
     dry_run: bool = False,
-    statistics: bool = True,
+    statistics: Statistics = Statistics.FOOTERS,
     engine: Engine = Engine.AUTO,
     recursive: bool = False,
     msck: bool = False,
     column_mapping: bool = False,
     verify: bool = False,
+    include_subfolders: bool = False,
     reader: Reader = Reader.AUTO,
     resolve: Callable[[], SparkSession] = session.resolve,
 ) -> Report:
@@ -90,13 +92,16 @@ def run(
         partitioned_by: The partition columns with their types, ``year int, month int``; by default the
             directories' names and their values tell, or the catalog.
         dry_run: Plan, and write nothing.
-        statistics: Put each file's row count, bounds and null counts into the log: files are skipped by them.
+        statistics: Where each file's bounds and null counts in the log, by which readers skip files, come
+            from: its footer, as far as its writer is known to be right, or a scan of all data.
         engine: Who writes the log; ``auto`` takes Spark's own command where nobody else reaches the files.
         recursive: A folder stands for all tables below it.
         msck: Convert what is on disk where the catalog knows other partitions.
         column_mapping: Map names that Delta doesn't take otherwise.
         verify: Compare the rows of the files with those of the Delta table, with Spark.
-        reader: Where the footers are read: in this process, or in Spark's tasks.
+        include_subfolders: Take the files in plain folders (without ``=``) below a folder that has files
+            itself, which Spark leaves out when it reads that folder.
+        reader: Where files are read: in this process, or in Spark's tasks.
         resolve: Makes a session.
 
     Returns:
@@ -108,10 +113,12 @@ def run(
     wishes = Wishes(
         declared(partitioned_by) if partitioned_by is not None else None,
         statistics,
+        reader,
         engine,
         msck,
         column_mapping,
         verify,
+        include_subfolders,
     )
     sparks = Sparks(spark, resolve)
     with activity(_log, "look for tables", level=logging.DEBUG):
@@ -120,7 +127,7 @@ def run(
     with activity(_log, "convert", level=logging.INFO if len(found) > 1 else logging.DEBUG) as running:
         running.count("tables", 0, len(found))
         for one in found:
-            reports.append(_convert(one, wishes, sparks, reader, dry_run=dry_run))
+            reports.append(_convert(one, wishes, sparks, dry_run=dry_run))
             _tell(running, reports, len(found))
     return Report(tuple(reports))
 
@@ -134,14 +141,14 @@ def _tell(running: Activity, reports: list[TableReport], tables: int) -> None:
         _log.info("[%d/%d] %s: %s", len(reports), tables, source, outcome, extra=said)
 
 
-def _convert(found: Found, wishes: Wishes, sparks: Sparks, reader: Reader, *, dry_run: bool) -> TableReport:
+def _convert(found: Found, wishes: Wishes, sparks: Sparks, *, dry_run: bool) -> TableReport:
     source = found.source
     if found.skipped:
         return TableReport(source, "skipped", error=found.skipped)
     plan = None
     try:
         with activity(_log, "read the files' footers", table=source) as running:
-            facts = gather(found, wishes, sparks, reader, partial(running.count, "files"))
+            facts = gather(found, wishes, sparks, partial(running.count, "files"))
         plan = decide(facts, wishes)
         if not plan.steps:
             return TableReport(source, "already", plan)

@@ -9,17 +9,15 @@ from pathlib import Path
 
 from tableferry.convert import merging, partitions, sources, through_spark
 from tableferry.convert.entry import check_declared
-from tableferry.convert.facts import DataFile, FileSchema, Footer, Partitions, Unreadable
+from tableferry.convert.facts import DataFile, FileSchema, Partitions
 from tableferry.convert.folder import discover
 from tableferry.convert.folder.formats import already_delta, empty_commit, foreign_format
 from tableferry.convert.folder.roots import find_roots
-from tableferry.convert.plan import Facts, Reader, Wishes, all_schemas
-from tableferry.convert.readers import read_footers
+from tableferry.convert.plan import Facts, Statistics, Wishes, all_schemas
+from tableferry.convert.readers import all_readable, read_footers
 from tableferry.convert.sparks import Sparks
 from tableferry.errors import Refused, TableError
 from tableferry.tables import TableName
-
-_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,6 @@ def gather(
     found: Found,
     wishes: Wishes,
     sparks: Sparks,
-    reader: Reader,
     progress: Callable[[int, int], None],
 ) -> Facts:
     """Read everything that is to be known of one table; nothing is written.
@@ -97,11 +94,11 @@ def gather(
         TableferryError: It's missing, or something about it can't be read or understood.
     """
     if found.table is not None:
-        return _of_table(found, found.table, wishes, sparks, reader, progress)
+        return _of_table(found, found.table, wishes, sparks, progress)
     facts = Facts(found.source, found.location, local=found.local, delta=False)
     if not found.local:
         return _far(facts, wishes, sparks)
-    return _near(facts, Path(found.location), wishes, sparks, reader, progress)
+    return _near(facts, Path(found.location), wishes, sparks, progress)
 
 
 def _of_table(
@@ -109,7 +106,6 @@ def _of_table(
     name: TableName,
     wishes: Wishes,
     sparks: Sparks,
-    reader: Reader,
     progress: Callable[[int, int], None],
 ) -> Facts:
     spark = sparks.session()
@@ -124,7 +120,7 @@ def _of_table(
     if entry.folder is None:
         facts = _far(facts, wishes, sparks)
     else:
-        facts = _near(facts, entry.folder, wishes, sparks, reader, progress)
+        facts = _near(facts, entry.folder, wishes, sparks, progress)
     if facts.delta:
         return facts
     return replace(facts, mismatches=through_spark.partitions_of(spark, entry, facts.files))
@@ -135,7 +131,6 @@ def _near(
     root: Path,
     wishes: Wishes,
     sparks: Sparks,
-    reader: Reader,
     progress: Callable[[int, int], None],
 ) -> Facts:
     """Read what this process reaches: the directories' names and the files' footers."""
@@ -149,16 +144,22 @@ def _near(
     if foreign := foreign_format(root):
         raise sources.wrong_provider(foreign, facts.source)
     files = discover.list_files(root)
+    if not wishes.include_subfolders:
+        discover.demand_no_subfolders(facts.location, files)
     # Footers first: a note that lies about is better called no Parquet file than a file of other partitions.
-    read = read_footers(root, files, sparks, reader, statistics=wishes.statistics)
-    footers, schemas = _footers(root, files, read, progress)
+    statistics = wishes.statistics is Statistics.FOOTERS
+    read = read_footers(root, files, sparks, wishes.reader, statistics=statistics)
+    footers = all_readable(root, files, read, progress)
+    first: dict[int, tuple[FileSchema, str]] = {}
+    for file, footer in zip(files, footers, strict=True):
+        first.setdefault(id(footer.schema), (footer.schema, file.path))
     return replace(
         facts,
         table_id=str(uuid.uuid4()),
         files=files,
         partitions=_partitions(files, wishes),
         footers=footers,
-        merged=merging.merge(all_schemas(schemas, facts.entry)),
+        merged=merging.merge(all_schemas(first.values(), facts.entry)),
     )
 
 
@@ -170,6 +171,9 @@ def _far(facts: Facts, wishes: Wishes, sparks: Sparks) -> Facts:
     files = through_spark.list_files(spark, facts.location)
     if not files:
         raise Refused(f"{facts.location} holds no Parquet file: name the directory that holds the table")
+    discover.demand_readable_names(facts.location, files)
+    if not wishes.include_subfolders:
+        discover.demand_no_subfolders(facts.location, files)
     return replace(facts, files=files, partitions=_partitions(files, wishes))
 
 
@@ -177,34 +181,3 @@ def _partitions(files: Sequence[DataFile], wishes: Wishes) -> Partitions:
     if wishes.partitioned_by is None:
         return partitions.infer(files)
     return partitions.check(files, wishes.partitioned_by)
-
-
-def _footers(
-    root: Path,
-    files: Sequence[DataFile],
-    footers: Iterable[Footer | Unreadable],
-    progress: Callable[[int, int], None],
-) -> tuple[tuple[Footer, ...], list[tuple[FileSchema, str]]]:
-    """Take all footers, and the distinct schemas among them with the first file that has each.
-
-    Raises:
-        Refused: Some can't be read.
-    """
-    read: list[Footer] = []
-    unreadable: list[str] = []
-    first: dict[int, tuple[FileSchema, str]] = {}
-    for file, footer in zip(files, footers, strict=True):
-        match footer:
-            case Unreadable(reason):
-                unreadable.append(f"{file.path} {reason}")
-            case Footer():
-                read.append(footer)
-                first.setdefault(id(footer.schema), (footer.schema, file.path))
-        progress(len(read) + len(unreadable), len(files))
-    if unreadable:
-        more = f", and {len(unreadable) - _SHOWN:,} more" if len(unreadable) > _SHOWN else ""
-        raise Refused(
-            f"{root}: {'; '.join(unreadable[:_SHOWN])}{more} (what isn't the table's may stay "
-            "under a name with a leading '_')"
-        )
-    return tuple(read), list(first.values())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
@@ -12,6 +14,7 @@ from tableferry.convert import through_spark
 from tableferry.convert.folder import discover
 from tableferry.convert.log import commit, contents
 from tableferry.convert.plan import Plan
+from tableferry.convert.readers import all_readable, scan
 from tableferry.convert.sparks import Sparks
 from tableferry.convert.steps import (
     ConvertNatively,
@@ -53,7 +56,7 @@ def _perform(step: Step, plan: Plan, spark: Sparks, running: Activity) -> verify
             session = spark.session()
             through_spark.register_missing(session, through_spark.entry(session, step.table))
         case PutFirstCommit():
-            put(Path(step.root), step.contents)
+            put(Path(step.root), _scanned(step, spark, running))
             running.count("files", len(step.contents.files))
         case ConvertNatively():
             session = spark.session()
@@ -74,6 +77,19 @@ def _perform(step: Step, plan: Plan, spark: Sparks, running: Activity) -> verify
         case _:
             assert_never(step)
     return None
+
+
+def _scanned(step: PutFirstCommit, spark: Sparks, running: Activity) -> contents.Contents:
+    """Return what a commit says, with the statistics of all data if they're wanted."""
+    of = step.contents
+    if step.scanned_by is None:
+        return of
+    root = Path(step.root)
+    found = scan(root, of.files, spark, step.scanned_by, contents.statistics_paths(of))
+    scanned = all_readable(root, of.files, found, partial(running.count, "files"))
+    # Files that share a schema keep sharing it.
+    pairs = zip(of.footers, scanned, strict=True)
+    return replace(of, footers=tuple(before._replace(packed=after.packed) for before, after in pairs))
 
 
 def _natively(spark: SparkSession, step: ConvertNatively) -> None:

@@ -23,6 +23,7 @@ from tableferry.convert.mismatches import PartitionMismatches, sentences
 from tableferry.convert.steps import (
     ConvertNatively,
     PutFirstCommit,
+    Reader,
     RegisterPartitions,
     Step,
     SwitchEntry,
@@ -38,12 +39,12 @@ _UNPARTITIONED = Partitions((), ())
 _NO_MISMATCHES = PartitionMismatches()
 
 
-class Reader(StrEnum):
-    """Where footers are read."""
+class Statistics(StrEnum):
+    """Where the statistics of files come from."""
 
-    AUTO = "auto"
-    PROCESS = "process"
-    SPARK = "spark"
+    FOOTERS = "footers"
+    SCAN = "scan"
+    NONE = "none"
 
 
 class Engine(StrEnum):
@@ -60,19 +61,23 @@ class Wishes:
 
     Attributes:
         partitioned_by: The partition columns; None lets the directories' names tell.
-        statistics: Whether the log holds statistics of each file.
+        statistics: Where those of each file come from.
+        reader: Who reads all data, if they come from there.
         engine: Who writes the first commit.
         msck: Whether the catalog's partitions may be made those on disk.
         column_mapping: Whether names that Delta doesn't take otherwise may be mapped.
         verify: Whether the rows are compared afterwards.
+        include_subfolders: Whether files in plain folders below a folder that has files itself are taken.
     """
 
     partitioned_by: tuple[PartitionColumn, ...] | None = None
-    statistics: bool = True
+    statistics: Statistics = Statistics.FOOTERS
+    reader: Reader = Reader.AUTO
     engine: Engine = Engine.AUTO
     msck: bool = False
     column_mapping: bool = False
     verify: bool = False
+    include_subfolders: bool = False
 
 
 @dataclass(frozen=True)
@@ -181,12 +186,14 @@ def decide(facts: Facts, wishes: Wishes) -> Plan:
     if engine is Engine.NATIVE:
         # By its name, Spark's own command switches the entry too.
         table, switch = (entry.name if entry else None), ()
-        write = ConvertNatively(for_spark(facts.location), table, facts.partitions.columns, wishes.statistics)
+        columns, statistics = facts.partitions.columns, wishes.statistics is not Statistics.NONE
+        write = ConvertNatively(for_spark(facts.location), table, columns, statistics)
     else:
         if facts.merged is None:
             raise AssertionError(f"{facts.location}: its footers weren't read")
         contents = _contents(facts, wishes, facts.merged)
-        write = PutFirstCommit(facts.location, contents)
+        scans = wishes.statistics is Statistics.SCAN
+        write = PutFirstCommit(facts.location, contents, wishes.reader if scans else None)
         plan = replace(plan, schema=contents.schema, rows=sum(footer.rows for footer in facts.footers))
         notes = (*notes, *_remarks(facts, facts.merged))
     return replace(
@@ -259,7 +266,7 @@ def _contents(facts: Facts, wishes: Wishes, merged: Merged) -> Contents:
         files=facts.files,
         values=facts.partitions.values,
         footers=facts.footers,
-        statistics=wishes.statistics,
+        statistics=wishes.statistics is not Statistics.NONE,
         description=facts.entry.comment if facts.entry else None,
         configuration=properties,
         features=features,

@@ -1,10 +1,11 @@
-"""The two readers of footers behind one function: in this process, and in Spark's tasks."""
+"""The two readers of files behind one function: in this process, and in Spark's tasks."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +14,9 @@ from tableferry import session
 from tableferry.convert import through_spark
 from tableferry.convert.facts import DataFile, Footer, Unreadable
 from tableferry.convert.parquet import reading
-from tableferry.convert.plan import Reader
 from tableferry.convert.sparks import Sparks
-from tableferry.errors import SessionError, is_sparks
+from tableferry.convert.steps import Reader
+from tableferry.errors import Refused, SessionError, is_sparks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 # process, and with 2,000 they took twice as long; this is Delta's own batch of statistics. A JVM doesn't pay
 # that has to be started for it: its 12 to 18 seconds are as long as reading 150,000 files here.
 SPARK_PAYS_FROM = 50_000
+# Each batch is a job of Spark's, which costs less than a second, and what is done is shown after each.
+_SCANNED_AT_ONCE = 1000
+_SHOWN = 5
 
 
 def read_footers(
@@ -45,13 +49,95 @@ def read_footers(
         Refused: Spark was asked for, and its tasks don't reach the files.
         SessionError: Spark was asked for, and there is none; or a setting for batches is no number.
     """
+    by = partial(reading.read, statistics=statistics)
+
+    def here() -> Iterator[Footer | Unreadable]:
+        running = sparks.running
+        size = len(files) if running is None else through_spark.batch_size(running, statistics=statistics)
+        for start in range(0, len(files), size):
+            yield from by(root, files[start : start + size])
+
+    def there(spark: SparkSession) -> Iterator[Footer | Unreadable]:
+        size = through_spark.batch_size(spark, statistics=statistics)
+        return through_spark.read(spark, str(root), files, by, size)
+
+    return _choose(sparks, reader, len(files) >= SPARK_PAYS_FROM, here, there)
+
+
+def scan(
+    root: Path, files: Sequence[DataFile], sparks: Sparks, reader: Reader, wanted: frozenset[tuple[str, ...]]
+) -> Iterator[Footer | Unreadable]:
+    """Read files' statistics from their data, in the listing's order.
+
+    Args:
+        root: Where the files' paths begin.
+        files: What was listed.
+        sparks: The session; no JVM is started on this machine unless `reader` is ``spark``.
+        reader: Who reads; ``auto`` takes Spark if there is a session whose tasks reach the files.
+        wanted: Paths of the leaves that get statistics, in lower case.
+
+    Raises:
+        Refused: Spark was asked for, and its tasks don't reach the files.
+        SessionError: Spark was asked for, and there is none; or pyarrow isn't installed.
+    """
+    try:
+        from tableferry.convert.parquet import scanning
+    except ModuleNotFoundError as error:
+        raise SessionError(
+            f'--statistics scan needs the package {error.name}: pip install "tableferry[scan]", or take the '
+            "statistics of the footers with --statistics footers"
+        ) from error
+
+    def there(spark: SparkSession) -> Iterator[Footer | Unreadable]:
+        by = partial(scanning.read, wanted=wanted)
+        return through_spark.read(spark, str(root), files, by, _SCANNED_AT_ONCE)
+
+    return _choose(sparks, reader, True, partial(scanning.read_by_threads, root, files, wanted=wanted), there)
+
+
+def all_readable(
+    root: Path,
+    files: Sequence[DataFile],
+    footers: Iterable[Footer | Unreadable],
+    progress: Callable[[int, int], None],
+) -> tuple[Footer, ...]:
+    """Take the footers of all files.
+
+    Raises:
+        Refused: Some can't be read.
+    """
+    read: list[Footer] = []
+    unreadable: list[str] = []
+    for file, footer in zip(files, footers, strict=True):
+        match footer:
+            case Unreadable(reason):
+                unreadable.append(f"{file.path} {reason}")
+            case Footer():
+                read.append(footer)
+        progress(len(read) + len(unreadable), len(files))
+    if unreadable:
+        more = f", and {len(unreadable) - _SHOWN:,} more" if len(unreadable) > _SHOWN else ""
+        raise Refused(
+            f"{root}: {'; '.join(unreadable[:_SHOWN])}{more} (what isn't the table's may stay "
+            "under a name with a leading '_')"
+        )
+    return tuple(read)
+
+
+def _choose(
+    sparks: Sparks,
+    reader: Reader,
+    pays: bool,
+    here: Callable[[], Iterator[Footer | Unreadable]],
+    there: Callable[[SparkSession], Iterator[Footer | Unreadable]],
+) -> Iterator[Footer | Unreadable]:
     match reader:
         case Reader.SPARK:
-            return through_spark.read(sparks.session(), str(root), files, statistics=statistics)
-        case Reader.AUTO if len(files) >= SPARK_PAYS_FROM and (spark := _at_hand(sparks)):
-            return _by_tasks_if_they_can(spark, root, files, statistics)
+            return there(sparks.session())
+        case Reader.AUTO if pays and (spark := _at_hand(sparks)):
+            return _there_if_it_can(there(spark), here)
         case _:
-            return _here(sparks.running, root, files, statistics)
+            return here()
 
 
 def _at_hand(sparks: Sparks) -> SparkSession | None:
@@ -64,23 +150,14 @@ def _at_hand(sparks: Sparks) -> SparkSession | None:
     return sparks.running
 
 
-def _by_tasks_if_they_can(
-    spark: SparkSession, root: Path, files: Sequence[DataFile], statistics: bool
+def _there_if_it_can(
+    found: Iterator[Footer | Unreadable], here: Callable[[], Iterator[Footer | Unreadable]]
 ) -> Iterator[Footer | Unreadable]:
-    found = through_spark.read(spark, str(root), files, statistics=statistics)
     try:
         first = next(found)
     except Exception as error:
         # They may run elsewhere, where this path means nothing, or not be allowed to run Python at all.
         if not isinstance(error, through_spark.Unreached) and not is_sparks(error):
             raise
-        return _here(spark, root, files, statistics)
+        return here()
     return chain((first,), found)
-
-
-def _here(
-    spark: SparkSession | None, root: Path, files: Sequence[DataFile], statistics: bool
-) -> Iterator[Footer | Unreadable]:
-    size = len(files) if spark is None else through_spark.batch_size(spark, statistics=statistics)
-    for start in range(0, len(files), size):
-        yield from reading.read(root, files[start : start + size], statistics=statistics)

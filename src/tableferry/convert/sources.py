@@ -103,8 +103,9 @@ def folder(path: str) -> Folder:
 
 def wrong_provider(provider: str, source: str) -> TableError:
     """Say that a source is of another format."""
+    article = "an" if provider[:1].lower() in "aeiou" else "a"
     return TableError(
-        "CONVERT TO DELTA only supports parquet tables, but you are trying to convert a "
+        f"CONVERT TO DELTA only supports parquet tables, but you are trying to convert {article} "
         f"{provider} source: {source}"
     )
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeAlias, assert_never
 
 from tableferry.convert.facts import PartitionColumn
 from tableferry.convert.log.contents import Contents
 from tableferry.tables import TableName
+
+
+class Reader(StrEnum):
+    """Where files are read."""
+
+    AUTO = "auto"
+    PROCESS = "process"
+    SPARK = "spark"
 
 
 @dataclass(frozen=True)
@@ -19,10 +28,17 @@ class RegisterPartitions:
 
 @dataclass(frozen=True)
 class PutFirstCommit:
-    """Write the first commit of a log, unless there is one."""
+    """Write the first commit of a log, unless there is one.
+
+    Attributes:
+        root: The table's folder.
+        contents: What the commit says.
+        scanned_by: Who reads all data for its statistics; None if they are the footers', or there are none.
+    """
 
     root: str
     contents: Contents
+    scanned_by: Reader | None = None
 
 
 @dataclass(frozen=True)
@@ -65,9 +81,10 @@ def describe(step: Step) -> str:
         case RegisterPartitions():
             return f"make {step.table}'s partitions in the catalog those on disk (MSCK REPAIR TABLE)"
         case PutFirstCommit():
+            statistics = "with statistics" if step.contents.statistics else "without statistics"
             return (
                 f"write the first commit of {step.root}/_delta_log: {len(step.contents.files):,} files, "
-                f"{'with' if step.contents.statistics else 'without'} statistics"
+                f"{statistics}{'' if step.scanned_by is None else ' from reading all data'}"
             )
         case ConvertNatively():
             return (

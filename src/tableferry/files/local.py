@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from tableferry.errors import Busy, StateError
 from tableferry.files.room import hidden, no_volume, volume_of
@@ -115,17 +117,38 @@ class Local:
     @contextmanager
     def _written_beside(self, path: Path, text: str | Iterable[str]) -> Iterator[Path]:
         self.make_folder(path.parent)
-        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         with _explained(path):
-            try:
-                with temporary.open("w", encoding="utf-8", newline="") as handle:
+            _sweep(path)
+            with _temporary(path) as handle:
+                try:
                     handle.writelines((text,) if isinstance(text, str) else text)
                     handle.flush()
                     os.fsync(handle.fileno())
-                yield temporary
-            finally:
-                with suppress(FileNotFoundError):
-                    temporary.unlink()
+                    yield Path(handle.name)
+                finally:
+                    with suppress(FileNotFoundError):
+                        os.unlink(handle.name)
+
+
+def _temporary(path: Path) -> TextIO:
+    """Create a file beside another one, under a lock that says that somebody writes it."""
+    while True:
+        handle = path.with_name(f".{path.name}.{uuid.uuid4().hex}").open("x", encoding="utf-8", newline="")
+        with suppress(OSError):  # A mounted volume may know no locks; nobody sweeps there.
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        # Whoever sweeps may have come before the lock.
+        if os.fstat(handle.fileno()).st_nlink:
+            return handle
+        handle.close()
+
+
+def _sweep(path: Path) -> None:
+    """Remove the temporary files that killed writers of a file have left: those that nobody holds."""
+    left = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{32}}")
+    for name in filter(left.fullmatch, os.listdir(path.parent)):
+        with suppress(OSError), (path.parent / name).open("a") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(handle.name)
 
 
 def _claim_and_move(temporary: Path, path: Path) -> bool:
@@ -149,9 +172,9 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StateError(
-            f"{path} can't be written ({_reason(error)}): give this user the right to write there"
-        ) from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "make room there" if full else "give this user the right to write there"
+        raise StateError(f"{path} can't be written ({_reason(error)}): {remedy}") from error
 
 
 def _reason(error: Exception) -> str:

@@ -37,7 +37,36 @@ def list_files(root: Path) -> tuple[DataFile, ...]:
             "name the directory that holds the table"
         )
     _demand_utf8(root, files)
+    demand_readable_names(str(root), files)
     return tuple(files)
+
+
+def demand_readable_names(root: str, files: Sequence[DataFile]) -> None:
+    """Refuse files that a table could name, but Spark couldn't open.
+
+    Raises:
+        Refused: One has a colon in its name, which Hadoop takes for the end of a URI's scheme.
+    """
+    for file in files:
+        if ":" in file.path.rpartition("/")[2]:
+            raise Refused(f"{root}: {file.path} has a colon in its name, so Spark can't read it: rename it")
+
+
+def demand_no_subfolders(root: str, files: Sequence[DataFile]) -> None:
+    """Refuse a folder with files of its own beside others in plain folders, which Spark leaves out.
+
+    Raises:
+        Refused: It is one.
+    """
+    own = next((file.path for file in files if "/" not in file.path), None)
+    folders = (file.path.rpartition("/")[0] for file in files)
+    below = next((folder for folder in folders if folder and "=" not in folder.rpartition("/")[2]), None)
+    if own is not None and below is not None:
+        raise Refused(
+            f"{root} holds files of its own, such as {own}, and others in {below}, which Spark leaves out "
+            "when it reads the folder: move the first into a folder of their own and convert all with "
+            "--recursive, or take them all with --include-subfolders"
+        )
 
 
 def changes(before: Sequence[DataFile], after: Sequence[DataFile]) -> list[str]:

@@ -19,7 +19,7 @@ from tableferry.convert import types
 from tableferry.convert.entry import Entry
 from tableferry.convert.facts import DataFile, Footer
 from tableferry.convert.log import definitions
-from tableferry.convert.log.statistics import INDEXED, statistics_json
+from tableferry.convert.log.statistics import INDEXED, statistics_json, with_statistics
 from tableferry.convert.types import TIMESTAMP_NTZ, VARIANT, Array, DataType, Map, Struct
 
 # What Java's URI escapes in a path, as Spark's own conversion does. Delta compares paths as strings when it
@@ -63,6 +63,22 @@ class Contents:
     features: tuple[str, ...] = ()
     writer_features: tuple[str, ...] = ()
     catalog_entry: Entry | None = None
+
+
+def statistics_paths(contents: Contents) -> frozenset[tuple[str, ...]]:
+    """Return the paths of the leaves that get statistics, in lower case."""
+
+    def paths(columns: Struct, above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        for each in columns.fields:
+            path = (*above, each.name.lower())
+            if isinstance(each.type, Struct):
+                yield from paths(each.type, path)
+            else:
+                yield path
+
+    return frozenset(
+        paths(with_statistics(contents.schema, contents.partition_columns, _indexed(contents)), ())
+    )
 
 
 def lines(contents: Contents, now: int) -> Iterator[str]:
@@ -151,8 +167,7 @@ def _kinds(of: DataType) -> Iterator[DataType]:
 def _adds(contents: Contents) -> Iterator[str]:
     # Files of one directory share the tuple of their values, so its text is made once.
     texts: dict[tuple[str | None, ...], str] = {}
-    indexed = int(contents.configuration.get("delta.dataSkippingNumIndexedCols", INDEXED))
-    describe = statistics_json(contents.schema, contents.partition_columns, indexed)
+    describe = statistics_json(contents.schema, contents.partition_columns, _indexed(contents))
     for file, values, footer in zip(contents.files, contents.values, contents.footers, strict=True):
         text = texts.get(values)
         if text is None:
@@ -163,6 +178,10 @@ def _adds(contents: Contents) -> Iterator[str]:
             f'{{"add":{{"path":{_quoted(path)},"partitionValues":{text},"size":{file.size},'
             f'"modificationTime":{file.modified},"dataChange":true{stats}}}}}\n'
         )
+
+
+def _indexed(contents: Contents) -> int:
+    return int(contents.configuration.get("delta.dataSkippingNumIndexedCols", INDEXED))
 
 
 def _uri(path: str) -> str:

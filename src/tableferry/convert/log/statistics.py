@@ -46,6 +46,19 @@ class _Template(NamedTuple):
     days: tuple[int, ...]
 
 
+def with_statistics(table: Struct, partitions: Collection[str] = (), indexed: int = INDEXED) -> Struct:
+    """Return the part of a table's columns that gets statistics.
+
+    Args:
+        table: The table's columns.
+        partitions: Names of those among them that directories' names give.
+        indexed: How many leaves get statistics; all if it's negative.
+    """
+    apart = {name.lower() for name in partitions}
+    columns = Struct(tuple(each for each in table.fields if each.name.lower() not in apart))
+    return _first(columns, indexed if indexed >= 0 else -1)[0]
+
+
 def statistics_json(
     table: Struct, partitions: Collection[str] = (), indexed: int = INDEXED
 ) -> Callable[[Footer], str]:
@@ -63,9 +76,7 @@ def statistics_json(
         they are: deltalake (1.6.6) reads the escapes of U+100000 and above, which end cut strings, as
         something lower.
     """
-    apart = {name.lower() for name in partitions}
-    columns = Struct(tuple(each for each in table.fields if each.name.lower() not in apart))
-    chosen, _ = _first(columns, indexed if indexed >= 0 else -1)
+    chosen = with_statistics(table, partitions, indexed)
     # The schema is kept with its template, so that its id stays its own.
     templates: dict[int, tuple[FileSchema, _Template]] = {}
 

@@ -4,13 +4,8 @@ The texts are those of the Delta protocol's per-file statistics: exact numbers, 
 milliseconds that enclose the microseconds, strings cut to 32 characters. What can't be trusted is left out,
 so that no reader ever skips a file that has rows for it:
 
-- **float and double** only from parquet-mr 1.10 to 1.17, and where the footer says that no value is NaN.
-  Those versions order NaN above all other values when they write (``PrimitiveComparator``,
-  ``DoubleStatistics.updateStats``; 1.9 and older compare with ``<``, and lose it), so a file with NaN says so
-  in its maximum and gets no bounds. parquet-mr from 1.18 (PARQUET-2249) and all others known, Arrow's among
-  them, leave NaN out of the bounds, while Spark orders it above infinity.
-- **values of bytes** (strings, decimals) not from parquet-mr before 1.10, which compared them as signed
-  bytes, nor from writers that don't say who they are (PARQUET-251, PARQUET-297, PARQUET-686).
+- **of each writer** only what it's known to get right: see `writers`.
+- **float and double** only if the writer's bounds show a NaN, or the footer says that no value is one.
 - **the deprecated** ``min`` **and** ``max`` only for numbers with a sign, dates and instants, as their order
   was that of signed numbers for all types; ``min_value`` and ``max_value`` only if the footer says that they
   follow the order of the column's type.
@@ -21,14 +16,16 @@ so that no reader ever skips a file that has rows for it:
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import date
 from json import JSONEncoder
 from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
 
+from tableferry.convert import types
 from tableferry.convert.parquet.elements import Element
+from tableferry.convert.parquet.writers import Trust
+from tableferry.convert.types import Decimal, Leafy
 
 Texts: TypeAlias = tuple[str | None, str | None]
 
@@ -39,25 +36,10 @@ _FIRST_DAY, _LAST_DAY = 1 - _EPOCH, date.max.toordinal() - _EPOCH
 # Where the Gregorian calendar begins, and where the last time zone got its offset in whole seconds.
 _GREGORIAN = date(1582, 10, 15).toordinal() - _EPOCH
 _ZONED = date(1900, 1, 1).toordinal() - _EPOCH
-_WRITER = re.compile(r"parquet-mr(?: version (\d+)\.(\d+))?")
 _NONE: Texts = (None, None)
 _CODES = {"INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}
 
 _quote = JSONEncoder(ensure_ascii=False).encode
-
-
-class Trust(NamedTuple):
-    """What a file's writer is known to get right.
-
-    Attributes:
-        floats: Bounds of float and double show a NaN.
-        binary: Bounds of values that are stored as bytes.
-        ancient: Dates before 1582 and instants before 1900 mean what they say.
-    """
-
-    floats: bool
-    binary: bool
-    ancient: bool
 
 
 class Kind(NamedTuple):
@@ -76,29 +58,12 @@ class Kind(NamedTuple):
     counted: bool = False
 
 
-def trust(created_by: str, metadata: Mapping[bytes, bytes]) -> Trust:
-    """Say what to believe of a file.
-
-    Args:
-        created_by: The writer, as the footer names it; may be empty.
-        metadata: The footer's own keys and values.
-    """
-    writer = _WRITER.match(created_by)
-    if writer is None:
-        return Trust(floats=False, binary=bool(created_by), ancient=True)
-    version = (int(writer[1]), int(writer[2])) if writer[1] else (0, 0)
-    spark = metadata.get(b"org.apache.spark.version", b"").partition(b".")[0]
-    return Trust(
-        floats=(1, 10) <= version < (1, 18),
-        binary=version >= (1, 10),
-        ancient=spark.isdigit() and int(spark) >= 3 and b"org.apache.spark.legacyDateTime" not in metadata,
-    )
-
-
 def kind(element: Element, believed: Trust) -> Kind | None:
     """Choose how to read the bounds of a leaf that is stored so; None if it gets none."""
     said = element.annotation
     name = said.kind if said else ""
+    if element.physical in ("INT32", "INT64") and not believed.numbers:
+        return None
     match element.physical, name:
         case ("INT32" | "INT64", ""):
             return Kind(_number(element), _integers, signed=True)
@@ -108,21 +73,58 @@ def kind(element: Element, believed: Trust) -> Kind | None:
             return Kind(_unsigned(element, said.bits), _integers)
         case ("INT32" | "INT64", "DECIMAL") if said:
             return Kind(_digits(_number(element), said.precision), _decimals(said.scale), signed=True)
-        case ("BINARY" | "FIXED_LEN_BYTE_ARRAY", "DECIMAL") if said and believed.binary:
+        case ("BINARY" | "FIXED_LEN_BYTE_ARRAY", "DECIMAL") if said and believed.decimals:
             return Kind(_digits(_big_endian, said.precision), _decimals(said.scale))
         case ("INT32", "DATE"):
-            first = _FIRST_DAY if believed.ancient else _GREGORIAN
-            return Kind(_number(element), _dates(first), signed=True)
+            return Kind(_number(element), _dates(_first_date(believed.ancient)), signed=True)
         case ("INT64", "TIMESTAMP") if said:
-            first = (_FIRST_DAY if believed.ancient else _ZONED) * 86_400_000
-            per_milli = 1 if said.unit == "MILLIS" else 1000
+            per_milli, first = 1 if said.unit == "MILLIS" else 1000, _first_milli(believed.ancient)
             return Kind(_number(element), _times(per_milli, first, "Z" if said.utc else ""), signed=True)
-        case ("FLOAT" | "DOUBLE", _):
+        case ("FLOAT" | "DOUBLE", _) if believed.numbers:
             return Kind(_number(element), _floats, counted=not believed.floats)
-        case ("BINARY", "STRING" | "ENUM" | "JSON") if believed.binary:
+        case ("BINARY", "STRING" | "ENUM" | "JSON") if believed.strings:
             return Kind(_same, _strings)
         case _:
             return None
+
+
+def texts_of(of: Leafy, *, ancient: bool) -> Callable[[Any, Any], Texts] | None:
+    """Choose how to write bounds that were found in the data; None if the type gets none.
+
+    Args:
+        of: The leaf's type. What it says takes whole numbers as int, decimals as their unscaled int, dates as
+            days and timestamps as nanoseconds since 1970, strings as bytes of UTF-8.
+        ancient: Whether dates before 1582 and instants before 1900 mean what they say.
+    """
+    match of:
+        case types.BYTE | types.SHORT | types.INTEGER | types.LONG:
+            return _integers
+        case Decimal(scale=scale):
+            return _decimals(scale)
+        case types.FLOAT | types.DOUBLE:
+            return _floats
+        case types.DATE:
+            return _dates(_first_date(ancient))
+        case types.TIMESTAMP | types.TIMESTAMP_NTZ:
+            return _times(1_000_000, _first_milli(ancient), "Z" if of == types.TIMESTAMP else "")
+        case types.STRING:
+            return _strings
+        case _:
+            return None
+
+
+def _first_date(ancient: bool) -> int:
+    return _FIRST_DAY if ancient else _GREGORIAN
+
+
+def _first_milli(ancient: bool) -> int:
+    return (_FIRST_DAY if ancient else _ZONED) * 86_400_000
+
+
+def counts_nulls(element: Element, believed: Trust) -> bool:
+    """Say whether the nulls of a leaf that is stored so are counted rightly."""
+    stored_as_bytes = element.physical in ("BINARY", "FIXED_LEN_BYTE_ARRAY")
+    return believed.nulls if stored_as_bytes else believed.numbers
 
 
 def _same(raw: bytes) -> bytes:

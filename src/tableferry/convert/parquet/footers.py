@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from tableferry.convert.facts import Bounds, FileSchema, Footer, Unreadable
-from tableferry.convert.parquet.bounds import Kind, Trust, kind, trust
+from tableferry.convert.parquet.bounds import Kind, counts_nulls, kind
 from tableferry.convert.parquet.chunks import Columns, Encrypted, Group, Raw
 from tableferry.convert.parquet.elements import root
 from tableferry.convert.parquet.schema import Illegal, Interpreted, dress, interpret
 from tableferry.convert.parquet.thrift import Broken, Reader
+from tableferry.convert.parquet.writers import Trust, trust
 
 # Nearly all footers are smaller; one that isn't takes a second read.
 _TAIL = 1 << 16
@@ -33,7 +34,19 @@ _TYPE_ORDER, _TOTAL_ORDER = 1, 2
 
 _UNKNOWN = Bounds(None, None, None)
 
-_Leaf: TypeAlias = tuple[int, Kind | None]
+
+class _Leaf(NamedTuple):
+    """How to read the statistics of one leaf.
+
+    Attributes:
+        place: Its number among those that are read.
+        reads: How to read its bounds; None if it gets none.
+        counts: Whether its nulls are counted rightly.
+    """
+
+    place: int
+    reads: Kind | None
+    counts: bool
 
 
 class _Plan(NamedTuple):
@@ -99,7 +112,11 @@ class Known:
             schema, places = dress(found, said.decode(errors="replace"))
         except Illegal as illegal:
             return illegal
-        leaves = tuple((place, kind(found.stored[place].element, believed)) for place in places)
+        elements = ((place, found.stored[place].element) for place in places)
+        leaves = tuple(
+            _Leaf(place, kind(element, believed), counts_nulls(element, believed))
+            for place, element in elements
+        )
         return _Plan(self._schemas.setdefault(schema, schema), leaves)
 
 
@@ -216,10 +233,10 @@ def _decode(reader: Reader, statistics: bool, known: Known) -> Footer:
     orders = _orders(shape, typed)
     if len(groups) == 1:
         raws = groups[0][1]
-        bounds = [_bounds(raws[place], reads, orders[place], rows) for place, reads in plan.leaves]
+        bounds = [_bounds(raws[leaf.place], leaf, orders[leaf.place], rows) for leaf in plan.leaves]
     else:
         filled = [group for group in groups if group[0]]
-        bounds = [_over_all(filled, place, reads, orders[place]) for place, reads in plan.leaves]
+        bounds = [_over_all(filled, leaf, orders[leaf.place]) for leaf in plan.leaves]
     return Footer.of(rows, plan.schema, bounds)
 
 
@@ -260,32 +277,42 @@ def _ends(raw: Raw, reads: Kind, order: int) -> tuple[Any, Any]:
     return reads.value(lowest), reads.value(highest)
 
 
-def _bounds(raw: Raw, reads: Kind | None, order: int, rows: int) -> Bounds:
-    nulls = raw.nulls
-    if nulls is not None and not 0 <= nulls <= rows:
+def _contradicts_itself(raw: Raw, rows: int) -> bool:
+    """Say whether a chunk has more nulls than rows, or bounds though all its values are null."""
+    if raw.nulls is None or 0 <= raw.nulls < rows:
+        return False
+    return raw.nulls != rows or any(
+        end is not None for end in (raw.lowest, raw.highest, raw.old_lowest, raw.old_highest)
+    )
+
+
+def _bounds(raw: Raw, leaf: _Leaf, order: int, rows: int) -> Bounds:
+    if _contradicts_itself(raw, rows):
         return _UNKNOWN
-    if reads is None:
+    nulls = raw.nulls if leaf.counts else None
+    if leaf.reads is None:
         return Bounds(None, None, nulls)
-    lowest, highest = _ends(raw, reads, order)
+    lowest, highest = _ends(raw, leaf.reads, order)
     if lowest is None or highest is None:
         return Bounds(None, None, nulls)
-    return Bounds(*reads.texts(lowest, highest), nulls)
+    return Bounds(*leaf.reads.texts(lowest, highest), nulls)
 
 
-def _over_all(groups: list[Group], place: int, reads: Kind | None, order: int) -> Bounds:
+def _over_all(groups: list[Group], leaf: _Leaf, order: int) -> Bounds:
     """Put the statistics of row groups together; where one doesn't say, the file doesn't."""
-    nulls: int | None = 0
+    nulls: int | None = 0 if leaf.counts else None
     ends: list[tuple[Any, Any]] = []
     for rows, raws in groups:
-        raw = raws[place]
-        if raw.nulls is not None and not 0 <= raw.nulls <= rows:
+        raw = raws[leaf.place]
+        if _contradicts_itself(raw, rows):
             return _UNKNOWN
         nulls = None if nulls is None or raw.nulls is None else nulls + raw.nulls
-        if reads is not None and raw.nulls != rows:
-            ends.append(_ends(raw, reads, order))
-    if reads is None or not ends:
+        # A group of nulls has no bounds; that there is nothing else in it has to be known.
+        if leaf.reads is not None and not (leaf.counts and raw.nulls == rows):
+            ends.append(_ends(raw, leaf.reads, order))
+    if leaf.reads is None or not ends:
         return Bounds(None, None, nulls)
     # One that's NaN has no order to the others, and crossed ones can't be believed.
     if any(low is None or high is None or not low <= high for low, high in ends):
         return Bounds(None, None, nulls)
-    return Bounds(*reads.texts(min(low for low, _ in ends), max(high for _, high in ends)), nulls)
+    return Bounds(*leaf.reads.texts(min(low for low, _ in ends), max(high for _, high in ends)), nulls)

@@ -197,9 +197,9 @@ class _Walk:
         """Read a Variant, shredded or not: it's null where its metadata is."""
         inner = _Walk()
         inner.column = self.column
-        inner.struct(replace(group, annotation=None), (), plain)
+        inner.struct(replace(group, annotation=None), path, plain)
         self.column = inner.column
-        if plain and (metadata := inner.leaves.get(("metadata",))):
+        if plain and (metadata := inner.leaves.get((*path, "metadata"))):
             self.leaves[path] = metadata
         return types.VARIANT
 

@@ -14,8 +14,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from tableferry.convert.facts import DataFile, Unreadable
-from tableferry.convert.parquet.reading import read
+from tableferry.convert.facts import DataFile, Footer, Unreadable
 from tableferry.convert.through_spark.schemas import to_text
 
 # What stands in the place of a number of rows, where the text says why.
@@ -23,16 +22,17 @@ UNREADABLE, UNREACHED = -1, -2
 COLUMNS = "rows bigint, schema int, described string, text string"
 
 Task: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+Read: TypeAlias = Callable[[Path, Sequence[DataFile]], Iterator[Footer | Unreadable]]
 _Row: TypeAlias = tuple[int, int, str | None, str]
 
 
-def task(root: str, files: Sequence[DataFile], *, statistics: bool) -> Task:
+def task(root: str, files: Sequence[DataFile], read: Read) -> Task:
     """Make the task that reads the files whose places in the listing it's given.
 
     Args:
         root: Where the files' paths begin.
         files: What was listed.
-        statistics: Whether to read more than the rows' number and the schema.
+        read: Reads some of them.
     """
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -40,7 +40,7 @@ def task(root: str, files: Sequence[DataFile], *, statistics: bool) -> Task:
         for batch in batches:
             numbers = batch.column(0).to_pylist()
             share = files[numbers[0] : numbers[-1] + 1] if numbers else ()
-            rows = list(_rows(root, share, statistics) if reached else map(_unreached, share))
+            rows = list(_rows(read(Path(root), share)) if reached else map(_unreached, share))
             arrays = [
                 pa.array([row[place] for row in rows], kind)
                 for place, kind in enumerate((pa.int64(), pa.int32(), pa.string(), pa.string()))
@@ -50,10 +50,10 @@ def task(root: str, files: Sequence[DataFile], *, statistics: bool) -> Task:
     return work
 
 
-def _rows(root: str, files: Sequence[DataFile], statistics: bool) -> Iterator[_Row]:
-    """Read some files; a schema comes with the first file that has it, and has its number from then on."""
+def _rows(footers: Iterable[Footer | Unreadable]) -> Iterator[_Row]:
+    """Write footers; a schema comes with the first file that has it, and has its number from then on."""
     numbers: dict[int, int] = {}
-    for found in read(Path(root), files, statistics=statistics):
+    for found in footers:
         if isinstance(found, Unreadable):
             yield UNREADABLE, 0, None, found.reason
             continue

@@ -1,4 +1,4 @@
-"""The second reader of footers: Spark's tasks, each of which reads a share of the files by their paths.
+"""The second reader of files: Spark's tasks, each of which reads a share of the files by their paths.
 
 What was tried, with 20,000 files on two cores that others used too:
 
@@ -24,9 +24,8 @@ from pyspark import cloudpickle
 
 import tableferry
 from tableferry.convert.facts import DataFile, FileSchema, Footer, Unreadable
-from tableferry.convert.through_spark.batches import batch_size
 from tableferry.convert.through_spark.schemas import from_text
-from tableferry.convert.through_spark.shares import COLUMNS, UNREACHED, UNREADABLE, Task, task
+from tableferry.convert.through_spark.shares import COLUMNS, UNREACHED, UNREADABLE, Read, Task, task
 from tableferry.errors import Refused
 
 if TYPE_CHECKING:
@@ -38,26 +37,25 @@ class Unreached(Refused):
 
 
 def read(
-    spark: SparkSession, root: str, files: Sequence[DataFile], *, statistics: bool
+    spark: SparkSession, root: str, files: Sequence[DataFile], by: Read, size: int
 ) -> Iterator[Footer | Unreadable]:
-    """Read what the files' footers say, in the listing's order.
+    """Read files, in the listing's order.
 
     Args:
         spark: The session.
         root: Where the files' paths begin, on the machines that run the tasks too.
         files: What was listed.
-        statistics: Whether to read more than the rows' number and the schema.
+        by: How a task reads some of them.
+        size: How many files are read at once.
 
     Raises:
         Unreached: A machine that runs tasks has no such directory.
-        SessionError: A setting for the size of batches isn't a positive number.
     """
     schemas: dict[str, FileSchema] = {}
     numbered: dict[int, FileSchema] = {}
-    size = batch_size(spark, statistics=statistics)
     for start in range(0, len(files), size):
         batch = files[start : start + size]
-        for found in _run(spark, task(root, batch, statistics=statistics), len(batch)).to_batches():
+        for found in _run(spark, task(root, batch, by), len(batch)).to_batches():
             yield from _footers(root, found, schemas, numbered)
 
 
@@ -85,7 +83,7 @@ def _footers(
         if rows == UNREACHED:
             raise Unreached(
                 f"{root} isn't there on {text}, where Spark's tasks run: mount it there, or read the "
-                "footers here with --reader process"
+                "files here with --reader process"
             )
         if rows == UNREADABLE:
             yield Unreadable(text)

@@ -20,7 +20,7 @@ from tableferry.convert.locations import below, split
 from tableferry.convert.log import commit, contents
 from tableferry.convert.merging import merge
 from tableferry.convert.perform import perform
-from tableferry.convert.plan import Facts, Reader, Wishes, all_schemas, decide
+from tableferry.convert.plan import Facts, Wishes, all_schemas, decide
 from tableferry.convert.sparks import Sparks
 from tableferry.convert.steps import (
     ConvertNatively,
@@ -153,7 +153,7 @@ def _convert(warehouse: Warehouse, table: HiveTable) -> None:
     sparks = Sparks(warehouse.spark, lambda: warehouse.spark)
     wishes = Wishes()
     found = Found(str(table.name), table=table.name)
-    facts = gather(found, wishes, sparks, Reader.AUTO, lambda done, total: None)
+    facts = gather(found, wishes, sparks, lambda done, total: None)
     plan = decide(facts, wishes)
     steps = (_unnamed(step) for step in plan.steps if not isinstance(step, SwitchEntry))
     perform(replace(plan, steps=tuple(steps)), sparks)

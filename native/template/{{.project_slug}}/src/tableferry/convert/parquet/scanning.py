@@ -1,0 +1,1 @@
+../../../../../../../src/tableferry/convert/parquet/scanning.py

@@ -1,0 +1,1 @@
+../../../../../../../src/tableferry/convert/parquet/writers.py

@@ -1,0 +1,156 @@
+"""Statistics from the data: each value of the columns that get them is read, with Arrow.
+
+For files whose footers say little or can't be trusted. The bounds are spelled as those from footers are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Context
+from decimal import Decimal as Number
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tableferry.convert import types
+from tableferry.convert.facts import Bounds, DataFile, Footer, Leaf, Unreadable
+from tableferry.convert.parquet import reading
+from tableferry.convert.parquet.bounds import texts_of
+from tableferry.convert.parquet.writers import trust
+from tableferry.convert.types import Decimal, Leafy
+
+# Rows of a batch: a column of long strings stays within some megabytes.
+_ROWS = 1 << 16
+_NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1}
+_EXACT = Context(prec=80)
+_UNKNOWN = Bounds(None, None, None)
+
+
+def read(
+    root: Path, files: Sequence[DataFile], *, wanted: frozenset[tuple[str, ...]]
+) -> Iterator[Footer | Unreadable]:
+    """Read files' schemas and rows from their footers, and their statistics from their data.
+
+    Args:
+        root: Where the files' paths begin.
+        files: What was listed.
+        wanted: Paths of the leaves that get statistics, in lower case.
+    """
+    for file, footer in zip(files, reading.read(root, files, statistics=False), strict=True):
+        yield footer if isinstance(footer, Unreadable) else _scan(f"{root}/{file.path}", footer, wanted)
+
+
+def read_by_threads(
+    root: Path, files: Sequence[DataFile], *, wanted: frozenset[tuple[str, ...]]
+) -> Iterator[Footer | Unreadable]:
+    """Do what `read` does in a thread for each core: Arrow decodes and compares without Python's lock."""
+
+    def one(file: DataFile) -> Footer | Unreadable:
+        return next(read(root, (file,), wanted=wanted))
+
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        yield from pool.map(one, files)
+
+
+def _scan(path: str, footer: Footer, wanted: frozenset[tuple[str, ...]]) -> Footer | Unreadable:
+    leaves = [
+        _Scanned(leaf) if tuple(name.lower() for name in leaf.path) in wanted else None
+        for leaf in footer.schema.leaves
+    ]
+    columns = sorted({each.path[0] for each in leaves if each})
+    if not columns:
+        return Footer.of(footer.rows, footer.schema, [_UNKNOWN for _ in leaves])
+    rows = 0
+    try:
+        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+            ancient = _ancient(file)
+            for batch in file.iter_batches(_ROWS, columns=columns, use_threads=False):
+                rows += batch.num_rows
+                for each in leaves:
+                    if each:
+                        each.take(batch)
+    except (pa.ArrowException, OSError) as error:
+        return Unreadable(
+            f"can't be read ({str(error).splitlines()[0]}): write it again, or take the statistics that its "
+            "footer has, with --statistics footers"
+        )
+    if rows != footer.rows:
+        return Unreadable(f"has {rows} rows, and says that it has {footer.rows}: write it again")
+    return Footer.of(rows, footer.schema, [each.bounds(ancient) if each else _UNKNOWN for each in leaves])
+
+
+def _ancient(file: pq.ParquetFile) -> frozenset[Leafy]:
+    """Return the types whose dates before 1582 and instants before 1900 mean what they say."""
+    metadata = file.metadata
+    if not trust(metadata.created_by or "", metadata.metadata or {}).ancient:
+        return frozenset()
+    # How old an INT96 is depends on settings of who reads it.
+    stored = {file.schema.column(number).physical_type for number in range(metadata.num_columns)}
+    return frozenset({types.DATE, types.TIMESTAMP_NTZ} | (set() if "INT96" in stored else {types.TIMESTAMP}))
+
+
+class _Scanned:
+    """The ends of a leaf's values, and how many are null, as far as it was read."""
+
+    def __init__(self, leaf: Leaf) -> None:
+        self.path = leaf.path
+        self._type = leaf.type
+        self._bounded = texts_of(leaf.type, ancient=True) is not None
+        self._nulls = 0
+        self._nan = False
+        self._ends: list[Any] = []
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """Take the values of some rows."""
+        column = batch.column(self.path[0])
+        for name in self.path[1:]:
+            # A field is null too where the struct is.
+            column = pc.struct_field(column, [column.type.get_field_index(name)])
+        self._nulls += column.null_count
+        if not self._bounded:
+            return
+        column = self._plain(column)
+        if pa.types.is_floating(column.type):
+            self._nan = self._nan or bool(pc.any(pc.is_nan(column)).as_py())
+        ends = pc.min_max(column)
+        self._ends += (self._value(ends[end]) for end in ("min", "max") if ends[end].is_valid)
+
+    def _plain(self, column: pa.Array) -> pa.Array:
+        if isinstance(column, pa.ExtensionArray):
+            column = column.storage
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        match self._type:
+            case types.LONG:
+                # Spark knows no durations, and reads their number.
+                return column.cast(pa.int64())
+            case types.STRING:
+                return column.cast(pa.large_binary())
+            case types.DATE:
+                return column.cast(pa.date32())
+            case _:
+                return column
+
+    def _value(self, end: pa.Scalar) -> Any:
+        """Return a value as `texts_of` wants it."""
+        match self._type:
+            case types.TIMESTAMP | types.TIMESTAMP_NTZ:
+                return end.value * _NANOS[end.type.unit]
+            case types.DATE:
+                return end.value
+            case Decimal(scale=scale):
+                return int(Number(end.as_py()).scaleb(scale, _EXACT))
+            case _:
+                return end.as_py()
+
+    def bounds(self, ancient: frozenset[Leafy]) -> Bounds:
+        """Return the statistics of what was read; of floats with a NaN no bounds, as Spark orders it last."""
+        texts = texts_of(self._type, ancient=self._type in ancient)
+        if texts is None or self._nan or not self._ends:
+            return Bounds(None, None, self._nulls)
+        return Bounds(*texts(min(self._ends), max(self._ends)), self._nulls)

@@ -1,0 +1,181 @@
+"""Statistics from a scan of the data: those of footers that are known to be right, and more."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.soak import amount
+from tests.unit.test_convert_skipping import CASES, ROWS
+
+from tableferry import convert
+from tableferry.convert.facts import Bounds, Footer, Unreadable
+from tableferry.convert.folder import discover
+from tableferry.convert.parquet import reading, scanning
+from tableferry.errors import SessionError
+
+
+def no_session() -> NoReturn:
+    raise SessionError("no Java here")
+
+
+def scanned(path: Path, *wanted: str) -> dict[str, Bounds]:
+    """Scan one file: each leaf's statistics, by its path."""
+    [footer] = scanning.read(
+        path.parent,
+        [file for file in discover.list_files(path.parent) if file.path == path.name],
+        wanted=frozenset(tuple(each.split("/")) for each in wanted),
+    )
+    assert isinstance(footer, Footer), footer
+    return {
+        "/".join(leaf.path): found for leaf, found in zip(footer.schema.leaves, footer.bounds, strict=True)
+    }
+
+
+@settings(max_examples=amount(40, 400), deadline=None)
+@given(ROWS, st.integers(1, 3))
+def test_a_scan_finds_what_footers_say_that_are_right(rows: list[dict[str, Any]], group: int) -> None:
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        schema = pa.schema([(column, kind) for column, (kind, _) in CASES.items()])
+        pq.write_table(pa.Table.from_pylist(rows, schema), folder / "a.parquet", row_group_size=group)
+        files = discover.list_files(folder)
+        wanted = frozenset((column,) for column in CASES)
+        [said], [found] = reading.read(folder, files), scanning.read(folder, files, wanted=wanted)
+    assert isinstance(said, Footer)
+    assert isinstance(found, Footer)
+    assert (found.rows, found.schema) == (said.rows, said.schema)
+    for leaf, one, other in zip(said.schema.leaves, said.bounds, found.bounds, strict=True):
+        assert one.nulls == other.nulls, leaf
+        # Arrow's footers don't say whether a float is NaN.
+        if leaf.path != ("x",):
+            assert one == other, leaf
+
+
+def test_each_type_is_scanned(tmp_path: Path) -> None:
+    inner = {"x": 3, "y": {"z": "deep"}}
+    late = datetime(2024, 5, 6, 7, 8, 9, 123_456, UTC)
+    table = pa.table(
+        {
+            "float": [1.5, None, -0.0],
+            "nan": [1.0, float("nan"), 2.0],
+            "wide": pa.array(
+                [Decimal("-1.00"), Decimal("99999999999999999999999999999999999.99"), None], WIDE
+            ),
+            "at": pa.array([late, None, late], pa.timestamp("ms", "UTC")),
+            "category": pa.array(["b", "a", None]).dictionary_encode(),
+            "s": [inner, None, {"x": None, "y": {"z": None}}],
+            "s.x": [7, 8, 9],
+            "bytes": [b"a", b"b", None],
+            "yes": [True, None, None],
+            "list": [[1], None, []],
+            "took": pa.array([1, 2, None], pa.duration("s")),
+            "unsigned": pa.array([2**64 - 1, 0, None], pa.uint64()),
+            "nothing": pa.array([None, None, None], pa.string()),
+            "left out": [1, 2, 3],
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    names = [name for name in table.column_names if name != "left out"]
+    assert scanned(tmp_path / "a.parquet", *names, "s/x", "s/y/z") == {
+        "float": Bounds("-0.0", "1.5", 1),
+        "nan": Bounds(None, None, 0),
+        "wide": Bounds("-1.00", f"{'9' * 35}.99", 1),
+        "at": Bounds('"2024-05-06T07:08:09.123Z"', '"2024-05-06T07:08:09.123Z"', 1),
+        "category": Bounds('"a"', '"b"', 1),
+        "s/x": Bounds("3", "3", 2),
+        "s/y/z": Bounds('"deep"', '"deep"', 2),
+        "s.x": Bounds("7", "9", 0),
+        "bytes": Bounds(None, None, 1),
+        "yes": Bounds(None, None, 2),
+        "took": Bounds("1", "2", 1),
+        "unsigned": Bounds("0", str(2**64 - 1), 1),
+        "nothing": Bounds(None, None, 3),
+        "left out": Bounds(None, None, None),
+    }
+
+
+WIDE = pa.decimal128(38, 2)
+
+
+def test_old_instants_are_bounded_where_they_mean_what_they_say(tmp_path: Path) -> None:
+    moments = [datetime(1700, 1, 1), datetime(2024, 1, 1)]
+    pq.write_table(pa.table({"t": moments}), tmp_path / "new.parquet")
+    pq.write_table(pa.table({"t": moments}), tmp_path / "old.parquet", use_deprecated_int96_timestamps=True)
+    assert scanned(tmp_path / "new.parquet", "t")["t"].lowest == '"1700-01-01T00:00:00.000"'
+    assert scanned(tmp_path / "old.parquet", "t")["t"] == Bounds(None, '"2024-01-01T00:00:00.000Z"', 0)
+
+
+def stats(root: Path) -> dict[str, Any]:
+    lines = (root / "_delta_log" / f"{0:020}.json").read_text().splitlines()
+    [add] = [json.loads(line)["add"] for line in lines if '"add"' in line]
+    found: dict[str, Any] = json.loads(add["stats"])
+    return found
+
+
+def test_a_table_is_converted_with_a_scan(tmp_path: Path) -> None:
+    """Its writer is unknown, so that the footers alone give nothing."""
+    root = tmp_path / "t"
+    root.mkdir()
+    table = pa.table({f"c{number}": [number, None] for number in range(40)})
+    pq.write_table(table, root / "a.parquet")
+    data = (root / "a.parquet").read_bytes()
+    (root / "a.parquet").write_bytes(data.replace(b"parquet-cpp-arrow", b"parquet-of-nobody"))
+
+    planned = convert.run([str(root)], statistics=convert.Statistics.SCAN, dry_run=True, resolve=no_session)
+    plan = planned.tables[0].plan
+    assert plan is not None
+    assert not (root / "_delta_log").exists()
+    assert convert.run([str(root)], resolve=no_session).ok
+    assert stats(root) == {"numRecords": 2}
+    convert.undo(str(root), resolve=no_session)
+    assert convert.run([str(root)], statistics=convert.Statistics.SCAN, resolve=no_session).ok
+    found = stats(root)
+    assert found["numRecords"] == 2
+    assert found["minValues"] == found["maxValues"] == {f"c{number}": number for number in range(32)}
+    assert found["nullCount"] == {f"c{number}": 1 for number in range(32)}
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    root.mkdir()
+    pq.write_table(pa.table({"a": list(range(1000))}), root / "a.parquet", use_dictionary=False)
+    data = bytearray((root / "a.parquet").read_bytes())
+    data[4:200] = bytes(196)
+    (root / "a.parquet").write_bytes(data)
+    [failed] = convert.run([str(root)], statistics=convert.Statistics.SCAN, resolve=no_session).tables
+    assert failed.outcome == "refused"
+    assert f"{root}: a.parquet can't be read (" in failed.error
+    assert "with --statistics footers" in failed.error
+    assert not (root / "_delta_log").exists()
+
+
+def test_rows_that_are_not_there_are_said(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1, 2]}), tmp_path / "a.parquet")
+    files = discover.list_files(tmp_path)
+    [footer] = reading.read(tmp_path, files, statistics=False)
+    assert isinstance(footer, Footer)
+    found = scanning._scan(str(tmp_path / "a.parquet"), footer._replace(rows=3), frozenset({("a",)}))
+    assert found == Unreadable("has 2 rows, and says that it has 3: write it again")
+
+
+def test_without_arrow_the_remedy_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "t"
+    root.mkdir()
+    pq.write_table(pa.table({"a": [1]}), root / "a.parquet")
+    monkeypatch.delitem(sys.modules, "tableferry.convert.parquet.scanning")
+    monkeypatch.delattr("tableferry.convert.parquet.scanning")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    [failed] = convert.run([str(root)], statistics=convert.Statistics.SCAN, resolve=no_session).tables
+    assert failed.outcome == "failed"
+    assert 'needs the package pyarrow: pip install "tableferry[scan]"' in failed.error
