@@ -195,7 +195,8 @@ class Pair:
     def synced(self) -> set[str]:
         """The directories of rewritten partitions that hold files."""
         root = Path(f"{self.directory}_sync")
-        return {str(file.parent.relative_to(root)) for file in root.rglob("part-*")}
+        files = (path for path in root.rglob("*") if path.is_file() and path.name[0] not in "._")
+        return {str(file.parent.relative_to(root)) for file in files}
 
     def _insert(self, how: str, table: str, rows: tuple[Values, ...]) -> None:
         values = ", ".join(f"({', '.join(map(literal, row))})" for row in rows)

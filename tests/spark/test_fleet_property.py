@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,9 +27,11 @@ from tableferry.fleet.naming import Names
 from tableferry.fleet.perform import Save, perform
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.reports import ModeReport
+from tableferry.fleet.settings import LateFiles
 from tableferry.fleet.steps import Step
 from tableferry.fleet.warehouse import existing
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.shadow.partitions import NULL
 
 _numbers = count(1)
 DAYS = ("a", "b", "c", None)
@@ -43,12 +47,14 @@ class Life:
 
     Attributes:
         fleet: The queue, the clock and the session.
+        place: The Hive table's directory.
         rows: What people wrote, and nobody deleted: id, amount and day.
         deaths: After how many effects the next runs die.
         effects: How many effects the run may still have; None lets it live.
     """
 
     fleet: Fleet
+    place: Path
     rows: set[tuple[int, int, str | None]] = field(default_factory=set)
     effects: int | None = None
 
@@ -83,6 +89,18 @@ class Life:
         self.rows -= touched
         if statement.startswith("UPDATE"):
             self.rows |= {(number, amount + 1, day) for number, amount, day in touched}
+
+    def arrive(self, day: str | None) -> None:
+        """Leave a file in the Hive table's first directories, as a job does that began before the switch."""
+        copy = Names.of(self.fleet.job("t")).hive
+        if self.kind not in (Kind.ICEBERG, Kind.DELTA) or not self.fleet.spark.catalog.tableExists(copy.sql):
+            return
+        number = len(self.rows) + 1_000 * next(_numbers)
+        folder = self.place / f"day={NULL if day is None else day}"
+        folder.mkdir(exist_ok=True)
+        row = {name: pa.array([value], pa.int32()) for name, value in (("id", number), ("amount", 1))}
+        pq.write_table(pa.table(row), folder / f"{number:06}_0")
+        self.rows.add((number, 1, day))
 
     def run(self, mode: str) -> None:
         """Run a mode; if it dies, its lease lapses."""
@@ -122,6 +140,7 @@ INSERT = st.tuples(st.just("insert"), st.sampled_from(DAYS))
 EVENTS = st.one_of(
     INSERT,
     INSERT,
+    st.tuples(st.just("arrive"), st.sampled_from(DAYS)),
     st.tuples(st.just("delete"), st.sampled_from(DAYS[:2])),
     st.tuples(st.just("update"), st.sampled_from(DAYS[:2])),
     st.tuples(st.sampled_from(("migrate", "shadow", "go on reverting")), st.none()),
@@ -172,7 +191,13 @@ def test_no_row_is_lost_whoever_dies(
             f"STORED AS PARQUET {where}"
         )
         ours = fleet(spark, schema, folder)
-        life = Life(ours)
+        ours.warehouse = replace(ours.warehouse, late_files=LateFiles.TAKE)
+        [place] = [
+            Path(row["data_type"].removeprefix("file:"))
+            for row in spark.sql(f"DESCRIBE TABLE EXTENDED {schema}.t").collect()
+            if row["col_name"] == "Location"
+        ]
+        life = Life(ours, place)
         try:
             with monkeypatch.context() as patch, mortal(life, patch):
                 ours.add("t", form=form)
@@ -187,6 +212,8 @@ def test_no_row_is_lost_whoever_dies(
                     match what:
                         case "insert":
                             life.insert(which)
+                        case "arrive":
+                            life.arrive(which)
                         case "delete":
                             life.change("DELETE FROM {t}", which)
                         case "update":

@@ -14,6 +14,7 @@ from tableferry.fleet.job import Job, State, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.plan import Kind, plan, target_kind, transition
 from tableferry.fleet.steps import (
+    CheckLate,
     CopyAccess,
     DropCopy,
     MakeTarget,
@@ -151,7 +152,9 @@ def test_the_rows_are_compared_before_each_switch_and_before_the_archive() -> No
     assert archive[-1] == Rename(names.hive, names.archived)
     assert VerifyShadow(names.main, names.hive) in archive
     # A table without probation was never kept in step, and its archive is as of the switch.
-    assert plan(job(State.WRITES_UNBLOCKED, State.HIVE_DROPPED, probation=0), both) == (archive[-1],)
+    late = CheckLate(names.main, names.hive, TargetFormat.ICEBERG)
+    assert archive[0] == late
+    assert plan(job(State.WRITES_UNBLOCKED, State.HIVE_DROPPED, probation=0), both) == (late, archive[-1])
 
     back = plan(job(State.WRITES_BLOCKED, State.SYNC_HIVE), both)
     assert back[-2:] == (VerifyShadow(names.main, names.hive), CopyAccess(names.main, names.hive))

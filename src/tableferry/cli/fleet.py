@@ -24,6 +24,7 @@ from tableferry.cli.fleet_options import (
     separated,
     without_password,
 )
+from tableferry.cli.fleet_preflight import fleet_preflight
 from tableferry.cli.fleet_status import fleet_status
 from tableferry.cli.logs import App
 from tableferry.cli.options import Debug, Output, OutputAs, Warehouse, guarded
@@ -143,6 +144,7 @@ def fleet_add(
     guarded(work, debug)
 
 
+fleet_app.command("preflight")(fleet_preflight)
 register_jobs(fleet_app)
 fleet_app.command("status")(fleet_status)
 register_modes(fleet_app)

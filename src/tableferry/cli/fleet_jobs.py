@@ -142,6 +142,13 @@ def fleet_pause(
 def fleet_resume(
     tables: Patterns = None,
     more_tables: More = None,
+    accept: Annotated[
+        bool,
+        typer.Option(
+            "--accept",
+            help="What was found is as it should be: files that came late, or removed partitions.",
+        ),
+    ] = False,
     store: StoreUrl = None,
     settings: SettingsFile = None,
     env: Env = None,
@@ -154,7 +161,7 @@ def fleet_resume(
     def resume(job: Job) -> tuple[Job, str]:
         if not job.migration_paused:
             return job, "isn't paused"
-        job = resumed(job)
+        job = resumed(job, accept=accept)
         return job, f"goes on: {_next(job)}"
 
     where = Where(store, settings, env, warehouse)

@@ -199,7 +199,7 @@ def _run(run: Run, where: Where, work: Callable[[Worker], ModeReport]) -> None:
         spark = found.spark()
         known = found.settings
         access = fleet.open_access(spark, users=known.users_file, require_lineage=known.require_lineage)
-        warehouse = fleet.Warehouse(spark, access, known.iceberg_catalog)
+        warehouse = fleet.Warehouse.of(spark, access, known)
         done = work(
             fleet.Worker(
                 store=found.store,

@@ -9,8 +9,7 @@ import typer
 
 from tableferry import fleet, report
 from tableferry.cli.fleet_options import Env, Fleet, Set, SettingsFile, StoreUrl, Where
-from tableferry.cli.options import Debug, Output, OutputAs, Warehouse, guarded
-from tableferry.errors import TableferryError
+from tableferry.cli.options import Debug, Output, OutputAs, Warehouse, guarded, written
 from tableferry.fleet.status.figures import Figures
 
 
@@ -41,7 +40,7 @@ def fleet_status(
                 return
             figures = _read(found)
         if html is not None:
-            _write(html, fleet.page(figures))
+            written(html, fleet.page(figures))
             typer.echo(f"Wrote {html}", err=output is Output.JSON)
         if output is Output.JSON:
             typer.echo(report.as_json(figures))
@@ -53,11 +52,3 @@ def fleet_status(
 
 def _read(found: Fleet) -> Figures:
     return fleet.read_status(found.store, found.store.now(), lease=found.settings.lease)
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        reason = (error.strerror or "unknown reason").lower()
-        raise TableferryError(f"{file} can't be written ({reason}): name another file") from error

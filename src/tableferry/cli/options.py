@@ -133,3 +133,16 @@ def guarded(work: Callable[[], None], debug: bool) -> None:
             raise
         _log.error("Spark failed (%s): --debug shows where", first_line(error))
         raise typer.Exit(1) from None
+
+
+def written(file: Path, text: str) -> None:
+    """Write a file that the user named.
+
+    Raises:
+        TableferryError: It can't be written.
+    """
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        reason = (error.strerror or "unknown reason").lower()
+        raise TableferryError(f"{file} can't be written ({reason}): name another file") from error

@@ -19,9 +19,13 @@ if TYPE_CHECKING:
     from tableferry.fleet.modes.revert import revert
     from tableferry.fleet.modes.shadow import shadow
     from tableferry.fleet.modes.taking import Worker
+    from tableferry.fleet.prechecking import precheck
     from tableferry.fleet.queue import selections
     from tableferry.fleet.queue.opening import open_store
+    from tableferry.fleet.queue.store import NewJob
     from tableferry.fleet.status.page import render as page
+    from tableferry.fleet.status.preflight import lines as preflight_lines
+    from tableferry.fleet.status.preflight import page as preflight_page
     from tableferry.fleet.status.reading import status as read_status
     from tableferry.fleet.status.text import render as as_text
     from tableferry.fleet.status.watch import watch
@@ -32,6 +36,7 @@ _MODULES = {
     "Enlisted": "enlisting",
     "Filter": "choosing",
     "Named": "enlisting",
+    "NewJob": "queue.store",
     "Warehouse": "warehouse.context",
     "Worker": "modes.taking",
     "chosen": "choosing",
@@ -43,6 +48,7 @@ _MODULES = {
     "migrate": "modes.migrate",
     "open_access": "warehouse.opening",
     "open_store": "queue.opening",
+    "precheck": "prechecking",
     "preprocess": "modes.preprocess",
     "revert": "modes.revert",
     "shadow": "modes.shadow",
@@ -52,6 +58,8 @@ _MODULES = {
 _RENAMED = {
     "as_text": ("status.text", "render"),
     "page": ("status.page", "render"),
+    "preflight_lines": ("status.preflight", "lines"),
+    "preflight_page": ("status.preflight", "page"),
     "read_status": ("status.reading", "status"),
 }
 
@@ -59,6 +67,7 @@ __all__ = [
     "Enlisted",
     "Filter",
     "Named",
+    "NewJob",
     "Warehouse",
     "Worker",
     "as_text",
@@ -72,6 +81,9 @@ __all__ = [
     "open_access",
     "open_store",
     "page",
+    "precheck",
+    "preflight_lines",
+    "preflight_page",
     "preprocess",
     "read_status",
     "revert",

@@ -30,6 +30,13 @@ class State(StrEnum):
     ICEBERG_DROPPED = "IcebergDropped"
 
 
+MOVED = "moved"
+"""The note in a job's record of how many seconds writers had to wait, with the table's files and bytes."""
+
+ACCEPT = "accept"
+"""The note in a job's record that somebody looked, and what the next shadow finds is as it should be."""
+
+
 class TargetFormat(StrEnum):
     """What a table becomes."""
 
@@ -56,9 +63,14 @@ class PauseReason(StrEnum):
     IS_TRANSACTIONAL = "IS_TRANSACTIONAL"
     UNSUPPORTED_FORMAT = "UNSUPPORTED_FORMAT"
     UNSUPPORTED_SCHEMA = "UNSUPPORTED_SCHEMA"
+    UNSUPPORTED_LAYOUT = "UNSUPPORTED_LAYOUT"
+    SHARED_DIRECTORY = "SHARED_DIRECTORY"
+    REMOVES_FILES = "REMOVES_FILES"
     MANAGED_TABLE = "MANAGED_TABLE"
     NAME_TAKEN = "NAME_TAKEN"
     WRITTEN_WHILE_BLOCKED = "WRITTEN_WHILE_BLOCKED"
+    WRITTEN_LATE = "WRITTEN_LATE"
+    PARTITIONS_REMOVED = "PARTITIONS_REMOVED"
     ROWS_DIFFER = "ROWS_DIFFER"
     STEP_REFUSED = "STEP_REFUSED"
     STEP_FAILED = "STEP_FAILED"

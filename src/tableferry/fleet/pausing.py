@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tableferry.fleet.job import Job, PauseReason, State
+from tableferry.fleet.job import ACCEPT, Job, PauseReason, State
 from tableferry.fleet.naming import Names
 
 REMEDIES: Mapping[PauseReason, str] = {
@@ -23,9 +23,14 @@ REMEDIES: Mapping[PauseReason, str] = {
     PauseReason.IS_TRANSACTIONAL: "write it anew as a plain Parquet table, or leave it in Hive",
     PauseReason.UNSUPPORTED_FORMAT: "write it anew as Parquet, or choose Iceberg for ORC and Avro",
     PauseReason.UNSUPPORTED_SCHEMA: "change the column that is named, or leave the table in Hive",
+    PauseReason.UNSUPPORTED_LAYOUT: "do what the details say, or leave the table in Hive",
+    PauseReason.SHARED_DIRECTORY: "give each table a directory of its own, or drop entries that nobody needs",
+    PauseReason.REMOVES_FILES: "set 'external.table.purge' = 'false'",
     PauseReason.MANAGED_TABLE: "make it external, so that its files stay where they are under another name",
     PauseReason.NAME_TAKEN: "rename or drop the table that has the name",
+    PauseReason.WRITTEN_LATE: "give the table the late files' rows (--accept), or set late_files: take",
     PauseReason.WRITTEN_WHILE_BLOCKED: "stop its writers, as nothing could keep them out",
+    PauseReason.PARTITIONS_REMOVED: "bring them back, or say that it was meant so (--accept)",
     PauseReason.ROWS_DIFFER: "compare both tables (tableferry verify) before anything else",
     PauseReason.STEP_REFUSED: "do what the details say",
     PauseReason.STEP_FAILED: "mend what the details say",
@@ -46,9 +51,15 @@ def remedy(job: Job) -> str:
     return REMEDIES[found] if found else "see what the reason says"
 
 
-def resumed(job: Job) -> Job:
-    """Return the job as it goes on; one that was reverted begins from the start."""
+def resumed(job: Job, *, accept: bool = False) -> Job:
+    """Return the job as it goes on; one that was reverted begins from the start.
+
+    Args:
+        job: A paused job.
+        accept: Whether late files, or removed partitions, that the shadower found are as they should be.
+    """
     job = replace(job, migration_paused=False, pause_reason=PauseReason.NONE.value)
+    job = job.noted(**{ACCEPT: accept or None})
     if job.state is not State.ICEBERG_DROPPED:
         return job
     return replace(

@@ -11,10 +11,11 @@ from typing import assert_never
 from tableferry.activity import Activity, activity
 from tableferry.driver import following
 from tableferry.errors import Refused
-from tableferry.fleet.job import Job, PauseReason, TargetFormat
+from tableferry.fleet.job import ACCEPT, Job, PauseReason, TargetFormat
 from tableferry.fleet.steps import (
     BlockWrites,
     CheckFence,
+    CheckLate,
     CheckViews,
     CopyAccess,
     CopyDefinition,
@@ -22,6 +23,7 @@ from tableferry.fleet.steps import (
     MakeExternal,
     MakeManaged,
     MakeTarget,
+    RecordFiles,
     Rename,
     Shadow,
     Step,
@@ -43,7 +45,9 @@ from tableferry.fleet.warehouse import (
     views,
 )
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.shadow.shadowing import shadow
+from tableferry.fleet.warehouse.shadow.late.record import Record
+from tableferry.fleet.warehouse.shadow.late.settling import WrittenLate, check
+from tableferry.fleet.warehouse.shadow.shadowing import PartitionsRemoved, shadow
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +59,7 @@ RIGHTS = "rights"
 FENCE = "fence"
 WAS_MANAGED = "was_managed"
 BROKEN_VIEWS = "broken_views"
+REMOVED = "removed_partitions"
 
 
 class Stopped(Refused):
@@ -107,6 +112,14 @@ def _perform(step: Step, job: Job, warehouse: Warehouse, save: Save, running: Ac
             if said := fence.differences(warehouse, table, job.record.get(FENCE, {})):
                 raise WrittenSince(f"{table} was written to after writes were blocked: {said}")
             return job
+        case RecordFiles(table):
+            Record.begin(warehouse, table)
+            return job
+        case CheckLate(target, hive, form):
+            with _stopping(PauseReason.WRITTEN_LATE, WrittenLate):
+                accept = bool(job.record.get(ACCEPT))
+                check(warehouse, target, hive, form, job.shadow_watermark, accept=accept)
+            return job
         case MakeExternal(table):
             if external.is_managed(warehouse, table):
                 job = save(job.noted(**{WAS_MANAGED: True}))
@@ -143,10 +156,18 @@ def _perform(step: Step, job: Job, warehouse: Warehouse, save: Save, running: Ac
         case CheckViews(table):
             return job.noted(**{BROKEN_VIEWS: list(views.check(warehouse, table)) or None})
         case Shadow(target, hive, form):
-            shadowed = shadow(warehouse, target, hive, form, job.shadow_watermark)
+            accept = bool(job.record.get(ACCEPT))
+            with (
+                _stopping(PauseReason.WRITTEN_LATE, WrittenLate),
+                _stopping(PauseReason.PARTITIONS_REMOVED, PartitionsRemoved),
+            ):
+                shadowed = shadow(warehouse, target, hive, form, job.shadow_watermark, accept=accept)
             running.count("partitions", len(shadowed.done))
             running.count("rows", sum(part.rows or 0 for part in shadowed.done))
-            return replace(job, shadow_watermark=shadowed.watermark)
+            if shadowed.removed:
+                _log.warning("%s: %s", job.name, shadowed.removed)
+                job = job.noted(**{REMOVED: shadowed.removed})
+            return replace(job, shadow_watermark=shadowed.watermark).noted(**{ACCEPT: None})
         case DropCopy(table, form):
             dropping.drop_copy(warehouse, table, form)
             return job
@@ -155,14 +176,14 @@ def _perform(step: Step, job: Job, warehouse: Warehouse, save: Save, running: Ac
 
 
 class _stopping:
-    """Turn a refusal inside a ``with`` into one that pauses the job for this reason."""
+    """Turn a refusal of a kind inside a ``with`` into one that pauses the job for this reason."""
 
-    def __init__(self, reason: PauseReason) -> None:
-        self.reason = reason
+    def __init__(self, reason: PauseReason, kind: type[Refused] = Refused) -> None:
+        self.reason, self.kind = reason, kind
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Refused) and not isinstance(error, Stopped):
+        if isinstance(error, self.kind) and not isinstance(error, Stopped):
             raise Stopped(self.reason, str(error)) from error

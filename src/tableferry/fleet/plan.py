@@ -17,6 +17,7 @@ from tableferry.fleet.naming import Names
 from tableferry.fleet.steps import (
     BlockWrites,
     CheckFence,
+    CheckLate,
     CheckViews,
     CopyAccess,
     CopyDefinition,
@@ -24,6 +25,7 @@ from tableferry.fleet.steps import (
     MakeExternal,
     MakeManaged,
     MakeTarget,
+    RecordFiles,
     Rename,
     Shadow,
     Step,
@@ -100,8 +102,11 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
             return _archive(job, names, existing)
         case Action.BLOCK_COPY:
             _demand(existing, names.main, target_kind(job))
-            back = (Rename(names.archived, names.hive),) if _is_hive(existing, names.archived) else ()
-            return (BlockWrites(names.main), *back)
+            archived = _is_hive(existing, names.archived)
+            hive = names.archived if archived else names.hive
+            back = (Rename(names.archived, names.hive),) if archived else ()
+            # Before anybody is kept from writing, for what it finds may need a person.
+            return (CheckLate(names.main, hive, job.target_format), BlockWrites(names.main), *back)
         case Action.SYNC:
             _demand(existing, names.main, target_kind(job))
             _demand(existing, names.hive, Kind.HIVE)
@@ -165,16 +170,16 @@ def _switch(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
     """Rename twice; whatever a crash left of it is finished."""
     away, into = Rename(names.main, names.hive), Rename(names.copy, names.main)
     # Who had opened the Hive table before it was renamed may have written to it a moment later.
-    last_look = CheckFence(names.hive)
+    last_look = (RecordFiles(names.hive), CheckFence(names.hive))
     if existing.get(names.main) == target_kind(job) and _is_hive(existing, names.hive):
-        return (last_look,)
+        return last_look
     _demand(existing, names.copy, target_kind(job))
     if names.main not in existing and _is_hive(existing, names.hive):
-        return (into, last_look)
+        return (into, *last_look)
     _demand(existing, names.main, Kind.HIVE)
     if names.hive in existing:
         raise Refused(_taken(names.main, names.hive, job))
-    return (CheckFence(names.main), Verify(names.main, names.copy), away, into, last_look)
+    return (CheckFence(names.main), Verify(names.main, names.copy), away, into, *last_look)
 
 
 def _switch_back(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
@@ -211,7 +216,8 @@ def _archive(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
             Shadow(names.main, names.hive, job.target_format),
             VerifyShadow(names.main, names.hive),
         )
-    return (*kept_in_step, Rename(names.hive, names.archived))
+    late = CheckLate(names.main, names.hive, job.target_format)
+    return (late, *kept_in_step, Rename(names.hive, names.archived))
 
 
 def _taken(name: TableName, wanted: TableName, job: Job) -> str:

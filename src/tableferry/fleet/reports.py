@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tableferry.fleet.job import Job
+from tableferry.fleet.job import Job, PauseReason, TargetFormat
+from tableferry.tables import TableName
 
 Outcome = Literal["done", "planned", "paused", "failed", "lost"]
 
@@ -26,6 +27,46 @@ class JobReport:
     outcome: Outcome
     did: tuple[str, ...] = ()
     error: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that would stop a table's migration.
+
+    Attributes:
+        reason: What the job would pause with.
+        text: What it is, where, and what to do about it.
+    """
+
+    reason: PauseReason
+    text: str
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """What is known of a table before its migration.
+
+    Attributes:
+        table: The table.
+        format: What it is to become.
+        findings: What would stop it.
+        remarks: What people should know all the same.
+        stored_as: How its rows are stored; empty where nobody looked.
+        files: How many files it has.
+        bytes: How large they are together.
+        partitions: How many partitions it has.
+        blocked_seconds: How long writers will have to wait, by what others took; None before one was moved.
+    """
+
+    table: TableName
+    format: TargetFormat
+    findings: tuple[Finding, ...] = ()
+    remarks: tuple[str, ...] = ()
+    stored_as: str = ""
+    files: int = 0
+    bytes: int = 0
+    partitions: int = 0
+    blocked_seconds: float | None = None
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +14,20 @@ from tableferry.fleet.job import TargetFormat
 
 class _Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LateFiles(StrEnum):
+    """What becomes of files that somebody leaves in the Hive copy's directories after the switch."""
+
+    PAUSE = "pause"
+    TAKE = "take"
+
+
+class RemovedPartitions(StrEnum):
+    """What becomes of partitions that a write in probation removed, though it wrote others alone."""
+
+    ALARM = "alarm"
+    PAUSE = "pause"
 
 
 class MailSettings(_Settings):
@@ -63,6 +78,12 @@ class FleetSettings(_Settings):
         initial_gap_days: Days between the first letter and the migration, for jobs that are added.
         probation_gap_days: Days between the second letter and the archive, likewise.
         lease_minutes: How long a worker's claim holds without a sign of life.
+        late_files: Whether a table pauses when somebody has left files in its old directories after the
+            switch, or their rows are taken into the new table.
+        removed_partitions: Whether a table pauses when a write in probation replaced all its rows and left
+            partitions empty, before the Hive copy follows, or it's said and the copy follows.
+        column_mapping: Whether Delta tables map names that they don't take otherwise (spaces, brackets),
+            which needs readers that know it.
         iceberg_catalog: The Spark catalog of Iceberg tables, over the same metastore.
         require_owner: Whether a table without an owner pauses.
         users_file: A CSV file with the columns ``table`` and ``user``: who is known to use which table.
@@ -76,6 +97,9 @@ class FleetSettings(_Settings):
     initial_gap_days: int = Field(default=14, ge=0)
     probation_gap_days: int = Field(default=14, ge=0)
     lease_minutes: int = Field(default=60, ge=1)
+    late_files: LateFiles = LateFiles.PAUSE
+    removed_partitions: RemovedPartitions = RemovedPartitions.ALARM
+    column_mapping: bool = False
     iceberg_catalog: str = "ice"
     require_owner: bool = False
     users_file: Path | None = None

@@ -34,6 +34,22 @@ class CheckFence:
 
 
 @dataclass(frozen=True)
+class RecordFiles:
+    """Record the files that belong in the Hive copy's directories."""
+
+    table: TableName
+
+
+@dataclass(frozen=True)
+class CheckLate:
+    """Look for files that came into the Hive copy's directories since the switch."""
+
+    target: TableName
+    hive: TableName
+    format: TargetFormat
+
+
+@dataclass(frozen=True)
 class MakeExternal:
     """Let a managed table keep its directory when it is renamed."""
 
@@ -124,6 +140,8 @@ Step = (
     BlockWrites
     | UnblockWrites
     | CheckFence
+    | RecordFiles
+    | CheckLate
     | MakeExternal
     | MakeManaged
     | MakeTarget
@@ -147,6 +165,10 @@ def describe(step: Step) -> str:
             return f"let writers in to {table}"
         case CheckFence(table):
             return f"make sure that nobody wrote to {table} since the block"
+        case RecordFiles(table):
+            return f"record the files of {table}"
+        case CheckLate(_, hive, _):
+            return f"look for files that came into the directories of {hive} since the switch"
         case MakeExternal(table):
             return f"make {table} external, so that a new name moves no file"
         case MakeManaged(table):

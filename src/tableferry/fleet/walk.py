@@ -14,15 +14,15 @@ from datetime import timedelta
 from tableferry.errors import Refused, TableError, TableferryError, first_line, is_sparks
 from tableferry.fleet import plan as planning
 from tableferry.fleet.clock import Clock
-from tableferry.fleet.job import Job, PauseReason, State
+from tableferry.fleet.job import MOVED, Job, PauseReason, State
 from tableferry.fleet.naming import Names
-from tableferry.fleet.perform import Stopped, WrittenSince, perform
+from tableferry.fleet.perform import FENCE, Stopped, WrittenSince, perform
 from tableferry.fleet.plan import Kind, Ways, arrived, plan
 from tableferry.fleet.queue.statements import lost
 from tableferry.fleet.queue.store import ClaimLost, Store
 from tableferry.fleet.reports import JobReport
 from tableferry.fleet.steps import Rename, UnblockWrites, describe
-from tableferry.fleet.transitions import FORWARD, Transition
+from tableferry.fleet.transitions import FORWARD, Action, Transition
 from tableferry.fleet.warehouse import existing, versions
 from tableferry.fleet.warehouse.context import Warehouse
 
@@ -32,6 +32,7 @@ PATIENCE = 3
 BEGAN_AGAIN = "began_again"
 FAILURES = "failures"
 LAST_ERROR = "last_error"
+BLOCKED = "blocked"
 
 
 @dataclass
@@ -146,7 +147,21 @@ def _once(one: Walk, way: Transition) -> None:
                 raise
             return
         one.did.append(describe(step))
-    one.save(_arrived(one.job, way))
+    one.save(_measured(_arrived(one.job, way), way, one.clock().timestamp()))
+
+
+def _measured(job: Job, way: Transition, now: float) -> Job:
+    """Note how long writers had to wait for a table of this size, by which others are forecast."""
+    match way.action:
+        case Action.BLOCK:
+            size = {key: job.record.get(FENCE, {}).get(key, 0) for key in ("files", "bytes")}
+            return job.noted(**{BLOCKED: {"since": now, **size}})
+        case Action.UNBLOCK if BLOCKED in job.record:
+            blocked = job.record[BLOCKED]
+            took = {"seconds": round(now - blocked["since"], 1), **blocked}
+            return job.noted(**{BLOCKED: None, MOVED: took})
+        case _:
+            return job
 
 
 def _arrived(job: Job, way: Transition) -> Job:

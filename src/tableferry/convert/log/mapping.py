@@ -35,11 +35,16 @@ def mapped(schema: Struct) -> tuple[Struct, Mapping[str, str]]:
     return schema, {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": highest}
 
 
+def fits(name: str) -> bool:
+    """Say whether Delta takes a column's name as it is."""
+    return not _UNFIT & set(name)
+
+
 def unfit(schema: Struct, path: tuple[str, ...] = ()) -> Iterator[str]:
     """Yield the columns that Delta takes with column mapping alone, as dotted paths."""
     for each in schema.fields:
         here = (*path, each.name)
-        if _UNFIT & set(each.name):
+        if not fits(each.name):
             yield ".".join(here)
         yield from _unfit_below(each.type, here)
 

@@ -13,17 +13,19 @@ from tableferry.fleet.queue.selections import to_preprocess
 from tableferry.fleet.reports import JobReport, ModeReport, Outcome
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.walk import Walk, reporting
-from tableferry.fleet.warehouse import existing, fitness, hive
+from tableferry.fleet.warehouse import existing, hive
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.preflight import Neighbourhood, preflight
 
 _log = logging.getLogger(__name__)
 
 
 def preprocess(worker: Worker) -> ModeReport:
     """Fill in owners, users and format of new jobs; end probations that are over; close what is through."""
+    neighbourhood = Neighbourhood(worker.warehouse)
 
     def looked(job: Job) -> Job:
-        return _looked(job, worker.warehouse, worker.settings)
+        return _looked(job, worker.warehouse, worker.settings, neighbourhood)
 
     def do(one: Walk) -> JobReport:
         with (
@@ -41,7 +43,7 @@ def preprocess(worker: Worker) -> ModeReport:
     return take(worker, "preprocess", lambda: to_preprocess(worker.clock()), do, outlook)
 
 
-def _looked(job: Job, warehouse: Warehouse, settings: FleetSettings) -> Job:
+def _looked(job: Job, warehouse: Warehouse, settings: FleetSettings, neighbourhood: Neighbourhood) -> Job:
     """Return the job with what there is to know of its table, or as it goes on."""
     match job.state:
         case State.WRITES_UNBLOCKED:
@@ -57,8 +59,10 @@ def _looked(job: Job, warehouse: Warehouse, settings: FleetSettings) -> Job:
         tbl_owners=job.tbl_owners or warehouse.access.owners(job.name),
         downstream_users=job.downstream_users or warehouse.access.downstream_users(job.name),
     )
-    if unfit := fitness.unfit(table, job.target_format):
-        return job.paused(*unfit)
+    seen = preflight(warehouse, job.name, job.target_format, neighbourhood)
+    for finding in seen.findings:
+        more = f" (and {len(seen.findings) - 1} more: tableferry fleet preflight {job.name})"
+        return job.paused(finding.reason, finding.text + (more if len(seen.findings) > 1 else ""))
     names = Names.of(job)
     others = existing.found(warehouse, names).keys() - {names.main}
     if others:

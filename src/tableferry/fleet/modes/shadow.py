@@ -18,7 +18,7 @@ SHADOWING = "Shadowing"
 
 
 def shadow(worker: Worker) -> ModeReport:
-    """Bring the Hive copies of tables on probation in step, where anything was written since the watermark.
+    """Bring the Hive copies of tables on probation in step, and look whether anybody wrote to them.
 
     A status that a worker left when it died is no obstacle: its claim lapses.
     """
@@ -29,14 +29,14 @@ def shadow(worker: Worker) -> ModeReport:
 
     def do(one: Walk) -> JobReport:
         with reporting(one) as reports:
-            if behind(one.job):
-                step = _step(one.job)
-                job = one.save(replace(one.job, shadow_status=SHADOWING))
-                job = perform(step, job, one.warehouse, one.save)
+            step = _step(one.job)
+            job = one.save(replace(one.job, shadow_status=SHADOWING))
+            # Where nothing was written, somebody may have left files in the Hive copy's directories.
+            done = perform(step, job, one.warehouse, one.save)
+            if done.shadow_watermark != job.shadow_watermark:
                 one.did.append(describe(step))
-                # The watermark and the status in one go.
-                one.job = replace(job, shadow_status=None)
-            one.release(replace(one.job, shadow_status=None))
+            # The watermark and the status in one go.
+            one.release(replace(done, shadow_status=None))
             reports.append(JobReport(one.job, "done", tuple(one.did), ""))
         return reports[0]
 

@@ -128,6 +128,16 @@ def finished() -> Selection:
     return _c.in_process.is_(False) & _at(State.HIVE_DROPPED) & _c.comm_level3_date.is_not(None)
 
 
+def not_begun() -> Selection:
+    """Jobs whose table nobody has touched yet."""
+    return _at(State.UNDEFINED) | _pair(State.READY, State.WRITES_BLOCKED)
+
+
+def moved() -> Selection:
+    """Jobs whose table has its new format."""
+    return _at(State.WRITES_UNBLOCKED) | _at(State.HIVE_DROPPED)
+
+
 def _at(state: State) -> Selection:
     return _pair(state, state)
 

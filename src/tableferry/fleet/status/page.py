@@ -11,15 +11,15 @@ from tableferry.fleet.status import words
 from tableferry.fleet.status.charts import STACK, burn_down, over_time
 from tableferry.fleet.status.figures import PHASE_WORDS, Figures, Phase
 
-_templates = Environment(
+templates = Environment(
     loader=PackageLoader("tableferry.fleet.status"),
     autoescape=True,
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_templates.globals["words"] = words
-_templates.filters["number"] = "{:,}".format
+templates.globals["words"] = words
+templates.filters["number"] = "{:,}".format
 
 
 def _breakable(text: object, after: str = "._") -> Markup:
@@ -28,13 +28,13 @@ def _breakable(text: object, after: str = "._") -> Markup:
     return Markup("<wbr>").join(escape(piece) for piece in pieces)
 
 
-_templates.filters["breakable"] = _breakable
+templates.filters["breakable"] = _breakable
 
 
 def render(figures: Figures) -> str:
     """Return the page; its size doesn't grow with the fleet."""
     phases = [(phase, PHASE_WORDS[phase], figures.in_phase(phase)) for phase in Phase]
-    return _templates.get_template("page.html").render(
+    return templates.get_template("page.html").render(
         figures=figures,
         phases=phases,
         stacked=[(phase, PHASE_WORDS[phase], figures.in_phase(phase)) for phase in STACK],

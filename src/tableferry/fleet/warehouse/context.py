@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from tableferry.fleet.settings import FleetSettings, LateFiles, RemovedPartitions
 from tableferry.tables import DEFAULT_CATALOG, TableName
 
 if TYPE_CHECKING:
@@ -48,13 +49,31 @@ class Warehouse:
         spark: The session.
         access: Who may do what.
         iceberg_catalog: The Spark catalog through which Iceberg's own statements go.
+        late_files: What becomes of files that come into the Hive copy's directories after the switch.
+        removed_partitions: What becomes of partitions that a write removed, though it wrote others alone.
+        column_mapping: Whether a Delta table maps names that it doesn't take otherwise.
         guard: Raises if the caller must not change the tables any more, as its claim on the job is lost.
     """
 
     spark: SparkSession
     access: Access
     iceberg_catalog: str = "ice"
+    late_files: LateFiles = LateFiles.PAUSE
+    removed_partitions: RemovedPartitions = RemovedPartitions.ALARM
+    column_mapping: bool = False
     guard: Callable[[], None] = _unguarded
+
+    @classmethod
+    def of(cls, spark: SparkSession, access: Access, settings: FleetSettings) -> Warehouse:
+        """Return a warehouse as a fleet's settings say."""
+        return cls(
+            spark,
+            access,
+            settings.iceberg_catalog,
+            settings.late_files,
+            settings.removed_partitions,
+            settings.column_mapping,
+        )
 
     def effect(self, work: Callable[[], T]) -> T:
         """Change something outside the queue, right behind the guard: nothing is changed in another way."""

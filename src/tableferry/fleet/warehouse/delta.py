@@ -20,7 +20,7 @@ from tableferry.convert.locations import below, split
 from tableferry.convert.log import commit, contents
 from tableferry.convert.merging import merge
 from tableferry.convert.perform import perform
-from tableferry.convert.plan import Facts, Wishes, all_schemas, decide
+from tableferry.convert.plan import Facts, Plan, Wishes, all_schemas, decide
 from tableferry.convert.sparks import Sparks
 from tableferry.convert.steps import (
     ConvertNatively,
@@ -85,7 +85,9 @@ def _make(warehouse: Warehouse, table: HiveTable, target: TableName) -> int:
         if wanted:
             warehouse.effect(lambda: _convert(warehouse, table))
         else:
-            warehouse.effect(lambda: begin_empty(entry(spark, table.name)))
+            warehouse.effect(
+                lambda: begin_empty(entry(spark, table.name), column_mapping=warehouse.column_mapping)
+            )
     if not named:
         warehouse.run(f"CREATE TABLE {target.sql} USING delta LOCATION {text(table.location)}")
     return len(wanted)
@@ -122,7 +124,7 @@ def _is_current(warehouse: Warehouse, table: HiveTable, wanted: Sequence[str]) -
     return sorted(map(split, held)) == sorted(map(split, wanted))
 
 
-def begin_empty(known: Entry) -> None:
+def begin_empty(known: Entry, *, column_mapping: bool = False) -> None:
     """Write the log of a table that has no file yet, with the catalog's columns.
 
     Raises:
@@ -143,20 +145,29 @@ def begin_empty(known: Entry) -> None:
         merged=merge(all_schemas((), known)),
         entry=known,
     )
-    for step in decide(facts, Wishes()).steps:
+    for step in decide(facts, Wishes(column_mapping=column_mapping)).steps:
         if isinstance(step, PutFirstCommit):
             commit.put(Path(step.root), contents.lines(step.contents, commit.now()))
 
 
 def _convert(warehouse: Warehouse, table: HiveTable) -> None:
     """Write the log's first commit, by the catalog's columns and partitions; the entry isn't switched."""
-    sparks = Sparks(warehouse.spark, lambda: warehouse.spark)
-    wishes = Wishes()
-    found = Found(str(table.name), table=table.name)
-    facts = gather(found, wishes, sparks, lambda done, total: None)
-    plan = decide(facts, wishes)
+    plan = planned(warehouse, table)
     steps = (_unnamed(step) for step in plan.steps if not isinstance(step, SwitchEntry))
-    perform(replace(plan, steps=tuple(steps)), sparks)
+    perform(replace(plan, steps=tuple(steps)), Sparks(warehouse.spark, lambda: warehouse.spark))
+
+
+def planned(warehouse: Warehouse, table: HiveTable) -> Plan:
+    """Plan the first commit of a log over a Hive table's files.
+
+    Raises:
+        Refused: Delta can't take the table as it is.
+        TableError: Something about it can't be read.
+    """
+    wishes = Wishes(column_mapping=warehouse.column_mapping)
+    found = Found(str(table.name), table=table.name)
+    sparks = Sparks(warehouse.spark, lambda: warehouse.spark)
+    return decide(gather(found, wishes, sparks, lambda done, total: None), wishes)
 
 
 def _unnamed(step: Step) -> Step:

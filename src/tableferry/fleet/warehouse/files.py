@@ -66,7 +66,7 @@ def listing(warehouse: Warehouse, table: HiveTable, partitions: Sequence[Registe
     )
     outside = sorted({each.location for each in partitions if below(each.location, table.location) is None})
     read, nested, stray = [], [], []
-    for file in _list(warehouse, [table.location, *outside]):
+    for file in list_files(warehouse, [table.location, *outside]):
         scheme, authority, path = split(file.path)
         folder = path.rpartition("/")[0]
         if (scheme, authority, folder) in homes:
@@ -78,8 +78,12 @@ def listing(warehouse: Warehouse, table: HiveTable, partitions: Sequence[Registe
     return Listing(tuple(read), tuple(nested), tuple(stray))
 
 
-def _list(warehouse: Warehouse, locations: Sequence[str]) -> list[ListedFile]:
-    """List several directories at once; if one of them isn't there, one after the other."""
+def list_files(warehouse: Warehouse, locations: Sequence[str]) -> list[ListedFile]:
+    """List several directories at once; if one of them isn't there, one after the other.
+
+    Raises:
+        TableError: One can't be listed.
+    """
     with wished(warehouse.spark, _LISTING):
         found = _listed(warehouse, locations)
         if found is None:

@@ -88,7 +88,7 @@ def set_columns(spark: SparkSession, name: TableName, columns: Mapping[str, str 
             # Types that Hive lacks: then Spark keeps the columns where Hive doesn't see them.
             return
         now = [
-            known[each.lower()] if kind is None else field(each.lower(), kind, None)
+            known[each.lower()] if kind is None else field(each.lower(), kind.replace("`", ""), None)
             for each, kind in columns.items()
         ]
         same = (one.getType() == other.getType() for one, other in zip(before, now, strict=False))

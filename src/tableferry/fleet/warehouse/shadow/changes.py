@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from tableferry.convert.locations import below
@@ -44,6 +44,7 @@ class Shadowed:
         watermark: The snapshot id or version that the Hive copy is in step with.
         done: What was done to each partition.
         columns: Columns that the Hive copy got.
+        removed: What a version removed that replaced all rows at once, in words; empty if none did.
         compared: Why everything was compared, where the changes alone didn't say enough.
         left: Directories that nobody reads any more, and that only the storage's owner can remove.
     """
@@ -51,6 +52,7 @@ class Shadowed:
     watermark: str
     done: tuple[Done, ...] = ()
     columns: tuple[str, ...] = ()
+    removed: str = ""
     compared: str = ""
     left: tuple[str, ...] = ()
 
@@ -102,6 +104,12 @@ class Changes:
     moved: frozenset[Partition] = frozenset()
     everything: str = ""
 
+    def touching(self, partitions: Collection[Partition]) -> Changes:
+        """Return the same, with these partitions among those that are written anew."""
+        added = {each: what for each, what in self.added.items() if each not in partitions}
+        moved = self.moved.difference(partitions)
+        return replace(self, added=added, touched=self.touched | frozenset(partitions), moved=moved)
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -128,6 +136,7 @@ def decide(
     locations: Mapping[Partition, str],
     shared: str | None,
     exact: Collection[Partition],
+    closed: str | None = None,
     *,
     interrupted: bool,
 ) -> Plan:
@@ -138,6 +147,7 @@ def decide(
         locations: Where each of those partitions is that the Hive copy has.
         shared: The directory that the target writes to, where the Hive copy reads below it too.
         exact: Partitions whose directory holds just the files that the target has in it.
+        closed: A directory below which no file is added, as nobody could tell it from a late writer's.
         interrupted: Whether an earlier run may have inserted rows already.
     """
     append, share, in_place, rewrite = [], {}, [], sorted(changes.touched, key=nulls_first)
@@ -148,7 +158,7 @@ def decide(
                 share[partition] = directory
             else:
                 in_place.append(partition)
-        elif location is None or interrupted or _is_below(location, shared):
+        elif location is None or interrupted or any(_is_below(location, each) for each in (shared, closed)):
             # Into the target's own directory nothing is inserted: it would be an orphan there.
             rewrite.append(partition)
         else:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tableferry.fleet.warehouse.shadow.partitions import Partition
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 # With more in one condition, planning takes longer than reading.
 _AT_ONCE = 200
@@ -55,6 +62,24 @@ def texts(columns: Sequence[str]) -> list[str]:
 def text(value: str) -> str:
     """Write a text as SQL reads it."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def sql_type(kind: DataType) -> str:
+    """Write a type as SQL reads it, with quotes around names of fields that aren't plain."""
+    match kind.typeName():
+        case "struct":
+            fields = (f"{_field(each.name)}:{sql_type(each.dataType)}" for each in kind)  # type: ignore[attr-defined]
+            return f"struct<{','.join(fields)}>"
+        case "array":
+            return f"array<{sql_type(kind.elementType)}>"  # type: ignore[attr-defined]
+        case "map":
+            return f"map<{sql_type(kind.keyType)},{sql_type(kind.valueType)}>"  # type: ignore[attr-defined]
+        case _:
+            return kind.simpleString()
+
+
+def _field(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else quoted(name)
 
 
 def quoted(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -13,17 +13,19 @@ from tableferry import catalog
 from tableferry.catalog import SPARK_ERRORS, condition
 from tableferry.convert.locations import below, literal
 from tableferry.errors import TableError, first_line
+from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.changes import Added, Changes
-from tableferry.fleet.warehouse.shadow.conditions import chunks, text, where
+from tableferry.fleet.warehouse.shadow.conditions import chunks, sql_type, text, where
 from tableferry.fleet.warehouse.shadow.marks import Marks
 from tableferry.fleet.warehouse.shadow.partitions import Partition, spell
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 _FILE = "struct<path string, partitionValues map<string, string>, dataChange boolean>"
-_COMMITS = f"add {_FILE}, remove {_FILE}, metaData struct<id string>"
+_INFO = "struct<operation string, operationParameters map<string, string>>"
+_COMMITS = f"add {_FILE}, remove {_FILE}, metaData struct<id string>, commitInfo {_INFO}"
 _MAPPING = "delta.columnMapping.mode"
 
 
@@ -79,7 +81,7 @@ class DeltaTarget:
 
     def columns(self) -> dict[str, str]:
         """Return the columns and their types at the version."""
-        return {field.name: field.dataType.simpleString() for field in self.rows().schema}
+        return {field.name: sql_type(field.dataType) for field in self.rows().schema}
 
     def rows(self) -> DataFrame:
         """Return the rows at the version."""
@@ -111,6 +113,56 @@ class DeltaTarget:
         names = ", ".join(text(name) for each in wanted for name in changes.added[each].files)
         return self.rows().where(f"_metadata.file_name IN ({names})")
 
+    def named_since(self, watermark: str | None) -> Iterable[str]:
+        """Return the paths of files that commits since the watermark added or removed."""
+        rows = self._said(
+            watermark, "coalesce(add.path, remove.path)", "add IS NOT NULL OR remove IS NOT NULL"
+        )
+        return [self._absolute(unquote(row[0])) for row in rows]
+
+    def replaced_all_since(self, watermark: str | None) -> str:
+        """Return the newest version since the watermark that replaced all rows; empty if none did."""
+        said = (
+            "input_file_name() AS file",
+            "commitInfo.operation = 'WRITE' AND commitInfo.operationParameters['mode'] = 'Overwrite' "
+            "AND commitInfo.operationParameters['predicate'] IS NULL "
+            "AND coalesce(commitInfo.operationParameters['isDynamicPartitionOverwrite'], 'false') <> 'true'",
+        )
+        files = [row[0].rpartition("/")[2] for row in self._said(watermark, *said)]
+        return str(int(max(files).partition(".")[0])) if files else ""
+
+    def live(self) -> Iterable[str]:
+        """Return the paths of the files that it reads."""
+        return self.rows().inputFiles()
+
+    def append_once(self, warehouse: Warehouse, rows: DataFrame, key: str) -> None:
+        """Append the rows in a transaction of the key, which Delta does once.
+
+        https://docs.delta.io/latest/delta-streaming.html#idempotent-table-writes-in-foreachbatch
+        """
+        writer = rows.write.format("delta").mode("append").option("txnAppId", key).option("txnVersion", 1)
+        warehouse.effect(lambda: writer.saveAsTable(self.name.sql))
+
+    def _said(self, watermark: str | None, what: str, where: str) -> list[Row]:
+        """Ask the commits since the watermark, as far as the log has them."""
+        paths = self._commits(int(watermark), int(self.version)) if watermark is not None else []
+        if not paths:
+            return []
+        try:
+            actions = self.spark.read.schema(_COMMITS).json(paths)
+            return actions.where(where).selectExpr(what).collect()
+        except SPARK_ERRORS as error:
+            if condition(error) != "PATH_NOT_FOUND":
+                raise
+            return []
+
+    def _commits(self, first: int, last: int) -> list[str]:
+        log = f"{literal(self.location)}/_delta_log"
+        return [f"{log}/{version:020}.json" for version in range(first + 1, last + 1)]
+
+    def _absolute(self, path: str) -> str:
+        return path if path.startswith("/") or ":" in path.partition("/")[0] else f"{self.location}/{path}"
+
     def exact(self, changes: Changes, columns: Sequence[str]) -> frozenset[Partition]:
         """Return those partitions whose directory holds the table's live files and no other.
 
@@ -131,8 +183,7 @@ class DeltaTarget:
         return frozenset(found)
 
     def _between(self, first: int, last: int, kinds: Mapping[str, str], columns: Sequence[str]) -> Changes:
-        log = f"{literal(self.location)}/_delta_log"
-        paths = [f"{log}/{version:020}.json" for version in range(first + 1, last + 1)]
+        paths = self._commits(first, last)
         names = {own.lower(): text(own) for own in self.partition_columns}
         keys = [names[column.lower()] for column in columns]
         # An action without its partition's values, or with names that aren't the columns', tells nothing.
@@ -194,7 +245,7 @@ class DeltaTarget:
         if self.mapped:
             return False
         try:
-            before = {each.name.lower(): each.dataType.simpleString() for each in self._at(str(first)).schema}
+            before = {each.name.lower(): sql_type(each.dataType) for each in self._at(str(first)).schema}
         except SPARK_ERRORS:  # It's no longer there to be compared.
             return False
         now = {name.lower(): kind for name, kind in self.columns().items()}

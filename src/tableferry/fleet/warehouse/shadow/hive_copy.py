@@ -17,7 +17,7 @@ from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.warehouse import metastore
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.changes import Columns
-from tableferry.fleet.warehouse.shadow.conditions import quoted, spec, text
+from tableferry.fleet.warehouse.shadow.conditions import quoted, spec, sql_type, text
 from tableferry.fleet.warehouse.shadow.marks import PREFIX
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, parse, spell
 from tableferry.tables import DEFAULT_CATALOG, TableName
@@ -32,9 +32,12 @@ _FOR_HIVE = {
 }
 _DYNAMIC = {"hive.exec.dynamic.partition": "true", "hive.exec.dynamic.partition.mode": "nonstrict"}
 # Hive 3 has external tables that own their files too.
-_PURGE = "external.table.purge"
+PURGE = "external.table.purge"
 # An empty directory is to be seen as one.
 _NO_MARK = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+# What the names of a job's files begin with, for all of Spark's writers.
+_BASENAME = "mapreduce.output.basename"
+_COMMITTER = ".SQLHadoopMapReduceCommitProtocol"
 # What Spark's own writer writes without a package more.
 _FORMATS = ("parquet", "orc")
 
@@ -64,8 +67,13 @@ class HiveCopy:
     partitions: frozenset[Partition]
 
     @classmethod
-    def read(cls, warehouse: Warehouse, name: TableName) -> HiveCopy:
+    def read(cls, warehouse: Warehouse, name: TableName, *, owning: bool = False) -> HiveCopy:
         """Ask the catalog.
+
+        Args:
+            warehouse: Where it is.
+            name: The table.
+            owning: Whether it may own its files, as before its migration.
 
         Raises:
             Refused: It owns its files.
@@ -76,7 +84,7 @@ class HiveCopy:
             # Somebody else may have written to its directories since Spark listed them.
             spark.sql(f"REFRESH TABLE {name.sql}")
             said = json.loads(spark.sql(f"DESCRIBE TABLE EXTENDED {name.sql} AS JSON").collect()[0][0])
-            columns = {field.name: field.dataType.simpleString() for field in spark.table(name.sql).schema}
+            columns = {field.name: sql_type(field.dataType) for field in spark.table(name.sql).schema}
             keys = tuple(said.get("partition_columns", ()))
             kinds = [columns[key] for key in keys]
             specs = [row[0] for row in spark.sql(f"SHOW PARTITIONS {name.sql}").collect()] if keys else []
@@ -85,10 +93,11 @@ class HiveCopy:
                 f"{name} can't be described ({first_line(error)}): check its name and your rights"
             ) from error
         properties = said.get("table_properties", {})
-        if said.get("type") == "MANAGED" or properties.get(_PURGE, "").lower() == "true":
+        owns = said.get("type") == "MANAGED" or properties.get(PURGE, "").lower() == "true"
+        if owns and not owning:
             raise Refused(
                 f"{name} removes a dropped partition's files, which the table in its place reads: "
-                f"make it EXTERNAL, with '{_PURGE}' = 'false', and resume the job"
+                f"make it EXTERNAL, with '{PURGE}' = 'false', and resume the job"
             )
         partitions = frozenset(parse(each, kinds) for each in specs) if keys else frozenset((WHOLE,))
         return cls(warehouse, name, columns, keys, said["location"], properties, _format(said), partitions)
@@ -97,6 +106,14 @@ class HiveCopy:
     def spark(self) -> SparkSession:
         """The session."""
         return self.warehouse.spark
+
+    @property
+    def names_files(self) -> bool:
+        """Whether the names of files that Spark writes begin as they're told; not all committers do that."""
+        try:
+            return str(self.spark.conf.get("spark.sql.sources.commitProtocolClass")).endswith(_COMMITTER)
+        except SPARK_ERRORS:  # Serverless compute shows few of its settings.
+            return False
 
     def locations(self, partitions: Iterable[Partition]) -> dict[Partition, str]:
         """Return where those of some partitions are that the table has; a DESCRIBE for each."""
@@ -149,23 +166,26 @@ class HiveCopy:
         every = {each: kind if each in changed else None for each, kind in columns.every.items()}
         metastore.set_columns(self.spark, name, every)
 
-    def insert(self, frame: DataFrame) -> None:
+    def insert(self, frame: DataFrame, basename: str) -> None:
         """Add rows to partitions that are there, wherever they are, or to the table."""
         rows = self.rows(frame)
-        with wished(self.spark, _FOR_HIVE), session.settings(self.spark, _DYNAMIC, str(self.name)):
+        with (
+            wished(self.spark, _FOR_HIVE | {_BASENAME: basename}),
+            session.settings(self.spark, _DYNAMIC, str(self.name)),
+        ):
             self.warehouse.effect(lambda: rows.write.insertInto(self.name.sql))
 
-    def write(self, frame: DataFrame, folder: str, columns: Columns) -> None:
+    def write(self, frame: DataFrame, folder: str, columns: Columns, basename: str) -> None:
         """Write rows into a folder, each partition in its directory."""
         rows = self.rows(frame)
         if not self.format:
-            self._write_as_hive(rows, folder, columns)
+            self._write_as_hive(rows, folder, columns, basename)
             return
         writer = rows.write.mode("append").format(self.format).options(**_NO_MARK)
-        with wished(self.spark, _FOR_HIVE):
+        with wished(self.spark, _FOR_HIVE | {_BASENAME: basename}):
             self.warehouse.effect(lambda: writer.partitionBy(*self.partition_columns).save(folder))
 
-    def _write_as_hive(self, rows: DataFrame, folder: str, columns: Columns) -> None:
+    def _write_as_hive(self, rows: DataFrame, folder: str, columns: Columns, basename: str) -> None:
         """Let Hive's writer write, to a passing external table of the same format."""
         passing = TableName((*self.name.parts[:-1], f"{self.name.table}_tableferry_sync"))
         # Spark's LIKE takes no catalog.
@@ -175,7 +195,7 @@ class HiveCopy:
         self.warehouse.run(f"CREATE TABLE {new} LIKE {old} LOCATION {text(folder)}")
         if columns.replaced:
             self.warehouse.effect(lambda: self._set_columns(passing, columns))
-        with session.settings(self.spark, _DYNAMIC, str(self.name)):
+        with session.settings(self.spark, _DYNAMIC | {_BASENAME: basename}, str(self.name)):
             self.warehouse.effect(lambda: rows.write.insertInto(passing.sql))
         self.warehouse.run(f"DROP TABLE {passing.sql}")
 

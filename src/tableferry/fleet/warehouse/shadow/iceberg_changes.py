@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tableferry import session
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert.locations import literal
 from tableferry.errors import TableError, first_line
+from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.changes import Added, Changes
-from tableferry.fleet.warehouse.shadow.conditions import quoted, text, texts
+from tableferry.fleet.warehouse.shadow.conditions import quoted, sql_type, text, texts
 from tableferry.fleet.warehouse.shadow.iceberg_metadata import Metadata, Snapshot
 from tableferry.fleet.warehouse.shadow.marks import Marks
 from tableferry.fleet.warehouse.shadow.partitions import Partition
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 # More names in one condition than this, and comparing all partitions is quicker.
 _FILES_NAMED = 1000
+_STAGES = "write.wap.enabled"
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ class IcebergTarget:
 
     def columns(self) -> dict[str, str]:
         """Return the columns and their types at the current snapshot."""
-        return {field.name: field.dataType.simpleString() for field in self.rows().schema}
+        return {field.name: sql_type(field.dataType) for field in self.rows().schema}
 
     def rows(self) -> DataFrame:
         """Return the rows of the current snapshot."""
@@ -116,6 +119,45 @@ class IcebergTarget:
         """Return the rows that appends brought since the watermark."""
         reader = self.spark.read.format("iceberg").option("start-snapshot-id", watermark)
         return reader.option("end-snapshot-id", self.version).load(self.name.sql)
+
+    def named_since(self, watermark: str | None) -> Iterable[str]:
+        """Return nothing: it writes into its own directory."""
+        return ()
+
+    def replaced_all_since(self, watermark: str | None) -> str:
+        """Return the newest snapshot since the watermark that replaced all rows; empty if none did."""
+        snapshots = self.metadata.since(watermark) if watermark is not None else None
+        return next((each.id for each in reversed(snapshots or ()) if each.replaced_all), "")
+
+    def live(self) -> Iterable[str]:
+        """Return the paths of the files that it reads."""
+        return [row[0] for row in self.spark.sql(f"SELECT file_path FROM {self.name.sql}.files").collect()]
+
+    def append_once(self, warehouse: Warehouse, rows: DataFrame, key: str) -> None:
+        """Stage the rows under the key, and publish them, which Iceberg does once for a key.
+
+        https://iceberg.apache.org/docs/latest/spark-procedures/#publish_changes
+        """
+        said = f"SELECT summary['wap.id'], summary['published-wap-id'] FROM {self.name.sql}.snapshots"
+        staged, published = zip(*self.spark.sql(said).collect(), strict=True)
+        if key in published:
+            return
+        if key not in staged:
+            [before] = self.spark.sql(f"SHOW TBLPROPERTIES {self.name.sql} ({text(_STAGES)})").collect()
+            warehouse.run(f"ALTER TABLE {self.name.sql} SET TBLPROPERTIES ({text(_STAGES)} = 'true')")
+            with session.settings(self.spark, {"spark.wap.id": key}, str(self.name)):
+                warehouse.effect(rows.writeTo(self.name.sql).append)
+            if before["value"] != "true":
+                warehouse.run(f"ALTER TABLE {self.name.sql} UNSET TBLPROPERTIES ({text(_STAGES)})")
+        try:
+            warehouse.run(
+                f"CALL {quoted(self.name.parts[0])}.system.publish_changes("
+                f"table => {text(self.name.sql)}, wap_id => {text(key)})"
+            )
+        except SPARK_ERRORS as error:
+            # Another worker's came first.
+            if "DuplicateWAPCommit" not in str(error):
+                raise
 
     def exact(self, changes: Changes, columns: Sequence[str]) -> frozenset[Partition]:
         """Say that no directory is shared."""

@@ -23,6 +23,7 @@ class Snapshot:
         operation: ``append``, ``replace``, ``overwrite`` or ``delete``.
         schema: The id of its schema.
         changed: Whether it changed any partition.
+        replaced_all: Whether it replaced every file that there was, as a static INSERT OVERWRITE does.
     """
 
     id: str
@@ -30,6 +31,7 @@ class Snapshot:
     operation: str
     schema: str
     changed: bool
+    replaced_all: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,10 @@ def _snapshot(content: Mapping[str, Any], schema: str) -> Snapshot:
         summary.get("operation", "overwrite"),
         str(content.get("schema-id", schema)),
         summary.get("changed-partition-count") != "0",
+        # All files that there are came with it, and others went.
+        summary.get("operation") == "overwrite"
+        and int(summary.get("deleted-data-files", 0)) > 0
+        and summary.get("total-data-files") == summary.get("added-data-files"),
     )
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 PREFIX = "tableferry.shadow_"
 WATERMARK, TARGET = PREFIX + "watermark", PREFIX + "target"
-PENDING, FOLDER = PREFIX + "pending", PREFIX + "folder"
+PENDING, FOLDER, RUNS = PREFIX + "pending", PREFIX + "folder", PREFIX + "runs"
 SWEEP = "sweep"
 """What is pending when all is copied and old files are yet to go."""
+
+
+# Older metastores take 4,000 characters.
+_RUNS_AT_ONCE = 400
 
 
 @dataclass(frozen=True)
@@ -19,12 +23,14 @@ class Marks:
     Attributes:
         watermark: What the copy is in step with; None if that's unknown.
         pending: How far a run that didn't end was to copy, or `SWEEP`; empty if none is open.
+        runs: Those that ended, by their names in those of the files that they wrote.
         folder: Where rewritten partitions are, each version in a directory of its own.
     """
 
     watermark: str | None
     pending: str
     folder: str
+    runs: tuple[str, ...] = ()
 
     @property
     def half_copied(self) -> str:
@@ -48,4 +54,17 @@ class Marks:
             properties.get(WATERMARK) or given,
             properties.get(PENDING, ""),
             properties[FOLDER],
+            tuple(
+                run
+                for key in sorted(properties)
+                if key.startswith(RUNS)
+                for run in properties[key].split(",")
+                if run
+            ),
         )
+
+
+def runs_noted(runs: Sequence[str]) -> dict[str, str]:
+    """Write runs as notes, each of which is as long as a metastore takes."""
+    chunks = (runs[start : start + _RUNS_AT_ONCE] for start in range(0, len(runs), _RUNS_AT_ONCE))
+    return {f"runs_{number:03}": ",".join(chunk) for number, chunk in enumerate(chunks)}

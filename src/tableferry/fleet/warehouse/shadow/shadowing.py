@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert.locations import below, reachable
 from tableferry.driver import in_process
+from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.settings import RemovedPartitions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.changes import (
     Changes,
@@ -33,18 +35,22 @@ from tableferry.fleet.warehouse.shadow.changes import (
     demand_names,
 )
 from tableferry.fleet.warehouse.shadow.conditions import chunks, quoted, texts, where
-from tableferry.fleet.warehouse.shadow.delta_changes import DeltaTarget
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
-from tableferry.fleet.warehouse.shadow.iceberg_changes import IcebergTarget
-from tableferry.fleet.warehouse.shadow.marks import SWEEP, TARGET, Marks
+from tableferry.fleet.warehouse.shadow.late.classify import basename
+from tableferry.fleet.warehouse.shadow.late.settling import Settled, settle
+from tableferry.fleet.warehouse.shadow.marks import SWEEP, TARGET, Marks, runs_noted
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition
 from tableferry.fleet.warehouse.shadow.sweeping import unused
 from tableferry.fleet.warehouse.shadow.target import Target
+from tableferry.fleet.warehouse.shadow.targets import read_target
 from tableferry.tables import TableName
 from tableferry.verify import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+_SHOWN = 5
 
 
 def shadow(
@@ -54,6 +60,7 @@ def shadow(
     format: TargetFormat,
     watermark: str | None,
     *,
+    accept: bool = False,
     dry_run: bool = False,
 ) -> Shadowed:
     """Copy what changed in a table since the watermark into its Hive copy.
@@ -65,19 +72,27 @@ def shadow(
         format: The target's format.
         watermark: What the copy is in step with, where its own properties don't say: the snapshot id or
             version that the target was made with. None compares everything.
+        accept: Whether somebody has said that the target has all rows that it should have, whatever others
+            left in the copy's directories.
         dry_run: Whether to change nothing; rows that would be written aren't counted.
 
     Raises:
+        WrittenLate: Somebody left files in the copy's directories.
+        PartitionsRemoved: A version removed partitions that it didn't write, and that is to pause the job.
         Refused: The target changed in a way that a Hive table can't follow.
         TableError: A table can't be read.
     """
     copy = HiveCopy.read(w, hive)
-    source: Target
-    if format is TargetFormat.ICEBERG:
-        source = IcebergTarget.read(w.spark, w.iceberg(target))
-    else:
-        source = DeltaTarget.read(w.spark, target)
-    return _Run.of(copy, source, watermark).run(dry_run=dry_run)
+    source = read_target(w, target, format)
+    marks = Marks.read(copy.properties, copy.location, source.id, watermark)
+    settled = settle(copy, source, target, marks, accept=accept, dry_run=dry_run)
+    if settled.taken and not dry_run:
+        source = read_target(w, target, format)
+    return _Run.of(copy, source, marks, settled, accept).run(dry_run=dry_run)
+
+
+class PartitionsRemoved(Refused):
+    """A version removed partitions that it didn't write, and a person must decide."""
 
 
 @dataclass(frozen=True)
@@ -89,37 +104,74 @@ class _Run:
         columns: What becomes of its columns.
         target: The table.
         marks: What earlier runs left.
+        settled: What others left in the copy's directories.
+        accept: Whether somebody has said that all is as it should be.
+        name: This run's, in those of the files that it writes.
     """
 
     copy: HiveCopy
     columns: Columns
     target: Target
     marks: Marks
+    settled: Settled
+    accept: bool
+    name: str
 
     @classmethod
-    def of(cls, copy: HiveCopy, target: Target, watermark: str | None) -> _Run:
-        marks = Marks.read(copy.properties, copy.location, target.id, watermark)
+    def of(cls, copy: HiveCopy, target: Target, marks: Marks, settled: Settled, accept: bool) -> _Run:
         keys = copy.partition_columns
         columns = become(copy.columns, target.columns(), keys, target.stands_for, str(copy.name))
         copy.demand_columns(columns)
         every = {**columns.every, **{key: copy.columns[key] for key in keys}}
-        return cls(replace(copy, columns=every), columns, target, marks)
+        return cls(
+            replace(copy, columns=every), columns, target, marks, settled, accept, uuid.uuid4().hex[:8]
+        )
 
     def run(self, *, dry_run: bool) -> Shadowed:
         copy, target = self.copy, self.target
         changes, plan = self._planned()
         live = self._live(plan.rewrite)
+        removed = self._removed(plan, live)
+        pauses = copy.warehouse.removed_partitions is RemovedPartitions.PAUSE and not self.accept
+        if removed and pauses:
+            raise PartitionsRemoved(removed)
         demand_names((*plan.append, *plan.share, *live), copy.partition_columns, str(copy.name))
         left: tuple[str, ...] = ()
         appended: Mapping[Partition, int] = {}
         if not dry_run and (plan or self.columns or not self._is_noted()):
             if plan or self.columns:
-                self._note(pending=target.version)
+                self._note(self.marks.watermark or "", target.version)
             appended, replaced = self._perform(plan, changes, live)
-            self._note(done=True, pending=SWEEP if replaced or self.marks.pending else "")
-            left = self._clean(replaced)
+            if plan.append or plan.rewrite:
+                ended = replace(self, marks=replace(self.marks, runs=(*self.marks.runs, self.name)))
+            else:
+                ended = self
+            ended._note(target.version, SWEEP if replaced or self.marks.pending else "")
+            left = ended._clean(replaced)
+            self.settled.finish()
         done, added = self._done(plan, live, appended), tuple(self.columns.added)
-        return Shadowed(target.version, done, added, changes.everything, left)
+        return Shadowed(target.version, done, added, removed, changes.everything, left)
+
+    def _removed(self, plan: Plan, live: Mapping[Partition, int]) -> str:
+        """Say which partitions have no row any more since a version that replaced all rows at once.
+
+        It may be what somebody wanted; but in Hive the same statement leaves partitions alone for which it
+        has no row, and in Spark it doesn't, unless it's told to.
+        """
+        copy = self.copy
+        gone = [
+            each for each in plan.rewrite if each not in live and each != WHOLE and each in copy.partitions
+        ]
+        version = self.target.replaced_all_since(self.marks.watermark) if gone else ""
+        if not version:
+            return ""
+        some = ", ".join(copy.spelled(each) for each in gone[:_SHOWN])
+        more = f" and {len(gone) - _SHOWN:,} more" if len(gone) > _SHOWN else ""
+        return (
+            f"version {version} replaced all rows, and {some}{more} have none since: if an INSERT OVERWRITE "
+            "was to replace its own partitions alone, bring the others back from the version before, and set "
+            "spark.sql.sources.partitionOverwriteMode=dynamic for the job that wrote it"
+        )
 
     def _planned(self) -> tuple[Changes, Plan]:
         copy = self.copy
@@ -129,7 +181,7 @@ class _Run:
         changes = self.target.changes(self.marks, copy.columns, copy.partition_columns)
         if changes.everything:
             return changes, Plan(rewrite=self._differing())
-        return changes, self._plan(changes)
+        return changes, self._plan(changes.touching(self.settled.partitions))
 
     def _is_noted(self) -> bool:
         """Say whether the properties are what they would be set to."""
@@ -137,13 +189,14 @@ class _Run:
         said = self.copy.properties.get(TARGET), marks.watermark, marks.pending
         return said == (target.id, target.version, "")
 
-    def _note(self, *, pending: str, done: bool = False) -> None:
+    def _note(self, watermark: str, pending: str) -> None:
         marks, target = self.marks, self.target
         self.copy.note(
-            watermark=target.version if done else marks.watermark or "",
+            watermark=watermark,
             target=target.id,
             folder=marks.folder,
             pending=pending,
+            **runs_noted(marks.runs),
         )
 
     def _plan(self, changes: Changes) -> Plan:
@@ -153,7 +206,8 @@ class _Run:
         else:
             locations = copy.locations([*changes.added, *changes.moved])
         exact = self.target.exact(changes, copy.partition_columns)
-        return decide(changes, locations, shared, exact, interrupted=bool(self.marks.half_copied))
+        closed = None if copy.names_files else self.settled.root
+        return decide(changes, locations, shared, exact, closed, interrupted=bool(self.marks.half_copied))
 
     def _differing(self) -> tuple[Partition, ...]:
         """Return the partitions whose rows aren't the target's."""
@@ -215,10 +269,13 @@ class _Run:
         if self.columns and not self.columns.replaced:
             copy.set_columns(self.columns)
         old = copy.locations(plan.rewrite)
-        folder = f"{self.marks.folder}/v{self.target.version}-{uuid.uuid4().hex[:8]}"
+        folder, files = (
+            f"{self.marks.folder}/v{self.target.version}-{self.name}",
+            basename(self.name),
+        )
         present = [each for each in plan.rewrite if each in live or each == WHOLE]
         for some in chunks(present):
-            copy.write(self._only(self.target.rows(), some), folder, self.columns)
+            copy.write(self._only(self.target.rows(), some), folder, self.columns, files)
         for each in present:
             copy.point(each, f"{folder}/{copy.spelled(each)}".rstrip("/"))
         for each in plan.rewrite:
@@ -230,7 +287,7 @@ class _Run:
         for some in chunks(plan.append):
             frame = self._only(self.target.added_rows(changes, self.marks.watermark or "", some), some)
             appended += self._counted(frame)
-            copy.insert(frame)
+            copy.insert(frame, files)
         if self.columns.replaced:
             copy.set_columns(self.columns)
         copy.refresh()
@@ -249,7 +306,7 @@ class _Run:
                 ours = list(unused((f"{folder}/{path}" for path in walked if path != "."), folder, used))
         left = tuple(each for each in ours if not copy.remove(each, folder))
         if replaced or self.marks.pending:
-            self._note(done=True, pending="")
+            self._note(self.target.version, "")
         return left
 
     def _done(

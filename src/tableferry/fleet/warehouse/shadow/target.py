@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.changes import Changes
 from tableferry.fleet.warehouse.shadow.marks import Marks
 from tableferry.fleet.warehouse.shadow.partitions import Partition
@@ -43,6 +44,18 @@ class Target(Protocol):
 
     def added_rows(self, changes: Changes, watermark: str, wanted: Sequence[Partition]) -> DataFrame:
         """Return rows added since the watermark: of these partitions all, of others some."""
+
+    def named_since(self, watermark: str | None) -> Iterable[str]:
+        """Return the paths of files that its log has named since the watermark, as far as it says."""
+
+    def replaced_all_since(self, watermark: str | None) -> str:
+        """Return the newest version since the watermark that replaced all rows at once; empty if none did."""
+
+    def live(self) -> Iterable[str]:
+        """Return the paths of the files that it reads."""
+
+    def append_once(self, warehouse: Warehouse, rows: DataFrame, key: str) -> None:
+        """Append rows in a commit that is named by a key, unless there is one of that name."""
 
     def exact(self, changes: Changes, columns: Sequence[str]) -> frozenset[Partition]:
         """Return those partitions whose directory holds just the target's files."""

@@ -1,0 +1,232 @@
+"""What would stop a table's migration, or surprise its people, found before anybody is told.
+
+Each check is a later step's own refusal, asked of what the catalog and the directories say now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tableferry.catalog import SPARK_ERRORS
+from tableferry.convert.locations import below
+from tableferry.convert.log import mapping
+from tableferry.convert.mismatches import Registered
+from tableferry.convert.through_spark.entries import listed
+from tableferry.errors import Refused, first_line
+from tableferry.fleet.job import PauseReason, TargetFormat
+from tableferry.fleet.reports import Finding, Preflight
+from tableferry.fleet.warehouse import delta, hive, metastore
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.files import Listing, listing
+from tableferry.fleet.warehouse.fitness import HiveTable, Type
+from tableferry.fleet.warehouse.fitness import unfit as unfit_for
+from tableferry.fleet.warehouse.shadow.hive_copy import PURGE, HiveCopy
+from tableferry.tables import TableName
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
+_SHOWN = 5
+_NO_FILES = Listing((), (), ())
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What there is to see of a Hive table.
+
+    Attributes:
+        table: What the catalog says.
+        partitions: Its partitions.
+        files: Its files.
+        neighbours: Other tables whose directories are the same, or one in the other, with these.
+        movable: Whether a managed table can be made external from here.
+        column_mapping: Whether a Delta table may map names that it doesn't take otherwise.
+    """
+
+    table: HiveTable
+    partitions: tuple[Registered, ...] = ()
+    files: Listing = _NO_FILES
+    neighbours: tuple[tuple[TableName, str], ...] = ()
+    movable: bool = True
+    column_mapping: bool = False
+
+
+class Neighbourhood:
+    """Which tables are where, in all schemas of a catalog; each is asked once."""
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        """Take the warehouse."""
+        self._warehouse = warehouse
+        self._catalogs: dict[str, list[tuple[TableName, str]]] = {}
+
+    def around(self, table: HiveTable) -> tuple[tuple[TableName, str], ...]:
+        """Return the other tables whose directory is the table's, or holds it, or lies in it."""
+        return tuple(
+            (name, place)
+            for name, place in self._tables(table.name.parts[0])
+            if name.key != table.name.key
+            and (below(place, table.location) is not None or below(table.location, place) is not None)
+        )
+
+    def _tables(self, catalog: str) -> list[tuple[TableName, str]]:
+        if catalog not in self._catalogs:
+            spark = self._warehouse.spark
+            schemas = spark.sql(f"SHOW SCHEMAS IN {TableName((catalog,)).sql}").collect()
+            parts = [(catalog, row[0].strip("`")) for row in schemas]
+            self._catalogs[catalog] = [
+                (TableName((*schema, name)), each.location)
+                for schema in parts
+                for name, each in listed(spark, schema).items()
+                if each.location and each.provider != "view"
+            ]
+        return self._catalogs[catalog]
+
+
+def preflight(
+    warehouse: Warehouse,
+    name: TableName,
+    form: TargetFormat,
+    neighbourhood: Neighbourhood,
+) -> Preflight:
+    """Look at a table as its migration would; nothing is written.
+
+    Args:
+        warehouse: Where it is.
+        name: The table.
+        form: What it is to become.
+        neighbourhood: Which tables are where.
+
+    Raises:
+        TableError: Something about it can't be read.
+    """
+    table = hive.facts(warehouse, name)
+    if table is None:
+        return Preflight(name, form, (Finding(PauseReason.TABLE_NOT_FOUND, f"there is no table {name}"),))
+    if reason := unfit_for(table, form):
+        return Preflight(name, form, (Finding(*reason),), stored_as=table.format)
+    partitions = hive.partitions(warehouse, table)
+    seen = Seen(
+        table,
+        partitions,
+        listing(warehouse, table, partitions),
+        neighbourhood.around(table),
+        metastore.reached(warehouse.spark, name),
+        warehouse.column_mapping,
+    )
+    found = list(findings(seen, form)) or list(_tried(warehouse, table, form))
+    return Preflight(
+        name,
+        form,
+        tuple(found),
+        remarks(seen),
+        table.format,
+        len(seen.files.read),
+        sum(each.size for each in seen.files.read),
+        len(partitions),
+    )
+
+
+def findings(seen: Seen, form: TargetFormat) -> Iterator[Finding]:
+    """Yield what would stop the migration."""
+    table = seen.table
+    if table.managed and not seen.movable:
+        yield Finding(
+            PauseReason.MANAGED_TABLE,
+            f"{table.name} is managed, and nothing here makes it external: run the fleet on a cluster whose "
+            "driver runs this very process, or in Hive ALTER TABLE … SET TBLPROPERTIES ('EXTERNAL'='TRUE')",
+        )
+    if table.properties.get(PURGE, "").lower() == "true":
+        yield Finding(
+            PauseReason.REMOVES_FILES,
+            f"{table.name} removes its files when it or a partition is dropped, which the new table reads: "
+            f"ALTER TABLE {table.name} SET TBLPROPERTIES ('{PURGE}' = 'false')",
+        )
+    if seen.neighbours:
+        others = [f"{name} at {place}" for name, place in seen.neighbours]
+        yield Finding(
+            PauseReason.SHARED_DIRECTORY,
+            f"other tables are in the directory of {table.name}, {table.location}, in one below it or above "
+            f"it: {_some(others)}; what is written to one would be seen in another, or lost to it: drop the "
+            "entries that nobody needs, or give each table a directory of its own",
+        )
+    outside = [each for each in seen.partitions if below(each.location, table.location) is None]
+    if outside and form is TargetFormat.DELTA:
+        yield Finding(
+            PauseReason.UNSUPPORTED_LAYOUT,
+            f"{table.name} has partitions outside its directory, which no Delta log names: "
+            f"{_some([str(each) for each in outside])}; move them below it, or choose Iceberg",
+        )
+    if seen.files.nested:
+        yield Finding(
+            PauseReason.UNSUPPORTED_LAYOUT,
+            f"{table.name} has files in directories below its own or its partitions', which Spark leaves "
+            f"out: {_some([each.path for each in seen.files.nested])}; move them up, or away",
+        )
+    unfit = [".".join(path) for path in _names(table) if not mapping.fits(path[-1])]
+    if unfit and form is TargetFormat.DELTA and not seen.column_mapping:
+        yield Finding(
+            PauseReason.UNSUPPORTED_SCHEMA,
+            f"{table.name} has names that Delta takes by column mapping alone: {_some(unfit)}; set "
+            "column_mapping: true, which needs readers that know it, or choose Iceberg",
+        )
+    kinds = {column.name.lower(): column.type["name"] for column in table.columns}
+    if table.format == "avro" and any(kinds[each.lower()] in _INTEGERS for each in table.partition_columns):
+        nulls = [each.spec for each in seen.partitions if _NULL in each.spec]
+        if nulls:
+            yield Finding(
+                PauseReason.UNSUPPORTED_LAYOUT,
+                f"{table.name} is stored as Avro and has a null partition of an integer column ({nulls[0]}), "
+                "which Spark itself can't read: give these rows a number, or drop the partition",
+            )
+
+
+def remarks(seen: Seen) -> tuple[str, ...]:
+    """Return what people should know of a table that can be migrated."""
+    found = []
+    if seen.table.partition_columns:
+        found.append(
+            "a job that replaces partitions with INSERT OVERWRITE has to set "
+            "spark.sql.sources.partitionOverwriteMode=dynamic after the switch, or it removes all others"
+        )
+    if seen.files.stray:
+        some = _some([each.path for each in seen.files.stray])
+        found.append(f"files that belong to no partition are left where they are: {some}")
+    return tuple(found)
+
+
+def _tried(warehouse: Warehouse, table: HiveTable, form: TargetFormat) -> Iterator[Finding]:
+    """Plan what later steps do with the table's columns and files."""
+    try:
+        copy = HiveCopy.read(warehouse, table.name, owning=True)
+        copy.rows(warehouse.spark.table(table.name.sql)).schema.json()
+    except SPARK_ERRORS as error:
+        yield Finding(
+            PauseReason.UNSUPPORTED_SCHEMA,
+            f"the columns of {table.name} can't be read the way the Hive copy is kept in step "
+            f"({first_line(error)}): rename what has an odd name, or leave the table in Hive",
+        )
+    if form is TargetFormat.DELTA:
+        try:
+            delta.planned(warehouse, table)
+        except Refused as error:
+            yield Finding(PauseReason.UNSUPPORTED_LAYOUT, str(error))
+
+
+def _names(table: HiveTable) -> Iterator[tuple[str, ...]]:
+    """Name all columns and fields, each by its path."""
+
+    def inside(path: tuple[str, ...], kind: Type) -> Iterator[tuple[str, ...]]:
+        yield path
+        for each in kind.get("fields", ()):
+            yield from inside((*path, each["name"]), each["type"])
+        for part in ("element_type", "key_type", "value_type"):
+            if part in kind:
+                yield from inside(path, kind[part])
+
+    for column in table.columns:
+        yield from inside((column.name,), column.type)
+
+
+def _some(found: Sequence[str]) -> str:
+    more = f" and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
+    return f"{', '.join(found[:_SHOWN])}{more}"

@@ -1,0 +1,79 @@
+"""The record of the files that belong in the Hive copy's directories.
+
+It's a folder of Parquet beside them, written through Spark, as nothing else may reach the storage; the
+table's properties name it. Parts are only ever added: at the switch all files that are there, later those
+that the new table's log names and those that were taken in. Files that the shadower inserts aren't in it:
+they are known by their names.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tableferry.convert.locations import below, literal
+from tableferry.fleet.warehouse import hive
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.files import ListedFile, listing
+from tableferry.fleet.warehouse.fitness import text
+from tableferry.tables import TableName
+
+FILES, ROOT = "tableferry.known_files", "tableferry.first_location"
+
+_SCHEMA = "path STRING, size BIGINT, modified BIGINT"
+
+
+@dataclass(frozen=True)
+class Record:
+    """Where a Hive copy's record is.
+
+    Attributes:
+        warehouse: The warehouse.
+        folder: The record's folder.
+        root: The table's directory at the switch; by now it may read others.
+    """
+
+    warehouse: Warehouse
+    folder: str
+    root: str
+
+    @classmethod
+    def of(cls, warehouse: Warehouse, properties: Mapping[str, str]) -> Record | None:
+        """Return the record that a Hive copy's properties name; None if it has none."""
+        if FILES not in properties or ROOT not in properties:
+            return None
+        return cls(warehouse, properties[FILES], properties[ROOT])
+
+    @classmethod
+    def begin(cls, warehouse: Warehouse, name: TableName) -> Record:
+        """Record all files that a Hive table's directories hold now; done again, it's begun anew.
+
+        Raises:
+            TableError: There is no such table, or a directory can't be listed.
+        """
+        table = hive.demand(warehouse, name)
+        found = listing(warehouse, table, hive.partitions(warehouse, table))
+        folder = f"{table.location.rstrip('/')}_sync/known-{uuid.uuid4().hex[:8]}"
+        record = cls(warehouse, folder, table.location)
+        record.add([*found.read, *found.nested, *found.stray])
+        warehouse.run(
+            f"ALTER TABLE {name.sql} SET TBLPROPERTIES "
+            f"({text(FILES)} = {text(folder)}, {text(ROOT)} = {text(table.location)})"
+        )
+        return record
+
+    def files(self) -> frozenset[ListedFile]:
+        """Return the files that are recorded."""
+        rows = self.warehouse.spark.read.schema(_SCHEMA).parquet(literal(self.folder)).collect()
+        return frozenset(ListedFile(*row) for row in rows)
+
+    def add(self, files: Iterable[ListedFile]) -> None:
+        """Record more files."""
+        frame = self.warehouse.spark.createDataFrame(list(files), _SCHEMA).coalesce(1)
+        self.warehouse.effect(lambda: frame.write.mode("append").parquet(self.folder))
+
+    def directories(self, known: Iterable[ListedFile]) -> list[str]:
+        """Return the directories that a late writer may write to: the root, and what was outside of it."""
+        outside = {each.path.rpartition("/")[0] for each in known if below(each.path, self.root) is None}
+        return [self.root, *sorted(outside)]

@@ -1,0 +1,239 @@
+"""Look for files that came late, and take their rows into the new table, or leave it to a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass, replace
+
+from tableferry.catalog import SPARK_ERRORS
+from tableferry.convert.locations import below, literal, split
+from tableferry.errors import Refused, TableError, first_line
+from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.settings import LateFiles
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.files import ListedFile, list_files
+from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
+from tableferry.fleet.warehouse.shadow.late.classify import Findings, classify
+from tableferry.fleet.warehouse.shadow.late.record import Record
+from tableferry.fleet.warehouse.shadow.late.taking import Late, take
+from tableferry.fleet.warehouse.shadow.marks import Marks
+from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, parse
+from tableferry.fleet.warehouse.shadow.target import Target
+from tableferry.fleet.warehouse.shadow.targets import read_target
+from tableferry.tables import TableName
+
+_SHOWN = 5
+
+
+class WrittenLate(Refused):
+    """Somebody wrote to the Hive copy's directories after the switch, and a person must decide."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What a look found, and what was done about it.
+
+    Attributes:
+        partitions: Those whose rows in the copy are to be written anew.
+        taken: Files whose rows are in the new table now, or needn't be.
+        record: Where these are to be recorded, when the partitions are written; None if there is none.
+    """
+
+    partitions: Set[Partition] = frozenset()
+    taken: tuple[ListedFile, ...] = ()
+    record: Record | None = None
+
+    @property
+    def root(self) -> str | None:
+        """The directory that a late writer may write to; None where nothing is recorded."""
+        return self.record.root if self.record else None
+
+    def finish(self) -> None:
+        """Record what was taken: from now on it belongs there."""
+        if self.record is not None and self.taken:
+            self.record.add(self.taken)
+
+
+def check(
+    warehouse: Warehouse,
+    name: TableName,
+    hive: TableName,
+    form: TargetFormat,
+    watermark: str | None,
+    *,
+    accept: bool = False,
+) -> None:
+    """Look for late files, and settle them, before the Hive copy is archived or gets its name back.
+
+    Arguments are those of `shadow` and `settle`.
+
+    Raises:
+        WrittenLate: A person must decide.
+        TableError: A file may be of a write that is going on; or a directory can't be listed.
+    """
+    copy = HiveCopy.read(warehouse, hive)
+    target = read_target(warehouse, name, form)
+    marks = Marks.read(copy.properties, copy.location, target.id, watermark)
+    settle(copy, target, name, marks, decide=True, accept=accept)
+
+
+def settle(
+    copy: HiveCopy,
+    target: Target,
+    name: TableName,
+    marks: Marks,
+    *,
+    decide: bool = False,
+    accept: bool = False,
+    dry_run: bool = False,
+) -> Settled:
+    """Look for files that others left in the copy's directories, and take in what came late.
+
+    Args:
+        copy: The Hive copy.
+        target: The new table.
+        name: Its name.
+        marks: What earlier runs left.
+        decide: Whether files that may be of a write that is going on are an error; if not, they are left to
+            the next look.
+        accept: Whether somebody has said that the new table has all rows that it should have.
+        dry_run: Whether to change nothing.
+
+    Raises:
+        WrittenLate: Late files aren't to be taken in, or can't be; or files were replaced or removed.
+        TableError: Files may be of a write that is going on.
+    """
+    record = Record.of(copy.warehouse, copy.properties)
+    if record is None:
+        return Settled()
+    found = _look(record, target, marks)
+    if found.named and not dry_run:
+        record.add(found.named)
+    unfinished = _in_use(copy, record, marks, found.unfinished)
+    late = _placed(copy, record, found.late)
+    if accept:
+        others = _placed(copy, record, found.replaced)
+        partitions = {each.partition for each in (*late, *others) if each.partition is not None}
+        return Settled(partitions | unfinished, (*found.late, *found.replaced), record)
+    if changed := [each.path for each in (*found.replaced, *found.removed)]:
+        raise WrittenLate(
+            f"{_some(changed)} below {record.root} were replaced or removed after the switch, perhaps by a "
+            f"job of Hive's: make sure that {name} has its rows and theirs, and then tableferry fleet resume "
+            f"{name} --accept"
+        )
+    if decide and found.undecided:
+        raise TableError(
+            f"{_some([each.path for each in found.undecided])} below {record.root} came within a day, and no "
+            f"commit of {name} names them: a write may be going on; run again later"
+        )
+    homeless = any(each.partition is None for each in late)
+    if late and (homeless or copy.warehouse.late_files is LateFiles.PAUSE):
+        raise WrittenLate(_told(name, record, found.late, can_take=not homeless))
+    if late and not dry_run:
+        take(copy, name, target, late)
+    partitions = {each.partition for each in late if each.partition is not None}
+    return Settled(partitions | unfinished, found.late, record)
+
+
+def _look(record: Record, target: Target, marks: Marks) -> Findings:
+    w = record.warehouse
+    known = record.files()
+    try:
+        [now] = w.spark.sql("SELECT unix_micros(current_timestamp())").collect()
+        found = classify(
+            list_files(w, [*record.directories(known), marks.folder]),
+            known,
+            marks.runs,
+            marks.folder,
+            lambda: target.named_since(marks.watermark),
+            target.live,
+            shared=target.shared is not None,
+            now=now[0],
+        )
+        return _without_empty(w, found) if target.shared is not None else found
+    except SPARK_ERRORS as error:
+        raise TableError(
+            f"{record.root} can't be compared with what was there at the switch ({first_line(error)}): check "
+            "your rights, and run again"
+        ) from error
+
+
+def _without_empty(warehouse: Warehouse, found: Findings) -> Findings:
+    """Take files without rows for named: a DELETE of all rows of a file leaves one that no commit names."""
+    empty = {each for each in (*found.late, *found.undecided) if _is_empty(warehouse, each)}
+    return replace(
+        found,
+        late=tuple(each for each in found.late if each not in empty),
+        undecided=tuple(each for each in found.undecided if each not in empty),
+        named=(*found.named, *sorted(empty)),
+    )
+
+
+def _is_empty(warehouse: Warehouse, file: ListedFile) -> bool:
+    try:
+        return warehouse.spark.read.parquet(literal(file.path)).isEmpty()
+    except SPARK_ERRORS:  # It may be that it's still being written.
+        return False
+
+
+def _placed(copy: HiveCopy, record: Record, files: Iterable[ListedFile]) -> list[Late]:
+    """Say to which partition each late file belongs; None where its directory doesn't tell."""
+    found = [Late(each, _partition(copy, record.root, each.path)) for each in files]
+    if all(each.partition is not None for each in found):
+        return found
+    homes = {split(place): partition for partition, place in copy.locations(copy.partitions).items()}
+    return [
+        each if each.partition is not None else Late(each.file, homes.get(split(_folder(each.file.path))))
+        for each in found
+    ]
+
+
+def _partition(copy: HiveCopy, root: str, path: str) -> Partition | None:
+    inside = below(_folder(path), root)
+    if inside is None:
+        return None
+    levels = inside.split("/") if inside else []
+    keys = copy.partition_columns
+    if [level.partition("=")[0].lower() for level in levels] != [key.lower() for key in keys]:
+        return None
+    if not keys:
+        return WHOLE
+    try:
+        return parse(inside, [copy.columns[key] for key in keys])
+    except (ValueError, ArithmeticError):
+        return None
+
+
+def _in_use(
+    copy: HiveCopy, record: Record, marks: Marks, unfinished: Sequence[ListedFile]
+) -> frozenset[Partition]:
+    """Return the partitions that read files of a run that didn't end, or that slept."""
+    found = set()
+    for folder in {_folder(each.path) for each in unfinished}:
+        inside = below(folder, marks.folder)
+        root = record.root if inside is None else f"{marks.folder}/{inside.partition('/')[0]}"
+        partition = _partition(copy, root, f"{folder}/file")
+        if partition is not None and partition in copy.partitions:
+            [place] = copy.locations([partition]).values()
+            if split(place) == split(folder):
+                found.add(partition)
+    return frozenset(found)
+
+
+def _told(name: TableName, record: Record, late: Sequence[ListedFile], *, can_take: bool) -> str:
+    ways = [f"write their rows into {name}, and tableferry fleet resume {name} --accept"]
+    if can_take:
+        ways.append("set late_files: take, and resume")
+    return (
+        f"{_some([each.path for each in late])} came into the directories below {record.root} after the "
+        f"switch, and {name} doesn't have their rows: {', or '.join(ways)}"
+    )
+
+
+def _some(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - _SHOWN:,} more files" if len(paths) > _SHOWN else ""
+    return f"{', '.join(paths[:_SHOWN])}{more}"
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]

@@ -1,0 +1,21 @@
+"""Reads the new table, whichever its format."""
+
+from __future__ import annotations
+
+from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.shadow.delta_changes import DeltaTarget
+from tableferry.fleet.warehouse.shadow.iceberg_changes import IcebergTarget
+from tableferry.fleet.warehouse.shadow.target import Target
+from tableferry.tables import TableName
+
+
+def read_target(warehouse: Warehouse, name: TableName, form: TargetFormat) -> Target:
+    """Read a table's newest version.
+
+    Raises:
+        TableError: There is no such table, or it may not be read.
+    """
+    if form is TargetFormat.ICEBERG:
+        return IcebergTarget.read(warehouse.spark, warehouse.iceberg(name))
+    return DeltaTarget.read(warehouse.spark, name)

@@ -1,0 +1,284 @@
+"""Somebody writes into the Hive table's old directories after the switch: no row is lost or doubled."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from tests import soak
+from tests.spark.fleets import Fleet, errors, fleet, hive_table
+
+from tableferry import session
+from tableferry.fleet.job import State, TargetFormat
+from tableferry.fleet.modes.shadow import shadow
+from tableferry.fleet.pausing import resumed
+from tableferry.fleet.settings import LateFiles, RemovedPartitions
+from tableferry.fleet.warehouse.context import Warehouse
+
+FORMATS = list(TargetFormat)
+OLD = [(1, "mon"), (2, "tue"), (3, None)]
+DELTAS = "part-00003-6b1e9b0e-3b9c-4a53-9d5e-0a1b2c3d4e5f.c000.snappy.parquet"
+
+
+class Crash(BaseException):
+    """The worker dies."""
+
+
+@pytest.fixture
+def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
+    with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the test"):
+        hive_table(spark, f"{schema}.t", tmp_path / "t", OLD)
+        ours = fleet(spark, schema, tmp_path)
+        yield ours
+        ours.store.close()
+
+
+def leave(folder: Path, *numbers: int, name: str = "000000_0_copy_1") -> Path:
+    """Leave a file as a job of Hive's does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    table = pa.table(
+        {"id": pa.array(numbers, pa.int32()), "at": pa.array([None for _ in numbers], pa.timestamp("us"))}
+    )
+    pq.write_table(table, folder / name, use_deprecated_int96_timestamps=True)
+    return folder / name
+
+
+def taking(ours: Fleet) -> None:
+    ours.warehouse = replace(ours.warehouse, late_files=LateFiles.TAKE)
+
+
+def resume(ours: Fleet, **how: Any) -> None:
+    ours.store.edit(resumed(ours.job("t"), **how), ours.clock())
+
+
+def ids(ours: Fleet, table: str = "t") -> list[int]:
+    return sorted(row[0] for row in ours.rows(table))
+
+
+def insert(ours: Fleet, number: int, day: str = "mon") -> None:
+    ours.write("t", f"INSERT INTO {{t}} SELECT {number}, TIMESTAMP '2026-01-05 10:00:00', '{day}'")
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_late_file_pauses_its_table_or_is_taken_in(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
+    ours.to_probation("t", form=form)
+    insert(ours, 4)
+    assert errors(ours.shadow()) == []
+    late = leave(tmp_path / "t" / "day=mon", 5, 6)
+    [paused] = errors(ours.shadow())
+    assert str(late) in paused
+    assert ours.job("t").pause_reason.startswith("WRITTEN_LATE: ")
+    assert ids(ours) == [1, 2, 3, 4]
+
+    taking(ours)
+    resume(ours)
+    # A partition that nobody knew, and a partition that changes at the same time.
+    leave(tmp_path / "t" / "day=new", 7)
+    ours.write("t", "UPDATE {t} SET at = NULL WHERE day = 'mon'")
+    for _ in range(2):
+        assert errors(ours.shadow()) == []
+        assert ids(ours) == ids(ours, "t_hive") == [1, 2, 3, 4, 5, 6, 7]
+    # Where the copy reads no more, too.
+    leave(tmp_path / "t" / "day=mon", 8, name="000000_0_copy_2")
+    ours.clock.turn(days=14)
+    assert errors(ours.preprocess()) == []
+    assert errors(ours.migrate()) == []
+    assert ours.job("t").state is State.HIVE_DROPPED
+    assert ids(ours) == ids(ours, "t_hive_archived") == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_without_a_probation_it_is_looked_for_before_the_archive(ours: Fleet, tmp_path: Path) -> None:
+    ours.add("t", probation_gap_days=0)
+    ours.preprocess()
+    ours.tell()
+    ours.clock.turn(days=14)
+    assert errors(ours.migrate()) == []
+    ours.tell()
+    leave(tmp_path / "t" / "day=mon", 5)
+    assert errors(ours.preprocess()) == []
+    assert len(errors(ours.migrate())) == 1
+    assert ours.job("t").pause_reason.startswith("WRITTEN_LATE: ")
+    assert ours.job("t").state is State.WRITES_UNBLOCKED
+    taking(ours)
+    resume(ours)
+    assert errors(ours.migrate()) == []
+    assert ours.job("t").state is State.HIVE_DROPPED
+    assert ids(ours) == [1, 2, 3, 5]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_revert_keeps_what_came_late(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
+    ours.to_probation("t", form=form)
+    insert(ours, 4)
+    leave(tmp_path / "t" / "day=mon", 5)
+    assert len(errors(ours.revert("t"))) == 1
+    assert ours.job("t").pause_reason.startswith("WRITTEN_LATE: ")
+    # Nobody is kept from writing meanwhile.
+    assert ours.job("t").state is State.WRITES_UNBLOCKED
+    taking(ours)
+    assert errors(ours.revert("t")) == []
+    assert ids(ours) == [1, 2, 3, 4, 5]
+
+
+def test_a_person_may_say_that_all_is_well(ours: Fleet, tmp_path: Path) -> None:
+    ours.to_probation("t")
+    leave(tmp_path / "t" / "day=mon", 5)
+    leave(tmp_path / "t" / "nowhere", 6)
+    assert len(errors(ours.shadow())) == 1
+    insert(ours, 5)
+    resume(ours, accept=True)
+    for _ in range(2):
+        assert errors(ours.shadow()) == []
+        assert ids(ours) == ids(ours, "t_hive") == [1, 2, 3, 5]
+
+
+def test_a_file_that_stands_for_no_partition_is_never_taken_in(ours: Fleet, tmp_path: Path) -> None:
+    ours.to_probation("t")
+    taking(ours)
+    leave(tmp_path / "t" / "nowhere", 6)
+    [paused] = errors(ours.shadow())
+    assert "late_files" not in paused
+    assert "resume" in paused
+
+
+def test_a_file_that_was_replaced_is_for_a_person(ours: Fleet, tmp_path: Path) -> None:
+    ours.to_probation("t")
+    taking(ours)
+    [old] = (tmp_path / "t" / "day=mon").glob("part-*")
+    leave(old.parent, 1, 9, name=old.name)
+    (old.parent / f".{old.name}.crc").unlink()
+    [paused] = errors(ours.shadow())
+    assert "were replaced or removed after the switch" in paused
+    assert old.name in paused
+
+
+def test_a_write_that_goes_on_is_no_late_file(ours: Fleet, tmp_path: Path) -> None:
+    ours.to_probation("t", form=TargetFormat.DELTA)
+    taking(ours)
+    insert(ours, 4)
+    going_on = leave(tmp_path / "t" / "day=mon", 5, name=DELTAS)
+    assert errors(ours.shadow()) == []
+    assert ids(ours) == ids(ours, "t_hive") == [1, 2, 3, 4]
+    # It hasn't ended, and the archive is for ever.
+    ours.clock.turn(days=14)
+    assert errors(ours.preprocess()) == []
+    [failed] = errors(ours.migrate())
+    assert "a write may be going on; run again later" in failed
+    assert ours.job("t").state is State.WRITES_UNBLOCKED
+    # A day later it's clear that no commit will name it.
+    os.utime(going_on, (1, 1))
+    assert errors(ours.migrate()) == []
+    assert ids(ours) == ids(ours, "t_hive_archived") == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_write_that_removes_partitions_it_did_not_write_is_said(ours: Fleet, form: TargetFormat) -> None:
+    ours.to_probation("t", form=form)
+    # What somebody says is meant so.
+    ours.write("t", "DELETE FROM {t} WHERE day = 'tue'")
+    with session.settings(ours.spark, {"spark.sql.sources.partitionOverwriteMode": "dynamic"}, "the test"):
+        ours.write("t", "INSERT OVERWRITE {t} SELECT 4, NULL, 'mon'")
+    assert errors(ours.shadow()) == []
+    assert ids(ours) == ids(ours, "t_hive") == [3, 4]
+    assert "removed_partitions" not in ours.job("t").record
+
+    ours.warehouse = replace(ours.warehouse, removed_partitions=RemovedPartitions.PAUSE)
+    ours.write("t", "INSERT OVERWRITE {t} SELECT 5, NULL, 'mon'")
+    [paused] = errors(ours.shadow())
+    assert "day=__HIVE_DEFAULT_PARTITION__ have none since" in paused
+    assert "partitionOverwriteMode=dynamic" in paused
+    assert ours.job("t").pause_reason.startswith("PARTITIONS_REMOVED: ")
+    # Hive has the rows that are gone.
+    assert ids(ours) == [5]
+    assert ids(ours, "t_hive") == [3, 4]
+    resume(ours, accept=True)
+    assert errors(ours.shadow()) == []
+    assert ids(ours, "t_hive") == [5]
+
+    ours.warehouse = replace(ours.warehouse, removed_partitions=RemovedPartitions.ALARM)
+    insert(ours, 6, "tue")
+    assert errors(ours.shadow()) == []
+    ours.write("t", "INSERT OVERWRITE {t} SELECT 7, NULL, 'tue'")
+    assert errors(ours.shadow()) == []
+    assert ids(ours) == ids(ours, "t_hive") == [7]
+    assert "day=mon have none since" in ours.job("t").record["removed_partitions"]
+
+
+@contextmanager
+def effects(at: int, before: Callable[[], None] | None = None) -> Iterator[list[int]]:
+    """Die after the effect number ``at``, or do something between its guard and itself."""
+    number, real = count(), Warehouse.effect
+    reached: list[int] = []
+
+    def effect(warehouse: Warehouse, work: Callable[[], Any]) -> Any:
+        here = next(number) == at
+        if here:
+            reached.append(at)
+        if not here:
+            return real(warehouse, work)
+        if before is None:
+            real(warehouse, work)
+            raise Crash
+        warehouse.guard()
+        before()
+        return work()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Warehouse, "effect", effect)
+        yield reached
+
+
+@pytest.mark.parametrize("form", soak.amount([TargetFormat.ICEBERG], FORMATS))
+def test_what_dies_while_it_takes_a_file_in_is_made_good(
+    ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
+    ours.to_probation("t", form=form)
+    taking(ours)
+    expected = [1, 2, 3]
+    for at in soak.amount((4, 9), range(40)):
+        leave(tmp_path / "t" / "day=mon", 100 + at, name=f"late-{at}")
+        insert(ours, 200 + at)
+        expected = sorted([*expected, 100 + at, 200 + at])
+        with effects(at) as reached:
+            try:
+                ours.shadow()
+            except Crash:
+                ours.clock.turn(minutes=ours.settings.lease_minutes + 1)
+        assert errors(ours.shadow()) == []
+        assert ids(ours) == ids(ours, "t_hive") == expected, at
+        if not reached:
+            assert at > 12
+            break
+
+
+@pytest.mark.parametrize("form", soak.amount([TargetFormat.ICEBERG], FORMATS))
+def test_a_shadower_that_sleeps_behind_the_guard_is_made_good(ours: Fleet, form: TargetFormat) -> None:
+    ours.to_probation("t", form=form)
+    expected = [1, 2, 3]
+
+    def meanwhile() -> None:
+        ours.clock.turn(minutes=ours.settings.lease_minutes + 1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Warehouse, "effect", undisturbed)
+            assert errors(shadow(ours.worker("quick"))) == []
+
+    undisturbed = Warehouse.effect
+    for at in soak.amount((1,), range(20)):
+        insert(ours, 100 + at)
+        expected = sorted([*expected, 100 + at])
+        with effects(at, meanwhile) as reached:
+            ours.shadow()
+        assert errors(ours.shadow()) == []
+        assert ids(ours) == ids(ours, "t_hive") == expected, at
+        if not reached:
+            assert at >= 2
+            break

@@ -1,0 +1,136 @@
+"""What would stop a migration later is found before the first letter, on real tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.fleets import Fleet, errors, fleet, hive_table
+
+from tableferry import session
+from tableferry.fleet.job import PauseReason, State, TargetFormat
+from tableferry.fleet.prechecking import precheck
+from tableferry.fleet.queue.store import NewJob
+from tableferry.fleet.reports import Preflight
+
+ICEBERG, DELTA = TargetFormat.ICEBERG, TargetFormat.DELTA
+
+
+@pytest.fixture
+def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
+    with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the test"):
+        ours = fleet(spark, schema, tmp_path)
+        yield ours
+        ours.store.close()
+
+
+def seen(ours: Fleet, table: str, form: TargetFormat = ICEBERG) -> Preflight:
+    [found] = precheck(ours.store, ours.warehouse, [NewJob(ours.name(table), form)])
+    return found
+
+
+def reasons(found: Preflight) -> set[PauseReason]:
+    return {each.reason for each in found.findings}
+
+
+@pytest.mark.parametrize("form", list(TargetFormat))
+def test_a_table_that_can_be_moved_says_how_large_it_is(
+    ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
+    hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a"), (2, "b"), (3, None)])
+    found = seen(ours, "t", form)
+    size = sum(file.stat().st_size for file in (tmp_path / "t").rglob("part-*"))
+    assert (found.findings, found.files, found.bytes, found.partitions) == ((), 3, size, 3)
+    assert found.blocked_seconds is None
+    hive_table(ours.spark, ours.name("u").sql, tmp_path / "u", [(1, "a")])
+    ours.to_probation("u", form=form)
+    # The clock stood still meanwhile.
+    assert seen(ours, "t", form).blocked_seconds == 0.0
+    assert not list((tmp_path / "t").rglob("_delta_log"))
+
+
+def test_two_tables_over_one_directory(ours: Fleet, tmp_path: Path) -> None:
+    hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a")])
+    for name, place in (("same", tmp_path / "t"), ("below", tmp_path / "t" / "day=a")):
+        ours.spark.sql(
+            f"CREATE EXTERNAL TABLE {ours.name(name).sql} (id INT, at TIMESTAMP) STORED AS PARQUET "
+            f"LOCATION '{place}'"
+        )
+    hive_table(ours.spark, ours.name("apart").sql, tmp_path / "t2", [(1, "a")])
+    assert reasons(seen(ours, "t")) == {PauseReason.SHARED_DIRECTORY}
+    assert reasons(seen(ours, "below")) == {PauseReason.SHARED_DIRECTORY}
+    assert reasons(seen(ours, "apart")) == set()
+    ours.add("t")
+    assert "same at file:" in errors(ours.preprocess())[0]
+    assert ours.job("t").pause_reason.startswith("SHARED_DIRECTORY: ")
+    assert ours.job("t").state is State.UNDEFINED
+
+
+def test_a_table_that_removes_its_files(ours: Fleet, tmp_path: Path) -> None:
+    hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a")])
+    ours.spark.sql(f"ALTER TABLE {ours.name('t').sql} SET TBLPROPERTIES ('external.table.purge' = 'true')")
+    [found] = seen(ours, "t").findings
+    assert found.reason is PauseReason.REMOVES_FILES
+    ours.spark.sql(found.text.partition(": ")[2])
+    assert seen(ours, "t").findings == ()
+
+
+def test_names_that_delta_takes_by_mapping_alone(ours: Fleet, tmp_path: Path) -> None:
+    ours.spark.sql(
+        f"CREATE EXTERNAL TABLE {ours.name('t').sql} (id INT, `net price` INT) STORED AS PARQUET "
+        f"LOCATION '{tmp_path / 't'}'"
+    )
+    ours.spark.sql(f"INSERT INTO {ours.name('t').sql} VALUES (1, 10)")
+    [found] = seen(ours, "t", DELTA).findings
+    assert found.reason is PauseReason.UNSUPPORTED_SCHEMA
+    assert "net price; set column_mapping: true" in found.text
+    ours.warehouse = replace(ours.warehouse, column_mapping=True)
+    assert seen(ours, "t", DELTA).findings == ()
+    ours.to_probation("t", form=DELTA)
+    ours.write("t", "INSERT INTO {t} VALUES (2, 20)")
+    ours.write("t", "UPDATE {t} SET `net price` = 11 WHERE id = 1")
+    assert errors(ours.shadow()) == []
+    assert ours.rows("t") == ours.rows("t_hive") == [(1, 11), (2, 20)]
+    assert errors(ours.revert("t")) == []
+    assert ours.rows("t") == [(1, 11), (2, 20)]
+
+
+@pytest.mark.parametrize("form", list(TargetFormat))
+def test_odd_names_of_fields(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
+    ours.warehouse = replace(ours.warehouse, column_mapping=True)
+    ours.spark.sql(
+        f"CREATE EXTERNAL TABLE {ours.name('t').sql} (id INT, s STRUCT<`a b`: INT, c: STRING>) "
+        f"STORED AS PARQUET LOCATION '{tmp_path / 't'}'"
+    )
+    value = "named_struct('a b', {0}, 'c', '{0}')"
+    ours.spark.sql(f"INSERT INTO {ours.name('t').sql} SELECT 1, {value.format(1)}")
+    assert seen(ours, "t", form).findings == ()
+    ours.to_probation("t", form=form)
+    ours.write("t", f"INSERT INTO {{t}} SELECT 2, {value.format(2)}")
+    assert errors(ours.shadow()) == []
+    ours.write("t", "DELETE FROM {t} WHERE id = 1")
+    assert errors(ours.revert("t")) == []
+    assert ours.rows("t") == [(2, (2, "2"))]
+
+
+def test_partitions_outside(ours: Fleet, tmp_path: Path) -> None:
+    hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a")])
+    ours.spark.sql(
+        f"ALTER TABLE {ours.name('t').sql} ADD PARTITION (day = 'z') LOCATION '{tmp_path / 'elsewhere'}'"
+    )
+    assert reasons(seen(ours, "t")) == set()
+    found = seen(ours, "t", DELTA)
+    assert reasons(found) == {PauseReason.UNSUPPORTED_LAYOUT}
+    assert "elsewhere" in found.findings[0].text
+
+
+def test_it_is_data_for_programs(ours: Fleet, tmp_path: Path) -> None:
+    from tableferry import report
+
+    hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a")])
+    data = json.loads(report.as_json([seen(ours, "t")]))[0]
+    assert (data["files"], data["findings"]) == (1, [])

@@ -1,0 +1,115 @@
+"""Which of the files in a Hive copy's directories came late."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableferry.fleet.warehouse.files import ListedFile
+from tableferry.fleet.warehouse.shadow.late.classify import Findings, basename, classify
+
+ROOT, FOLDER = "file:/w/t", "file:/w/t_sync/0123abcd"
+HOUR = 3600 * 1_000_000
+NOW = 48 * HOUR
+DELTAS = "part-00003-6b1e9b0e-3b9c-4a53-9d5e-0a1b2c3d4e5f.c000.snappy.parquet"
+
+
+def file(path: str, size: int = 1, modified: int = 0) -> ListedFile:
+    return ListedFile(path if ":" in path else f"{ROOT}/{path}", size, modified)
+
+
+def told(
+    *listed: ListedFile,
+    known: tuple[ListedFile, ...] = (),
+    runs: tuple[str, ...] = (),
+    named: tuple[str, ...] = (),
+    live: tuple[str, ...] = (),
+    shared: bool = True,
+) -> Findings:
+    return classify(
+        listed, frozenset(known), runs, FOLDER, lambda: named, lambda: live, shared=shared, now=NOW
+    )
+
+
+OLD, NEW = file("k=1/000000_0"), file("k=1/000001_0")
+
+
+def test_what_was_there_is_no_news() -> None:
+    assert told(OLD, known=(OLD,)) == Findings()
+    # However the scheme's slashes are written.
+    assert told(file("file:///w/t/k=1/000000_0"), known=(OLD,)) == Findings(replaced=())
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_what_came_is_late(shared: bool) -> None:
+    assert told(OLD, NEW, known=(OLD,), shared=shared) == Findings(late=(NEW,))
+
+
+def test_what_the_new_table_s_log_names_is_its_own() -> None:
+    assert told(NEW, named=(NEW.path,)) == Findings(named=(NEW,))
+    # Somebody has given it to an Iceberg table by hand.
+    assert told(NEW, live=(NEW.path,), shared=False) == Findings(named=(NEW,))
+    assert told(NEW, named=(NEW.path,), shared=False) == Findings(late=(NEW,))
+
+
+def test_a_write_to_a_delta_table_may_be_going_on() -> None:
+    young, old = file(DELTAS, modified=NOW - 23 * HOUR), file(DELTAS, modified=NOW - 25 * HOUR)
+    assert told(young) == Findings(undecided=(young,))
+    assert told(old) == Findings(late=(old,))
+    # Iceberg writes elsewhere.
+    assert told(young, shared=False) == Findings(late=(young,))
+    hives = file("000000_0", modified=NOW)
+    assert told(hives) == Findings(late=(hives,))
+    assert told(file("deletion_vector_6b1e9b0e-3b9c-4a53-9d5e-0a1b2c3d4e5f.bin")) == Findings()
+
+
+def test_files_of_shadow_runs_are_ours_if_the_run_ended() -> None:
+    inserted = file(f"k=1/{basename('aaaaaaaa')}-00000-6b1e9b0e.c000.snappy.parquet")
+    anew = file(f"{FOLDER}/v7-bbbbbbbb/k=1/part-00000.parquet")
+    both = (inserted, anew)
+    assert told(*both, runs=("aaaaaaaa", "bbbbbbbb")) == Findings()
+    assert told(*both, runs=("aaaaaaaa",)) == Findings(unfinished=(anew,))
+    # A run inserts into a directory that an earlier one made.
+    later = file(f"{FOLDER}/v7-bbbbbbbb/k=1/{basename('cccccccc')}-00000-6b1e9b0e.c000")
+    assert told(later, runs=("bbbbbbbb",)) == Findings(unfinished=(later,))
+
+
+def test_known_files_may_go_only_where_nobody_reads_them() -> None:
+    bigger, later = OLD._replace(size=2), OLD._replace(modified=9)
+    for changed in (bigger, later):
+        assert told(changed, known=(OLD,)) == Findings(replaced=(changed,))
+        # Somebody has looked at it.
+        assert told(changed, known=(OLD, changed)) == Findings()
+    assert told(known=(OLD,)) == Findings()
+    assert told(known=(OLD,), live=(OLD.path,)) == Findings(removed=(OLD,))
+
+
+NAMES = st.builds(
+    file,
+    st.sampled_from(("k=1/000000_0", "k=2/000000_0", f"k=1/{DELTAS}", f"k=1/{basename('aaaaaaaa')}-0")),
+    st.integers(1, 2),
+    st.sampled_from((0, NOW)),
+)
+
+
+@given(
+    st.lists(NAMES, unique_by=lambda each: each.path),
+    st.sets(NAMES),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+)
+def test_each_file_is_told_once(
+    listed: list[ListedFile], known: set[ListedFile], ended: bool, named: bool, shared: bool
+) -> None:
+    paths = tuple(each.path for each in listed) if named else ()
+    runs = ("aaaaaaaa",) if ended else ()
+    found = told(*listed, known=tuple(known), runs=runs, named=paths, shared=shared)
+    every = [*found.late, *found.undecided, *found.unfinished, *found.named, *found.replaced]
+    assert len(every) == len(set(every))
+    # What is neither known nor ours is never passed over in silence.
+    places = {each.path for each in known}
+    for each in listed:
+        ours = basename("aaaaaaaa") in each.path
+        assert (each in every) == (each not in known if each.path in places else not ours or not ended), each

@@ -1,0 +1,135 @@
+"""What is found out of tables before anybody is told, and how it reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from tableferry.convert.mismatches import Registered
+from tableferry.fleet.job import MOVED, Job, PauseReason, TargetFormat
+from tableferry.fleet.plan import Kind
+from tableferry.fleet.prechecking import blocked_seconds
+from tableferry.fleet.reports import Finding, Preflight
+from tableferry.fleet.status.preflight import headline, lines, page
+from tableferry.fleet.warehouse.files import ListedFile, Listing
+from tableferry.fleet.warehouse.fitness import HiveColumn, HiveTable
+from tableferry.fleet.warehouse.preflight import Seen, findings, remarks
+from tableferry.tables import TableName
+
+NAME = TableName(("spark_catalog", "sales", "orders"))
+OTHER = TableName(("spark_catalog", "sales", "copies"))
+ROOT = "file:/w/orders"
+TABLE = HiveTable(
+    NAME,
+    Kind.HIVE,
+    "parquet",
+    location=ROOT,
+    columns=(HiveColumn("id", {"name": "int"}), HiveColumn("day", {"name": "int"})),
+    partition_columns=("day",),
+)
+INSIDE = Registered("day=1", f"{ROOT}/day=1")
+OUTSIDE = Registered("day=2", "file:/elsewhere/2")
+NULL = Registered("day=__HIVE_DEFAULT_PARTITION__", f"{ROOT}/day=__HIVE_DEFAULT_PARTITION__")
+FILE = ListedFile(f"{ROOT}/day=1/a", 10, 0)
+SEEN = Seen(TABLE, (INSIDE,), Listing((FILE,), (), ()))
+ICEBERG, DELTA = TargetFormat.ICEBERG, TargetFormat.DELTA
+
+
+def reasons(seen: Seen, form: TargetFormat = ICEBERG) -> list[PauseReason]:
+    return [each.reason for each in findings(seen, form)]
+
+
+def test_a_table_that_can_be_migrated() -> None:
+    for form in TargetFormat:
+        assert reasons(SEEN, form) == []
+    assert "spark.sql.sources.partitionOverwriteMode=dynamic" in remarks(SEEN)[0]
+    assert remarks(replace(SEEN, table=replace(TABLE, partition_columns=()))) == ()
+
+
+@pytest.mark.parametrize(
+    ("seen", "iceberg", "delta"),
+    [
+        (replace(SEEN, table=replace(TABLE, managed=True)), None, None),
+        (
+            replace(SEEN, table=replace(TABLE, managed=True), movable=False),
+            PauseReason.MANAGED_TABLE,
+            PauseReason.MANAGED_TABLE,
+        ),
+        (
+            replace(SEEN, table=replace(TABLE, properties={"external.table.purge": "TRUE"})),
+            PauseReason.REMOVES_FILES,
+            PauseReason.REMOVES_FILES,
+        ),
+        (
+            replace(SEEN, neighbours=((OTHER, f"{ROOT}/day=1"),)),
+            PauseReason.SHARED_DIRECTORY,
+            PauseReason.SHARED_DIRECTORY,
+        ),
+        (replace(SEEN, partitions=(INSIDE, OUTSIDE)), None, PauseReason.UNSUPPORTED_LAYOUT),
+        (
+            replace(SEEN, files=Listing((FILE,), (FILE,), ())),
+            PauseReason.UNSUPPORTED_LAYOUT,
+            PauseReason.UNSUPPORTED_LAYOUT,
+        ),
+        (
+            replace(SEEN, table=replace(TABLE, format="avro"), partitions=(INSIDE, NULL)),
+            PauseReason.UNSUPPORTED_LAYOUT,
+            PauseReason.UNSUPPORTED_LAYOUT,
+        ),
+        (replace(SEEN, table=replace(TABLE, format="avro")), None, None),
+        (replace(SEEN, partitions=(INSIDE, NULL)), None, None),
+    ],
+)
+def test_what_a_later_step_would_refuse_is_found(
+    seen: Seen, iceberg: PauseReason | None, delta: PauseReason | None
+) -> None:
+    assert reasons(seen) == ([iceberg] if iceberg else [])
+    assert reasons(seen, DELTA) == ([delta] if delta else [])
+
+
+def test_files_of_no_partition_are_said() -> None:
+    stray = replace(SEEN, files=Listing((FILE,), (), (ListedFile(f"{ROOT}/old/b", 1, 0),)))
+    assert reasons(stray) == []
+    assert f"{ROOT}/old/b" in remarks(stray)[1]
+
+
+def test_the_wait_is_forecast_by_what_others_took() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    job = Job(1, "spark_catalog", "sales", "orders", now, now)
+    assert blocked_seconds(10, 10, [job]) is None
+    done = [job.noted(**{MOVED: {"seconds": 60.0, "files": 100, "bytes": 1000}})]
+    assert blocked_seconds(1, 1, done) == 60
+    assert blocked_seconds(1000, 1, done) == 600
+    assert blocked_seconds(1, 20_000, done) == 1200
+    done.append(job.noted(**{MOVED: {"seconds": 20.0, "files": 0, "bytes": 0}}))
+    assert blocked_seconds(1, 1, done) == 20
+    assert blocked_seconds(1, 1, [done[1]]) == 20
+
+
+FINE = Preflight(NAME, ICEBERG, (), ("a remark",), "parquet", 1204, 3_400_000_000, 365, 130.0)
+STOPPED = Preflight(OTHER, DELTA, (Finding(PauseReason.REMOVES_FILES, "<b>it removes files"),))
+
+
+def test_it_reads_as_text() -> None:
+    assert list(lines([FINE, STOPPED])) == [
+        "spark_catalog.sales.orders: parquet to Iceberg, 1,204 files, 3.4 GB, 365 partitions; "
+        "writers wait about 2 min 10 s",
+        "spark_catalog.sales.copies: to Delta",
+        "  REMOVES_FILES: <b>it removes files",
+        "Note: a remark (spark_catalog.sales.orders)",
+        "1 of 2 tables can't be migrated as it is.",
+    ]
+    assert headline([FINE]) == "The table can be migrated"
+    assert headline([FINE, FINE]) == "2 tables can be migrated"
+    assert headline([STOPPED] * 3) == "3 of 3 tables can't be migrated as they are"
+
+
+def test_it_reads_as_a_page() -> None:
+    text = page([FINE, STOPPED])
+    assert "&lt;b&gt;it" in text.replace("<wbr>", "")
+    assert "<b>it" not in text
+    assert "2 min 10 s" in text
+    assert "not known yet" in text
+    assert "What would stop" not in page([FINE])
