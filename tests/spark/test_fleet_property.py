@@ -102,18 +102,22 @@ class Life:
         pq.write_table(pa.table(row), folder / f"{number:06}_0")
         self.rows.add((number, 1, day))
 
-    def run(self, mode: str) -> None:
-        """Run a mode; if it dies, its lease lapses."""
+    @property
+    def modes(self) -> dict[str, Callable[[], ModeReport]]:
         ours = self.fleet
-        modes: dict[str, Callable[[], ModeReport]] = {
+        return {
             "preprocess": ours.preprocess,
             "migrate": ours.migrate,
             "shadow": ours.shadow,
             "revert": partial(ours.revert, "t"),
             "go on reverting": ours.revert,
         }
+
+    def run(self, mode: str) -> None:
+        """Run a mode; if it dies, its lease lapses."""
+        ours = self.fleet
         try:
-            assert errors(modes[mode]()) == []
+            assert errors(self.modes[mode]()) == []
         except Death:
             ours.clock.turn(minutes=ours.settings.lease_minutes + 1)
         except Refused:
@@ -121,6 +125,29 @@ class Life:
             assert mode == "revert"
         self.effects = None
         ours.tell()
+
+    def sleep(self, mode: str, at: int, behind: bool) -> None:
+        """Run a mode whose worker sleeps at an effect, before its last look at the claim or behind it."""
+        number, real = count(), Warehouse.effect
+
+        def effect(warehouse: Warehouse, work: Callable[[], Any]) -> Any:
+            if next(number) != at:
+                return real(warehouse, work)
+            if behind:
+                warehouse.guard()
+            self.fleet.clock.turn(minutes=self.fleet.settings.lease_minutes + 1)
+            for other in ("go on reverting", "migrate", "shadow"):
+                self.run(other)
+            return work() if behind else real(warehouse, work)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Warehouse, "effect", effect)
+            try:
+                report = self.modes[mode]()
+            except Refused:
+                assert mode == "revert"
+                return
+        assert {one.outcome for one in report.jobs} <= {"done", "lost"}, errors(report)
 
     def rest(self) -> Job:
         """Let everybody do all that is to be done now."""
@@ -146,6 +173,10 @@ EVENTS = st.one_of(
     st.tuples(st.sampled_from(("migrate", "shadow", "go on reverting")), st.none()),
     st.tuples(st.sampled_from(("migrate", "revert", "go on reverting")), st.integers(0, 14)),
     st.tuples(st.just("revert"), st.integers(0, 14)),
+    st.tuples(
+        st.just("sleep"),
+        st.tuples(st.sampled_from(("migrate", "shadow", "revert")), st.integers(0, 9), st.booleans()),
+    ),
     st.tuples(st.just("days"), st.just(14)),
 )
 
@@ -214,6 +245,8 @@ def test_no_row_is_lost_whoever_dies(
                             life.insert(which)
                         case "arrive":
                             life.arrive(which)
+                        case "sleep":
+                            life.sleep(*which)
                         case "delete":
                             life.change("DELETE FROM {t}", which)
                         case "update":

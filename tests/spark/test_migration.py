@@ -683,3 +683,44 @@ def _renumber(log: Path, version: int, wanted: int) -> None:
             path.unlink()
     last = log / "_last_checkpoint"
     last.write_text(last.read_text().replace(f'"version":{version}', f'"version":{wanted}'))
+
+
+def test_what_does_not_fit_is_found_before_anything_is_copied(project: Project, spark: SparkSession) -> None:
+    project.create("src", "id bigint, v string", (1, "a"))
+    project.create("t_legacy", "id int, v string", (0, "z"))
+    project.standard("t", "src", migration={})
+    with project.nothing_written():
+        [said] = project.plan().refusals
+        assert "column 'id' is int in the copied rows, and bigint in what" in said
+        with pytest.raises(Refused, match="write CAST\\(`id` AS bigint\\) AS `id` in selectExp"):
+            project.run()
+    project.standard("t", "src", migration={"selectExp": ["CAST(`id` AS bigint) AS `id`", "v"]})
+    assert project.plan().refusals == ()
+    assert project.run().ok
+    project.insert("src", (2**40, "b"))
+    assert project.run().ok
+    assert project.rows("t") == [(0, "z"), (2**40, "b")]
+
+
+def test_what_the_legacy_table_has_and_its_target_will_not_is_said(
+    project: Project, spark: SparkSession
+) -> None:
+    project.create("src", "id int, day string", (1, "a"))
+    legacy = f"{project.schema}.t_legacy"
+    spark.sql(f"CREATE TABLE {legacy} (id INT NOT NULL, day STRING) USING delta PARTITIONED BY (day)")
+    spark.sql(f"ALTER TABLE {legacy} ADD CONSTRAINT positive CHECK (id > 0)")
+    project.standard("t", "src", migration={})
+    [target] = project.plan().targets
+    [note] = [each for each in target.notes if "won't get by itself" in each]
+    assert "the constraints positive" in note
+    assert "NOT NULL of id" in note
+    assert "it is partitioned by day" in note
+    project.standard(
+        "t",
+        "src",
+        migration={},
+        targetDetails={"database": project.schema, "table": "t", "partitionColumns": ["day"]},
+    )
+    [target] = project.plan().targets
+    [note] = [each for each in target.notes if "won't get by itself" in each]
+    assert "partitioned" not in note

@@ -18,8 +18,10 @@ import pytest
 
 from tableferry.convert import types
 from tableferry.convert.facts import Bounds, DataFile, Footer, Leaf, Unreadable
+from tableferry.convert.parquet.elements import Annotation, Element
 from tableferry.convert.parquet.footers import Known, read_footer
 from tableferry.convert.parquet.reading import read
+from tableferry.convert.parquet.schema import Illegal, interpret
 from tableferry.convert.types import Array, Decimal, Field, Map, Struct
 
 
@@ -352,3 +354,12 @@ def test_a_directory_is_read_in_the_listing_s_order(tmp_path: Path) -> None:
     for file, each in zip(files, found, strict=True):
         if isinstance(each, Footer):
             assert each.bounds[0].lowest == Path(file.path).stem
+
+
+def test_a_shredded_variant_that_cannot_be_read_names_its_column() -> None:
+    nanos = Element("typed_value", "optional", Annotation("TIMESTAMP", unit="NANOS"), "INT64")
+    binary = Element("metadata", "required", None, "BINARY")
+    variant = Element("v", "optional", Annotation("VARIANT", version=1), children=(binary, nanos))
+    outer = Element("s", "optional", children=(variant,))
+    with pytest.raises(Illegal, match=r"has column `s\.v\.typed_value` of type INT64"):
+        interpret(Element("schema", "required", children=(outer,)))

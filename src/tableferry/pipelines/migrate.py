@@ -12,6 +12,7 @@ from tableferry import files, session, verify
 from tableferry.errors import Refused
 from tableferry.pipelines import preparing
 from tableferry.pipelines.flows import Project
+from tableferry.pipelines.misfits import left_behind, too_wide
 from tableferry.pipelines.opening import Opened, opened
 from tableferry.pipelines.perform import Before, Inexpressible, Runner, inexpressible, open_later, progress
 from tableferry.pipelines.pipeline import Pipeline
@@ -116,12 +117,16 @@ def plan(
     )
     refreshed = one.keys(full_refresh)
     planned, _ = one.decided(refreshed, adopt=adopt, count_rows=True, drop_history=drop_history)
-    notes = [(target, open_later(target, spark)) for target in planned.targets]
+    return replace(planned, targets=tuple(_looked(target, spark) for target in planned.targets))
+
+
+def _looked(target: TargetPlan, spark: SparkSession) -> TargetPlan:
+    """Add what the tables' columns and rows show."""
+    notes = filter(None, (open_later(target, spark), left_behind(target, spark)))
     return replace(
-        planned,
-        targets=tuple(
-            replace(target, notes=(*target.notes, note)) if note else target for target, note in notes
-        ),
+        target,
+        notes=(*target.notes, *notes),
+        refusals=(*target.refusals, *too_wide(target, spark)),
     )
 
 

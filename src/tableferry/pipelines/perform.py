@@ -17,6 +17,7 @@ from tableferry.errors import Busy, Refused, TableError, TableferryError, first_
 from tableferry.pipelines import batches, cdc, copies, history, views
 from tableferry.pipelines.engine import draw
 from tableferry.pipelines.flows import CdcSettings, DataFlow, Flow, Project
+from tableferry.pipelines.misfits import too_wide
 from tableferry.pipelines.plans import HISTORY_FLOW, Facts, Plan, TargetPlan
 from tableferry.pipelines.rows import flow_rows
 from tableferry.pipelines.state import Beginning, StateStore, Tracking
@@ -86,6 +87,8 @@ class Runner:
             raise Refused(refusal(bad))
         if note := open_later(target, self._spark):
             _log.warning("%s: %s", target.target, note)
+        if misfits := too_wide(target, self._spark):
+            raise Refused("\n".join(misfits))
         if target.copy and planned.engine == "databricks":
             self._rehearse_sequence(target)
         if any(isinstance(step, Begin | Reset) for step in target.state_steps):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from tableferry import files
 from tableferry.catalog import SPARK_ERRORS
@@ -10,7 +13,7 @@ from tableferry.convert.locations import reachable
 from tableferry.convert.log import commit
 from tableferry.convert.through_spark.entries import listed
 from tableferry.driver import in_process
-from tableferry.errors import TableError, first_line
+from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import kinds
@@ -42,6 +45,22 @@ def drop_copy(warehouse: Warehouse, name: TableName, form: TargetFormat) -> None
         ) from error
 
 
+def _what(root: Path) -> tuple[Mapping[str, Any], list[str]]:
+    """Return what tells a log from any other: what its first commit says, and its files."""
+    return commit.info(root), sorted(files.names(commit.log(root)))
+
+
+def _set_aside(root: Path, seen: tuple[Mapping[str, Any], list[str]]) -> None:
+    """Take a log out of sight, if it's as it was when it was looked at.
+
+    Raises:
+        Refused: It isn't: the table was migrated again meanwhile, or written to.
+    """
+    if _what(root) != seen:
+        raise Refused(f"the Delta log in {root} is another than it was a moment ago: run again")
+    commit.log(root).rename(root / _ASIDE)
+
+
 def location(warehouse: Warehouse, name: TableName) -> str:
     """Return where the catalog has a table, also if its log isn't there."""
     return listed(warehouse.spark, name.parts[:-1], (name.table,))[name.table.lower()].location
@@ -54,7 +73,7 @@ def forget(warehouse: Warehouse, name: TableName | None, place: str) -> None:
     # would be taken for somebody's table.
     if root is not None and commit.log(root).exists():
         warehouse.effect(partial(files.remove, root / _ASIDE))
-        warehouse.effect(partial(commit.log(root).rename, root / _ASIDE))
+        warehouse.effect(partial(_set_aside, root, _what(root)))
     if name is not None:
         warehouse.run(f"DROP TABLE {name.sql}")
     if root is not None:

@@ -1,0 +1,116 @@
+"""What doesn't fit between a legacy table, the target that its rows are copied to, and what flows bring.
+
+All of it shows before anything is copied; found later, it is a failed task, or a rule that is gone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tableferry import catalog
+from tableferry.catalog import SPARK_ERRORS
+from tableferry.errors import TableferryError
+from tableferry.pipelines import views
+from tableferry.pipelines.ddl import fits, quote, sql_type
+from tableferry.pipelines.fold import END, START
+from tableferry.pipelines.plans import TargetPlan
+from tableferry.pipelines.rows import flow_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+_FAILED: tuple[type[Exception], ...] = (TableferryError, *SPARK_ERRORS)
+_CONSTRAINT = "delta.constraints."
+
+
+def too_wide(target: TargetPlan, spark: SparkSession) -> tuple[str, ...]:
+    """Return a sentence for each column that live flows bring wider than the copy would make it.
+
+    The copy makes the target's columns, unless a schema file says what they are; their types stay.
+
+    Raises:
+        TableferryError: The legacy table can't be read.
+    """
+    migration, beginning, dataflow = target.dataflow.migration, target.beginning, target.dataflow
+    if not target.copy or migration is None or beginning is None:
+        return ()
+    made = _columns(views.history(spark, migration, beginning.copy.version).schema)
+    if dataflow.target.schema_file:
+        made |= _columns(views.schema_of(spark, dataflow.target.schema_file))
+    found: dict[str, str] = {}
+    for flow in dataflow.flows:
+        if flow.once or flow.target.key != target.target.key:
+            continue
+        try:
+            brought = flow_rows(
+                spark, dataflow.views, flow, dataflow.target.expectations, {}, once=False
+            ).schema
+        except _FAILED:  # Whoever builds it to run it says why.
+            continue
+        for each in brought:
+            there = made.get(each.name.lower())
+            if there is None or fits(each.dataType, there[1]):
+                continue
+            name, kind = there
+            found.setdefault(
+                name,
+                f"{migration.place}: column '{name}' is {sql_type(kind)} in the copied rows, and "
+                f"{sql_type(each.dataType)} in what {flow.name} brings, which doesn't fit: write "
+                f"CAST({quote(name)} AS {sql_type(each.dataType)}) AS {quote(name)} in selectExp",
+            )
+    return tuple(found.values())
+
+
+def left_behind(target: TargetPlan, spark: SparkSession) -> str:
+    """Say what rules and layout of the legacy table its target doesn't get; empty if there are none."""
+    migration, wanted = target.dataflow.migration, target.dataflow.target
+    if not target.copy or migration is None:
+        return ""
+    facts = catalog.facts(spark, migration.table)
+    if facts is None:
+        return ""
+    try:
+        [detail] = spark.sql(f"DESCRIBE DETAIL {migration.table.sql}").collect()
+        columns = spark.table(migration.table.sql).schema
+    except SPARK_ERRORS:  # Whoever copies it says why it can't be read.
+        return ""
+    strict = (
+        set()
+        if wanted.schema_file is None
+        else {each.name.lower() for each in views.schema_of(spark, wanted.schema_file) if not each.nullable}
+    )
+    checks = [key.removeprefix(_CONSTRAINT) for key in facts.properties if key.startswith(_CONSTRAINT)]
+    nulls = [each.name for each in columns if not each.nullable and each.name.lower() not in strict]
+    found = [
+        *([f"the constraints {', '.join(sorted(checks))} (add them when it is copied)"] if checks else []),
+        *([f"NOT NULL of {', '.join(nulls)} (a schema file keeps it)"] if nulls else []),
+        *_layout("partitioned", detail["partitionColumns"], wanted.partition_columns, "partitionColumns"),
+        *_layout("clustered", _clustering(detail), wanted.cluster_columns, "clusterByColumns"),
+    ]
+    if not found:
+        return ""
+    return f"{migration.table} has what {target.target} won't get by itself: {'; '.join(found)}"
+
+
+def _layout(how: str, has: object, wanted: tuple[str, ...], key: str) -> list[str]:
+    columns = tuple(map(str, has)) if isinstance(has, list | tuple) else ()
+    if not columns or columns == wanted:
+        return []
+    return [f"it is {how} by {', '.join(columns)} (targetDetails.{key} says how the target is)"]
+
+
+def _clustering(detail: object) -> object:
+    try:
+        return detail["clusteringColumns"]  # type: ignore[index]
+    except (KeyError, ValueError):  # Older versions of Delta don't say.
+        return ()
+
+
+def _columns(schema: StructType) -> dict[str, tuple[str, DataType]]:
+    """Map names in lower case to how they are spelled and their types, without those of intervals."""
+    return {
+        each.name.lower(): (each.name, each.dataType)
+        for each in schema
+        if each.name.upper() not in (START, END)
+    }
