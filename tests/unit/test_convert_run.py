@@ -502,3 +502,15 @@ def test_put_leaves_no_folder_when_the_lines_fail(tmp_path: Path) -> None:
         commit.put(tmp_path, lines())
 
     assert not os.listdir(tmp_path)
+
+
+def test_an_encoding_that_spark_does_not_read_is_said(tmp_path: Path) -> None:
+    root = write(tmp_path / "t", {"a.parquet": {"id": [1]}})
+    table = pa.table({"id": [1], "s": [{"x": 1.5}]})
+    encoding = {"s.x": "BYTE_STREAM_SPLIT"}
+    pq.write_table(table, root / "b.parquet", use_dictionary=False, column_encoding=encoding)
+    for statistics in convert.Statistics:
+        [done] = convert.run([str(root)], dry_run=True, statistics=statistics, resolve=no_session).tables
+        assert done.plan is not None
+        [note] = [each for each in done.plan.notes if "BYTE_STREAM_SPLIT" in each]
+        assert note.startswith("column `s.x` of b.parquet is encoded as BYTE_STREAM_SPLIT")

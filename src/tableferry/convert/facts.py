@@ -75,11 +75,14 @@ class Footer(NamedTuple):
         packed: The statistics of all of the schema's leaves as one string, for a table may have hundreds of
             thousands of files, and they may come from other processes: a line for each lowest value, then
             for each highest and each number of nulls; empty for what isn't known.
+        split: A column encoded as BYTE_STREAM_SPLIT, which Spark's vectorized reader can't read; empty if
+            none is.
     """
 
     rows: int
     schema: FileSchema
     packed: str
+    split: str = ""
 
     @classmethod
     def of(cls, rows: int, schema: FileSchema, bounds: Sequence[Bounds]) -> Footer:

@@ -307,6 +307,12 @@ def _remarks(facts: Facts, merged: Merged) -> tuple[str, ...]:
     ]:
         files = "1 file has" if len(empty) == 1 else f"{len(empty):,} files have"
         found.append(f"{files} no rows: {_some(empty)}")
+    pairs = zip(facts.files, facts.footers, strict=True)
+    if split := next(((file.path, footer.split) for file, footer in pairs if footer.split), None):
+        found.append(
+            f"column `{split[1]}` of {split[0]} is encoded as BYTE_STREAM_SPLIT, which Spark reads with "
+            "spark.sql.parquet.enableVectorizedReader=false alone"
+        )
     if colons := [file.path for file in facts.files if ":" in file.path.partition("/")[0]]:
         found.append(
             "a colon in the first name of a file's path makes Spark's VACUUM of the table fail, though "

@@ -32,6 +32,7 @@ class Raw(NamedTuple):
         nans: How many of the values are NaN.
         old_lowest: The deprecated ``min``, which follows the order of signed numbers.
         old_highest: ``max``.
+        split: Whether some of the values are encoded as BYTE_STREAM_SPLIT.
     """
 
     nulls: int | None = None
@@ -40,6 +41,7 @@ class Raw(NamedTuple):
     nans: int | None = None
     old_lowest: bytes | None = None
     old_highest: bytes | None = None
+    split: bool = False
 
 
 Group: TypeAlias = tuple[int, list[Raw]]
@@ -69,7 +71,9 @@ _FIELDS = rb"(?:%s|%s(?:%s|%s)|%s%s\x00|%s)*+" % (
     *(_NUMBER, _heads(9), _NUMBERS, _STRUCTS, _heads(12), _FLAT, _heads(1, 2)),
 )
 # A chunk's file_offset, and of its meta_data the type and the encodings; then follows path_in_schema.
-_START = re.compile(rb"\x26%s\x1c\x15([\x00-\x0e])\x19%s\x19" % (_VARINT, _lists(5, _VARINT)), re.DOTALL)
+_START = re.compile(rb"\x26%s\x1c\x15([\x00-\x0e])\x19(%s)\x19" % (_VARINT, _lists(5, _VARINT)), re.DOTALL)
+# The number of BYTE_STREAM_SPLIT, and as a list of encodings holds it.
+_SPLIT, _SPLIT_WRITTEN = 9, b"\x12"
 # codec, num_values, two sizes, data_page_offset and the two offsets that may be, up to the statistics' head.
 _COUNTS = rb"\x15V\x16V\x16V\x16V\x26V(?:\x26V\x1c|\x16V\x2c|\x16V\x16V\x1c|\x3c)".replace(b"V", _VARINT)
 _BEFORE = re.compile(_COUNTS, re.DOTALL)
@@ -165,13 +169,14 @@ class _Chunk:
                     first, high, low, second, other_high, other_low = found.groups()
                     nulls = second if first is None else first
                     count = Reader(nulls).value(I64) if nulls != b"\0" else 0
-                    return Raw(count, low or other_low, high or other_high)
+                    split = _SPLIT_WRITTEN in head[2][1:]
+                    return Raw(count, low or other_low, high or other_high, split=split)
             elif before := _BEFORE.match(data, at):
                 reader.at = before.end()
                 statistics = reader.value(STRUCT)
                 if after := _AFTER.match(data, reader.at):
                     reader.at = after.end()
-                    return _raw(statistics)
+                    return _raw(statistics, _SPLIT_WRITTEN in head[2][1:])
                 reader.at = start
         return self._unusual(reader.value(STRUCT))
 
@@ -183,7 +188,7 @@ class _Chunk:
             raise Broken("a column whose metadata is elsewhere")
         if metadata.get(1) != self._physical or metadata.get(3) != self._path:
             raise Broken("a row group whose columns aren't the schema's")
-        return _raw(metadata.get(12, {}))
+        return _raw(metadata.get(12, {}), _SPLIT in metadata.get(2, ()))
 
 
 def _encoded(number: int) -> list[int]:
@@ -191,8 +196,8 @@ def _encoded(number: int) -> list[int]:
     return [number & 127 | 128, *_encoded(number >> 7)] if number > 127 else [number]
 
 
-def _raw(found: Any) -> Raw:
-    return Raw(found.get(3), found.get(6), found.get(5), found.get(9), found.get(2), found.get(1))
+def _raw(found: Any, split: bool) -> Raw:
+    return Raw(found.get(3), found.get(6), found.get(5), found.get(9), found.get(2), found.get(1), split)
 
 
 def _leaves(element: Element, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], Element]]:

@@ -226,18 +226,20 @@ def _decode(reader: Reader, statistics: bool, known: Known) -> Footer:
     if rows < 0 or rows != sum(found for found, _ in groups):
         raise Broken("its row groups don't have as many rows as it says")
     plan = known.plan(shape, created_by.decode(errors="replace"), keys)
-    if not statistics:
-        return Footer(rows, plan.schema, "")
-    if rows == 0:
+    if rows == 0 and statistics:
         return Footer.of(0, plan.schema, (Bounds(None, None, 0),) * len(plan.leaves))
+    footer = Footer.of(rows, plan.schema, _all_bounds(shape, plan, rows, groups, typed) if statistics else ())
+    split = next((leaf for leaf in plan.leaves if any(raws[leaf.place].split for _, raws in groups)), None)
+    return footer if split is None else footer._replace(split=".".join(shape.found.stored[split.place].path))
+
+
+def _all_bounds(shape: _Shape, plan: _Plan, rows: int, groups: list[Group], typed: Any) -> list[Bounds]:
     orders = _orders(shape, typed)
     if len(groups) == 1:
         raws = groups[0][1]
-        bounds = [_bounds(raws[leaf.place], leaf, orders[leaf.place], rows) for leaf in plan.leaves]
-    else:
-        filled = [group for group in groups if group[0]]
-        bounds = [_over_all(filled, leaf, orders[leaf.place]) for leaf in plan.leaves]
-    return Footer.of(rows, plan.schema, bounds)
+        return [_bounds(raws[leaf.place], leaf, orders[leaf.place], rows) for leaf in plan.leaves]
+    filled = [group for group in groups if group[0]]
+    return [_over_all(filled, leaf, orders[leaf.place]) for leaf in plan.leaves]
 
 
 def _shape(reader: Reader) -> _Shape | Illegal:

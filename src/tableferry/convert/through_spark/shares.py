@@ -19,11 +19,13 @@ from tableferry.convert.through_spark.schemas import to_text
 
 # What stands in the place of a number of rows, where the text says why.
 UNREADABLE, UNREACHED = -1, -2
-COLUMNS = "rows bigint, schema int, described string, text string"
+COLUMNS = "rows bigint, schema int, described string, text string, split string"
+
+_KINDS = (pa.int64(), pa.int32(), pa.string(), pa.string(), pa.string())
 
 Task: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 Read: TypeAlias = Callable[[Path, Sequence[DataFile]], Iterator[Footer | Unreadable]]
-_Row: TypeAlias = tuple[int, int, str | None, str]
+_Row: TypeAlias = tuple[int, int, str | None, str, str]
 
 
 def task(root: str, files: Sequence[DataFile], read: Read) -> Task:
@@ -41,11 +43,8 @@ def task(root: str, files: Sequence[DataFile], read: Read) -> Task:
             numbers = batch.column(0).to_pylist()
             share = files[numbers[0] : numbers[-1] + 1] if numbers else ()
             rows = list(_rows(read(Path(root), share)) if reached else map(_unreached, share))
-            arrays = [
-                pa.array([row[place] for row in rows], kind)
-                for place, kind in enumerate((pa.int64(), pa.int32(), pa.string(), pa.string()))
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, ["rows", "schema", "described", "text"])
+            arrays = [pa.array([row[place] for row in rows], kind) for place, kind in enumerate(_KINDS)]
+            yield pa.RecordBatch.from_arrays(arrays, ["rows", "schema", "described", "text", "split"])
 
     return work
 
@@ -55,13 +54,13 @@ def _rows(footers: Iterable[Footer | Unreadable]) -> Iterator[_Row]:
     numbers: dict[int, int] = {}
     for found in footers:
         if isinstance(found, Unreadable):
-            yield UNREADABLE, 0, None, found.reason
+            yield UNREADABLE, 0, None, found.reason, ""
             continue
         schema, count = found.schema, len(numbers)
         # The reader keeps each schema, so that its id stays its own.
         number = numbers.setdefault(id(schema), count)
-        yield found.rows, number, to_text(schema) if number == count else None, found.packed
+        yield found.rows, number, to_text(schema) if number == count else None, found.packed, found.split
 
 
 def _unreached(file: DataFile) -> _Row:
-    return UNREACHED, 0, None, platform.node()
+    return UNREACHED, 0, None, platform.node(), ""

@@ -79,7 +79,9 @@ def _footers(
         schemas: The schemas seen so far, by their text.
         numbered: Those of the task whose rows were read last, by the numbers that it gave them.
     """
-    for rows, number, described, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+    for rows, number, described, text, split in zip(
+        *(column.to_pylist() for column in batch.columns), strict=True
+    ):
         if rows == UNREACHED:
             raise Unreached(
                 f"{root} isn't there on {text}, where Spark's tasks run: mount it there, or read the "
@@ -93,4 +95,4 @@ def _footers(
             if known is None:
                 known = schemas[described] = from_text(described)
             numbered[number] = known
-        yield Footer(rows, numbered[number], text)
+        yield Footer(rows, numbered[number], text, split)
