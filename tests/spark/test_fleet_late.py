@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -23,6 +23,7 @@ from tableferry.fleet.modes.shadow import shadow
 from tableferry.fleet.pausing import resumed
 from tableferry.fleet.settings import LateFiles, RemovedPartitions
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.shadow.targets import read_target
 
 FORMATS = list(TargetFormat)
 OLD = [(1, "mon"), (2, "tue"), (3, None)]
@@ -141,6 +142,21 @@ def test_a_person_may_say_that_all_is_well(ours: Fleet, tmp_path: Path) -> None:
         assert ids(ours) == ids(ours, "t_hive") == [1, 2, 3, 5]
 
 
+def test_a_file_that_somebody_gave_to_the_new_table_is_not_late(ours: Fleet, tmp_path: Path) -> None:
+    ours.spark.sql(
+        f"CREATE EXTERNAL TABLE {ours.name('u').sql} (id INT, at TIMESTAMP) STORED AS PARQUET "
+        f"LOCATION '{tmp_path / 'u'}'"
+    )
+    ours.spark.sql(f"INSERT INTO {ours.name('u').sql} VALUES (1, NULL)")
+    ours.to_probation("u")
+    late = leave(tmp_path / "u", 2)
+    named = ours.warehouse.iceberg(ours.name("u")).sql
+    ours.spark.sql(f"CALL ice.system.add_files(table => '{named}', source_table => '`parquet`.`{late}`')")
+    for _ in range(2):
+        assert errors(ours.shadow()) == []
+        assert ids(ours, "u") == ids(ours, "u_hive") == [1, 2]
+
+
 def test_a_file_that_stands_for_no_partition_is_never_taken_in(ours: Fleet, tmp_path: Path) -> None:
     ours.to_probation("t")
     taking(ours)
@@ -178,6 +194,23 @@ def test_a_write_that_goes_on_is_no_late_file(ours: Fleet, tmp_path: Path) -> No
     os.utime(going_on, (1, 1))
     assert errors(ours.migrate()) == []
     assert ids(ours) == ids(ours, "t_hive_archived") == [1, 2, 3, 4, 5]
+
+
+def test_where_files_get_no_names_of_ours_nothing_is_added_to_the_first_directories(
+    ours: Fleet, tmp_path: Path
+) -> None:
+    ours.to_probation("t")
+    before = sorted((tmp_path / "t").rglob("*.parquet"))
+    other = {
+        "spark.sql.sources.commitProtocolClass": "org.apache.spark.internal.io.HadoopMapReduceCommitProtocol"
+    }
+    with session.settings(ours.spark, other, "the test"):
+        for number in (4, 5):
+            insert(ours, number)
+            assert errors(ours.shadow()) == []
+    assert sorted((tmp_path / "t").rglob("*.parquet")) == before
+    assert ids(ours, "t_hive") == [1, 2, 3, 4, 5]
+    assert errors(ours.shadow()) == []
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -237,6 +270,34 @@ def effects(at: int, before: Callable[[], None] | None = None) -> Iterator[list[
         yield reached
 
 
+@pytest.mark.parametrize("form", FORMATS)
+def test_rows_are_appended_once_for_a_key(ours: Fleet, form: TargetFormat) -> None:
+    ours.to_probation("t", form=form)
+
+    def append(number: int, key: str) -> None:
+        target = read_target(ours.warehouse, ours.name("t"), form)
+        rows = target.rows().limit(1).selectExpr(f"{number} AS id", "at", "day")
+        target.append_once(ours.warehouse, rows, key)
+
+    for _ in range(2):
+        append(4, "one")
+    append(5, "two")
+    assert ids(ours) == [1, 2, 3, 4, 5]
+    # After the rows are written, and before anybody sees them.
+    with effects(1), suppress(Crash):
+        append(6, "three")
+    append(6, "three")
+    assert ids(ours) == [1, 2, 3, 4, 5, 6]
+    named = ours.warehouse.iceberg(ours.name("t")) if form is TargetFormat.ICEBERG else ours.name("t")
+    properties = {row["key"] for row in ours.spark.sql(f"SHOW TBLPROPERTIES {named.sql}").collect()}
+    assert properties.isdisjoint({"write.wap.enabled", "tableferry.staging"})
+    # Whoever looked before another one's commit came.
+    stale = read_target(ours.warehouse, ours.name("t"), form)
+    append(7, "four")
+    stale.append_once(ours.warehouse, stale.rows().limit(1).selectExpr("7 AS id", "at", "day"), "four")
+    assert ids(ours) == [1, 2, 3, 4, 5, 6, 7]
+
+
 @pytest.mark.parametrize("form", soak.amount([TargetFormat.ICEBERG], FORMATS))
 def test_what_dies_while_it_takes_a_file_in_is_made_good(
     ours: Fleet, tmp_path: Path, form: TargetFormat
@@ -244,15 +305,18 @@ def test_what_dies_while_it_takes_a_file_in_is_made_good(
     ours.to_probation("t", form=form)
     taking(ours)
     expected = [1, 2, 3]
-    for at in soak.amount((4, 9), range(40)):
+    # Right after the rows are published, and amid what follows.
+    for at in soak.amount((6, 9), range(40)):
         leave(tmp_path / "t" / "day=mon", 100 + at, name=f"late-{at}")
         insert(ours, 200 + at)
-        expected = sorted([*expected, 100 + at, 200 + at])
+        expected = sorted([*expected, 100 + at, 200 + at, 300 + at])
         with effects(at) as reached:
             try:
                 ours.shadow()
             except Crash:
                 ours.clock.turn(minutes=ours.settings.lease_minutes + 1)
+        # Another one comes before the next run.
+        leave(tmp_path / "t" / "day=mon", 300 + at, name=f"later-{at}")
         assert errors(ours.shadow()) == []
         assert ids(ours) == ids(ours, "t_hive") == expected, at
         if not reached:

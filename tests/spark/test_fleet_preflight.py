@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
+from typer.testing import CliRunner, Result
 
-from tableferry import session
+from tableferry import cli, session
 from tableferry.fleet.job import PauseReason, State, TargetFormat
 from tableferry.fleet.prechecking import precheck
 from tableferry.fleet.queue.store import NewJob
@@ -128,9 +130,23 @@ def test_partitions_outside(ours: Fleet, tmp_path: Path) -> None:
     assert "elsewhere" in found.findings[0].text
 
 
-def test_it_is_data_for_programs(ours: Fleet, tmp_path: Path) -> None:
-    from tableferry import report
-
+def test_the_command(ours: Fleet, tmp_path: Path) -> None:
     hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a")])
-    data = json.loads(report.as_json([seen(ours, "t")]))[0]
-    assert (data["files"], data["findings"]) == (1, [])
+    hive_table(ours.spark, ours.name("csv").sql, tmp_path / "csv", [(1, "a")])
+    ours.spark.sql(f"ALTER TABLE {ours.name('csv').sql} SET TBLPROPERTIES ('external.table.purge' = 'true')")
+
+    def call(*arguments: str, status: int) -> Result:
+        store = f"sqlite:///{tmp_path / 'fleet.db'}"
+        done = CliRunner().invoke(cli.app, ["fleet", "preflight", *arguments, "--store", store])
+        assert done.exit_code == status, done.output
+        return done
+
+    assert "no job is yet to begin: name tables, or add some" in call(status=1).stderr
+    told = call(f"{ours.schema}.t", status=0).stdout
+    assert re.match(rf"{ours.name('t')}: parquet to Iceberg, 1 file, [0-9.]+ .?B, 1 partition\n", told)
+    assert told.endswith("The table can be migrated.\n")
+    ours.add("t", "csv", form=DELTA)
+    page = tmp_path / "preflight.html"
+    data = json.loads(call("--output", "json", "--html", str(page), status=1).stdout)
+    assert (data["ok"], [len(each["findings"]) for each in data["tables"]]) == (False, [0, 1])
+    assert "REMOVES_" in page.read_text("utf-8")

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 STORE = "sqlite:///fleet.db"
 COMMANDS = (
     *("init", "add", "list", "show", "pause", "resume", "archive", "status"),
-    *("preprocess", "communicate", "migrate", "shadow", "revert"),
+    *("preflight", "preprocess", "communicate", "migrate", "shadow", "revert"),
 )
 
 
@@ -204,6 +204,19 @@ def test_a_job_is_paused_with_a_reason_and_goes_on(queue: Path) -> None:
     assert found["lines"].migration_paused
 
 
+def test_what_was_found_is_accepted_for_once(queue: Path) -> None:
+    def noted() -> Any:
+        [orders] = (job for job in jobs() if job.tbl_name == "orders")
+        return orders.record.get("accept")
+
+    call("pause", "sales.orders")
+    call("resume", "sales.orders", "--accept")
+    assert noted() is True
+    call("pause", "sales.orders")
+    call("resume", "sales.orders")
+    assert noted() is None
+
+
 def test_a_reverted_job_that_is_resumed_begins_anew(queue: Path) -> None:
     change(
         "orders",
@@ -272,6 +285,7 @@ def test_which_queue_is_meant_is_said_by_flag_section_and_variable(
         (["add", "a.b", "--set", "target_format"], "write it as NAME=VALUE"),
         (["add", "sales.*"], "SPARK_REMOTE"),
         (["migrate"], "SPARK_REMOTE"),
+        (["preflight"], "SPARK_REMOTE"),
         (["show", "sales.nothing"], "'sales.nothing' has no job in the queue or the archive"),
         (["pause", "x.*"], "'x.*' has no job in the queue: tableferry fleet list shows all jobs"),
         (["resume"], "no table is named"),

@@ -61,6 +61,7 @@ def test_a_write_to_a_delta_table_may_be_going_on() -> None:
     assert told(young, shared=False) == Findings(late=(young,))
     hives = file("000000_0", modified=NOW)
     assert told(hives) == Findings(late=(hives,))
+    assert told(file("day=1_$folder$", size=0)) == Findings()
     assert told(file("deletion_vector_6b1e9b0e-3b9c-4a53-9d5e-0a1b2c3d4e5f.bin")) == Findings()
 
 

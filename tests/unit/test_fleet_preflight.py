@@ -6,7 +6,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tableferry.convert.locations import below
 from tableferry.convert.mismatches import Registered
 from tableferry.fleet.job import MOVED, Job, PauseReason, TargetFormat
 from tableferry.fleet.plan import Kind
@@ -15,7 +18,7 @@ from tableferry.fleet.reports import Finding, Preflight
 from tableferry.fleet.status.preflight import headline, lines, page
 from tableferry.fleet.warehouse.files import ListedFile, Listing
 from tableferry.fleet.warehouse.fitness import HiveColumn, HiveTable
-from tableferry.fleet.warehouse.preflight import Seen, findings, remarks
+from tableferry.fleet.warehouse.preflight import Places, Seen, findings, remarks
 from tableferry.tables import TableName
 
 NAME = TableName(("spark_catalog", "sales", "orders"))
@@ -133,3 +136,22 @@ def test_it_reads_as_a_page() -> None:
     assert "2 min 10 s" in text
     assert "not known yet" in text
     assert "What would stop" not in page([FINE])
+
+
+PLACES = st.lists(st.sampled_from(("a", "b", "a-", "ab")), max_size=4).map(
+    lambda parts: "file:/" + "/".join(parts)
+)
+
+
+@given(st.lists(PLACES, max_size=8), PLACES)
+def test_tables_around_a_directory(places: list[str], location: str) -> None:
+    tables = [(TableName(("c", "s", f"t{number}")), place) for number, place in enumerate(places)]
+    around = [
+        (name, place)
+        for name, place in tables
+        if below(place, location) is not None or below(location, place) is not None
+    ]
+    found = Places(tables)
+    assert sorted(found.around(NAME, location), key=str) == sorted(around, key=str)
+    for name, place in tables:
+        assert name not in [each for each, _ in found.around(name, place)]

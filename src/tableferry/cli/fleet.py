@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,10 +14,14 @@ from tableferry.cli.fleet_options import (
     CATALOG,
     Catalog,
     Env,
+    Files,
+    MoreTables,
     Patterns,
+    Query,
     Set,
     SettingsFile,
     StoreUrl,
+    Target,
     Where,
     many,
     separated,
@@ -28,7 +31,6 @@ from tableferry.cli.fleet_preflight import fleet_preflight
 from tableferry.cli.fleet_status import fleet_status
 from tableferry.cli.logs import App
 from tableferry.cli.options import Debug, Output, OutputAs, Warehouse, guarded
-from tableferry.fleet.job import TargetFormat
 
 _log = logging.getLogger(__name__)
 
@@ -65,19 +67,10 @@ def fleet_init(
 @fleet_app.command("add")
 def fleet_add(
     tables: Patterns = None,
-    more_tables: Annotated[
-        list[str] | None, typer.Option("--tables", metavar="A,B", help="More of them, separated by commas.")
-    ] = None,
-    files: Annotated[
-        list[Path] | None,
-        typer.Option("--file", metavar="FILE", help="A name a line, or a CSV file with a column 'table'."),
-    ] = None,
-    query: Annotated[
-        str, typer.Option("--query", metavar="SQL", help="A query that gives catalog, schema and table.")
-    ] = "",
-    target: Annotated[
-        TargetFormat | None, typer.Option("--target-format", help="What the tables become.")
-    ] = None,
+    more_tables: MoreTables = None,
+    files: Files = None,
+    query: Query = "",
+    target: Target = None,
     initial_gap: Annotated[
         int | None,
         typer.Option("--initial-gap-days", min=0, help="Days from the first letter to the migration."),

@@ -10,16 +10,22 @@ from typing import Annotated, Any
 import typer
 
 from tableferry import fleet, report
-from tableferry.cli.fleet_options import Env, Fleet, Patterns, SettingsFile, StoreUrl, Where, many, separated
+from tableferry.cli.fleet_options import (
+    Env,
+    Fleet,
+    MoreTables,
+    Patterns,
+    SettingsFile,
+    StoreUrl,
+    Where,
+    many,
+    separated,
+)
 from tableferry.cli.options import Debug, Output, OutputAs, Warehouse, guarded
 from tableferry.errors import Busy, TableferryError
 from tableferry.fleet.job import Job, PauseReason, State
 from tableferry.fleet.pausing import left_as, resumed
 from tableferry.fleet.prospect import prospect
-
-More = Annotated[
-    list[str] | None, typer.Option("--tables", metavar="A,B", help="More of them, separated by commas.")
-]
 
 
 def fleet_list(
@@ -118,7 +124,7 @@ def fleet_show(
 
 def fleet_pause(
     tables: Patterns = None,
-    more_tables: More = None,
+    more_tables: MoreTables = None,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for whoever asks.")] = "",
     store: StoreUrl = None,
     settings: SettingsFile = None,
@@ -141,7 +147,7 @@ def fleet_pause(
 
 def fleet_resume(
     tables: Patterns = None,
-    more_tables: More = None,
+    more_tables: MoreTables = None,
     accept: Annotated[
         bool,
         typer.Option(

@@ -16,6 +16,7 @@ import typer
 from tableferry import fleet, report, session
 from tableferry.cli.fleet_options import (
     Env,
+    MoreTables,
     Patterns,
     Set,
     SettingsFile,
@@ -144,9 +145,7 @@ def fleet_communicate(
 
 def fleet_revert(
     tables: Patterns = None,
-    more_tables: Annotated[
-        list[str] | None, typer.Option("--tables", metavar="A,B", help="More of them, separated by commas.")
-    ] = None,
+    more_tables: MoreTables = None,
     from_archive: Annotated[
         bool, typer.Option("--from-archive", help="Also tables that are through, or in the archive.")
     ] = False,

@@ -15,6 +15,7 @@ import typer
 
 from tableferry import fleet
 from tableferry.cli.options import pairs, resolved
+from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.loading import load
 from tableferry.fleet.settings import FleetSettings
 from tableferry.tables import DEFAULT_CATALOG
@@ -51,6 +52,17 @@ Patterns = Annotated[
     list[str] | None,
     typer.Argument(metavar="[TABLE]...", help="Tables, or patterns such as sales.*", show_default=False),
 ]
+MoreTables = Annotated[
+    list[str] | None, typer.Option("--tables", metavar="A,B", help="More of them, separated by commas.")
+]
+Files = Annotated[
+    list[Path] | None,
+    typer.Option("--file", metavar="FILE", help="A name a line, or a CSV file with a column 'table'."),
+]
+Query = Annotated[
+    str, typer.Option("--query", metavar="SQL", help="A query that gives catalog, schema and table.")
+]
+Target = Annotated[TargetFormat | None, typer.Option("--target-format", help="What the tables become.")]
 
 CATALOG = DEFAULT_CATALOG
 

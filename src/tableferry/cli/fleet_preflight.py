@@ -12,35 +12,29 @@ from tableferry.cli.fleet_options import (
     CATALOG,
     Catalog,
     Env,
+    Files,
     Fleet,
+    MoreTables,
     Patterns,
+    Query,
     Set,
     SettingsFile,
     StoreUrl,
+    Target,
     Where,
     separated,
 )
 from tableferry.cli.options import Debug, Output, OutputAs, Warehouse, guarded, written
 from tableferry.errors import TableError
-from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.reports import Preflight
 
 
 def fleet_preflight(
     tables: Patterns = None,
-    more_tables: Annotated[
-        list[str] | None, typer.Option("--tables", metavar="A,B", help="More of them, separated by commas.")
-    ] = None,
-    files: Annotated[
-        list[Path] | None,
-        typer.Option("--file", metavar="FILE", help="A name a line, or a CSV file with a column 'table'."),
-    ] = None,
-    query: Annotated[
-        str, typer.Option("--query", metavar="SQL", help="A query that gives catalog, schema and table.")
-    ] = "",
-    target: Annotated[
-        TargetFormat | None, typer.Option("--target-format", help="What the tables are to become.")
-    ] = None,
+    more_tables: MoreTables = None,
+    files: Files = None,
+    query: Query = "",
+    target: Target = None,
     catalog: Catalog = CATALOG,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write it as one self-contained page.")

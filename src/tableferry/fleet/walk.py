@@ -14,7 +14,7 @@ from datetime import timedelta
 from tableferry.errors import Refused, TableError, TableferryError, first_line, is_sparks
 from tableferry.fleet import plan as planning
 from tableferry.fleet.clock import Clock
-from tableferry.fleet.job import MOVED, Job, PauseReason, State
+from tableferry.fleet.job import ACCEPT, MOVED, Job, PauseReason, State
 from tableferry.fleet.naming import Names
 from tableferry.fleet.perform import FENCE, Stopped, WrittenSince, perform
 from tableferry.fleet.plan import Kind, Ways, arrived, plan
@@ -169,6 +169,9 @@ def _arrived(job: Job, way: Transition) -> Job:
     job = arrived(job, way)
     if job.pair == (State.ICEBERG_DROPPED, State.ICEBERG_DROPPED):
         job = replace(job.paused(PauseReason.REVERTED), in_process=False, shadow_watermark=None)
+    if job.state is State.HIVE_DROPPED:
+        # What was said to be as it should be holds for what was found then.
+        job = job.noted(**{ACCEPT: None})
     return job.noted(**{FAILURES: None, LAST_ERROR: None})
 
 

@@ -16,12 +16,11 @@ _NAMED = 5
 
 def headline(found: Sequence[Preflight]) -> str:
     """Say in a line how it stands."""
+    tables = _many(len(found), "table")
     stopped = sum(bool(each.findings) for each in found)
-    if not stopped:
-        return f"{_tables(len(found))} can be migrated" if len(found) != 1 else "The table can be migrated"
-    return (
-        f"{stopped:,} of {_tables(len(found))} can't be migrated as {'it is' if stopped == 1 else 'they are'}"
-    )
+    if stopped:
+        return f"{stopped:,} of {tables} can't be migrated as {'it is' if stopped == 1 else 'they are'}"
+    return "The table can be migrated" if len(found) == 1 else f"{tables} can be migrated"
 
 
 def lines(found: Sequence[Preflight]) -> Iterator[str]:
@@ -53,18 +52,20 @@ def page(found: Sequence[Preflight]) -> str:
 
 
 def _described(found: Preflight) -> str:
+    form = found.format.value.capitalize()
     if not found.stored_as:
-        return f"to {found.format.value.capitalize()}"
-    wait = "" if found.blocked_seconds is None else f"; writers wait about {duration(found.blocked_seconds)}"
-    partitions = f", {found.partitions:,} partitions" if found.partitions else ""
-    return (
-        f"{found.stored_as} to {found.format.value.capitalize()}, {found.files:,} "
-        f"{'file' if found.files == 1 else 'files'}, {size(found.bytes)}{partitions}{wait}"
+        return f"to {form}"
+    sizes = [_many(found.files, "file"), size(found.bytes)]
+    if found.partitions:
+        sizes.append(_many(found.partitions, "partition"))
+    wait = (
+        f"; writers wait about {duration(found.blocked_seconds)}" if found.blocked_seconds is not None else ""
     )
+    return f"{found.stored_as} to {form}, {', '.join(sizes)}{wait}"
 
 
-def _tables(count: int) -> str:
-    return f"{count:,} {'table' if count == 1 else 'tables'}"
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -5,15 +5,18 @@ Each check is a later step's own refusal, asked of what the catalog and the dire
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from tableferry.catalog import SPARK_ERRORS
-from tableferry.convert.locations import below
+from tableferry.convert.locations import below, split
 from tableferry.convert.log import mapping
 from tableferry.convert.mismatches import Registered
 from tableferry.convert.through_spark.entries import listed
-from tableferry.errors import Refused, first_line
+from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.job import PauseReason, TargetFormat
 from tableferry.fleet.reports import Finding, Preflight
 from tableferry.fleet.warehouse import delta, hive, metastore
@@ -23,6 +26,8 @@ from tableferry.fleet.warehouse.fitness import HiveTable, Type
 from tableferry.fleet.warehouse.fitness import unfit as unfit_for
 from tableferry.fleet.warehouse.shadow.hive_copy import PURGE, HiveCopy
 from tableferry.tables import TableName
+
+_log = logging.getLogger(__name__)
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
@@ -51,35 +56,60 @@ class Seen:
     column_mapping: bool = False
 
 
+class Places:
+    """Tables by their directories: which are in, above or below another is found without asking each."""
+
+    def __init__(self, tables: Iterable[tuple[TableName, str]]) -> None:
+        """Take tables with their locations."""
+        self._tables: dict[tuple[str, str, str], list[tuple[TableName, str]]] = {}
+        for name, place in tables:
+            self._tables.setdefault(split(place), []).append((name, place))
+        self._sorted = sorted(self._tables)
+
+    def around(self, name: TableName, location: str) -> tuple[tuple[TableName, str], ...]:
+        """Return the other tables whose directory is this one, or holds it, or lies in it."""
+        scheme, authority, path = split(location)
+        above = [path]
+        while above[-1] not in ("", "/"):
+            above.append(above[-1].rpartition("/")[0] or "/")
+        places = [(scheme, authority, each) for each in above]
+        inside = (scheme, authority, path.rstrip("/") + "/")
+        start = bisect_left(self._sorted, inside)
+        for place in islice(self._sorted, start, None):
+            if place[:2] != inside[:2] or not place[2].startswith(inside[2]):
+                break
+            places.append(place)
+        found = (each for place in dict.fromkeys(places) for each in self._tables.get(place, ()))
+        return tuple(each for each in found if each[0].key != name.key)
+
+
 class Neighbourhood:
     """Which tables are where, in all schemas of a catalog; each is asked once."""
 
     def __init__(self, warehouse: Warehouse) -> None:
         """Take the warehouse."""
         self._warehouse = warehouse
-        self._catalogs: dict[str, list[tuple[TableName, str]]] = {}
+        self._catalogs: dict[str, Places] = {}
 
     def around(self, table: HiveTable) -> tuple[tuple[TableName, str], ...]:
         """Return the other tables whose directory is the table's, or holds it, or lies in it."""
-        return tuple(
-            (name, place)
-            for name, place in self._tables(table.name.parts[0])
-            if name.key != table.name.key
-            and (below(place, table.location) is not None or below(table.location, place) is not None)
-        )
-
-    def _tables(self, catalog: str) -> list[tuple[TableName, str]]:
+        catalog = table.name.parts[0]
         if catalog not in self._catalogs:
-            spark = self._warehouse.spark
-            schemas = spark.sql(f"SHOW SCHEMAS IN {TableName((catalog,)).sql}").collect()
-            parts = [(catalog, row[0].strip("`")) for row in schemas]
-            self._catalogs[catalog] = [
-                (TableName((*schema, name)), each.location)
-                for schema in parts
-                for name, each in listed(spark, schema).items()
-                if each.location and each.provider != "view"
-            ]
-        return self._catalogs[catalog]
+            self._catalogs[catalog] = Places(self._tables(catalog))
+        return self._catalogs[catalog].around(table.name, table.location)
+
+    def _tables(self, catalog: str) -> Iterator[tuple[TableName, str]]:
+        spark = self._warehouse.spark
+        for row in spark.sql(f"SHOW SCHEMAS IN {TableName((catalog,)).sql}").collect():
+            schema = (catalog, row[0].strip("`"))
+            try:
+                tables = listed(spark, schema)
+            except TableError as error:
+                _log.warning("tables that share directories with these aren't looked for there: %s", error)
+                continue
+            for name, each in tables.items():
+                if each.location and each.provider != "view":
+                    yield TableName((*schema, name)), each.location
 
 
 def preflight(

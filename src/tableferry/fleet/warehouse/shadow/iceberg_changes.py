@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # More names in one condition than this, and comparing all partitions is quicker.
 _FILES_NAMED = 1000
-_STAGES = "write.wap.enabled"
+_STAGES, _OURS = "write.wap.enabled", "tableferry.staging"
 
 
 @dataclass(frozen=True)
@@ -138,17 +138,26 @@ class IcebergTarget:
 
         https://iceberg.apache.org/docs/latest/spark-procedures/#publish_changes
         """
-        said = f"SELECT summary['wap.id'], summary['published-wap-id'] FROM {self.name.sql}.snapshots"
-        staged, published = zip(*self.spark.sql(said).collect(), strict=True)
+        asked = f"SELECT summary['wap.id'], summary['published-wap-id'] FROM {self.name.sql}.snapshots"
+        found = self.spark.sql(asked).collect()
+        staged, published = {row[0] for row in found}, {row[1] for row in found}
         if key in published:
             return
+        said = {
+            row["key"]: row["value"]
+            for row in self.spark.sql(f"SHOW TBLPROPERTIES {self.name.sql}").collect()
+        }
+        theirs = said.get(_STAGES) == "true" and _OURS not in said
         if key not in staged:
-            [before] = self.spark.sql(f"SHOW TBLPROPERTIES {self.name.sql} ({text(_STAGES)})").collect()
-            warehouse.run(f"ALTER TABLE {self.name.sql} SET TBLPROPERTIES ({text(_STAGES)} = 'true')")
+            if not theirs:
+                pairs = f"{text(_STAGES)} = 'true', {text(_OURS)} = 'true'"
+                warehouse.run(f"ALTER TABLE {self.name.sql} SET TBLPROPERTIES ({pairs})")
             with session.settings(self.spark, {"spark.wap.id": key}, str(self.name)):
                 warehouse.effect(rows.writeTo(self.name.sql).append)
-            if before["value"] != "true":
-                warehouse.run(f"ALTER TABLE {self.name.sql} UNSET TBLPROPERTIES ({text(_STAGES)})")
+        if not theirs:
+            # Also what a run has left that died here.
+            properties = f"({text(_STAGES)}, {text(_OURS)})"
+            warehouse.run(f"ALTER TABLE {self.name.sql} UNSET TBLPROPERTIES IF EXISTS {properties}")
         try:
             warehouse.run(
                 f"CALL {quoted(self.name.parts[0])}.system.publish_changes("

@@ -82,7 +82,8 @@ def classify(
     unfinished, others = [], {}
     for place, each in there.items():
         name = _name(each.path)
-        if place in recorded or _VECTORS.fullmatch(name):
+        # Some file systems mark a directory with an empty file.
+        if place in recorded or each.size == 0 or _VECTORS.fullmatch(name):
             continue
         ours = _OURS.fullmatch(name) or _ANEW.match(below(each.path, folder) or "")
         if ours is None:

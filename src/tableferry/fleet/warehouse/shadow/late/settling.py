@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tableferry.catalog import SPARK_ERRORS
@@ -39,7 +39,7 @@ class Settled:
         record: Where these are to be recorded, when the partitions are written; None if there is none.
     """
 
-    partitions: Set[Partition] = frozenset()
+    partitions: frozenset[Partition] = frozenset()
     taken: tuple[ListedFile, ...] = ()
     record: Record | None = None
 
@@ -107,14 +107,17 @@ def settle(
     if record is None:
         return Settled()
     found = _look(record, target, marks)
-    if found.named and not dry_run:
+    given: tuple[ListedFile, ...] = ()
+    if target.shared is None:
+        # Somebody gave the new table files that the copy reads where they are.
+        given = found.named
+    elif found.named and not dry_run:
         record.add(found.named)
-    unfinished = _in_use(copy, record, marks, found.unfinished)
+    anew = _in_use(copy, record, marks, found.unfinished) | _partitions(_placed(copy, record, given))
     late = _placed(copy, record, found.late)
     if accept:
-        others = _placed(copy, record, found.replaced)
-        partitions = {each.partition for each in (*late, *others) if each.partition is not None}
-        return Settled(partitions | unfinished, (*found.late, *found.replaced), record)
+        anew |= _partitions([*late, *_placed(copy, record, found.replaced)])
+        return Settled(anew, (*found.late, *found.replaced, *given), record)
     if changed := [each.path for each in (*found.replaced, *found.removed)]:
         raise WrittenLate(
             f"{_some(changed)} below {record.root} were replaced or removed after the switch, perhaps by a "
@@ -131,8 +134,7 @@ def settle(
         raise WrittenLate(_told(name, record, found.late, can_take=not homeless))
     if late and not dry_run:
         take(copy, name, target, late)
-    partitions = {each.partition for each in late if each.partition is not None}
-    return Settled(partitions | unfinished, found.late, record)
+    return Settled(anew | _partitions(late), (*found.late, *given), record)
 
 
 def _look(record: Record, target: Target, marks: Marks) -> Findings:
@@ -141,7 +143,9 @@ def _look(record: Record, target: Target, marks: Marks) -> Findings:
     try:
         [now] = w.spark.sql("SELECT unix_micros(current_timestamp())").collect()
         found = classify(
-            list_files(w, [*record.directories(known), marks.folder]),
+            list_files(
+                w, [*record.directories(known), *([marks.folder] if marks.runs or marks.pending else [])]
+            ),
             known,
             marks.runs,
             marks.folder,
@@ -186,6 +190,10 @@ def _placed(copy: HiveCopy, record: Record, files: Iterable[ListedFile]) -> list
         each if each.partition is not None else Late(each.file, homes.get(split(_folder(each.file.path))))
         for each in found
     ]
+
+
+def _partitions(placed: Iterable[Late]) -> frozenset[Partition]:
+    return frozenset(each.partition for each in placed if each.partition is not None)
 
 
 def _partition(copy: HiveCopy, root: str, path: str) -> Partition | None:

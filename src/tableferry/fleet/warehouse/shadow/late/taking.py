@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
-from functools import reduce
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
@@ -41,33 +39,30 @@ def take(copy: HiveCopy, name: TableName, target: Target, late: Sequence[Late]) 
     Raises:
         TableError: The files can't be read, or the table can't be written.
     """
-    key = sha256("\n".join(map(str, sorted(each.file for each in late))).encode("utf-8", "surrogateescape"))
-    passing: list[TableName] = []
-    folders: dict[tuple[str, Partition | None], list[str]] = defaultdict(list)
-    for path, partition in ((each.file.path, each.partition) for each in late):
-        folder, _, file = path.rpartition("/")
-        folders[folder, partition].append(file)
+    passing = TableName((*copy.name.parts[:-1], f"{copy.name.table}_tableferry_late"))
     try:
-        frames = []
-        for (folder, partition), files in folders.items():
-            passing.append(TableName((*copy.name.parts[:-1], f"{copy.name.table}_late_{len(passing)}")))
-            frames.append(_rows(copy, passing[-1], folder, partition, files))
-        rows = reduce(lambda one, other: one.unionByName(other), frames)
-        target.append_once(copy.warehouse, _as_of(rows, target), f"tableferry-{key.hexdigest()[:16]}")
+        for one in late:
+            folder, _, name_of_file = one.file.path.rpartition("/")
+            _show(copy, passing, folder, one.partition)
+            # A commit for each, for another may come before the next run, if this one dies.
+            target.append_once(
+                copy.warehouse, _as_of(_rows(copy, passing, name_of_file), target), _key(one.file)
+            )
+        copy.warehouse.run(f"DROP TABLE {passing.sql}")
     except SPARK_ERRORS as error:
         raise TableError(
             f"the rows of {late[0].file.path}, and of {len(late) - 1} more files, can't be taken into {name} "
             f"({first_line(error)}): mend the cause, and run again"
         ) from error
-    finally:
-        for table in passing:
-            copy.warehouse.run(f"DROP TABLE IF EXISTS {table.sql}")
 
 
-def _rows(
-    copy: HiveCopy, passing: TableName, folder: str, partition: Partition | None, files: Sequence[str]
-) -> DataFrame:
-    """Read files through a passing external table of the copy's format, with one partition."""
+def _key(file: ListedFile) -> str:
+    """Name the commit that takes a file in."""
+    return f"tableferry-{sha256(str(file).encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
+
+
+def _show(copy: HiveCopy, passing: TableName, folder: str, partition: Partition | None) -> None:
+    """Make a passing external table of the copy's format over a directory, as one partition."""
     w, keys = copy.warehouse, copy.partition_columns
     # Spark's LIKE takes no catalog.
     own = copy.name.parts[0] == DEFAULT_CATALOG
@@ -76,8 +71,13 @@ def _rows(
     w.run(f"CREATE TABLE {new} LIKE {old} LOCATION {text(folder)}")
     if keys and partition is not None:
         w.run(f"ALTER TABLE {passing.sql} ADD {spec(partition, keys)} LOCATION {text(folder)}")
-    names = ", ".join(text(each) for file in files for each in {file, quote(file)})
-    return w.spark.table(passing.sql).where(f"substring_index(input_file_name(), '/', -1) IN ({names})")
+
+
+def _rows(copy: HiveCopy, passing: TableName, file: str) -> DataFrame:
+    """Read one file of that directory."""
+    names = ", ".join(text(each) for each in {file, quote(file)})
+    frame = copy.warehouse.spark.table(passing.sql)
+    return frame.where(f"substring_index(input_file_name(), '/', -1) IN ({names})")
 
 
 def _as_of(rows: DataFrame, target: Target) -> DataFrame:
