@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests import soak
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
 from typer.testing import CliRunner, Result
 
@@ -39,7 +40,7 @@ def reasons(found: Preflight) -> set[PauseReason]:
     return {each.reason for each in found.findings}
 
 
-@pytest.mark.parametrize("form", list(TargetFormat))
+@pytest.mark.parametrize("form", soak.amount([ICEBERG], list(TargetFormat)))
 def test_a_table_that_can_be_moved_says_how_large_it_is(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
@@ -101,7 +102,7 @@ def test_names_that_delta_takes_by_mapping_alone(ours: Fleet, tmp_path: Path) ->
     assert ours.rows("t") == [(1, 11), (2, 20)]
 
 
-@pytest.mark.parametrize("form", list(TargetFormat))
+@pytest.mark.parametrize("form", soak.amount([DELTA], list(TargetFormat)))
 def test_odd_names_of_fields(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
     ours.warehouse = replace(ours.warehouse, column_mapping=True)
     ours.spark.sql(

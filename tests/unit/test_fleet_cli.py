@@ -209,9 +209,9 @@ def test_what_was_found_is_accepted_for_once(queue: Path) -> None:
         [orders] = (job for job in jobs() if job.tbl_name == "orders")
         return orders.record.get("accept")
 
-    call("pause", "sales.orders")
+    change("orders", record={"found": "1f2e"}, migration_paused=True, pause_reason="WRITTEN_LATE: …")
     call("resume", "sales.orders", "--accept")
-    assert noted() is True
+    assert noted() == "1f2e"
     call("pause", "sales.orders")
     call("resume", "sales.orders")
     assert noted() is None

@@ -34,7 +34,10 @@ MOVED = "moved"
 """The note in a job's record of how many seconds writers had to wait, with the table's files and bytes."""
 
 ACCEPT = "accept"
-"""The note in a job's record that somebody looked, and what the next shadow finds is as it should be."""
+"""The note in a job's record of what somebody has said may stay as it is, as `FOUND` named it."""
+
+FOUND = "found"
+"""The note in a job's record of what it was paused for, where that can be accepted."""
 
 
 class TargetFormat(StrEnum):

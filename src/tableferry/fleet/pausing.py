@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tableferry.fleet.job import ACCEPT, Job, PauseReason, State
+from tableferry.fleet.job import ACCEPT, FOUND, Job, PauseReason, State
 from tableferry.fleet.naming import Names
 
 REMEDIES: Mapping[PauseReason, str] = {
@@ -59,7 +59,7 @@ def resumed(job: Job, *, accept: bool = False) -> Job:
         accept: Whether late files, or removed partitions, that the shadower found are as they should be.
     """
     job = replace(job, migration_paused=False, pause_reason=PauseReason.NONE.value)
-    job = job.noted(**{ACCEPT: accept or None})
+    job = job.noted(**{ACCEPT: job.record.get(FOUND) if accept else None, FOUND: None})
     if job.state is not State.ICEBERG_DROPPED:
         return job
     return replace(

@@ -65,8 +65,8 @@ REMOVED = "removed_partitions"
 class Stopped(Refused):
     """A step found what a person must decide; the job waits with this reason."""
 
-    def __init__(self, reason: PauseReason, details: str) -> None:
-        self.reason = reason
+    def __init__(self, reason: PauseReason, details: str, found: str = "") -> None:
+        self.reason, self.found = reason, found
         super().__init__(details)
 
 
@@ -117,7 +117,7 @@ def _perform(step: Step, job: Job, warehouse: Warehouse, save: Save, running: Ac
             return job
         case CheckLate(target, hive, form):
             with _stopping(PauseReason.WRITTEN_LATE, WrittenLate):
-                accept = bool(job.record.get(ACCEPT))
+                accept = job.record.get(ACCEPT, "")
                 check(warehouse, target, hive, form, job.shadow_watermark, accept=accept)
             return job
         case MakeExternal(table):
@@ -156,7 +156,7 @@ def _perform(step: Step, job: Job, warehouse: Warehouse, save: Save, running: Ac
         case CheckViews(table):
             return job.noted(**{BROKEN_VIEWS: list(views.check(warehouse, table)) or None})
         case Shadow(target, hive, form):
-            accept = bool(job.record.get(ACCEPT))
+            accept = job.record.get(ACCEPT, "")
             with (
                 _stopping(PauseReason.WRITTEN_LATE, WrittenLate),
                 _stopping(PauseReason.PARTITIONS_REMOVED, PartitionsRemoved),
@@ -169,6 +169,7 @@ def _perform(step: Step, job: Job, warehouse: Warehouse, save: Save, running: Ac
                 job = job.noted(**{REMOVED: shadowed.removed})
             return replace(job, shadow_watermark=shadowed.watermark).noted(**{ACCEPT: None})
         case DropCopy(table, form):
+            dropping.demand_unwritten(warehouse, table, form, job.shadow_watermark)
             dropping.drop_copy(warehouse, table, form)
             return job
         case _:
@@ -186,4 +187,4 @@ class _stopping:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, self.kind) and not isinstance(error, Stopped):
-            raise Stopped(self.reason, str(error)) from error
+            raise Stopped(self.reason, str(error), getattr(error, "found", "")) from error

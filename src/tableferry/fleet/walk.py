@@ -14,7 +14,7 @@ from datetime import timedelta
 from tableferry.errors import Refused, TableError, TableferryError, first_line, is_sparks
 from tableferry.fleet import plan as planning
 from tableferry.fleet.clock import Clock
-from tableferry.fleet.job import ACCEPT, MOVED, Job, PauseReason, State
+from tableferry.fleet.job import ACCEPT, FOUND, MOVED, Job, PauseReason, State
 from tableferry.fleet.naming import Names
 from tableferry.fleet.perform import FENCE, Stopped, WrittenSince, perform
 from tableferry.fleet.plan import Kind, Ways, arrived, plan
@@ -121,6 +121,7 @@ def _recorded(one: Walk, reports: list[JobReport]) -> Iterator[None]:
     except ClaimLost:
         raise
     except Stopped as error:
+        one.job = one.job.noted(**{FOUND: error.found or None})
         reports.append(_pause(one, error.reason, str(error)))
     except WrittenSince as error:
         reports.append(_pause(one, PauseReason.WRITTEN_WHILE_BLOCKED, str(error)))

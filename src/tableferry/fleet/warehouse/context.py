@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from tableferry.errors import Refused
 from tableferry.fleet.settings import FleetSettings, LateFiles, RemovedPartitions
 from tableferry.tables import DEFAULT_CATALOG, TableName
 
@@ -17,6 +18,18 @@ T = TypeVar("T")
 
 def _unguarded() -> None:
     """Let everything happen."""
+
+
+class NeedsPerson(Refused):
+    """Something that a person must decide.
+
+    Attributes:
+        found: What it is, so that exactly this can be accepted.
+    """
+
+    def __init__(self, message: str, found: str) -> None:
+        self.found = found
+        super().__init__(message)
 
 
 class Access(Protocol):

@@ -15,6 +15,7 @@ from tableferry.convert.through_spark.entries import listed
 from tableferry.driver import in_process
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.warehouse import versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import kinds
 from tableferry.tables import TableName
@@ -59,6 +60,28 @@ def _set_aside(root: Path, seen: tuple[Mapping[str, Any], list[str]]) -> None:
     if _what(root) != seen:
         raise Refused(f"the Delta log in {root} is another than it was a moment ago: run again")
     commit.log(root).rename(root / _ASIDE)
+
+
+def demand_unwritten(
+    warehouse: Warehouse, name: TableName, form: TargetFormat, watermark: str | None
+) -> None:
+    """Make sure that a copy has nothing that Hive hasn't got.
+
+    Raises:
+        Refused: A write to it ended after the last look.
+    """
+    if watermark is None or name not in kinds(warehouse, (name,)):
+        return
+    try:
+        now = versions.current(warehouse, name, form)
+    except SPARK_ERRORS:
+        # Half dropped: its log is gone already.
+        return
+    if now != watermark:
+        raise Refused(
+            f"{name} is at version {now}, and Hive has what it had at {watermark}: write the rows that came "
+            f"since into the Hive table, drop {name} by hand, and resume the job"
+        )
 
 
 def location(warehouse: Warehouse, name: TableName) -> str:

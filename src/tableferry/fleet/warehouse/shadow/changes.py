@@ -136,7 +136,7 @@ def decide(
     locations: Mapping[Partition, str],
     shared: str | None,
     exact: Collection[Partition],
-    closed: str | None = None,
+    own: str | None = None,
     *,
     interrupted: bool,
 ) -> Plan:
@@ -147,7 +147,8 @@ def decide(
         locations: Where each of those partitions is that the Hive copy has.
         shared: The directory that the target writes to, where the Hive copy reads below it too.
         exact: Partitions whose directory holds just the files that the target has in it.
-        closed: A directory below which no file is added, as nobody could tell it from a late writer's.
+        own: The only folder into whose directories rows are inserted; None if it doesn't matter. Elsewhere
+            nobody could tell such a file from a late writer's.
         interrupted: Whether an earlier run may have inserted rows already.
     """
     append, share, in_place, rewrite = [], {}, [], sorted(changes.touched, key=nulls_first)
@@ -158,7 +159,12 @@ def decide(
                 share[partition] = directory
             else:
                 in_place.append(partition)
-        elif location is None or interrupted or any(_is_below(location, each) for each in (shared, closed)):
+        elif (
+            location is None
+            or interrupted
+            or _is_below(location, shared)
+            or (own is not None and not _is_below(location, own))
+        ):
             # Into the target's own directory nothing is inserted: it would be an orphan there.
             rewrite.append(partition)
         else:

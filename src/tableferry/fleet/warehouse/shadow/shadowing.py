@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert.locations import below, reachable
 from tableferry.driver import in_process
-from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.settings import RemovedPartitions
-from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
 from tableferry.fleet.warehouse.shadow.changes import (
     Changes,
     Columns,
@@ -60,7 +59,7 @@ def shadow(
     format: TargetFormat,
     watermark: str | None,
     *,
-    accept: bool = False,
+    accept: str = "",
     dry_run: bool = False,
 ) -> Shadowed:
     """Copy what changed in a table since the watermark into its Hive copy.
@@ -72,8 +71,7 @@ def shadow(
         format: The target's format.
         watermark: What the copy is in step with, where its own properties don't say: the snapshot id or
             version that the target was made with. None compares everything.
-        accept: Whether somebody has said that the target has all rows that it should have, whatever others
-            left in the copy's directories.
+        accept: What somebody has said may stay as it is: `NeedsPerson.found` of the refusal that asked.
         dry_run: Whether to change nothing; rows that would be written aren't counted.
 
     Raises:
@@ -85,13 +83,15 @@ def shadow(
     copy = HiveCopy.read(w, hive)
     source = read_target(w, target, format)
     marks = Marks.read(copy.properties, copy.location, source.id, watermark)
-    settled = settle(copy, source, target, marks, accept=accept, dry_run=dry_run)
+    settled = settle(copy, source, target, format, marks, accept=accept, dry_run=dry_run)
     if settled.taken and not dry_run:
         source = read_target(w, target, format)
+        # What was committed since the first look is behind the watermark after this run.
+        settled.look_again(source, marks)
     return _Run.of(copy, source, marks, settled, accept).run(dry_run=dry_run)
 
 
-class PartitionsRemoved(Refused):
+class PartitionsRemoved(NeedsPerson):
     """A version removed partitions that it didn't write, and a person must decide."""
 
 
@@ -105,7 +105,7 @@ class _Run:
         target: The table.
         marks: What earlier runs left.
         settled: What others left in the copy's directories.
-        accept: Whether somebody has said that all is as it should be.
+        accept: What somebody has said may stay as it is, as the refusal named it.
         name: This run's, in those of the files that it writes.
     """
 
@@ -114,11 +114,11 @@ class _Run:
     target: Target
     marks: Marks
     settled: Settled
-    accept: bool
+    accept: str
     name: str
 
     @classmethod
-    def of(cls, copy: HiveCopy, target: Target, marks: Marks, settled: Settled, accept: bool) -> _Run:
+    def of(cls, copy: HiveCopy, target: Target, marks: Marks, settled: Settled, accept: str) -> _Run:
         keys = copy.partition_columns
         columns = become(copy.columns, target.columns(), keys, target.stands_for, str(copy.name))
         copy.demand_columns(columns)
@@ -132,9 +132,9 @@ class _Run:
         changes, plan = self._planned()
         live = self._live(plan.rewrite)
         removed = self._removed(plan, live)
-        pauses = copy.warehouse.removed_partitions is RemovedPartitions.PAUSE and not self.accept
-        if removed and pauses:
-            raise PartitionsRemoved(removed)
+        pauses = copy.warehouse.removed_partitions is RemovedPartitions.PAUSE
+        if removed and pauses and self.accept != removed:
+            raise PartitionsRemoved(removed, removed)
         demand_names((*plan.append, *plan.share, *live), copy.partition_columns, str(copy.name))
         left: tuple[str, ...] = ()
         appended: Mapping[Partition, int] = {}
@@ -148,6 +148,7 @@ class _Run:
                 ended = self
             ended._note(target.version, SWEEP if replaced or self.marks.pending else "")
             left = ended._clean(replaced)
+        if not dry_run:
             self.settled.finish()
         done, added = self._done(plan, live, appended), tuple(self.columns.added)
         return Shadowed(target.version, done, added, removed, changes.everything, left)
@@ -206,8 +207,8 @@ class _Run:
         else:
             locations = copy.locations([*changes.added, *changes.moved])
         exact = self.target.exact(changes, copy.partition_columns)
-        closed = None if copy.names_files else self.settled.root
-        return decide(changes, locations, shared, exact, closed, interrupted=bool(self.marks.half_copied))
+        own = None if copy.names_files else self.marks.folder
+        return decide(changes, locations, shared, exact, own, interrupted=bool(self.marks.half_copied))
 
     def _differing(self) -> tuple[Partition, ...]:
         """Return the partitions whose rows aren't the target's."""

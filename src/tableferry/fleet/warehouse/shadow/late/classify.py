@@ -105,8 +105,13 @@ def classify(
     )
 
 
+def might_be_deltas(file: ListedFile) -> bool:
+    """Say whether a file has a name as Delta's writers give them: one that failed leaves such files."""
+    return _DELTAS.fullmatch(_name(file.path)) is not None
+
+
 def _may_be_written(file: ListedFile, now: int) -> bool:
-    return _DELTAS.fullmatch(_name(file.path)) is not None and now - file.modified < _A_DAY
+    return might_be_deltas(file) and now - file.modified < _A_DAY
 
 
 def _name(path: str) -> str:

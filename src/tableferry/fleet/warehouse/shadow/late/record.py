@@ -13,13 +13,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tableferry.convert.locations import below, literal
+from tableferry.convert.mismatches import same
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.files import ListedFile, listing
 from tableferry.fleet.warehouse.fitness import text
 from tableferry.tables import TableName
 
-FILES, ROOT = "tableferry.known_files", "tableferry.first_location"
+FILES, ROOT, ODD = "tableferry.known_files", "tableferry.first_location", "tableferry.odd_directories"
 
 _SCHEMA = "path STRING, size BIGINT, modified BIGINT"
 
@@ -32,18 +33,20 @@ class Record:
         warehouse: The warehouse.
         folder: The record's folder.
         root: The table's directory at the switch; by now it may read others.
+        odd: Whether a partition's directory isn't named after it, or was outside.
     """
 
     warehouse: Warehouse
     folder: str
     root: str
+    odd: bool = False
 
     @classmethod
     def of(cls, warehouse: Warehouse, properties: Mapping[str, str]) -> Record | None:
         """Return the record that a Hive copy's properties name; None if it has none."""
         if FILES not in properties or ROOT not in properties:
             return None
-        return cls(warehouse, properties[FILES], properties[ROOT])
+        return cls(warehouse, properties[FILES], properties[ROOT], properties.get(ODD) == "true")
 
     @classmethod
     def begin(cls, warehouse: Warehouse, name: TableName) -> Record:
@@ -53,13 +56,19 @@ class Record:
             TableError: There is no such table, or a directory can't be listed.
         """
         table = hive.demand(warehouse, name)
-        found = listing(warehouse, table, hive.partitions(warehouse, table))
+        partitions = hive.partitions(warehouse, table)
+        found = listing(warehouse, table, partitions)
+        columns = hive.entry_of(table).partition_columns
+        odd = not all(
+            same(each.spec, below(each.location, table.location) or "", columns) for each in partitions
+        )
         folder = f"{table.location.rstrip('/')}_sync/known-{uuid.uuid4().hex[:8]}"
-        record = cls(warehouse, folder, table.location)
+        record = cls(warehouse, folder, table.location, odd)
         record.add([*found.read, *found.nested, *found.stray])
         warehouse.run(
             f"ALTER TABLE {name.sql} SET TBLPROPERTIES "
-            f"({text(FILES)} = {text(folder)}, {text(ROOT)} = {text(table.location)})"
+            f"({text(FILES)} = {text(folder)}, {text(ROOT)} = {text(table.location)}, "
+            f"{text(ODD)} = {text(str(odd).lower())})"
         )
         return record
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert.locations import below, literal, split
-from tableferry.errors import Refused, TableError, first_line
+from tableferry.errors import TableError, first_line
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.settings import LateFiles
-from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
 from tableferry.fleet.warehouse.files import ListedFile, list_files
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
-from tableferry.fleet.warehouse.shadow.late.classify import Findings, classify
+from tableferry.fleet.warehouse.shadow.late.classify import Findings, classify, might_be_deltas
 from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.shadow.late.taking import Late, take
 from tableferry.fleet.warehouse.shadow.marks import Marks
@@ -23,9 +25,11 @@ from tableferry.fleet.warehouse.shadow.targets import read_target
 from tableferry.tables import TableName
 
 _SHOWN = 5
+# How often, and after how many seconds, a table that is being written to is looked at again.
+_TRIES, _PAUSE = 5, 2.0
 
 
-class WrittenLate(Refused):
+class WrittenLate(NeedsPerson):
     """Somebody wrote to the Hive copy's directories after the switch, and a person must decide."""
 
 
@@ -43,10 +47,10 @@ class Settled:
     taken: tuple[ListedFile, ...] = ()
     record: Record | None = None
 
-    @property
-    def root(self) -> str | None:
-        """The directory that a late writer may write to; None where nothing is recorded."""
-        return self.record.root if self.record else None
+    def look_again(self, target: Target, marks: Marks) -> None:
+        """Record what the new table's log has named since, where it writes into the same directories."""
+        if self.record is not None and target.shared is not None:
+            self.record.add(_look(self.record, target, marks).named)
 
     def finish(self) -> None:
         """Record what was taken: from now on it belongs there."""
@@ -61,7 +65,7 @@ def check(
     form: TargetFormat,
     watermark: str | None,
     *,
-    accept: bool = False,
+    accept: str = "",
 ) -> None:
     """Look for late files, and settle them, before the Hive copy is archived or gets its name back.
 
@@ -74,17 +78,18 @@ def check(
     copy = HiveCopy.read(warehouse, hive)
     target = read_target(warehouse, name, form)
     marks = Marks.read(copy.properties, copy.location, target.id, watermark)
-    settle(copy, target, name, marks, decide=True, accept=accept)
+    settle(copy, target, name, form, marks, decide=True, accept=accept)
 
 
 def settle(
     copy: HiveCopy,
     target: Target,
     name: TableName,
+    form: TargetFormat,
     marks: Marks,
     *,
     decide: bool = False,
-    accept: bool = False,
+    accept: str = "",
     dry_run: bool = False,
 ) -> Settled:
     """Look for files that others left in the copy's directories, and take in what came late.
@@ -93,10 +98,11 @@ def settle(
         copy: The Hive copy.
         target: The new table.
         name: Its name.
+        form: Its format.
         marks: What earlier runs left.
         decide: Whether files that may be of a write that is going on are an error; if not, they are left to
             the next look.
-        accept: Whether somebody has said that the new table has all rows that it should have.
+        accept: What somebody has said may stay as it is: `WrittenLate.found` of the refusal that asked.
         dry_run: Whether to change nothing.
 
     Raises:
@@ -113,28 +119,43 @@ def settle(
         given = found.named
     elif found.named and not dry_run:
         record.add(found.named)
+    for _ in range(_TRIES if decide and found.undecided else 0):
+        # A commit may have come since the table was looked at, or come now.
+        time.sleep(_PAUSE)
+        found = _look(record, read_target(copy.warehouse, name, form), marks)
+        if not found.undecided:
+            break
     anew = _in_use(copy, record, marks, found.unfinished) | _partitions(_placed(copy, record, given))
     late = _placed(copy, record, found.late)
-    if accept:
+    asked = _digest([*found.late, *found.replaced, *found.removed])
+    if accept and accept == asked:
         anew |= _partitions([*late, *_placed(copy, record, found.replaced)])
         return Settled(anew, (*found.late, *found.replaced, *given), record)
     if changed := [each.path for each in (*found.replaced, *found.removed)]:
         raise WrittenLate(
             f"{_some(changed)} below {record.root} were replaced or removed after the switch, perhaps by a "
             f"job of Hive's: make sure that {name} has its rows and theirs, and then tableferry fleet resume "
-            f"{name} --accept"
+            f"{name} --accept",
+            asked,
         )
     if decide and found.undecided:
         raise TableError(
             f"{_some([each.path for each in found.undecided])} below {record.root} came within a day, and no "
             f"commit of {name} names them: a write may be going on; run again later"
         )
-    homeless = any(each.partition is None for each in late)
-    if late and (homeless or copy.warehouse.late_files is LateFiles.PAUSE):
-        raise WrittenLate(_told(name, record, found.late, can_take=not homeless))
+    can_take = all(each.partition is not None for each in late)
+    if target.shared is not None and any(might_be_deltas(each) for each in found.late):
+        can_take = False
+    if late and (not can_take or copy.warehouse.late_files is LateFiles.PAUSE):
+        raise WrittenLate(_told(name, record, found.late, can_take=can_take), asked)
     if late and not dry_run:
         take(copy, name, target, late)
     return Settled(anew | _partitions(late), (*found.late, *given), record)
+
+
+def _digest(files: Iterable[ListedFile]) -> str:
+    """Name what was found: another file, or another size, and it's something else."""
+    return sha256("\n".join(map(str, sorted(files))).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def _look(record: Record, target: Target, marks: Marks) -> Findings:
@@ -182,7 +203,7 @@ def _is_empty(warehouse: Warehouse, file: ListedFile) -> bool:
 
 def _placed(copy: HiveCopy, record: Record, files: Iterable[ListedFile]) -> list[Late]:
     """Say to which partition each late file belongs; None where its directory doesn't tell."""
-    found = [Late(each, _partition(copy, record.root, each.path)) for each in files]
+    found = [Late(each, None if record.odd else _partition(copy, record.root, each.path)) for each in files]
     if all(each.partition is not None for each in found):
         return found
     homes = {split(place): partition for partition, place in copy.locations(copy.partitions).items()}
@@ -230,11 +251,12 @@ def _in_use(
 
 def _told(name: TableName, record: Record, late: Sequence[ListedFile], *, can_take: bool) -> str:
     ways = [f"write their rows into {name}, and tableferry fleet resume {name} --accept"]
+    unsure = ", or they are of a write to it that failed" if any(map(might_be_deltas, late)) else ""
     if can_take:
         ways.append("set late_files: take, and resume")
     return (
         f"{_some([each.path for each in late])} came into the directories below {record.root} after the "
-        f"switch, and {name} doesn't have their rows: {', or '.join(ways)}"
+        f"switch, and {name} doesn't have their rows{unsure}: {', or '.join(ways)}"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import quote
+from urllib.parse import unquote
 
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import TableError, first_line
@@ -75,9 +75,12 @@ def _show(copy: HiveCopy, passing: TableName, folder: str, partition: Partition 
 
 def _rows(copy: HiveCopy, passing: TableName, file: str) -> DataFrame:
     """Read one file of that directory."""
-    names = ", ".join(text(each) for each in {file, quote(file)})
     frame = copy.warehouse.spark.table(passing.sql)
-    return frame.where(f"substring_index(input_file_name(), '/', -1) IN ({names})")
+    name = "substring_index(input_file_name(), '/', -1)"
+    # Each of Spark's readers writes names in its own way; a file without rows has none.
+    there = [row[0] for row in frame.selectExpr(f"{name} AS name").distinct().collect()]
+    names = ", ".join(text(each) for each in there if file in (each, unquote(each)))
+    return frame.where(f"{name} IN ({names})" if names else "false")
 
 
 def _as_of(rows: DataFrame, target: Target) -> DataFrame:
