@@ -170,16 +170,24 @@ def _switch(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
     """Rename twice; whatever a crash left of it is finished."""
     away, into = Rename(names.main, names.hive), Rename(names.copy, names.main)
     # Who had opened the Hive table before it was renamed may have written to it a moment later.
-    last_look = (RecordFiles(names.hive), CheckFence(names.hive))
+    last_look = CheckFence(names.hive)
     if existing.get(names.main) == target_kind(job) and _is_hive(existing, names.hive):
-        return last_look
+        return (last_look,)
     _demand(existing, names.copy, target_kind(job))
     if names.main not in existing and _is_hive(existing, names.hive):
-        return (into, *last_look)
+        return (into, last_look)
     _demand(existing, names.main, Kind.HIVE)
     if names.hive in existing:
         raise Refused(_taken(names.main, names.hive, job))
-    return (CheckFence(names.main), Verify(names.main, names.copy), away, into, *last_look)
+    # What is recorded before the renames is what is there at the last look, for nothing may have changed.
+    return (
+        CheckFence(names.main),
+        RecordFiles(names.main),
+        Verify(names.main, names.copy),
+        away,
+        into,
+        last_look,
+    )
 
 
 def _switch_back(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
