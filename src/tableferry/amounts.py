@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+_SHOWN = 5
+
 
 def size(count: int) -> str:
     """Write a number of bytes: ``513 B``, ``1.2 MB``."""
@@ -22,3 +26,9 @@ def duration(seconds: float) -> str:
         return f"{rest} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def first_of(names: Sequence[str], more: str = "more") -> str:
+    """Write the first five names, and how many more there are: ``a, b, c, d, e and 1,204 more``."""
+    rest = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {rest:,} {more}" if rest > 0 else "")

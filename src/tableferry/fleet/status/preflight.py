@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tableferry.amounts import duration, size
+from tableferry.amounts import duration, first_of, size
 from tableferry.fleet.reports import Preflight
 from tableferry.fleet.status.page import templates
 
 templates.filters["size"] = size
 templates.filters["duration"] = duration
-
-_NAMED = 5
 
 
 def headline(found: Sequence[Preflight]) -> str:
@@ -38,7 +36,7 @@ def remarks(found: Sequence[Preflight]) -> list[tuple[str, str]]:
     for each in found:
         for text in each.remarks:
             about.setdefault(text, []).append(str(each.table))
-    return [(text, _some(names)) for text, names in about.items()]
+    return [(text, first_of(names)) for text, names in about.items()]
 
 
 def page(found: Sequence[Preflight]) -> str:
@@ -66,8 +64,3 @@ def _described(found: Preflight) -> str:
 
 def _many(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from tableferry.amounts import first_of
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert.locations import below, split
 from tableferry.convert.log import mapping
@@ -31,7 +32,6 @@ _log = logging.getLogger(__name__)
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
-_SHOWN = 5
 _NO_FILES = Listing((), (), ())
 
 
@@ -176,27 +176,27 @@ def findings(seen: Seen, form: TargetFormat) -> Iterator[Finding]:
         yield Finding(
             PauseReason.SHARED_DIRECTORY,
             f"other tables are in the directory of {table.name}, {table.location}, in one below it or above "
-            f"it: {_some(others)}; what is written to one would be seen in another, or lost to it: drop the "
-            "entries that nobody needs, or give each table a directory of its own",
+            f"it: {first_of(others)}; what is written to one would be seen in another, or lost to it: drop "
+            "the entries that nobody needs, or give each table a directory of its own",
         )
     outside = [each for each in seen.partitions if below(each.location, table.location) is None]
     if outside and form is TargetFormat.DELTA:
         yield Finding(
             PauseReason.UNSUPPORTED_LAYOUT,
             f"{table.name} has partitions outside its directory, which no Delta log names: "
-            f"{_some([str(each) for each in outside])}; move them below it, or choose Iceberg",
+            f"{first_of([str(each) for each in outside])}; move them below it, or choose Iceberg",
         )
     if seen.files.nested:
         yield Finding(
             PauseReason.UNSUPPORTED_LAYOUT,
             f"{table.name} has files in directories below its own or its partitions', which Spark leaves "
-            f"out: {_some([each.path for each in seen.files.nested])}; move them up, or away",
+            f"out: {first_of([each.path for each in seen.files.nested])}; move them up, or away",
         )
     unfit = [".".join(path) for path in _names(table) if not mapping.fits(path[-1])]
     if unfit and form is TargetFormat.DELTA and not seen.column_mapping:
         yield Finding(
             PauseReason.UNSUPPORTED_SCHEMA,
-            f"{table.name} has names that Delta takes by column mapping alone: {_some(unfit)}; set "
+            f"{table.name} has names that Delta takes by column mapping alone: {first_of(unfit)}; set "
             "column_mapping: true, which needs readers that know it, or choose Iceberg",
         )
     kinds = {column.name.lower(): column.type["name"] for column in table.columns}
@@ -219,7 +219,7 @@ def remarks(seen: Seen) -> tuple[str, ...]:
             "spark.sql.sources.partitionOverwriteMode=dynamic after the switch, or it removes all others"
         )
     if seen.files.stray:
-        some = _some([each.path for each in seen.files.stray])
+        some = first_of([each.path for each in seen.files.stray])
         found.append(f"files that belong to no partition are left where they are: {some}")
     return tuple(found)
 
@@ -255,8 +255,3 @@ def _names(table: HiveTable) -> Iterator[tuple[str, ...]]:
 
     for column in table.columns:
         yield from inside((column.name,), column.type)
-
-
-def _some(found: Sequence[str]) -> str:
-    more = f" and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
-    return f"{', '.join(found[:_SHOWN])}{more}"

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tableferry.amounts import first_of
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert.locations import below, reachable
 from tableferry.driver import in_process
@@ -47,9 +48,6 @@ from tableferry.verify import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-
-_SHOWN = 5
 
 
 def shadow(
@@ -166,10 +164,9 @@ class _Run:
         version = self.target.replaced_all_since(self.marks.watermark) if gone else ""
         if not version:
             return ""
-        some = ", ".join(copy.spelled(each) for each in gone[:_SHOWN])
-        more = f" and {len(gone) - _SHOWN:,} more" if len(gone) > _SHOWN else ""
+        partitions = first_of([copy.spelled(each) for each in gone])
         return (
-            f"version {version} replaced all rows, and {some}{more} have none since: if an INSERT OVERWRITE "
+            f"version {version} replaced all rows, and {partitions} have none since: if an INSERT OVERWRITE "
             "was to replace its own partitions alone, bring the others back from the version before, and set "
             "spark.sql.sources.partitionOverwriteMode=dynamic for the job that wrote it"
         )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
+from tableferry.amounts import first_of
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert.locations import below, literal, split
 from tableferry.errors import TableError, first_line
@@ -24,7 +25,6 @@ from tableferry.fleet.warehouse.shadow.target import Target
 from tableferry.fleet.warehouse.shadow.targets import read_target
 from tableferry.tables import TableName
 
-_SHOWN = 5
 # How often, and after how many seconds, a table that is being written to is looked at again.
 _TRIES, _PAUSE = 5, 2.0
 
@@ -131,16 +131,16 @@ def settle(
     if accept and accept == asked:
         anew |= _partitions([*late, *_placed(copy, record, found.replaced)])
         return Settled(anew, (*found.late, *found.replaced, *given), record)
-    if changed := [each.path for each in (*found.replaced, *found.removed)]:
+    if changed := (*found.replaced, *found.removed):
         raise WrittenLate(
-            f"{_some(changed)} below {record.root} were replaced or removed after the switch, perhaps by a "
+            f"{_paths(changed)} below {record.root} were replaced or removed after the switch, perhaps by a "
             f"job of Hive's: make sure that {name} has its rows and theirs, and then tableferry fleet resume "
             f"{name} --accept",
             asked,
         )
     if decide and found.undecided:
         raise TableError(
-            f"{_some([each.path for each in found.undecided])} below {record.root} came within a day, and no "
+            f"{_paths(found.undecided)} below {record.root} came within a day, and no "
             f"commit of {name} names them: a write may be going on; run again later"
         )
     can_take = all(each.partition is not None for each in late)
@@ -255,14 +255,13 @@ def _told(name: TableName, record: Record, late: Sequence[ListedFile], *, can_ta
     if can_take:
         ways.append("set late_files: take, and resume")
     return (
-        f"{_some([each.path for each in late])} came into the directories below {record.root} after the "
+        f"{_paths(late)} came into the directories below {record.root} after the "
         f"switch, and {name} doesn't have their rows{unsure}: {', or '.join(ways)}"
     )
 
 
-def _some(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - _SHOWN:,} more files" if len(paths) > _SHOWN else ""
-    return f"{', '.join(paths[:_SHOWN])}{more}"
+def _paths(files: Sequence[ListedFile]) -> str:
+    return first_of([each.path for each in files], "more files")
 
 
 def _folder(path: str) -> str:
