@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -43,7 +43,8 @@ MISSING = (
 )
 # What a pipeline that is being defined says of DESCRIBE DETAIL.
 _NOT_IN_A_PIPELINE = "UNSUPPORTED_PIPELINE_SPARK_SQL_COMMAND"
-_AT_ONCE = 8
+# Its threads stay: Spark's driver has a thread for each, and opens the metastore anew for a thread it doesn't know.
+_THREADS = ThreadPoolExecutor(max_workers=8, thread_name_prefix="tableferry")
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
 
 _T = TypeVar("_T")
@@ -51,12 +52,16 @@ _R = TypeVar("_R")
 
 
 def side_by_side(work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
-    """Do a piece of work that waits for somebody else on several items at once, in order."""
+    """Do a piece of work that waits for somebody else on several items at once, in order.
+
+    The work itself mustn't come back here: it would wait for its own thread.
+    """
     items = list(items)
     if len(items) < 2:
         return [work(item) for item in items]
-    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        return list(pool.map(work, items))
+    running = [_THREADS.submit(work, item) for item in items]
+    wait(running)
+    return [each.result() for each in running]
 
 
 def facts(spark: SparkSession, name: TableName) -> TableFacts | None:

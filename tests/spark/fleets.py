@@ -124,9 +124,9 @@ def hive_table(
         f"CREATE EXTERNAL TABLE {name} (id INT COMMENT 'its number', at TIMESTAMP) COMMENT 'a table' "
         f"PARTITIONED BY (day STRING) STORED AS PARQUET LOCATION '{folder}'"
     )
-    for number, day in rows:
-        value = "NULL" if day is None else f"'{day}'"
-        spark.sql(
-            f"INSERT INTO {name} PARTITION (day) "
-            f"SELECT {number}, TIMESTAMP '2026-01-0{number} 10:00:00', {value}"
-        )
+    values = [
+        f"({number}, TIMESTAMP '2026-01-0{number} 10:00:00', {'NULL' if day is None else repr(day)})"
+        for number, day in rows
+    ]
+    if values:
+        spark.sql(f"INSERT INTO {name} PARTITION (day) VALUES {', '.join(values)}")

@@ -33,7 +33,8 @@ def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
         yield fleet(spark, schema, tmp_path)
 
 
-@pytest.mark.parametrize("form", FORMATS)
+# The other format's way is the property test's and test_fleet_warehouse.py's.
+@pytest.mark.parametrize("form", soak.amount([TargetFormat.ICEBERG], FORMATS))
 def test_a_table_goes_all_the_way(ours: Fleet, form: TargetFormat) -> None:
     before = ours.rows("orders")
     ours.add("orders", form=form)
@@ -69,7 +70,7 @@ def test_a_table_goes_all_the_way(ours: Fleet, form: TargetFormat) -> None:
     assert not ours.job("orders").in_process
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", soak.amount([TargetFormat.DELTA], FORMATS))
 def test_back_with_every_row(ours: Fleet, form: TargetFormat) -> None:
     ours.to_probation("orders", form=form)
     ours.write("orders", "INSERT INTO {t} VALUES (4, TIMESTAMP '2026-02-01 00:00:00', 'a')")

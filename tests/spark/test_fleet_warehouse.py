@@ -120,8 +120,7 @@ WALKED = {
         "events",
         "orc_table",
         "avro_table",
-        "empty_table",
-        *soak.amount((), ("facts", *_IN_A_SOAK)),
+        *soak.amount((), ("empty_table", "facts", *_IN_A_SOAK)),
     ),
     TargetFormat.DELTA: ("facts", *soak.amount(("empty_flat",), ("empty_table", *_IN_A_SOAK))),
 }

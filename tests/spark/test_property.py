@@ -38,9 +38,9 @@ Kind = Literal["append", "scd1", "scd2"]
 
 # How many worlds live at once, and how often: an append's run costs half of what a run with MERGEs does.
 AT_ONCE: dict[Kind, int] = {
-    "append": soak.amount(9, 12),
-    "scd1": soak.amount(6, 12),
-    "scd2": soak.amount(5, 12),
+    "append": soak.amount(7, 12),
+    "scd1": soak.amount(5, 12),
+    "scd2": soak.amount(4, 12),
 }
 EXAMPLES: dict[Kind, int] = {
     "append": soak.amount(2, 7),
