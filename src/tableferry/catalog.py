@@ -43,7 +43,7 @@ MISSING = (
 )
 # What a pipeline that is being defined says of DESCRIBE DETAIL.
 _NOT_IN_A_PIPELINE = "UNSUPPORTED_PIPELINE_SPARK_SQL_COMMAND"
-# Its threads stay: Spark's driver has a thread for each, and opens the metastore anew for a thread it doesn't know.
+# They stay: Spark's driver has a thread for each, and opens the metastore anew for one that it doesn't know.
 _THREADS = ThreadPoolExecutor(max_workers=8, thread_name_prefix="tableferry")
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,6 +73,27 @@ def commits_after(spark: SparkSession, name: TableName, version: int) -> tuple[C
         )
         for row in newer
     )
+
+
+def set_back(commits: Sequence[Commit], version: int) -> int | None:
+    """Return the version behind ``version`` that a Delta table was set back to by RESTORE, and is now.
+
+    Args:
+        commits: Those that are newer than ``version``, the newest first.
+        version: What the table must still hold.
+
+    Returns:
+        The older version; -1 where the log doesn't say which it was; None if the table holds ``version``.
+    """
+    at = commits[0].version if commits else version
+    restores = [one for one in commits if one.operation == "RESTORE"]
+    while restored := next((one for one in restores if one.version <= at), None):
+        said = restored.parameters.get("version", "").strip('"')
+        if not said.isdigit() or int(said) < version:
+            return int(said) if said.isdigit() else -1
+        # It may have been set forward again, or back to a version that had been set back itself.
+        at = int(said)
+    return None
 
 
 def counted(commits: Iterable[Commit], metric: str) -> int | None:

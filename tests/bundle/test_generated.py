@@ -102,6 +102,7 @@ def test_its_wheel_installs_and_runs(bundle: Bundle, tmp_path: Path) -> None:
     assert bundle.call(f"{venv}/bin/python", "-c", task) == "tableferry.cli:main\n"
 
 
+@soak.only  # tests/unit/test_template.py renders it; an environment of its own takes twenty seconds.
 def test_a_bundle_that_only_converts_needs_no_spark(converting_bundle: Bundle) -> None:
     packages = converting_bundle.call(".venv/bin/python", "-m", "pip", "list", "--format", "freeze")
     assert "spark" not in packages

@@ -84,7 +84,7 @@ def test_tables_without_partitions(
     assert len(pair.synced()) == 1
 
 
-@BOTH
+@pytest.mark.parametrize("form", soak.amount([DELTA], [ICEBERG, DELTA]))
 def test_a_run_that_ends_after_any_change_is_made_good_by_the_next(
     spark: SparkSession, schema: str, tmp_path: Path, form: TargetFormat
 ) -> None:

@@ -23,7 +23,7 @@ STEPS = 6
     ("form", "partitioned"),
     [
         (ICEBERG, True),
-        (DELTA, False),
+        pytest.param(DELTA, False, marks=soak.only),
         pytest.param(ICEBERG, False, marks=soak.only),
         pytest.param(DELTA, True, marks=soak.only),
     ],

@@ -109,9 +109,24 @@ def test_what_was_lost_replaced_or_set_back_is_known(
     table = flowing.folder("out")
     with without(table, tmp_path / "kept"):
         shutil.copytree(tmp_path / "older_table", table)
+        refused(flowing, "was set back to version 3 since .* restore version 5")
+        # What was recorded before versions were.
+        versions = next(flowing.state.glob("checkpoints/*/*/_versions.json"))
+        said = versions.read_text()
+        versions.unlink()
         refused(flowing, "is ahead")
+        versions.write_text(said)
     flowing.run()
     assert ids(flowing) == [1, 2, 3, 4, 5, 6]
+
+    flowing.insert("src", (7, "g"))
+    newest = deltalake.DeltaTable(str(table)).version()
+    for back, whole in ((newest - 1, newest), (newest + 1, newest), (newest - 2, newest + 2)):
+        spark.sql(f"RESTORE TABLE {target} TO VERSION AS OF {back}")
+        refused(flowing, rf"\.out was set back to version \d+ since .* restore version {newest}")
+        spark.sql(f"RESTORE TABLE {target} TO VERSION AS OF {whole}")
+    flowing.run()
+    assert ids(flowing) == [1, 2, 3, 4, 5, 6, 7]
 
     spark.sql(f"CREATE TABLE {flowing.schema}.twin SHALLOW CLONE {target}")
     spark.sql(f"CREATE OR REPLACE TABLE {target} ({COLUMNS}) USING delta")
@@ -119,7 +134,7 @@ def test_what_was_lost_replaced_or_set_back_is_known(
     # A clone has its original's properties, and is another table.
     flowing.standard("twin", "src")
     flowing.run(targets=[f"{flowing.schema}.twin"])
-    assert spark.table(f"{flowing.schema}.twin").count() == 12
+    assert spark.table(f"{flowing.schema}.twin").count() == 14
 
 
 def test_a_full_refresh_is_the_way_on_and_drops_no_history_that_is_finished(flowing: Project) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email import message_from_bytes, policy
@@ -17,11 +18,13 @@ from tests.unit.fleets import opened
 from tableferry.errors import Refused, TableferryError
 from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.mail.smtp import Delivery, Outbox
+from tableferry.fleet.modes import communicate as communicating
 from tableferry.fleet.modes.communicate import Told, communicate
 from tableferry.fleet.queue.selections import everything, finished, to_migrate
 from tableferry.fleet.queue.store import NewJob, Store
 from tableferry.fleet.settings import FleetSettings, MailSettings
 from tableferry.tables import TableName
+from tableferry.testing import FixedClock
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ANN, BOB, EVE = "ann@corp.example", "bob@corp.example", "eve@corp.example"
@@ -88,6 +91,32 @@ def test_each_level_is_told_and_dated(store: Store, office: PostOffice, tell: Ca
     assert {job.tbl_name for job in store.jobs(to_migrate(NOW + timedelta(days=14)))} == {"a"}
     assert {job.tbl_name for job in store.jobs(finished())} == {"c"}
     assert tell() == Told()
+
+
+def test_claims_are_renewed_while_letters_go_out(
+    store: Store, office: PostOffice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(store, "a", tbl_owners=(ANN,))
+    clock = FixedClock(NOW)
+    settings = FleetSettings(mail=MailSettings(host="127.0.0.1", port=office.port))
+    others: list[int] = []
+
+    @contextmanager
+    def beating(renew: Callable[[], None], lease: timedelta) -> Iterator[None]:
+        def slowly(address: str) -> str:
+            clock.turn(minutes=settings.lease_minutes - 1)
+            renew()
+            clock.turn(minutes=2)
+            found = store.claim(everything(), "another", now=clock(), lease=lease, limit=9)
+            others.extend(job.task_id for job in found)
+            return ""
+
+        office.rcpt = slowly
+        yield
+
+    monkeypatch.setattr(communicating, "heartbeat", beating)
+    assert communicate(store, settings, worker="slow", clock=clock) == Told(sent=1, jobs={1: 1})
+    assert others == []
 
 
 def test_a_step_without_days_is_dated_without_a_letter(

@@ -119,8 +119,8 @@ def test_a_walk_that_goes_on_isnt_stuck(store: Store) -> None:
     fleet.add("quick", at=days_ago(30))
     fleet.ready("quick", days_ago(29), told=days_ago(29))
     fleet.migrated("quick", NOW - 2 * LEASE, steps=1)
-    assert status(store, NOW, lease=LEASE).stuck == ()
-    assert len(status(store, NOW, lease=LEASE / 2).stuck) == 1
+    assert status(store, NOW, rest=3 * LEASE).stuck == ()
+    assert len(status(store, NOW, rest=1.5 * LEASE).stuck) == 1
 
 
 def test_a_lapsed_claim_is_stuck(store: Store) -> None:

@@ -147,7 +147,7 @@ GONE = LetterRecord("<1@x>", 1, (4711,), ("ann@example.com",), NOW - timedelta(d
 def test_a_database_counts_as_python_would(store: SqlStore, fleet: Fleet) -> None:
     with store._engine.begin() as connection:
         write(connection, fleet)
-    assert status(store, NOW, lease=LEASE) == figures(plainly(fleet), NOW)
+    assert status(store, NOW, rest=3 * LEASE) == figures(plainly(fleet), NOW)
 
 
 def write(connection: Connection, fleet: Fleet) -> None:

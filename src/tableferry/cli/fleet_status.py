@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -51,4 +52,4 @@ def fleet_status(
 
 
 def _read(found: Fleet) -> Figures:
-    return fleet.read_status(found.store, found.store.now(), lease=found.settings.lease)
+    return fleet.read_status(found.store, found.store.now(), rest=timedelta(hours=found.settings.stuck_hours))

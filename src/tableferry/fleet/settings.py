@@ -78,6 +78,7 @@ class FleetSettings(_Settings):
         initial_gap_days: Days between the first letter and the migration, for jobs that are added.
         probation_gap_days: Days between the second letter and the archive, likewise.
         lease_minutes: How long a worker's claim holds without a sign of life.
+        stuck_hours: How long a table may rest on its way before it counts as stuck.
         late_files: Whether a table pauses when somebody has left files in its old directories after the
             switch, or their rows are taken into the new table.
         removed_partitions: Whether a table pauses when a write in probation replaced all its rows and left
@@ -96,7 +97,8 @@ class FleetSettings(_Settings):
     target_format: TargetFormat = TargetFormat.ICEBERG
     initial_gap_days: int = Field(default=14, ge=0)
     probation_gap_days: int = Field(default=14, ge=0)
-    lease_minutes: int = Field(default=60, ge=1)
+    lease_minutes: int = Field(default=15, ge=1)
+    stuck_hours: int = Field(default=3, ge=1)
     late_files: LateFiles = LateFiles.PAUSE
     removed_partitions: RemovedPartitions = RemovedPartitions.ALARM
     column_mapping: bool = False

@@ -96,7 +96,11 @@ class Case:
         ):
             return nothing
         orphans = self.facts.orphans.get(self.name.key, {})
-        found = [(name, one) for name, one in orphans.items() if one.offsets and one.offsets.keys() == ids]
+        found = [
+            (name, one)
+            for name, one in orphans.items()
+            if one.offsets and (one.offsets.keys() == ids or (one.others and one.offsets.keys() < ids))
+        ]
         if len(found) > 1:
             self.refusals.append(
                 f"{flow.place}: {flow.name} is new, and {' and '.join(name for name, _ in found)}, which "

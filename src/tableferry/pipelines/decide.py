@@ -280,7 +280,7 @@ def _draw(
                 # A view that run-once flows share with live ones has the starts of those.
                 own = starts.get(name, {})
                 case.steps.append(DrawView(dataflow.views[name], case.name, own, once=name not in streamed))
-        _fill(case, one.flow, generation, once=one.flow.once)
+        _fill(case, one.flow, generation, once=one.flow.once, ahead=one.ahead)
 
 
 def _history(case: Case, begun: Beginning | None) -> str:
@@ -292,7 +292,7 @@ def _history(case: Case, begun: Beginning | None) -> str:
     return recorded.on_table.history if recorded and recorded.on_table and not fresh else ""
 
 
-def _fill(case: Case, flow: Flow, generation: int, *, once: bool) -> None:
+def _fill(case: Case, flow: Flow, generation: int, *, once: bool, ahead: bool = False) -> None:
     target = next(
         one for one in (case.dataflow.target, *case.dataflow.staging) if one.name.key == flow.target.key
     )
@@ -303,9 +303,9 @@ def _fill(case: Case, flow: Flow, generation: int, *, once: bool) -> None:
             identify = recognition.settings(case, flow, target.cdc)
     if target.cdc and (flow.kind == "cdc" or flow.name == HISTORY_FLOW):
         cdc_flow = replace(flow, kind="cdc")
-        case.steps.append(DrawCdc(cdc_flow, case.name, generation, target.cdc, once, identify))
+        case.steps.append(DrawCdc(cdc_flow, case.name, generation, target.cdc, once, identify, ahead))
     else:
-        case.steps.append(DrawAppend(flow, case.name, generation, once, identify))
+        case.steps.append(DrawAppend(flow, case.name, generation, once, identify, ahead))
 
 
 def _listed(names: Iterable[TableName]) -> str:

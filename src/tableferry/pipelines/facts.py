@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from tableferry import catalog, files
-from tableferry.commits import newest_batches
+from tableferry.commits import commits_after, newest_batches, set_back
 from tableferry.errors import StateError, TableError
 from tableferry.pipelines import checkpoints, python_code, reads
 from tableferry.pipelines.flows import DataFlow, Project, PythonSource
@@ -48,7 +48,7 @@ def gather(
         pipeline: What runs the flows, unless Tableferry itself does.
     """
     chosen = _chosen(project, only)
-    everything = all_reads(project, spark)
+    everything = all_reads(project, spark, asked=not isinstance(pipeline, Defining))
     keys = {one.target.name.key for one in chosen}
     followed = {key: found for key, found in everything.items() if key[0] in keys}
     stored, progress = _remembered(project, store, only, refreshed, pipeline)
@@ -115,12 +115,20 @@ def hold(
     return (found.stored, found.checkpoints) == _remembered(project, store, only, refreshed, pipeline)
 
 
-def all_reads(project: Project, spark: SparkSession) -> Mapping[FlowKey, tuple[Read, ...]]:
-    """Return what every live flow follows; Python views are asked by running their function."""
+def all_reads(
+    project: Project, spark: SparkSession, *, asked: bool = True
+) -> Mapping[FlowKey, tuple[Read, ...]]:
+    """Return what every live flow follows; Python views are asked by running their function.
+
+    Args:
+        project: The flows.
+        spark: Where their tables are.
+        asked: As for `python_code.seen_by_python`.
+    """
     found = {}
     for one in project.dataflows:
         python = {
-            view.name: python_code.seen_by_python(spark, view, view.source.code)
+            view.name: python_code.seen_by_python(spark, view, view.source.code, asked=asked)
             for view in one.views.values()
             if isinstance(view.source, PythonSource) and view.mode == "stream"
         }
@@ -204,10 +212,12 @@ def _recorded(
     for one in dataflows:
         owner = one.target.name
         in_state = store.identities(owner, stored[owner.key].generation)
+        versions = store.versions(owner, stored[owner.key].generation)
         for table in (one.target, *one.staging):
             facts = tables.get(table.name.key)
             if facts is None:
                 continue
+            left_at = versions.get(table.name.key)
             said = on_table(facts)
             # A merge makes commits of its own, which say nothing of the stream that brought their rows.
             queries = {
@@ -221,8 +231,21 @@ def _recorded(
                 if not identity.settings
             }
             batches = newest_batches(spark, facts, queries - {""})
-            found[table.name.key] = Recorded(facts.table_id, said, in_state.get(table.name.key), batches)
+            found[table.name.key] = Recorded(
+                facts.table_id,
+                said,
+                in_state.get(table.name.key),
+                batches,
+                left_at,
+                None if left_at is None else _set_back(spark, facts, left_at),
+            )
     return found
+
+
+def _set_back(spark: SparkSession, table: TableFacts, left_at: int) -> int | None:
+    if table.version < left_at:
+        return table.version
+    return set_back(commits_after(spark, table.name, left_at), left_at) if table.version > left_at else None
 
 
 def _earliest(
@@ -237,11 +260,12 @@ def _earliest(
     wanted: dict[str, TableFacts] = {}
     for (target, flow), found in followed.items():
         beginning = stored[target].beginning
-        runs = (progress[target, flow].committed or 0) > 0
-        if runs and target not in refreshed and not stored[target].resetting:
-            continue
+        checkpoint = progress[target, flow]
+        anew = target in refreshed or stored[target].resetting or not checkpoint.committed
         for read in found:
             facts = tables.get(read.table.key)
+            if facts and not anew and checkpoint.has_read(facts):
+                continue
             baseline = beginning.baselines.get(read.table.key) if beginning else None
             start = read.explicit if read.explicit is not None else baseline.version + 1 if baseline else None
             if facts and isinstance(start, int) and facts.version >= start > 0:

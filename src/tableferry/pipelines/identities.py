@@ -105,12 +105,17 @@ class Recorded:
         in_state: From beside the checkpoints.
         batches: By the checkpoint's id, the newest batch that the table holds of it, -1 for none; one that
             the table can't say anything about isn't in here.
+        left_at: Its version when its flows last ran, or None.
+        set_back: The version that somebody has set it back to since then, -1 for one that nobody can tell;
+            None if nobody has.
     """
 
     table_id: str
     on_table: TableIdentity | None = None
     in_state: TableIdentity | None = None
     batches: Mapping[str, int] = field(default_factory=dict)
+    left_at: int | None = None
+    set_back: int | None = None
 
 
 def on_table(table: TableFacts) -> TableIdentity | None:

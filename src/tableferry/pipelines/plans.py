@@ -73,6 +73,11 @@ class Checkpoint:
         """Whether the flow has finished a batch, so that it goes on from here and needs no start."""
         return self.committed is not None
 
+    def has_read(self, source: TableFacts) -> bool:
+        """Say whether the flow has begun to read a table; it may have begun with another one's commits."""
+        known = source.table_id in self.offsets or not (self.offsets and source.table_id)
+        return self.started and known
+
     @property
     def pending(self) -> bool:
         """Whether a batch was begun and not finished."""
@@ -163,12 +168,14 @@ class FlowPlan:
         action: ``start`` on a fresh checkpoint, ``continue``, ``idle`` (nothing new), ``wait`` or ``done``.
         starts: Where its streams start, by view and table key; None goes on from the checkpoint.
         waits: What it waits for.
+        ahead: A start is ahead of its source, which has no commit there yet.
     """
 
     flow: Flow
     action: Literal["start", "continue", "idle", "wait", "done"]
     starts: Mapping[str, Mapping[str, Start | None]] = field(default_factory=dict)
     waits: tuple[Wait, ...] = ()
+    ahead: bool = False
 
 
 @dataclass(frozen=True)

@@ -61,10 +61,12 @@ def _flow_plan(
     started = checkpoint.started
     starts: dict[str, dict[str, Start | None]] = {}
     waits: list[Wait] = []
+    empty: list[Wait] = []
+    ready = started
     idle = started and not checkpoint.pending and not case.request.in_pipeline
     for read in case.follows(flow):
         if read.unseen:
-            idle = False
+            idle, ready = False, True
             continue
         source = case.facts.tables.get(read.table.key)
         if source is None and read.table.key not in case.producers:
@@ -78,17 +80,21 @@ def _flow_plan(
         baseline = begun.baselines.get(read.table.key) if begun else None
         if source and _recreated(case, read, source, baseline, checkpoint):
             continue
-        idle = idle and source is not None and not _has_news(case, read, source, checkpoint)
         start = _start(case, read, migration, baseline, source, started=started)
-        if start is None:
-            continue
-        goes_on = not case.request.in_pipeline and _goes_on(case, read, checkpoint, start)
-        starts.setdefault(read.view, {})[read.table.key] = None if goes_on else start
-        if not started and isinstance(start, int) and source is not None:
-            if source.version < start:
-                waits.append(Wait(read.table, start - 1, source.version, "has no commit after its baseline"))
-            else:
+        begins = source is not None and isinstance(start, int) and not checkpoint.has_read(source)
+        if source and isinstance(start, int) and begins and source.version < start:
+            empty.append(Wait(read.table, start - 1, source.version, "has no commit after its baseline"))
+        else:
+            ready = True
+            idle = idle and source is not None and not _has_news(case, read, source, checkpoint)
+            if isinstance(start, int) and begins:
                 _check_readable(case, read, start)
+        if start is not None:
+            goes_on = not case.request.in_pipeline and _goes_on(case, read, source, checkpoint, start)
+            starts.setdefault(read.view, {})[read.table.key] = None if goes_on else start
+    if empty and (case.request.in_pipeline or not ready):
+        # A pipeline can't begin a source where there is no commit yet.
+        waits = [*empty, *waits]
     if not started and migration and not waits:
         waits += _held(case)
     if case.request.in_pipeline and not started:
@@ -101,7 +107,10 @@ def _flow_plan(
     if idle:
         return FlowPlan(flow, "idle", starts)
     case.filling.add(flow.target.key)
-    return FlowPlan(flow, "continue" if started else "start", starts)
+    if empty and not started:
+        tables = ", ".join(str(wait.table) for wait in empty)
+        case.notes.append(f"{flow.name} begins without {tables}, which has no commit after its baseline yet")
+    return FlowPlan(flow, "continue" if started else "start", starts, ahead=bool(empty))
 
 
 def _check_name(case: Case, flow: Flow) -> None:
@@ -191,12 +200,14 @@ def _start(
     return None
 
 
-def _goes_on(case: Case, read: Read, checkpoint: Checkpoint, start: Start) -> bool:
+def _goes_on(case: Case, read: Read, source: TableFacts | None, checkpoint: Checkpoint, start: Start) -> bool:
     """Say whether a stream needs no start, which Spark would look for in a log that is cleaned by now.
 
     Before the second batch it asks for the first one again, which it knows by its start alone; without one it
     would read the whole table instead.
     """
+    if source is not None and not checkpoint.has_read(source):
+        return False
     if checkpoint.committed == 0 and isinstance(start, int):
         return case.facts.earliest.get(read.table.key, 0) > start
     return checkpoint.started

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tableferry.errors import TableferryError, first_line
 from tableferry.pipelines.flows import PythonCode, View
+from tableferry.pipelines.hidden import MARK, reads_hidden_streams
 from tableferry.pipelines.reads import Read, explicit_start
 from tableferry.pipelines.steps import Start
 from tableferry.tables import TableName
@@ -62,10 +63,15 @@ class TrackedSpark:
     """A Spark session whose ``readStream`` notes the Delta tables it reads, and starts them where it must."""
 
     def __init__(
-        self, spark: SparkSession, starts: Mapping[str, Start | None], folders: Mapping[str, str] = NOWHERE
+        self,
+        spark: SparkSession,
+        starts: Mapping[str, Start | None],
+        folders: Mapping[str, str] = NOWHERE,
+        more: Mapping[str, str] = NOWHERE,
     ) -> None:
-        self._spark, self._starts, self.folders = spark, starts, folders
+        self._spark, self._starts, self.folders, self._more = spark, starts, folders, more
         self.seen: dict[TableName, Start | None] = {}
+        self.reads = 0
         self.unseen = False
 
     def __getattr__(self, name: str) -> Any:
@@ -80,8 +86,9 @@ class TrackedSpark:
         """Note a table that is followed, and return the options that start it where it must."""
         explicit = explicit_start(options)
         self.seen[table] = explicit
+        self.reads += 1
         start = self._starts.get(table.key) if explicit is None else None
-        return start_options(start)
+        return {**start_options(start), **self._more}
 
 
 class _TrackedReader:
@@ -140,19 +147,30 @@ class _TrackedReader:
         return reader
 
 
-def seen_by_python(spark: SparkSession, view: View, code: PythonCode) -> tuple[Read, ...]:
-    """Run a view's Python function to see which tables it follows; what it returns is never computed."""
-    tracked = TrackedSpark(spark, {})
+def seen_by_python(
+    spark: SparkSession, view: View, code: PythonCode, *, asked: bool = True
+) -> tuple[Read, ...]:
+    """Run a view's Python function to see which tables it follows; what it returns is never computed.
+
+    Args:
+        spark: Where the tables are.
+        view: The view.
+        code: Its function.
+        asked: Have the plan of what it returns looked at, which a function of a pipeline can't.
+    """
+    tracked = TrackedSpark(spark, {}, more=MARK if asked else NOWHERE)
     function = load_function(code, "get_df")
     try:
         frame = function(tracked, dict(code.tokens))
         streams = frame.isStreaming
+        hidden = streams and (tracked.unseen or not tracked.seen)
+        hidden = hidden or (streams and asked and reads_hidden_streams(frame, tracked.reads))
     except Exception as error:
         # The project's own code runs here, so anything may be raised.
         raise TableferryError(
             f"{view.place}: its function failed ({first_line(error)}): correct it"
         ) from error
-    if streams and (tracked.unseen or not tracked.seen):
+    if hidden:
         unseen = (
             "its function follows a stream that Tableferry can't see: read it through the given spark's "
             "readStream, or set autoStartingVersionsEnabled to false and give the start inside the function"

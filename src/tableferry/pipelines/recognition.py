@@ -86,6 +86,13 @@ def _check_table(case: Case, table: Target, recorded: Recorded) -> None:
             f"{case.stored.generation}: restore {case.facts.state}, or {rebuild}"
         )
         return
+    if recorded.set_back is not None:
+        version = "an older version" if recorded.set_back < 0 else f"version {recorded.set_back}"
+        refuse(
+            f"{table.place}: {table.name} was set back to {version} since its flows last ran, and their "
+            f"checkpoints weren't, so rows are missing: restore version {recorded.left_at}, or {rebuild}"
+        )
+        return
     known: dict[str, FlowIdentity] = {}
     for one in (on_table, in_state):
         if one and one.generation == case.stored.generation:

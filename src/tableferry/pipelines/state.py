@@ -8,6 +8,8 @@
         Structured Streaming's checkpoints
     <volume>/checkpoints/targetTable=…/generation=…/_tables.json
         the `TableIdentity` of each table that the flows fill
+    <volume>/checkpoints/targetTable=…/generation=…/_versions.json
+        the version of each of these tables when the flows last ran
 
 Both files have a header and one row for each source and view, so that ``spark.read.csv`` on ``tracking``
 shows the whole picture, with pipelineId and targetTable taken from the folders. Every row repeats what holds
@@ -23,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 from tableferry import files
@@ -33,6 +35,7 @@ from tableferry.tables import TableName
 
 PART = "part-00000.csv"
 _TABLES = "_tables.json"
+_VERSIONS = "_versions.json"
 _SAFE = " ()-_.,~!@$&+;<>[]|"
 
 _T = TypeVar("_T")
@@ -224,7 +227,7 @@ class StateStore:
         return tuple(
             unquote(name)
             for name in files.names(self._generation_folder(target, generation))
-            if name != _TABLES
+            if name not in (_TABLES, _VERSIONS)
         )
 
     def identities(self, target: TableName, generation: int) -> Mapping[str, TableIdentity]:
@@ -233,22 +236,26 @@ class StateStore:
         Raises:
             StateError: It can't be read.
         """
-        path = self._generation_folder(target, generation) / _TABLES
-        if (text := files.read_text(path)) is None:
-            return {}
-        try:
-            return {key: TableIdentity.from_json(one) for key, one in json.loads(text).items()}
-        except (ValueError, AttributeError, TypeError) as error:
-            raise StateError(
-                f"{path} isn't a whole state file ({error}): restore it, or rebuild {target} with "
-                "--full-refresh"
-            ) from error
+        return self._recorded(target, generation, _TABLES, TableIdentity.from_json)
 
     def identify(self, target: TableName, generation: int, table: TableName, identity: TableIdentity) -> None:
         """Record what the rows of one table rest on, in place of what was recorded of it before."""
         known = {**self.identities(target, generation), table.key: identity}
         text = json.dumps({key: one.to_json() for key, one in known.items()}, indent=2)
         files.write_text(self._generation_folder(target, generation) / _TABLES, text)
+
+    def versions(self, target: TableName, generation: int) -> Mapping[str, int]:
+        """Return the version of each table when a target's flows last ran, by the table's key.
+
+        Raises:
+            StateError: It can't be read.
+        """
+        return self._recorded(target, generation, _VERSIONS, int)
+
+    def leave(self, target: TableName, generation: int, versions: Mapping[str, int]) -> None:
+        """Record the versions that tables have when a target's flows have run."""
+        text = json.dumps({**self.versions(target, generation), **versions}, indent=2)
+        files.write_text(self._generation_folder(target, generation) / _VERSIONS, text)
 
     def rename_flow(self, target: TableName, generation: int, old: str, new: str) -> None:
         """Give a flow's checkpoint another name; can be repeated after a crash."""
@@ -299,6 +306,20 @@ class StateStore:
             / f"pipelineId={_escaped(self.pipeline_id)}"
             / f"targetTable={_escaped(target.key)}"
         )
+
+    def _recorded(
+        self, target: TableName, generation: int, name: str, parse: Callable[[Any], _T]
+    ) -> Mapping[str, _T]:
+        path = self._generation_folder(target, generation) / name
+        if (text := files.read_text(path)) is None:
+            return {}
+        try:
+            return {key: parse(one) for key, one in json.loads(text).items()}
+        except (ValueError, AttributeError, TypeError) as error:
+            raise StateError(
+                f"{path} isn't a whole state file ({error}): restore it, or rebuild {target} with "
+                "--full-refresh"
+            ) from error
 
     def _read(self, path: Path, parse: Callable[[list[dict[str, str]]], _T]) -> _T | None:
         text = files.read_text(path)

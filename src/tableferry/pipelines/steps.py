@@ -101,6 +101,7 @@ class DrawAppend:
         generation: The owner's generation.
         once: It runs a single time.
         identify: Record this of the flow before it brings rows; None where that is done.
+        ahead: It starts where one of its sources has no commit yet.
     """
 
     flow: Flow
@@ -108,6 +109,7 @@ class DrawAppend:
     generation: int
     once: bool = False
     identify: FlowSettings | None = None
+    ahead: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,7 @@ class DrawCdc:
     settings: CdcSettings
     once: bool = False
     identify: FlowSettings | None = None
+    ahead: bool = False
 
 
 StateStep = Adopt | Begin | Reset | RenameFlow | Forget

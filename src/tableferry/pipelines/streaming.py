@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _TRIES_AFTER_SCHEMA_CHANGE = 5
+# Lets a stream start at a version that its source doesn't have yet: it has nothing to read until it comes.
+_AHEAD = {"spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled": "true"}
 
 _START_BEHIND = "start behind that commit with readerOptions.startingVersion"
 _CHANGES = "which an append-only stream can't follow: set cdfEnabled, or skipChangeCommits in readerOptions"
@@ -131,6 +133,17 @@ class StreamingEngine:
             self._recognise(self._tables[key], anew=created)
         for one in self._flows:
             done(self._run(one))
+        self._leave()
+
+    def _leave(self) -> None:
+        """Record at which version the flows leave each table, so that one that is set back is known."""
+        filled = {(one.owner, one.generation): set[TableName]() for one in self._flows}
+        for one in self._flows:
+            filled[one.owner, one.generation].add(one.flow.target)
+        for (owner, generation), tables in filled.items():
+            self._before(f"recording in the state at which version the tables of {owner} are left")
+            versions = {table.key: newest_version(self._spark, table) for table in tables}
+            self._store.leave(owner, generation, versions)
 
     def _in_order(self) -> Iterable[str]:
         """Order tables so that each can take its columns from those it reads: staging tables first."""
@@ -148,6 +161,7 @@ class StreamingEngine:
         try:
             with (
                 session.settings(self._spark, owner.spark_conf, f"{owner.place}.sparkConf"),
+                session.settings(self._spark, _AHEAD if one.ahead else {}, one.flow.place or one.flow.name),
                 activity(_log, self._title(one), table=name) as running,
             ):
                 before = newest_version(self._spark, written)

@@ -26,6 +26,7 @@ from tableferry.pipelines.flows import (
     SqlSource,
     View,
 )
+from tableferry.pipelines.hidden import MARK, reads_hidden_streams
 from tableferry.pipelines.python_code import NOWHERE, TrackedSpark, load_function, start_options
 from tableferry.pipelines.reads import explicit_start
 from tableferry.pipelines.steps import Start
@@ -68,7 +69,7 @@ def read(
     """
     view = views[name]
     try:
-        frame = _built(spark, views, view, starts, folders, once=once)
+        frame = _built(spark, views, view, starts, folders, once=once, asked=asked)
         if asked and not in_process(spark):
             # Spark Connect looks at names and expressions only when it's asked for the columns.
             frame.schema  # noqa: B018
@@ -87,14 +88,15 @@ def _built(
     folders: Mapping[str, str],
     *,
     once: bool,
+    asked: bool,
 ) -> DataFrame:
     streamed = view.mode == "stream" and not once
     own = starts.get(view.name, {})
     match view.source:
         case DeltaSource() as source:
-            return _delta(spark, source, own, folders, streamed=streamed)
+            return _delta(spark, source, own, folders, streamed=streamed, asked=asked)
         case JoinSource() as source:
-            return _join(spark, source, own, folders, streamed=streamed)
+            return _join(spark, source, own, folders, streamed=streamed, asked=asked)
         case SqlSource(statement):
             return _sql(spark, views, view.name, statement, starts, once=once)
         case PythonSource(code):
@@ -175,6 +177,7 @@ def _delta(
     folders: Mapping[str, str],
     *,
     streamed: bool,
+    asked: bool,
 ) -> DataFrame:
     options = dict(source.options)
     if source.change_feed:
@@ -184,6 +187,9 @@ def _delta(
         options |= start_options(starts[source.table.key])
     if not streamed and source.change_feed and explicit_start(options) is None:
         options["startingVersion"] = "0"
+    looked_at = source.transform if streamed and asked else None
+    if looked_at:
+        options |= MARK
     reader = reader_of(spark, options, streamed=streamed)
     if source.schema_file:
         reader = reader.schema(schema_of(spark, source.schema_file))
@@ -191,6 +197,11 @@ def _delta(
     frame = reader.load(folder) if folder is not None else reader.table(source.table.sql)
     if source.transform:
         frame = load_function(source.transform, "apply_transform")(frame, dict(source.transform.tokens))
+    if looked_at and reads_hidden_streams(frame, 1):
+        raise TableferryError(
+            f"{looked_at.file or looked_at.module}: apply_transform reads a stream of its own, which would "
+            "begin at its table's start: join it in a view of its own, or read it with spark.read"
+        )
     if source.change_feed:
         frame = frame.where(F.col("_change_type").isin(*source.change_types))
     frame = _filtered(frame, source.where, source.select)
@@ -204,11 +215,13 @@ def _join(
     folders: Mapping[str, str],
     *,
     streamed: bool,
+    asked: bool,
 ) -> DataFrame:
     frames = []
     for side in source.sides:
         followed = streamed and side.mode == "stream"
-        frames.append(_delta(spark, side.source, starts, folders, streamed=followed).alias(side.alias))
+        given = _delta(spark, side.source, starts, folders, streamed=followed, asked=asked)
+        frames.append(given.alias(side.alias))
     frame = frames[0]
     for right, join in zip(frames[1:], source.joins, strict=True):
         frame = frame.join(right, F.expr(join.condition), join.kind)

@@ -11,6 +11,7 @@ from pathlib import Path
 from tableferry.activity import activity
 from tableferry.errors import TableferryError
 from tableferry.fleet.clock import Clock
+from tableferry.fleet.heartbeat import heartbeat
 from tableferry.fleet.mail.addresses import LeftOut
 from tableferry.fleet.mail.folder import FolderOutbox
 from tableferry.fleet.mail.messages import check
@@ -94,22 +95,24 @@ def communicate(
     mail, now = with_password(settings.mail), clock()
     jobs = store.claim(to_tell(), worker, now=now, lease=settings.lease, limit=batch_size, share=share)
     posting = Posting(store, settings, templates, clock, {job.task_id: job for job in jobs}, now)
-    try:
-        posting.read()
-        posting.record()
-    except (TableferryError, KeyboardInterrupt):
-        posting.give_back()
-        raise
-    with closing(outbox(mail)) as post:
+    numbers = [job.task_id for job in jobs]
+    with heartbeat(lambda: store.renew(numbers, worker, clock(), settings.lease), settings.lease):
         try:
-            with activity(_log, "send letters", worker=worker) as running:
-                running.look = lambda running: running.count("letters", len(posting.sent))
-                posting.send(post, remember=True)
-                running.count("letters", len(posting.sent))
+            posting.read()
+            posting.record()
         except (TableferryError, KeyboardInterrupt):
-            posting.settle()
+            posting.give_back()
             raise
-    return _report(posting, posting.settle())
+        with closing(outbox(mail)) as post:
+            try:
+                with activity(_log, "send letters", worker=worker) as running:
+                    running.look = lambda running: running.count("letters", len(posting.sent))
+                    posting.send(post, remember=True)
+                    running.count("letters", len(posting.sent))
+            except (TableferryError, KeyboardInterrupt):
+                posting.settle()
+                raise
+        return _report(posting, posting.settle())
 
 
 def _report(posting: Posting, dated: Mapping[int, int]) -> Told:

@@ -54,17 +54,17 @@ class Suspect:
     level: int | None = None
 
 
-def find(store: Readable, now: datetime, lease: timedelta, *, listed: int) -> dict[str, tuple[Suspect, ...]]:
+def find(store: Readable, now: datetime, rest: timedelta, *, listed: int) -> dict[str, tuple[Suspect, ...]]:
     """Return them by kind, as `Tallies` names the kinds.
 
     Args:
         store: The queue.
         now: The time.
-        lease: How long a claim holds.
+        rest: How long a job may rest on its way.
         listed: How many paused jobs, of whom there may be many.
     """
     return {
-        **_suspects(store, now, lease),
+        **_suspects(store, now, rest),
         "untold": _untold(store, now),
         "paused": _to_resume(store, limit=listed),
     }
@@ -81,7 +81,7 @@ def last_change() -> ColumnElement[datetime]:
     )
 
 
-def _suspects(store: Readable, now: datetime, lease: timedelta) -> dict[str, tuple[Suspect, ...]]:
+def _suspects(store: Readable, now: datetime, rest: timedelta) -> dict[str, tuple[Suspect, ...]]:
     """Look for all kinds at once: each asks of every job what few have."""
     kinds = {
         "lapsed": (_lapsed(now), _c.lease_until),
@@ -93,7 +93,7 @@ def _suspects(store: Readable, now: datetime, lease: timedelta) -> dict[str, tup
     found: dict[str, list[tuple[datetime, int]]] = {kind: [] for kind in kinds}
     for task_id, state, *times in store.rows(query):
         for kind, at in zip(kinds, times, strict=True):
-            if at is not None and (kind != "resting" or _rests(state, at, now, lease)):
+            if at is not None and (kind != "resting" or _rests(state, at, now, rest)):
                 found[kind].append((at, int(task_id)))
     return {kind: tuple(Suspect(number, at) for at, number in sorted(few)) for kind, few in found.items()}
 
@@ -111,9 +111,9 @@ def _on_the_way(now: datetime) -> Selection:
     return and_(_RUNNING, free(now), or_(_c.state.in_(_ON_THE_WALK), asked))
 
 
-def _rests(state: str, since: datetime, now: datetime, lease: timedelta) -> bool:
-    """Tell whether a job should have gone on: in three leases on the walk, in a day before it."""
-    return since < now - (3 * lease if state in _ON_THE_WALK else max(3 * lease, timedelta(days=1)))
+def _rests(state: str, since: datetime, now: datetime, rest: timedelta) -> bool:
+    """Tell whether a job should have gone on by now; before its walk, a day is no rest."""
+    return since < now - (rest if state in _ON_THE_WALK else max(rest, timedelta(days=1)))
 
 
 def _behind(now: datetime) -> Selection:

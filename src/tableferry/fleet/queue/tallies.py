@@ -148,16 +148,16 @@ class Tallies:
     listed: dict[int, Job]
 
 
-def tally(store: Readable, now: datetime, lease: timedelta, *, listed: int) -> Tallies:
+def tally(store: Readable, now: datetime, rest: timedelta, *, listed: int) -> Tallies:
     """Count the queue.
 
     Args:
         store: The queue.
         now: The time.
-        lease: How long a claim holds.
+        rest: How long a job may rest on its way.
         listed: How many jobs of each trouble are read whole.
     """
-    suspects = find(store, now, lease, listed=listed)
+    suspects = find(store, now, rest, listed=listed)
     wanted = {each.task_id for kind in suspects.values() for each in kind[:listed]}
     found = {job.task_id: job for job in store.jobs(numbered(sorted(wanted)))} if wanted else {}
     return Tallies(

@@ -72,10 +72,10 @@ by_day AS (
 _LAST_CHANGE = "changed AS (SELECT task_id, max(at) AS at FROM events GROUP BY task_id)"
 
 
-def _stuck(lease_hours: int) -> str:
+def _stuck(stuck_hours: int) -> str:
     """The jobs that should move and don't, as the command line finds them."""
     on_the_walk = "'WritesBlocked', 'IcebergReady', 'IcebergPrimary', 'SyncHive', 'HivePrimary'"
-    hours, day = 3 * lease_hours, max(3 * lease_hours, 24)
+    day = max(stuck_hours, 24)
     ago = "current_timestamp() - INTERVAL {} HOURS".format
     return f"""
 untold AS (
@@ -91,7 +91,7 @@ found AS (
         THEN 'the Hive copy is not kept in step'
       WHEN lease_until < current_timestamp() AND claimed_by IS NOT NULL
         THEN concat('worker ', claimed_by, ' went away with it')
-      WHEN NOT migration_paused AND free AND state IN ({on_the_walk}) AND changed_at < {ago(hours)}
+      WHEN NOT migration_paused AND free AND state IN ({on_the_walk}) AND changed_at < {ago(stuck_hours)}
         THEN 'writes are blocked, and no run takes it on'
       WHEN NOT migration_paused AND free AND state IN ('WritesUnblocked', 'HiveDropped')
         AND state <> desired_state AND changed_at < {ago(day)}
@@ -109,13 +109,13 @@ found AS (
 stuck AS (SELECT * FROM found WHERE trouble IS NOT NULL)"""
 
 
-def datasets(lease_hours: int = 1) -> tuple[Dataset, ...]:
+def datasets(stuck_hours: int = 3) -> tuple[Dataset, ...]:
     """Return all queries.
 
     Args:
-        lease_hours: How long a worker's claim holds.
+        stuck_hours: How long a job may rest on its way before it counts as stuck.
     """
-    stuck = f"WITH {_LAST_CHANGE},{_stuck(lease_hours)}"
+    stuck = f"WITH {_LAST_CHANGE},{_stuck(stuck_hours)}"
     return (
         Dataset(
             "summary",

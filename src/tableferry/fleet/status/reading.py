@@ -9,15 +9,15 @@ from tableferry.fleet.queue.tallies import tally
 from tableferry.fleet.status.counting import LISTED, figures
 from tableferry.fleet.status.figures import Figures
 
-DEFAULT_LEASE = timedelta(hours=1)
+DEFAULT_REST = timedelta(hours=3)
 
 
-def status(store: Readable, now: datetime, *, lease: timedelta = DEFAULT_LEASE) -> Figures:
+def status(store: Readable, now: datetime, *, rest: timedelta = DEFAULT_REST) -> Figures:
     """Return how far the fleet is.
 
     Args:
         store: The queue.
         now: The time.
-        lease: How long a worker's claim holds; a job that is on its way and rests for three is stuck.
+        rest: How long a job may rest on its way before it counts as stuck.
     """
-    return figures(tally(store, now, lease, listed=LISTED), now)
+    return figures(tally(store, now, rest, listed=LISTED), now)

@@ -1,0 +1,86 @@
+"""A flow over two streams begins when one of them moves, and brings each row of the other one once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import deltalake
+import pytest
+from tests.spark.projects import Project
+
+from tableferry.errors import Refused
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FEED = "id int, v string, at int"
+OLD = [(1, "a", 1), (2, "b", 1)]
+
+
+@pytest.fixture
+def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
+    """Two tables, and three targets that follow both: all rows, the latest ones, and what meets."""
+    project = Project(tmp_path / "shop", schema, spark)
+    project.create("left_", FEED, OLD[0])
+    project.create("right_", FEED, OLD[1])
+    project.create("legacy", FEED, *OLD)
+    both = f"SELECT * FROM STREAM({schema}.left_) UNION ALL SELECT * FROM STREAM({schema}.right_)"
+    meeting = (
+        f"SELECT l.id, r.v, l.at FROM STREAM({schema}.left_) l JOIN STREAM({schema}.right_) r ON l.id = r.id"
+    )
+    copied = {"table": "legacy"}
+    latest = {"keys": ["id"], "sequence_by": "at", "scd_type": "1"}
+    project.standard("everything", {"sqlStatement": both}, migration=copied, sourceType="sql")
+    project.standard("latest", {"sqlStatement": both}, cdc=latest, migration=copied, sourceType="sql")
+    project.standard("meets", {"sqlStatement": meeting}, migration=copied, sourceType="sql")
+    assert project.run().ok
+    assert set(project.phases().values()) == {"waiting"}
+    return project
+
+
+def test_what_has_no_commit_yet_is_begun_when_it_comes(project: Project, spark: SparkSession) -> None:
+    def expect(rows: list[tuple[object, ...]], latest: list[tuple[object, ...]], meets: int) -> None:
+        assert project.rows("everything") == sorted([*OLD, *rows], key=repr)
+        assert project.rows("latest") == sorted(latest, key=repr)
+        assert len(project.rows("meets")) == len(OLD) + meets
+        with project.nothing_written():
+            again = project.run()
+        assert not any(one.results for one in again.targets)
+
+    project.insert("right_", (3, "r", 2))
+    notes = [note for one in project.plan().targets for note in one.notes]
+    assert len(notes) == 3
+    late = f"{project.schema}.left_, which has no commit after its baseline yet"
+    assert all(note.endswith(f"begins without {late}") for note in notes)
+    assert project.run().ok
+    assert project.status().complete
+    expect([(3, "r", 2)], [*OLD, (3, "r", 2)], 0)
+
+    # The other source moves while nothing of it was read, then both.
+    project.insert("right_", (4, "r", 3))
+    assert project.run().ok
+    project.insert("left_", (3, "l", 4))
+    assert project.run().ok
+    rows: list[tuple[object, ...]] = [(3, "r", 2), (4, "r", 3), (3, "l", 4)]
+    expect(rows, [*OLD, (3, "l", 4), (4, "r", 3)], 1)
+    for table in ("left_", "right_"):
+        project.insert(table, (4, table, 5))
+    assert project.run().ok
+    rows += [(4, "left_", 5), (4, "right_", 5)]
+    assert project.rows("everything") == sorted([*OLD, *rows], key=repr)
+    # 4 met 4 twice: what came on the right first, and what came with it.
+    assert len(project.rows("meets")) == len(OLD) + 3
+
+
+def test_what_was_cleaned_before_it_was_read_is_refused(project: Project) -> None:
+    project.insert("right_", (3, "r", 2))
+    assert project.run().ok
+    for value in ("one", "two"):
+        project.insert("left_", (5, value, 3))
+    folder = project.folder("left_")
+    deltalake.DeltaTable(str(folder)).create_checkpoint()
+    for version in (0, 1, 2):
+        (folder / "_delta_log" / f"{version:020}.json").unlink()
+    with pytest.raises(Refused, match=r"left_ can't be read from version 2 any more \(the oldest is 3\)"):
+        project.run()

@@ -1,0 +1,369 @@
+"""Random migrations and what must come of them.
+
+A world is one migration: a source table, a legacy table that an old job keeps until the migration begins, and
+a target. Hypothesis draws what happens to it: commits to the source (late ones too), commits to the legacy
+table after it was pinned, plans, runs, runs that die right before any of their effects, commits that land in
+the middle of a run, renamed views, added sources, full refreshes; and harm between two runs: checkpoints that
+are lost or older, a target that was replaced or set back. After every run that comes to its end the target
+must equal a plain-Python oracle; a run may be refused only after harm.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import deltalake
+from arro3.core import Array, DataType, Table
+from hypothesis import strategies as st
+from tests import soak
+from tests.oracle import Event, scd1, scd2
+
+from tableferry import pipelines
+from tableferry.errors import Refused
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Kind = Literal["append", "scd1", "scd2"]
+
+COLUMNS = ("val", "seq")
+_numbers = count()
+
+
+class Crash(BaseException):
+    """The process dies here; nothing in the library may catch it."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One row of a feed; its sequence is made unique by the world."""
+
+    key: int
+    value: int | None
+    late: int
+    delete: bool
+
+
+@dataclass(frozen=True)
+class Happening:
+    """Something that happens to a world: a name and what it needs."""
+
+    what: Literal[
+        "commit",
+        "legacy",
+        "plan",
+        "run",
+        "crash",
+        "during",
+        "rename",
+        "join",
+        "refresh",
+        "refresh crash",
+        "harm",
+    ]
+    changes: tuple[Change, ...] = ()
+    at: int = 0
+
+
+changes = st.lists(
+    st.builds(Change, st.integers(0, 3), st.none() | st.integers(0, 2), st.integers(0, 6), st.booleans()),
+    min_size=1,
+    max_size=3,
+).map(tuple)
+happenings = st.one_of(
+    st.builds(Happening, st.just("commit"), changes),
+    st.builds(Happening, st.just("commit"), changes),
+    st.builds(Happening, st.sampled_from(["run", "run", "plan", "rename", "join", "refresh"])),
+    st.builds(Happening, st.sampled_from(["legacy", "during"]), changes, st.integers(0, 9)),
+    st.builds(Happening, st.sampled_from(["crash", "crash", "refresh crash"]), at=st.integers(0, 16)),
+    *soak.amount((), [st.builds(Happening, st.just("harm"), changes, st.integers(0, 4))]),
+)
+worlds = st.tuples(changes, st.lists(happenings, min_size=1, max_size=3))
+
+
+@dataclass
+class World:
+    """One migration and what must come of it."""
+
+    spark: SparkSession
+    schema: str
+    folder: Path
+    root: Path
+    kind: Kind
+    history: tuple[Change, ...]
+    clock: int = 10
+    view: str = "v_feed"
+    old: list[Event] = field(default_factory=list)
+    live: list[Event] = field(default_factory=list)
+    joined: list[Event] | None = None
+    columns: dict[str, dict[str, DataType]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        number = next(_numbers)
+        self.source, self.other = f"source_{number}", f"other_{number}"
+        self.legacy, self.target = f"legacy_{number}", f"target_{number}"
+        self._write_spec()
+        self._make(self.source, "id", "val", "seq", "op")
+        marks = {"append": ("op",), "scd1": (), "scd2": ("start_at", "end_at")}[self.kind]
+        self._make(self.legacy, "id", "val", "seq", *marks)
+        self.commit(self.history)
+
+    @property
+    def begun(self) -> bool:
+        return any((self.root / "state" / "initial_versions").glob("*/*/part-*.csv"))
+
+    def happen(self, one: Happening) -> None:
+        match one.what:
+            case "commit":
+                self.commit(one.changes)
+            case "legacy":
+                if self.begun:
+                    row = (9, 9, 999)
+                    marks = {"append": ("U",), "scd1": (), "scd2": (999, None)}[self.kind]
+                    self._write(self.legacy, [(*row, *marks)])
+            case "plan":
+                before = self._files()
+                pipelines.plan(self.root, self.spark)
+                assert self._files() == before
+            case "run":
+                self.run()
+            case "crash":
+                self._die(one.at)
+            case "during":
+                self.run(one)
+            case "rename":
+                self.view += "x"
+                self._write_spec()
+            case "join":
+                if self.begun and self.joined is None:
+                    self.joined = []
+                    self._make(self.other, "id", "val", "seq", "op")
+                    self._write_spec()
+            case "refresh":
+                self.run(refresh=True)
+            case "refresh crash":
+                self._die(one.at, refresh=True)
+            case "harm":
+                self.run()
+                self.commit(one.changes)
+                self.run()
+                self._harm(one.at)
+                self.commit(one.changes)
+                try:
+                    self.run()
+                except Refused:
+                    self.run(refresh=True)
+
+    def commit(self, rows: tuple[Change, ...], *, running: bool = False) -> None:
+        """Commit to the source, or to both sources by turns once there are two.
+
+        The old job follows until the migration begins; while a run is under way it's paused already.
+        """
+        events = [self._event(row) for row in rows]
+        if self.joined is not None and self.clock % 2:
+            self.joined += events
+            self._write(self.other, [_row(event) for event in events])
+            return
+        self._write(self.source, [_row(event) for event in events])
+        if self.begun or running:
+            self.live += events
+            return
+        self.old += events
+        self._rebuild_legacy()
+
+    def run(self, during: Happening | None = None, *, refresh: bool = False) -> None:
+        steps = count()
+
+        def before(_: str) -> None:
+            if during and next(steps) == during.at:
+                self.commit(during.changes, running=True)
+
+        full_refresh = [f"{self.schema}.{self.target}"] if refresh else []
+        pipelines.run(self.root, self.spark, full_refresh=full_refresh, before=before)
+        if during:
+            pipelines.run(self.root, self.spark)
+        self.check()
+
+    def _die(self, at: int, *, refresh: bool = False) -> None:
+        steps = count()
+
+        def before(_: str) -> None:
+            if next(steps) == at:
+                raise Crash
+
+        full_refresh = [f"{self.schema}.{self.target}"] if refresh else []
+        try:
+            pipelines.run(self.root, self.spark, full_refresh=full_refresh, before=before)
+        except Crash:
+            return
+        self.check()
+
+    def _harm(self, which: int) -> None:
+        """Lose a checkpoint, all of them, or the newest batch of each; replace the target, or set it back."""
+        root = self.root / "state" / "checkpoints"
+        flows = sorted(root.glob("*/generation=*/f_*"))
+        match which:
+            case 0 if flows:
+                shutil.rmtree(flows[0])
+            case 1:
+                shutil.rmtree(root, ignore_errors=True)
+            case 2:
+                for batch in [path for flow in flows for path in _newest_batch(flow)]:
+                    batch.unlink()
+            case 3 if self.folder.joinpath(self.target).exists():
+                table = f"{self.schema}.{self.target}"
+                self.spark.sql(f"CREATE OR REPLACE TABLE {table} USING delta AS SELECT * FROM {table}")
+            case 4 if self.folder.joinpath(self.target).exists():
+                table = f"{self.schema}.{self.target}"
+                newest = deltalake.DeltaTable(self.folder / self.target).version()
+                self.spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF {newest - 1}")
+
+    def check(self) -> None:
+        rows = deltalake.DeltaTable(self.folder / self.target).to_pyarrow_table().to_pylist()
+        live = [*self.live, *(self.joined or ())]
+        if self.kind == "append":
+            found = Counter((row["id"], row["val"], row["seq"], row["op"]) for row in rows)
+            assert found == Counter(_row(event) for event in (*self.old, *live))
+        elif self.kind == "scd1":
+            kept = [
+                Event(key, row["seq"], values=row, exact=True) for key, row in scd1(self.old, COLUMNS).items()
+            ]
+            want = scd1([*kept, *live], COLUMNS)
+            assert {(row["id"],): {"val": row["val"], "seq": row["seq"]} for row in rows} == want
+            assert len(rows) == len(want)
+        else:
+            history = scd2(self.old, COLUMNS)
+            exact = [Event(one.key, one.start, values=one.values, exact=True) for one in history]
+            exact += [Event(one.key, one.end, "delete", exact=True) for one in history if one.end is not None]
+            want2 = [
+                (*one.key, one.values["val"], one.values["seq"], one.start, one.end)
+                for one in scd2([*exact, *live], COLUMNS)
+            ]
+            # Rows are tuples, so that None sorts and duplicates count.
+            found2 = [(row["id"], row["val"], row["seq"], row["__START_AT"], row["__END_AT"]) for row in rows]
+            assert Counter(found2) == Counter(want2)
+
+    def _event(self, row: Change) -> Event:
+        self.clock += 1
+        # A late row's sequence lies below those before it and is still nobody else's.
+        sequence = self.clock * 100 - row.late * 137
+        if self.kind != "append" and row.delete:
+            return Event((row.key,), sequence, "delete")
+        return Event((row.key,), sequence, values={"val": row.value, "seq": sequence})
+
+    def _make(self, table: str, *columns: str) -> None:
+        """Make an empty table; delta-rs commits to it, in a hundredth of the time that Spark takes."""
+        self.columns[table] = {
+            name: DataType.string() if name == "op" else DataType.int32() for name in columns
+        }
+        self._write(table, [])
+        self.spark.sql(f"CREATE TABLE {self.schema}.{table} USING delta LOCATION '{self.root / table}'")
+
+    def _write(
+        self, table: str, rows: list[tuple[Any, ...]], mode: Literal["append", "overwrite"] = "append"
+    ) -> None:
+        columns = self.columns[table]
+        arrays = [Array([row[n] for row in rows], type=kind) for n, kind in enumerate(columns.values())]
+        deltalake.write_deltalake(
+            self.root / table, Table.from_arrays(arrays, names=list(columns)), mode=mode
+        )
+
+    def _rebuild_legacy(self) -> None:
+        """Do what the old job does: keep the legacy table equal to what the source says."""
+        rows: list[tuple[Any, ...]]
+        if self.kind == "append":
+            rows = [_row(event) for event in self.old]
+        elif self.kind == "scd1":
+            rows = [(*key, row["val"], row["seq"]) for key, row in scd1(self.old, COLUMNS).items()]
+        else:
+            rows = [
+                (*one.key, one.values["val"], one.values["seq"], one.start, one.end)
+                for one in scd2(self.old, COLUMNS)
+            ]
+        self._write(self.legacy, rows, "overwrite")
+
+    def _files(self) -> list[tuple[str, int]]:
+        state = self.root / "state"
+        return sorted((str(path), path.stat().st_mtime_ns) for path in state.rglob("*"))
+
+    def _write_spec(self) -> None:
+        """Write a standard spec, or, with a second source, a flow spec whose first flow keeps its name."""
+        spec: dict[str, Any] = {
+            "dataFlowId": self.target,
+            "dataFlowGroup": "worlds",
+            "targetFormat": "delta",
+            "targetDetails": {"database": self.schema, "table": self.target},
+            "tableMigrationDetails": {
+                "enabled": True,
+                "catalogType": "hms",
+                "sourceDetails": {"database": self.schema, "table": self.legacy},
+            },
+        }
+        if self.kind != "append":
+            spec["cdcSettings"] = {
+                "keys": ["id"],
+                "sequence_by": "seq",
+                "scd_type": self.kind[-1],
+                "apply_as_deletes": "op = 'D'",
+                "except_column_list": ["op"],
+            }
+        if self.kind == "scd2":
+            mapped = ["id", "val", "seq", "start_at AS __START_AT", "end_at AS __END_AT"]
+            spec["tableMigrationDetails"]["sourceDetails"]["selectExp"] = mapped
+        feed = {"database": self.schema, "table": self.source}
+        if self.joined is None:
+            spec |= {
+                "dataFlowType": "standard",
+                "sourceSystem": "x",
+                "sourceType": "delta",
+                "sourceViewName": self.view,
+            }
+            spec |= {"mode": "stream", "sourceDetails": feed}
+        else:
+            other = {
+                "database": self.schema,
+                "table": self.other,
+                "readerOptions": {"startingVersion": "0"},
+            }
+            spec["dataFlowType"] = "flow"
+            spec["flowGroups"] = [
+                {
+                    "flowGroupId": "main",
+                    "flows": {
+                        f"f_{self.view}": self._flow(self.view, feed),
+                        "f_other": self._flow("v_other", other),
+                    },
+                }
+            ]
+        folder = self.root / "dataflows" / "world" / "dataflowspec"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "world_main.json").write_text(json.dumps(spec))
+        configs = self.root / "pipeline_configs"
+        configs.mkdir(exist_ok=True)
+        (configs / "global.json").write_text(json.dumps({"table_migration_state_volume_path": "state"}))
+
+    def _flow(self, view: str, details: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "flowType": "append_view" if self.kind == "append" else "merge",
+            "flowDetails": {"targetTable": f"{self.schema}.{self.target}", "sourceView": view},
+            "views": {view: {"mode": "stream", "sourceType": "delta", "sourceDetails": details}},
+        }
+
+
+def _newest_batch(checkpoint: Path) -> list[Path]:
+    """Return the files of a checkpoint's newest batch, with which it would know of the one before."""
+    numbers = [int(path.name) for path in checkpoint.glob("offsets/*") if path.name.isdigit()]
+    return (
+        [*checkpoint.glob(f"*/{max(numbers)}"), *checkpoint.glob(f"*/.{max(numbers)}.crc")] if numbers else []
+    )
+
+
+def _row(event: Event) -> tuple[Any, ...]:
+    op = "D" if event.operation == "delete" else "U"
+    return (event.key[0], event.values.get("val"), event.sequence, op)

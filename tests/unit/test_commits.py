@@ -1,0 +1,30 @@
+"""What a table's commits say of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tableferry.commits import Commit, set_back
+
+
+def restored(**said: str) -> Commit:
+    return Commit(0, "RESTORE", said, {})
+
+
+@pytest.mark.parametrize(
+    ("later", "expected"),
+    [
+        ([], None),
+        ([Commit(0, "WRITE", {}, {}), Commit(0, "", {}, {})], None),
+        ([restored(version="4")], 4),
+        ([restored(version="4"), Commit(0, "WRITE", {}, {})], 4),
+        ([restored(version="5")], None),
+        ([restored(version="4"), restored(version="5")], None),
+        ([restored(version="4"), restored(version="6")], 4),
+        ([Commit(0, "WRITE", {}, {}), restored(version="2"), restored(version="6")], None),
+        ([restored(timestamp="2026-01-01")], -1),
+    ],
+)
+def test_a_table_that_was_set_back_is_known(later: list[Commit], expected: int | None) -> None:
+    commits = [Commit(6 + n, one.operation, one.parameters, one.metrics) for n, one in enumerate(later)]
+    assert set_back(commits[::-1], 5) == expected
