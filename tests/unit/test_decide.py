@@ -124,6 +124,29 @@ def test_a_source_that_moved_on_starts_right_behind_its_baseline(version: int) -
     assert read.starts == {SOURCE.key: 6}
 
 
+@pytest.mark.parametrize(("version", "engine"), [(7, "streaming"), (7, "declarative"), (5, "streaming")])
+def test_a_flow_over_two_streams_begins_with_one_of_them(version: int, engine: str) -> None:
+    reads = tuple(Read("v_orders", table, "orders_main.json: v_orders") for table in (SOURCE, OTHER))
+    baselines = {**BEGUN.baselines, OTHER.key: Baseline(OTHER, "other-id", 2, ("v_orders",))}
+    found = facts(
+        source=TableFacts(SOURCE, "source-id", version),
+        stored=Stored(replace(BEGUN, baselines=baselines), Tracking({}, 0, 9, "match")),
+        reads={(ORDERS.key, "f_orders"): reads},
+    )
+    found = replace(found, tables={**found.tables, OTHER.key: TableFacts(OTHER, "other-id", 2)})
+    target = only(found, engine=engine)
+    [flow] = target.flows
+    if (version, engine) == (7, "streaming"):
+        assert (flow.action, flow.ahead, flow.waits) == ("start", True, ())
+        assert flow.starts == {"v_orders": {SOURCE.key: 6, OTHER.key: 3}}
+        assert target.notes == (
+            "f_orders begins without bronze.extra, which has no commit after its baseline yet",
+        )
+    else:
+        assert flow.action == "wait"
+        assert {wait.table for wait in flow.waits} == ({OTHER} if version == 7 else {SOURCE, OTHER})
+
+
 def test_nothing_new_is_nothing_to_do() -> None:
     target = only(facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 6), checkpoint=READ_TO_6))
     assert (target.phase, target.steps) == ("complete", ())
