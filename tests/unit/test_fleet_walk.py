@@ -12,13 +12,13 @@ import pytest
 from tests.unit.fleet_jobs import NOW
 
 from tableferry.errors import Refused, TableError, TableferryError
-from tableferry.fleet.heartbeat import beat, heartbeat
 from tableferry.fleet.job import Job
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.store import ClaimLost, NewJob, Store
 from tableferry.fleet.walk import Walk, reporting
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.heartbeat import beat, heartbeat
 from tableferry.tables import TableName
 from tableferry.testing import FixedClock
 

@@ -27,6 +27,7 @@ __all__ = [
     "create_text",
     "exists",
     "is_mounted",
+    "is_shared",
     "locked",
     "make_folder",
     "move",
@@ -61,6 +62,11 @@ def room(path: Path) -> Room:
 def is_mounted(path: Path) -> bool:
     """Say whether processes of this machine see the path, so that what runs here may write and lock it."""
     return isinstance(room(path), Local)
+
+
+def is_shared(path: Path) -> bool:
+    """Say whether several machines may see the path, so that a lock on one may hold nobody off on another."""
+    return volume_of(path) is not None
 
 
 def read_text(path: Path) -> str | None:

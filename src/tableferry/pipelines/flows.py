@@ -350,6 +350,7 @@ class Project:
             unset.
         spark_config: Spark settings of global.json.
         skipped: Specs that aren't handled, and left alone.
+        state_shared: Several machines may run the project on its state; None where its place says so.
     """
 
     root: str
@@ -358,3 +359,4 @@ class Project:
     state_volume: str | None = None
     spark_config: Mapping[str, str] = field(default_factory=dict)
     skipped: tuple[Skipped, ...] = ()
+    state_shared: bool | None = None

@@ -185,7 +185,7 @@ def run(
         planned, found = one.decided(refreshed, adopt=adopt, drop_history=drop_history)
         runner.rehearse(planned)
         if planned.steps or progress(planned, found):
-            with one.locked():
+            with one.locked() as runner.guard:
                 if not one.hold(found, refreshed):
                     planned, found = one.decided(refreshed, adopt=adopt, drop_history=drop_history)
                     runner.rehearse(planned)
@@ -234,7 +234,7 @@ def prepare(
     planned, found = one.decided(adopt=adopt)
     runner.rehearse(planned)
     if progress(planned, found, in_pipeline=True) or any(map(preparing.wanted, planned.targets)):
-        with one.locked():
+        with one.locked() as runner.guard:
             if not one.hold(found):
                 planned, found = one.decided(adopt=adopt)
                 runner.rehearse(planned)
@@ -280,9 +280,10 @@ def finish(
     )
     migrating = _finishable(one)
     if migrating:
-        with one.locked():
+        with one.locked() as guard:
             migrating = _finishable(one)
             for target in migrating:
+                guard()
                 one.store.finish(target.target)
                 if pipeline is not None:
                     preparing.clear(target, pipeline, spark)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Collection
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +20,7 @@ from tableferry.errors import SpecError, StateError, TableferryError
 from tableferry.pipelines import cdc, facts, spec
 from tableferry.pipelines.decide import decide
 from tableferry.pipelines.flows import DataFlow, Project
+from tableferry.pipelines.leases import Leases
 from tableferry.pipelines.pipeline import Pipeline
 from tableferry.pipelines.plans import Facts, Plan, Request
 from tableferry.pipelines.state import StateStore
@@ -95,8 +96,9 @@ class Opened:
         """Say whether nobody has run the project since these facts were gathered."""
         return facts.hold(found, self.project, self.store, self.only, refreshed, self.pipeline)
 
-    def locked(self) -> AbstractContextManager[None]:
-        """Hold off other runs of these targets.
+    @contextmanager
+    def locked(self) -> Iterator[Callable[[], None]]:
+        """Hold off other runs of these targets, and give what makes sure that they still are.
 
         Raises:
             Busy: There is one.
@@ -107,7 +109,14 @@ class Opened:
             if not self.only or one.target.name.key in self.only
         ]
         what = f"the migration of {names[0]}" if len(names) == 1 else f"the project {self.project.name}"
-        return files.locked([self.store.lock_file(name) for name in names], what)
+        shared = self.project.state_shared
+        with files.locked([self.store.lock_file(name) for name in names], what):
+            if files.is_shared(self.store.volume) if shared is None else shared:
+                leases = Leases(self.spark, names, what)
+                with leases.held():
+                    yield leases.check
+            else:
+                yield lambda: None
 
     def keys(self, names: Collection[str]) -> frozenset[str]:
         """Return the keys of targets that are named.

@@ -54,18 +54,26 @@ class Inexpressible:
 
 
 class Runner:
-    """Performs a plan: what is remembered first, then the flows, and after each copy its verdict."""
+    """Performs a plan: what is remembered first, then the flows, and after each copy its verdict.
+
+    Attributes:
+        results: What each flow did, by the target's key.
+        verdicts: How each copy compares, by the target's key.
+        guard: Raises Busy where another run has taken over; it's asked right before each effect.
+    """
 
     def __init__(self, store: StateStore, spark: SparkSession, before: Before) -> None:
         self._store, self._spark = store, spark
         self._before = before
+        self.guard: Callable[[], None] = lambda: None
         self.results: dict[str, list[FlowResult]] = {}
         self.verdicts: dict[str, verify.Verdict] = {}
 
     def before(self, what: str) -> None:
-        """Say what comes now to the log, and to whoever asked for it."""
+        """Say what comes now to the log and to whoever asked for it, and make sure that it may be done."""
         _log.debug(what)
         self._before(what)
+        self.guard()
 
     def rehearse(self, planned: Plan) -> None:
         """Make sure that a plan can be performed, as far as that shows before anything is written.

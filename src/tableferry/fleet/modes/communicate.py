@@ -11,7 +11,6 @@ from pathlib import Path
 from tableferry.activity import activity
 from tableferry.errors import TableferryError
 from tableferry.fleet.clock import Clock
-from tableferry.fleet.heartbeat import heartbeat
 from tableferry.fleet.mail.addresses import LeftOut
 from tableferry.fleet.mail.folder import FolderOutbox
 from tableferry.fleet.mail.messages import check
@@ -22,6 +21,7 @@ from tableferry.fleet.mail.smtp import Outbox, SmtpOutbox
 from tableferry.fleet.queue.selections import to_tell
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings, MailSettings
+from tableferry.heartbeat import heartbeat
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,6 @@ from functools import partial
 
 from tableferry.activity import Activity, activity
 from tableferry.fleet.clock import Clock
-from tableferry.fleet.heartbeat import heartbeat
 from tableferry.fleet.job import Job
 from tableferry.fleet.queue.selections import Selection, behind
 from tableferry.fleet.queue.store import Store
@@ -17,6 +16,7 @@ from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.walk import Walk
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.heartbeat import heartbeat
 
 _log = logging.getLogger(__name__)
 

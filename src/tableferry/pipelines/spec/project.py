@@ -56,4 +56,5 @@ def load(
         settings.table_migration_state_volume_path,
         settings.spark_config,
         reader.skipped,
+        settings.table_migration_state_shared,
     )

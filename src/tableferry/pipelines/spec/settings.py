@@ -34,6 +34,7 @@ class GlobalFile(SnakeModel):
     """A global.json or global.yaml."""
 
     table_migration_state_volume_path: Annotated[Name, AfterValidator(_path_of)] | None = None
+    table_migration_state_shared: bool | None = None
     pipeline_bundle_spec_format: SpecFormat | None = None
     mandatory_table_properties: dict[str, Text] = Field(default_factory=dict)
     spark_config: dict[str, Text] = Field(default_factory=dict)
