@@ -1,7 +1,7 @@
 """The processes of real runs are killed, by SIGKILL and wherever they are, and the next run goes on.
 
-Each round commits to a world's source, kills several runs of the command line, and lets one come to its end:
-then its target must equal the oracle. Python dies alone, or Java does, or both at once.
+Each round commits to a world's source and kills a run of the command line, several times, and lets one come
+to its end: then its target must equal the oracle. Python dies alone, or Java does, or both at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pytest
 from tests import quick, soak
 from tests.spark.worlds import Change, Happening, Kind, World
 
-ROUNDS, KILLS = 6, 3
+ROUNDS, KILLS = 7, 3
 COMMAND = "from tableferry.cli import main; main()"
 MAKE = """
 import sys
@@ -51,7 +51,7 @@ class Processes:
     Attributes:
         warehouse: Where their Spark keeps its tables.
         random: When they die, and which of them.
-        seconds: How long a run takes at most, once it logs its first step.
+        seconds: How long a run takes at most, once it speaks of its target.
         killed: How many died, by what they were about.
     """
 
@@ -59,6 +59,19 @@ class Processes:
     random: Random
     seconds: float = 3.0
     killed: Counter[str] = field(default_factory=Counter)
+
+    def changes(self) -> tuple[Change, ...]:
+        """Draw what the next commit brings."""
+        choose = self.random
+        return tuple(
+            Change(
+                choose.randrange(4),
+                choose.choice([None, 0, 1, 2]),
+                choose.randrange(7),
+                choose.random() < 0.3,
+            )
+            for _ in range(choose.randrange(1, 30))
+        )
 
     def make(self, statements: list[str]) -> None:
         self._finish(self._start("-c", MAKE, str(self.warehouse), *statements))
@@ -121,6 +134,7 @@ class KilledWorld(World):
             statements.clear()
         again = ("--full-refresh", f"{self.schema}.{self.target}") if refresh else ()
         for _ in range(KILLS):
+            self.commit(self.processes.changes())
             self.processes.run("pipelines", "run", str(self.root), *again, kill=True)
         self.processes.run("pipelines", "run", str(self.root), kill=False)
         self.check()
@@ -135,34 +149,23 @@ def test_a_killed_process_loses_nothing(
     folder = tmp_path / "tables"
     spark: Any = Statements([f"CREATE SCHEMA killed LOCATION '{folder}'"])
 
-    def changes() -> tuple[Change, ...]:
-        return tuple(
-            Change(
-                random.randrange(4),
-                random.choice([None, 0, 1, 2]),
-                random.randrange(7),
-                random.random() < 0.3,
-            )
-            for _ in range(random.randrange(1, 30))
-        )
-
-    world = KilledWorld(spark, "killed", folder, tmp_path / "world", kind, changes())
-    world.processes = Processes(tmp_path / "warehouse", random)
+    processes = Processes(tmp_path / "warehouse", random)
+    world = KilledWorld(spark, "killed", folder, tmp_path / "world", kind, processes.changes())
+    world.processes = processes
     for number in range(ROUNDS):
         world.run(refresh=number % 3 == 2)
-        world.commit(changes())
-    world.run()
-    killed = world.processes.killed
+    killed = processes.killed
     with capsys.disabled():
         print(f"\n{kind}: {killed.total()} killed, while: {dict(killed.most_common())}")
-    assert killed.total() > ROUNDS
+    assert killed.total() > 2 * ROUNDS
 
 
 def _read(stream: IO[str] | None, said: list[str], begun: threading.Event) -> None:
     assert stream is not None
     for line in stream:
         said.append(line.rstrip())
-        if line.rstrip().endswith("started"):
+        # Before it speaks of the target, it only plans.
+        if "killed." in line:
             begun.set()
     begun.set()
 

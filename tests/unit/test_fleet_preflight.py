@@ -134,7 +134,9 @@ def test_it_reads_as_a_page() -> None:
     assert "&lt;b&gt;it" in text.replace("<wbr>", "")
     assert "<b>it" not in text
     assert "2 min 10 s" in text
-    assert "not known yet" in text
+    assert text.count("not looked at") == 4
+    assert "0 B" not in text
+    assert "not known yet" in page([replace(FINE, blocked_seconds=None)])
     assert "What would stop" not in page([FINE])
 
 

@@ -37,7 +37,9 @@ def precheck(store: Store, warehouse: Warehouse, tables: Sequence[NewJob]) -> li
     with activity(_log, "look at the tables") as running:
         for number, table in enumerate(tables, 1):
             seen = preflight.preflight(warehouse, table.name, table.target_format, neighbourhood)
-            found.append(replace(seen, blocked_seconds=blocked_seconds(seen.files, seen.bytes, done)))
+            if seen.files is not None and seen.bytes is not None:
+                seen = replace(seen, blocked_seconds=blocked_seconds(seen.files, seen.bytes, done))
+            found.append(seen)
             running.count("tables", number, len(tables))
     return found
 

@@ -51,8 +51,8 @@ class Preflight:
         format: What it is to become.
         findings: What would stop it.
         remarks: What people should know all the same.
-        stored_as: How its rows are stored; empty where nobody looked.
-        files: How many files it has.
+        stored_as: How its rows are stored; empty where there is no such table.
+        files: How many files it has; this and what follows is None where nobody looked at them.
         bytes: How large they are together.
         partitions: How many partitions it has.
         blocked_seconds: How long writers will have to wait, by what others took; None before one was moved.
@@ -63,9 +63,9 @@ class Preflight:
     findings: tuple[Finding, ...] = ()
     remarks: tuple[str, ...] = ()
     stored_as: str = ""
-    files: int = 0
-    bytes: int = 0
-    partitions: int = 0
+    files: int | None = None
+    bytes: int | None = None
+    partitions: int | None = None
     blocked_seconds: float | None = None
 
 

@@ -51,8 +51,8 @@ def page(found: Sequence[Preflight]) -> str:
 
 def _described(found: Preflight) -> str:
     form = found.format.value.capitalize()
-    if not found.stored_as:
-        return f"to {form}"
+    if found.files is None or found.bytes is None:
+        return f"{found.stored_as} to {form}".strip()
     sizes = [_many(found.files, "file"), size(found.bytes)]
     if found.partitions:
         sizes.append(_many(found.partitions, "partition"))
