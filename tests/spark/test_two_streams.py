@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import deltalake
 import pytest
+from tests import soak
 from tests.spark.projects import Project
 
 from tableferry.errors import Refused
@@ -32,7 +33,8 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
     copied = {"table": "legacy"}
     latest = {"keys": ["id"], "sequence_by": "at", "scd_type": "1"}
     project.standard("everything", {"sqlStatement": both}, migration=copied, sourceType="sql")
-    project.standard("latest", {"sqlStatement": both}, cdc=latest, migration=copied, sourceType="sql")
+    if soak.SOAKING:
+        project.standard("latest", {"sqlStatement": both}, cdc=latest, migration=copied, sourceType="sql")
     project.standard("meets", {"sqlStatement": meeting}, migration=copied, sourceType="sql")
     assert project.run().ok
     assert set(project.phases().values()) == {"waiting"}
@@ -42,7 +44,8 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
 def test_what_has_no_commit_yet_is_begun_when_it_comes(project: Project, spark: SparkSession) -> None:
     def expect(rows: list[tuple[object, ...]], latest: list[tuple[object, ...]], meets: int) -> None:
         assert project.rows("everything") == sorted([*OLD, *rows], key=repr)
-        assert project.rows("latest") == sorted(latest, key=repr)
+        if soak.SOAKING:
+            assert project.rows("latest") == sorted(latest, key=repr)
         assert len(project.rows("meets")) == len(OLD) + meets
         with project.nothing_written():
             again = project.run()
@@ -50,7 +53,7 @@ def test_what_has_no_commit_yet_is_begun_when_it_comes(project: Project, spark: 
 
     project.insert("right_", (3, "r", 2))
     notes = [note for one in project.plan().targets for note in one.notes]
-    assert len(notes) == 3
+    assert len(notes) == soak.amount(2, 3)
     late = f"{project.schema}.left_, which has no commit after its baseline yet"
     assert all(note.endswith(f"begins without {late}") for note in notes)
     assert project.run().ok
@@ -73,6 +76,7 @@ def test_what_has_no_commit_yet_is_begun_when_it_comes(project: Project, spark: 
     assert len(project.rows("meets")) == len(OLD) + 3
 
 
+@soak.only  # tests/unit/test_decide.py has the decision.
 def test_what_was_cleaned_before_it_was_read_is_refused(project: Project) -> None:
     project.insert("right_", (3, "r", 2))
     assert project.run().ok

@@ -147,6 +147,26 @@ def test_a_flow_over_two_streams_begins_with_one_of_them(version: int, engine: s
         assert {wait.table for wait in flow.waits} == ({OTHER} if version == 7 else {SOURCE, OTHER})
 
 
+def test_a_flow_that_began_with_one_stream_minds_what_it_has_not_read_of_the_other() -> None:
+    reads = tuple(Read("v_orders", table, "orders_main.json: v_orders") for table in (SOURCE, OTHER))
+    baselines = {**BEGUN.baselines, OTHER.key: Baseline(OTHER, "other-id", 2, ("v_orders",))}
+    begun = facts(
+        source=TableFacts(SOURCE, "source-id", 6),
+        stored=Stored(replace(BEGUN, baselines=baselines), Tracking({}, 0, 9, "match")),
+        checkpoint=replace(READ_TO_6, others=True),
+        reads={(ORDERS.key, "f_orders"): reads},
+    )
+
+    def at(version: int, earliest: int = 0) -> TargetPlan:
+        tables = {**begun.tables, OTHER.key: TableFacts(OTHER, "other-id", version)}
+        return only(replace(begun, tables=tables, earliest={OTHER.key: earliest}))
+
+    assert [at(version).flows[0].action for version in (2, 3)] == ["idle", "continue"]
+    assert at(3).flows[0].starts == {"v_orders": {SOURCE.key: None, OTHER.key: 3}}
+    (refusal,) = at(4, earliest=4).refusals
+    assert "bronze.extra can't be read from version 3 any more (the oldest is 4)" in refusal
+
+
 def test_nothing_new_is_nothing_to_do() -> None:
     target = only(facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 6), checkpoint=READ_TO_6))
     assert (target.phase, target.steps) == ("complete", ())
