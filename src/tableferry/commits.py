@@ -88,7 +88,8 @@ def set_back(commits: Sequence[Commit], version: int) -> int | None:
     at = commits[0].version if commits else version
     restores = [one for one in commits if one.operation == "RESTORE"]
     while restored := next((one for one in restores if one.version <= at), None):
-        said = restored.parameters.get("version", "").strip('"')
+        # Spark shows no version, not an empty one, of a RESTORE to a time.
+        said = (restored.parameters.get("version") or "").strip('"')
         if not said.isdigit() or int(said) < version:
             return int(said) if said.isdigit() else -1
         # It may have been set forward again, or back to a version that had been set back itself.

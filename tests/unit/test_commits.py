@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tableferry.commits import Commit, set_back
 
 
-def restored(**said: str) -> Commit:
+def restored(**said: Any) -> Commit:
     return Commit(0, "RESTORE", said, {})
 
 
@@ -23,6 +25,7 @@ def restored(**said: str) -> Commit:
         ([restored(version="4"), restored(version="6")], 4),
         ([Commit(0, "WRITE", {}, {}), restored(version="2"), restored(version="6")], None),
         ([restored(timestamp="2026-01-01")], -1),
+        ([restored(timestamp="2026-01-01", version=None)], -1),
     ],
 )
 def test_a_table_that_was_set_back_is_known(later: list[Commit], expected: int | None) -> None:
