@@ -12,10 +12,12 @@ import pytest
 from pyspark.sql import SparkSession
 from tests import soak
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
+from tests.spark.tables import tables_in
 from typer.testing import CliRunner, Result
 
 from tableferry import cli, session
 from tableferry.fleet.job import PauseReason, State, TargetFormat
+from tableferry.fleet.perform import FENCE
 from tableferry.fleet.prechecking import precheck
 from tableferry.fleet.queue.store import NewJob
 from tableferry.fleet.reports import Preflight
@@ -64,9 +66,13 @@ def test_two_tables_over_one_directory(ours: Fleet, tmp_path: Path) -> None:
             f"LOCATION '{place}'"
         )
     hive_table(ours.spark, ours.name("apart").sql, tmp_path / "t2", [(1, "a")])
+    for name in ("u", "u_sync"):
+        hive_table(ours.spark, ours.name(name).sql, tmp_path / name, [(1, "a")])
     assert reasons(seen(ours, "t")) == {PauseReason.SHARED_DIRECTORY}
     assert reasons(seen(ours, "below")) == {PauseReason.SHARED_DIRECTORY}
     assert reasons(seen(ours, "apart")) == set()
+    # The Hive copy of the one would be rewritten into the directory of the other.
+    assert reasons(seen(ours, "u")) == {PauseReason.SHARED_DIRECTORY}
     ours.add("t")
     assert "same at file:" in errors(ours.preprocess())[0]
     assert ours.job("t").pause_reason.startswith("SHARED_DIRECTORY: ")
@@ -118,6 +124,30 @@ def test_odd_names_of_fields(ours: Fleet, tmp_path: Path, form: TargetFormat) ->
     ours.write("t", "DELETE FROM {t} WHERE id = 1")
     assert errors(ours.revert("t")) == []
     assert ours.rows("t") == [(2, (2, "2"))]
+
+
+def test_what_no_shadow_run_could_write_is_found_before_writes_are_blocked(
+    ours: Fleet, tmp_path: Path
+) -> None:
+    # Beside this directory none of a longer name can be made.
+    folder = tmp_path / ("t" * 252)
+    hive_table(ours.spark, ours.name("t").sql, folder, [(1, "a")])
+    before = sorted(folder.rglob("*"))
+    ours.add("t")
+    ours.preprocess()
+    ours.tell()
+    ours.clock.turn(days=14)
+    for _ in range(3):
+        [said] = errors(ours.migrate())
+        assert f"no row of {ours.name('t')} can be written beside it, in file:{tmp_path}, " in said
+    job = ours.job("t")
+    assert job.pause_reason.startswith("STEP_FAILED: no row of ")
+    assert (job.state, FENCE in job.record) == (State.READY, False)
+    assert tables_in(ours.spark, ours.schema) == ["t"]
+    assert (sorted(folder.rglob("*")), [each.name for each in tmp_path.iterdir() if each.is_dir()]) == (
+        before,
+        [folder.name],
+    )
 
 
 def test_partitions_outside(ours: Fleet, tmp_path: Path) -> None:

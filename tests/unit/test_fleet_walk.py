@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.unit.fleet_jobs import NOW
 
-from tableferry.errors import Refused, TableError, TableferryError
+from tableferry.errors import Refused, StateError, TableError, TableferryError
 from tableferry.fleet.job import Job
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.selections import everything
@@ -53,6 +53,20 @@ def test_a_job_that_goes_wrong_when_another_worker_has_it_is_lost_and_nothing_mo
     [report] = reports
     assert (report.outcome, report.job) == ("lost", job)
     assert list(store.jobs(everything())) == [theirs]
+
+
+def test_a_folder_that_cannot_be_written_is_trouble_of_one_job_alone(store: Store) -> None:
+    store.add([NewJob(ORDERS)], NOW)
+    [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
+    nothing: Any = None
+
+    def go_wrong() -> None:
+        raise StateError("/lake/orders_sync can't be written")
+
+    with reporting(Walk(job, store, Warehouse(nothing, nothing), lambda: NOW, LEASE)) as reports:
+        go_wrong()
+    [report] = reports
+    assert (report.outcome, report.error) == ("failed", "/lake/orders_sync can't be written")
 
 
 def test_a_worker_changes_nothing_when_another_one_has_its_job(store: Store) -> None:

@@ -27,6 +27,7 @@ from tableferry.fleet.steps import (
     Rename,
     Shadow,
     Step,
+    TryShadow,
     UnblockWrites,
     Verify,
     VerifyShadow,
@@ -48,6 +49,7 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.shadow.late.settling import WrittenLate, check
 from tableferry.fleet.warehouse.shadow.shadowing import PartitionsRemoved, shadow
+from tableferry.fleet.warehouse.shadow.trying import try_shadow
 
 _log = logging.getLogger(__name__)
 
@@ -97,6 +99,9 @@ def perform(step: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
 
 def _perform(step: Step, job: Job, warehouse: Warehouse, save: Save, running: Activity) -> Job:
     match step:
+        case TryShadow(table):
+            try_shadow(warehouse, table)
+            return job
         case BlockWrites(table):
             # Each run notes what it finds to take; what an earlier one noted it may have taken by half.
             if rights := warehouse.access.rights_to_write(table):

@@ -29,6 +29,7 @@ from tableferry.fleet.steps import (
     Rename,
     Shadow,
     Step,
+    TryShadow,
     UnblockWrites,
     Verify,
     VerifyShadow,
@@ -84,7 +85,7 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
     match found.action:
         case Action.BLOCK:
             _demand(existing, names.main, Kind.HIVE)
-            return (BlockWrites(names.main),)
+            return (TryShadow(names.main), BlockWrites(names.main))
         case Action.COPY:
             _demand(existing, names.main, Kind.HIVE)
             return (

@@ -13,6 +13,13 @@ from tableferry.tables import TableName
 
 
 @dataclass(frozen=True)
+class TryShadow:
+    """Write a row beside the table as a shadow run does, while nothing has been changed yet."""
+
+    table: TableName
+
+
+@dataclass(frozen=True)
 class BlockWrites:
     """Take the right to write from everybody, and note the listing where nothing takes rights."""
 
@@ -137,7 +144,8 @@ class DropCopy:
 
 
 Step = (
-    BlockWrites
+    TryShadow
+    | BlockWrites
     | UnblockWrites
     | CheckFence
     | RecordFiles
@@ -159,6 +167,8 @@ Step = (
 def describe(step: Step) -> str:
     """Say in a line what a step does."""
     match step:
+        case TryShadow(table):
+            return f"write a row beside {table}, as its Hive copy will be kept in step"
         case BlockWrites(table):
             return f"block writes to {table}"
         case UnblockWrites(table):

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from tableferry.errors import Refused, TableError, TableferryError, first_line, is_sparks
+from tableferry.errors import Refused, StateError, TableError, TableferryError, first_line, is_sparks
 from tableferry.fleet import plan as planning
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.job import ACCEPT, FOUND, MOVED, Job, PauseReason, State
@@ -127,7 +127,7 @@ def _recorded(one: Walk, reports: list[JobReport]) -> Iterator[None]:
         reports.append(_pause(one, PauseReason.WRITTEN_WHILE_BLOCKED, str(error)))
     except Refused as error:
         reports.append(_pause(one, PauseReason.STEP_REFUSED, str(error)))
-    except TableError as error:
+    except (TableError, StateError) as error:
         reports.append(_fail(one, str(error)))
     except Exception as error:
         # One table's trouble with Spark isn't the others'; what is nobody's to mend ends the run.

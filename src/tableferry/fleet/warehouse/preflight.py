@@ -26,6 +26,7 @@ from tableferry.fleet.warehouse.files import Listing, listing
 from tableferry.fleet.warehouse.fitness import HiveTable, Type
 from tableferry.fleet.warehouse.fitness import unfit as unfit_for
 from tableferry.fleet.warehouse.shadow.hive_copy import PURGE, HiveCopy
+from tableferry.fleet.warehouse.shadow.marks import synced
 from tableferry.tables import TableName
 
 _log = logging.getLogger(__name__)
@@ -92,11 +93,17 @@ class Neighbourhood:
         self._catalogs: dict[str, Places] = {}
 
     def around(self, table: HiveTable) -> tuple[tuple[TableName, str], ...]:
-        """Return the other tables whose directory is the table's, or holds it, or lies in it."""
+        """Return the other tables whose directory is the table's, or holds it, or lies in it.
+
+        So is the directory beside it where the Hive copy's partitions will be rewritten.
+        """
         catalog = table.name.parts[0]
         if catalog not in self._catalogs:
             self._catalogs[catalog] = Places(self._tables(catalog))
-        return self._catalogs[catalog].around(table.name, table.location)
+        both = (table.location, synced(table.location))
+        return tuple(
+            dict.fromkeys(each for at in both for each in self._catalogs[catalog].around(table.name, at))
+        )
 
     def _tables(self, catalog: str) -> Iterator[tuple[TableName, str]]:
         spark = self._warehouse.spark
@@ -176,7 +183,8 @@ def findings(seen: Seen, form: TargetFormat) -> Iterator[Finding]:
         yield Finding(
             PauseReason.SHARED_DIRECTORY,
             f"other tables are in the directory of {table.name}, {table.location}, in one below it or above "
-            f"it: {first_of(others)}; what is written to one would be seen in another, or lost to it: drop "
+            "it, or in the one beside it that ends in _sync, where the Hive copy's rows will go: "
+            f"{first_of(others)}; what is written to one would be seen in another, or lost to it: drop "
             "the entries that nobody needs, or give each table a directory of its own",
         )
     outside = [each for each in seen.partitions if below(each.location, table.location) is None]

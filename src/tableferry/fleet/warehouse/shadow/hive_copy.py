@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,7 @@ from tableferry.catalog import SPARK_ERRORS, side_by_side
 from tableferry.convert.locations import below, reachable
 from tableferry.convert.through_spark.settings import wished
 from tableferry.driver import in_process
-from tableferry.errors import Refused, TableError, first_line
+from tableferry.errors import Refused, StateError, TableError, first_line
 from tableferry.fleet.warehouse import metastore
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.changes import Columns
@@ -24,6 +26,8 @@ from tableferry.tables import DEFAULT_CATALOG, TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger(__name__)
 
 # Hive reads timestamps and decimals only as its own Parquet writer has them.
 _FOR_HIVE = {
@@ -186,18 +190,26 @@ class HiveCopy:
             self.warehouse.effect(lambda: writer.partitionBy(*self.partition_columns).save(folder))
 
     def _write_as_hive(self, rows: DataFrame, folder: str, columns: Columns, basename: str) -> None:
-        """Let Hive's writer write, to a passing external table of the same format."""
-        passing = TableName((*self.name.parts[:-1], f"{self.name.table}_tableferry_sync"))
+        """Let Hive's writer write, to a scratch table of the same format."""
+        with self.scratch_table(folder) as scratch:
+            if columns.replaced:
+                self.warehouse.effect(lambda: self._set_columns(scratch, columns))
+            with session.settings(self.spark, _DYNAMIC | {_BASENAME: basename}, str(self.name)):
+                self.warehouse.effect(lambda: rows.write.insertInto(scratch.sql))
+
+    @contextmanager
+    def scratch_table(self, folder: str) -> Iterator[TableName]:
+        """Have an external table like this one over a folder, without partitions, inside a ``with``."""
+        scratch = TableName((*self.name.parts[:-1], f"{self.name.table}_tableferry_sync"))
         # Spark's LIKE takes no catalog.
         own = self.name.parts[0] == DEFAULT_CATALOG
-        new, old = (TableName(each.parts[own:]).sql for each in (passing, self.name))
-        self.warehouse.run(f"DROP TABLE IF EXISTS {passing.sql}")
+        new, old = (TableName(each.parts[own:]).sql for each in (scratch, self.name))
+        self.warehouse.run(f"DROP TABLE IF EXISTS {scratch.sql}")
         self.warehouse.run(f"CREATE TABLE {new} LIKE {old} LOCATION {text(folder)}")
-        if columns.replaced:
-            self.warehouse.effect(lambda: self._set_columns(passing, columns))
-        with session.settings(self.spark, _DYNAMIC | {_BASENAME: basename}, str(self.name)):
-            self.warehouse.effect(lambda: rows.write.insertInto(passing.sql))
-        self.warehouse.run(f"DROP TABLE {passing.sql}")
+        try:
+            yield scratch
+        finally:
+            self.warehouse.run(f"DROP TABLE {scratch.sql}")
 
     def point(self, partition: Partition, location: str) -> None:
         """Let a partition, or the whole table, read another directory; a new partition is added."""
@@ -216,11 +228,15 @@ class HiveCopy:
         self.warehouse.run(f"REFRESH TABLE {self.name.sql}")
 
     def remove(self, location: str, folder: str) -> bool:
-        """Remove a directory below a folder of ours; False where this process doesn't see it."""
+        """Remove a directory below a folder of ours; False where this process doesn't see it, or may not."""
         place = reachable(location, same_machine=in_process(self.spark))
         if place is None or not below(location, folder):
             return False
-        self.warehouse.effect(lambda: files.remove(place))
+        try:
+            self.warehouse.effect(lambda: files.remove(place))
+        except StateError as error:
+            _log.warning("%s is left: %s", location, error)
+            return False
         # A version's directory goes with its last partition.
         top = reachable(folder, same_machine=in_process(self.spark))
         for parent in place.parents:

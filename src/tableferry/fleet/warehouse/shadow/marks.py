@@ -12,6 +12,11 @@ SWEEP = "sweep"
 """What is pending when all is copied and old files are yet to go."""
 
 
+def synced(location: str) -> str:
+    """Return the directory beside a Hive table's where rows of its partitions are written anew."""
+    return f"{location.rstrip('/')}_sync"
+
+
 # Older metastores take 4,000 characters.
 _RUNS_AT_ONCE = 400
 
@@ -49,7 +54,7 @@ class Marks:
         """
         if properties.get(TARGET) != target:
             # Files of an earlier migration's folder may be in use by now: this one keeps to its own.
-            return cls(given, "", f"{location.rstrip('/')}_sync/{target[:8]}")
+            return cls(given, "", f"{synced(location)}/{target[:8]}")
         return cls(
             properties.get(WATERMARK) or given,
             properties.get(PENDING, ""),
