@@ -175,7 +175,7 @@ EVENTS = st.one_of(
     st.tuples(st.just("revert"), st.integers(0, 14)),
     st.tuples(
         st.just("sleep"),
-        st.tuples(st.sampled_from(("migrate", "shadow", "revert")), st.integers(0, 9), st.booleans()),
+        st.tuples(st.sampled_from(("migrate", "shadow", "revert")), st.integers(0, 15), st.booleans()),
     ),
     st.tuples(st.just("days"), st.just(14)),
 )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import deltalake
 import pytest
+from tests import soak
 from tests.spark.projects import Project
 
 from tableferry.errors import Refused, TableferryError
@@ -121,7 +122,8 @@ def test_what_was_lost_replaced_or_set_back_is_known(
 
     flowing.insert("src", (7, "g"))
     newest = deltalake.DeltaTable(str(table)).version()
-    for back, whole in ((newest - 1, newest), (newest + 1, newest), (newest - 2, newest + 2)):
+    times = ((newest - 1, newest), (newest + 1, newest), (newest - 2, newest + 2))
+    for back, whole in soak.amount(times[:1], times):
         spark.sql(f"RESTORE TABLE {target} TO VERSION AS OF {back}")
         refused(flowing, rf"\.out was set back to version \d+ since .* restore version {newest}")
         spark.sql(f"RESTORE TABLE {target} TO VERSION AS OF {whole}")
