@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +24,7 @@ from tableferry.fleet.modes.shadow import shadow
 from tableferry.fleet.pausing import resumed
 from tableferry.fleet.settings import LateFiles, RemovedPartitions
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.shadow.delta_changes import DeltaTarget
 from tableferry.fleet.warehouse.shadow.late import settling
 from tableferry.fleet.warehouse.shadow.targets import read_target
 
@@ -220,6 +222,67 @@ def test_a_write_that_goes_on_is_no_late_file(
     resume(ours, accept=True)
     assert errors(ours.migrate()) == []
     assert ids(ours) == ids(ours, "t_hive_archived") == [1, 2, 3, 4]
+
+
+def test_a_write_that_ends_while_the_archive_looks_is_waited_for(
+    ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours.to_probation("t", form=TargetFormat.DELTA)
+    going_on = leave(tmp_path / "t" / "day=mon", 5, name=DELTAS)
+    looks: list[float] = []
+
+    def end(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 2:
+            commit_file(tmp_path / "t", going_on)
+
+    monkeypatch.setattr(f"{settling.__name__}.sleep", end)
+    ours.clock.turn(days=14)
+    assert errors(ours.preprocess()) == []
+    assert errors(ours.migrate()) == []
+    assert len(looks) == 2
+    assert ids(ours) == ids(ours, "t_hive_archived") == [1, 2, 3, 5]
+
+
+def commit_file(table: Path, file: Path) -> None:
+    """Let a Delta table's next commit name a file, as the end of a write does."""
+    log = table / "_delta_log"
+    add = {
+        "path": str(file.relative_to(table)),
+        "partitionValues": {"day": "mon"},
+        "size": file.stat().st_size,
+        "modificationTime": 0,
+        "dataChange": True,
+    }
+    number = len(list(log.glob("*.json")))
+    info = {"operation": "WRITE", "operationParameters": {"mode": "Append"}}
+    text = "".join(json.dumps(action) + "\n" for action in ({"commitInfo": info}, {"add": add}))
+    (log / f"{number:020}.json").write_text(text)
+
+
+def test_files_that_a_compaction_replaced_while_rows_were_taken_in_are_not_late(
+    ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours.to_probation("t", form=TargetFormat.DELTA)
+    taking(ours)
+    leave(tmp_path / "t" / "day=mon", 5)
+    real = DeltaTarget.append_once
+
+    def append_and_compact(target: DeltaTarget, *how: Any) -> None:
+        real(target, *how)
+        before = set((tmp_path / "t").rglob("*.parquet"))
+        insert(ours, 6)
+        ours.write("t", "OPTIMIZE {t}")
+        # A young file without a commit may be of a write that is going on.
+        for file in set((tmp_path / "t").rglob("*.parquet")) - before:
+            os.utime(file, (1, 1))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaTarget, "append_once", append_and_compact)
+        assert errors(ours.shadow()) == []
+    for _ in range(2):
+        assert errors(ours.shadow()) == []
+        assert ids(ours) == ids(ours, "t_hive") == [1, 2, 3, 5, 6]
 
 
 def test_where_files_get_no_names_of_ours_nothing_is_added_to_the_first_directories(

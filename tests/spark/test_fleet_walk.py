@@ -14,8 +14,9 @@ from tests.spark.tables import tables_in
 from tableferry import session
 from tableferry.fleet import walk as walking
 from tableferry.fleet.job import Job, State, TargetFormat
+from tableferry.fleet.pausing import resumed
 from tableferry.fleet.perform import Save, perform
-from tableferry.fleet.steps import Step
+from tableferry.fleet.steps import DropCopy, Step
 from tableferry.fleet.warehouse.context import Warehouse
 
 FORMATS = list(TargetFormat)
@@ -77,12 +78,32 @@ def test_a_table_goes_all_the_way(ours: Fleet, form: TargetFormat) -> None:
 
 
 @pytest.mark.parametrize("form", soak.amount([TargetFormat.DELTA], FORMATS))
-def test_back_with_every_row(ours: Fleet, form: TargetFormat) -> None:
+def test_back_with_every_row(ours: Fleet, form: TargetFormat, monkeypatch: pytest.MonkeyPatch) -> None:
     ours.to_probation("orders", form=form)
     ours.write("orders", "INSERT INTO {t} VALUES (4, TIMESTAMP '2026-02-01 00:00:00', 'a')")
     ours.write("orders", "DELETE FROM {t} WHERE id = 2")
     after = ours.rows("orders")
-    assert errors(ours.revert("orders")) == []
+    copy = f"orders_{form.value}"
+
+    def late(step: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
+        if isinstance(step, DropCopy):
+            # Who had opened the new table before its name went back to Hive.
+            name = ours.name(copy)
+            target = warehouse.iceberg(name) if form is TargetFormat.ICEBERG else name
+            ours.spark.sql(f"INSERT INTO {target.sql} VALUES (5, NULL, 'b')")
+        return perform(step, job, warehouse, save)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(walking, "perform", late)
+        [refused] = errors(ours.revert("orders"))
+    assert "write the rows that the Hive table lacks into it" in refused
+    assert ours.job("orders").pause_reason.startswith("WRITTEN_WHILE_BLOCKED: ")
+    assert tables_in(ours.spark, ours.schema) == ["orders", copy]
+    assert ours.rows("orders") == after
+    ours.spark.sql(f"INSERT INTO {ours.schema}.orders VALUES (5, NULL, 'b')")
+    after = ours.rows("orders")
+    ours.store.edit(resumed(ours.job("orders"), accept=True), ours.clock())
+    assert errors(ours.revert()) == []
     assert tables_in(ours.spark, ours.schema) == ["orders"]
     assert ours.rows("orders") == after
     job = ours.job("orders")

@@ -28,6 +28,7 @@ EXAMPLES: dict[Kind, int] = {
     "scd1": 4,
     "scd2": soak.amount(2, 3),
 }
+Drawn = tuple[tuple[Change, ...], list[Happening], bool]
 _numbers = count()
 
 
@@ -38,16 +39,16 @@ def test_every_row_exactly_once(kind: Kind, spark: SparkSession, schema: str, tm
 
     folder = schema_folder(spark, schema)
 
-    def live(drawn: tuple[tuple[Change, ...], list[Happening]]) -> None:
-        history, story = drawn
-        world = World(spark, schema, folder, tmp_path / f"world_{next(_numbers)}", kind, history)
+    def live(drawn: Drawn) -> None:
+        history, story, union = drawn
+        world = World(spark, schema, folder, tmp_path / f"world_{next(_numbers)}", kind, history, union)
         for one in story:
             world.happen(one)
         world.run()
 
     @soak.slow_examples(EXAMPLES[kind])
     @given(st.lists(worlds, min_size=AT_ONCE[kind], max_size=AT_ONCE[kind]))
-    def interleavings(drawn: list[tuple[tuple[Change, ...], list[Happening]]]) -> None:
+    def interleavings(drawn: list[Drawn]) -> None:
         # Hypothesis begins with the simplest world, as often as there are worlds.
         distinct = {repr(world): world for world in drawn}.values()
         with ThreadPoolExecutor(len(distinct)) as pool:

@@ -1,11 +1,11 @@
 """Random migrations and what must come of them.
 
-A world is one migration: a source table, a legacy table that an old job keeps until the migration begins, and
-a target. Hypothesis draws what happens to it: commits to the source (late ones too), commits to the legacy
-table after it was pinned, plans, runs, runs that die right before any of their effects, commits that land in
-the middle of a run, renamed views, added sources, full refreshes; and harm between two runs: checkpoints that
-are lost or older, a target that was replaced or set back. After every run that comes to its end the target
-must equal a plain-Python oracle; a run may be refused only after harm.
+A world is one migration: a source table or the union of two, a legacy table that an old job keeps until
+the migration begins, and a target. Hypothesis draws what happens to it: commits to the source (late ones
+too), commits to the legacy table after it was pinned, plans, runs, runs that die right before any of their
+effects, commits that land in the middle of a run, renamed views, added sources, full refreshes; and harm
+between two runs: checkpoints that are lost or older, a target that was replaced or set back. After every run
+that comes to its end the target must equal a plain-Python oracle; a run may be refused only after harm.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ happenings = st.one_of(
     st.builds(Happening, st.sampled_from(["crash", "crash", "refresh crash"]), at=st.integers(0, 16)),
     *soak.amount((), [st.builds(Happening, st.just("harm"), changes, st.integers(0, 4))]),
 )
-worlds = st.tuples(changes, st.lists(happenings, min_size=1, max_size=3))
+worlds = st.tuples(changes, st.lists(happenings, min_size=1, max_size=3), st.booleans())
 
 
 @dataclass
@@ -97,6 +97,7 @@ class World:
     root: Path
     kind: Kind
     history: tuple[Change, ...]
+    union: bool = False
     clock: int = 10
     view: str = "v_feed"
     old: list[Event] = field(default_factory=list)
@@ -110,6 +111,8 @@ class World:
         self.legacy, self.target = f"legacy_{number}", f"target_{number}"
         self._write_spec()
         self._make(self.source, "id", "val", "seq", "op")
+        if self.union:
+            self._make(self.other, "id", "val", "seq", "op")
         marks = {"append": ("op",), "scd1": (), "scd2": ("start_at", "end_at")}[self.kind]
         self._make(self.legacy, "id", "val", "seq", *marks)
         self.commit(self.history)
@@ -141,7 +144,7 @@ class World:
                 self.view += "x"
                 self._write_spec()
             case "join":
-                if self.begun and self.joined is None:
+                if self.begun and self.joined is None and not self.union:
                     self.joined = []
                     self._make(self.other, "id", "val", "seq", "op")
                     self._write_spec()
@@ -170,7 +173,8 @@ class World:
             self.joined += events
             self._write(self.other, [_row(event) for event in events])
             return
-        self._write(self.source, [_row(event) for event in events])
+        table = self.other if self.union and self.clock % 2 else self.source
+        self._write(table, [_row(event) for event in events])
         if self.begun or running:
             self.live += events
             return
@@ -318,13 +322,13 @@ class World:
             spec["tableMigrationDetails"]["sourceDetails"]["selectExp"] = mapped
         feed = {"database": self.schema, "table": self.source}
         if self.joined is None:
-            spec |= {
-                "dataFlowType": "standard",
-                "sourceSystem": "x",
-                "sourceType": "delta",
-                "sourceViewName": self.view,
-            }
-            spec |= {"mode": "stream", "sourceDetails": feed}
+            spec |= {"dataFlowType": "standard", "sourceSystem": "x", "sourceViewName": self.view}
+            both = (f"SELECT * FROM STREAM({self.schema}.{table})" for table in (self.source, self.other))
+            if self.union:
+                spec |= {"sourceType": "sql", "sourceDetails": {"sqlStatement": " UNION ALL ".join(both)}}
+            else:
+                spec |= {"sourceType": "delta", "sourceDetails": feed}
+            spec |= {"mode": "stream"}
         else:
             other = {
                 "database": self.schema,

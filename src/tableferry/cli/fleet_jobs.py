@@ -152,7 +152,8 @@ def fleet_resume(
         bool,
         typer.Option(
             "--accept",
-            help="What was found is as it should be: files that came late, or removed partitions.",
+            help="What was found is as it should be: files that came late, removed partitions, or rows of a "
+            "copy that a revert is to drop.",
         ),
     ] = False,
     store: StoreUrl = None,

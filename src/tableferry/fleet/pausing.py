@@ -56,7 +56,8 @@ def resumed(job: Job, *, accept: bool = False) -> Job:
 
     Args:
         job: A paused job.
-        accept: Whether late files, or removed partitions, that the shadower found are as they should be.
+        accept: Whether what was found is as it should be: late files, removed partitions, or rows of a copy
+            that is to be dropped.
     """
     job = replace(job, migration_paused=False, pause_reason=PauseReason.NONE.value)
     job = job.noted(**{ACCEPT: job.record.get(FOUND) if accept else None, FOUND: None})

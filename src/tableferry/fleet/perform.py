@@ -174,9 +174,11 @@ def _perform(step: Step, job: Job, warehouse: Warehouse, save: Save, running: Ac
                 job = job.noted(**{REMOVED: shadowed.removed})
             return replace(job, shadow_watermark=shadowed.watermark).noted(**{ACCEPT: None})
         case DropCopy(table, form):
-            dropping.demand_unwritten(warehouse, table, form, job.shadow_watermark)
+            accept = job.record.get(ACCEPT, "")
+            with _stopping(PauseReason.WRITTEN_WHILE_BLOCKED, dropping.WrittenBehind):
+                dropping.demand_unwritten(warehouse, table, form, job.shadow_watermark, accept=accept)
             dropping.drop_copy(warehouse, table, form)
-            return job
+            return job.noted(**{ACCEPT: None})
         case _:
             assert_never(step)
 

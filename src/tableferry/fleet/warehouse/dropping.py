@@ -16,7 +16,7 @@ from tableferry.driver import in_process
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse import versions
-from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
 from tableferry.fleet.warehouse.existing import kinds
 from tableferry.tables import TableName
 
@@ -62,13 +62,24 @@ def _set_aside(root: Path, seen: tuple[Mapping[str, Any], list[str]]) -> None:
     commit.log(root).rename(root / _ASIDE)
 
 
+class WrittenBehind(NeedsPerson):
+    """A copy was written to after its last look, and a person must see to the rows."""
+
+
 def demand_unwritten(
-    warehouse: Warehouse, name: TableName, form: TargetFormat, watermark: str | None
+    warehouse: Warehouse, name: TableName, form: TargetFormat, watermark: str | None, *, accept: str = ""
 ) -> None:
     """Make sure that a copy has nothing that Hive hasn't got.
 
+    Args:
+        warehouse: The warehouse.
+        name: The copy.
+        form: Its format.
+        watermark: What Hive is in step with.
+        accept: What somebody has said may stay as it is: `WrittenBehind.found` of the refusal that asked.
+
     Raises:
-        Refused: A write to it ended after the last look.
+        WrittenBehind: A write to it ended after the last look.
     """
     if watermark is None or name not in kinds(warehouse, (name,)):
         return
@@ -77,10 +88,11 @@ def demand_unwritten(
     except SPARK_ERRORS:
         # Half dropped: its log is gone already.
         return
-    if now != watermark:
-        raise Refused(
-            f"{name} is at version {now}, and Hive has what it had at {watermark}: write the rows that came "
-            f"since into the Hive table, drop {name} by hand, and resume the job"
+    if now not in (watermark, accept):
+        raise WrittenBehind(
+            f"{name} is at version {now}, and Hive has what it had at {watermark}: write the rows that the "
+            "Hive table lacks into it (tableferry verify shows them), and then resume the job with --accept",
+            now,
         )
 
 

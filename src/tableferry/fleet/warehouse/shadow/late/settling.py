@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from time import sleep
 
 from tableferry.amounts import first_of
 from tableferry.catalog import SPARK_ERRORS
@@ -121,7 +121,7 @@ def settle(
         record.add(found.named)
     for _ in range(_TRIES if decide and found.undecided else 0):
         # A commit may have come since the table was looked at, or come now.
-        time.sleep(_PAUSE)
+        sleep(_PAUSE)
         found = _look(record, read_target(copy.warehouse, name, form), marks)
         if not found.undecided:
             break
