@@ -108,7 +108,7 @@ def schema_exists(spark: SparkSession, name: TableName) -> bool:
 def _folder(spark: SparkSession, name: TableName) -> Path | None:
     """Return the folder of a Delta table if this process sees the same files as Spark, and may trust them."""
     if name.path is not None:
-        return _local_folder(name.path) if in_process(spark) else None
+        return local_folder(name.path) if in_process(spark) else None
     details = described(spark, name)
     if "VIEW" in details.get("Type", "").upper():
         raise TableError(f"{name} is a view: name the Delta table behind it")
@@ -119,7 +119,7 @@ def _folder(spark: SparkSession, name: TableName) -> Path | None:
         )
     # Where a catalog arbitrates commits, the newest ones need not be in the log yet.
     managed = "delta.feature.catalog" in details.get("Table Properties", "")
-    return _local_folder(details.get("Location", "")) if in_process(spark) and not managed else None
+    return local_folder(details.get("Location", "")) if in_process(spark) and not managed else None
 
 
 def described(spark: SparkSession, name: TableName) -> dict[str, str]:
@@ -166,7 +166,8 @@ def _facts_from_spark(spark: SparkSession, name: TableName) -> TableFacts:
     return TableFacts(name, table_id, newest["version"], properties=properties)
 
 
-def _local_folder(location: str) -> Path | None:
+def local_folder(location: str) -> Path | None:
+    """Return the folder that a URI or a path names if it's one of this machine's; else None."""
     parts = urlsplit(location)
     if parts.scheme == "file" and not parts.netloc:
         return Path(unquote(parts.path))

@@ -139,6 +139,41 @@ def test_what_was_lost_replaced_or_set_back_is_known(
     assert spark.table(f"{flowing.schema}.twin").count() == 14
 
 
+def test_what_a_killed_process_left_of_a_table_is_made_anew(
+    project: Project, spark: SparkSession, tmp_path: Path
+) -> None:
+    def half_made(table: str, columns: str, rows: str = "") -> Path:
+        """Make a table, and take its name out of the catalog."""
+        name = f"{project.schema}.{table}"
+        spark.sql(f"CREATE TABLE {name} ({columns}) USING delta {rows}")
+        folder = project.folder(table)
+        shutil.copytree(folder, tmp_path / "kept")
+        spark.sql(f"DROP TABLE {name}")
+        (tmp_path / "kept").rename(folder)
+        return folder
+
+    project.create("src", FEED, (1, "a", 1))
+    project.create("out_legacy", "id int, v string", (1, "a"))
+    project.standard("out", "src", cdc={**SCD1, "except_column_list": ["at"]}, migration={})
+    # The catalog has them, or neither: whatever ran was killed behind the first one.
+    for table in ("out", "__tableferry_events_out"):
+        half_made(table, COLUMNS)
+    project.run()
+    assert project.rows("out") == [(1, "a")]
+
+    project.create("other_legacy", COLUMNS, (1, "a"))
+    project.standard("other", "src", migration={})
+    folder = half_made("other", COLUMNS)
+    somebodys = folder / "part-0.parquet"
+    somebodys.write_text("rows")
+    with pytest.raises(
+        TableferryError, match=r"other can't be created, as its directory file:.*other isn't empty"
+    ):
+        project.run(targets=[f"{project.schema}.other"])
+    assert somebodys.exists()
+    assert (folder / "_delta_log").is_dir()
+
+
 def test_a_full_refresh_is_the_way_on_and_drops_no_history_that_is_finished(flowing: Project) -> None:
     target = [f"{flowing.schema}.out"]
     shutil.rmtree(flowing.state / "checkpoints")

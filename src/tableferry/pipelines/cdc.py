@@ -32,7 +32,8 @@ from pyspark.sql.types import (
 
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import TableError, first_line
-from tableferry.pipelines.ddl import COLUMN_MAPPING, create_sql, evolve
+from tableferry.pipelines.creating import create
+from tableferry.pipelines.ddl import COLUMN_MAPPING, evolve
 from tableferry.pipelines.flows import CdcSettings, Target
 from tableferry.pipelines.fold import (
     ALIVE,
@@ -149,7 +150,7 @@ def create_tables(spark: SparkSession, target: Target, columns: StructType) -> N
         TableError: SCD type 2 without the type of its sequence, or a key that isn't among the columns.
     """
     if target.cdc is None:
-        spark.sql(create_sql(target, columns))
+        create(spark, target, columns)
         return
     events = {name.lower() for name in EVENT_COLUMNS}
     data = [each for each in columns.fields if each.name.lower() not in events]
@@ -172,10 +173,10 @@ def create_tables(spark: SparkSession, target: Target, columns: StructType) -> N
         StructField(RANK, LongType()),
     ]
     rest = [each for each in data if each.name not in keys]
-    spark.sql(create_sql(log, StructType([*first, *sequence, *marks, *rest])))
+    create(spark, log, StructType([*first, *sequence, *marks, *rest]))
     if target.cdc.scd_type == 2:
         data = [*data, *(StructField(name, sequence[0].dataType) for name in (START, END))]
-    spark.sql(create_sql(target, StructType(data)))
+    create(spark, target, StructType(data))
 
 
 def _nothing(_: str) -> None:
