@@ -320,7 +320,7 @@ def columns() -> pa.Table:
     )
 
 
-def write_files(root: Path, total: int, rows: int, chosen: range) -> None:
+def write_files(root: Path, total: int, rows: int, select_jobs: range) -> None:
     """Write some of a directory's files."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -328,7 +328,7 @@ def write_files(root: Path, total: int, rows: int, chosen: range) -> None:
 
     base = columns().slice(0, rows)
     days = max(FEWEST_DAYS, total // FILES_A_DAY)
-    for number in chosen:
+    for number in select_jobs:
         day = root / f"day={date(2020, 1, 1) + timedelta(days=number % days)}"
         day.mkdir(parents=True, exist_ok=True)
         ids = pc.add(base["id"], number * rows)

@@ -1,10 +1,10 @@
-"""What it costs to start a project: seconds and Spark jobs until every flow is drawn, before any row moves.
+"""What it costs to start a project: seconds and Spark jobs until every flow is defined, before any row moves.
 
 For 1, 5, 20 and 100 append targets with a migration and two sources each, in a warm session:
 
 - first start: nothing is recorded; every baseline and pinned copy is found and written;
 - later start: every target is copied, and no source has a new commit;
-- after a commit: every source has one new commit, so every flow is drawn with its starting version.
+- after a commit: every source has one new commit, so every flow is defined with its starting version.
 
 The copies themselves aren't made: their tracking files are written as a finished copy leaves them, for this
 is about what every start pays, not about moving data.
@@ -27,7 +27,7 @@ import deltalake
 from arro3.core import Array, DataType, Table
 
 from tableferry import pipelines, session
-from tableferry.pipelines.engine import draw
+from tableferry.pipelines.engine import define
 from tableferry.pipelines.state import StateStore, Tracking
 from tableferry.pipelines.steps import Begin
 from tableferry.testing import RecordingEngine
@@ -83,8 +83,8 @@ def measure(spark: SparkSession, folder: Path, targets: int, *, quiet: bool = Fa
         for target in planned.targets:
             for step in target.state_steps:
                 assert isinstance(step, Begin)
-                assert store.begin(step.beginning)
-            draw(target.definitions, engine)
+                assert store.begin(step.migration_start)
+            define(target.definitions, engine)
 
     def show(what: str, work: Callable[[], None]) -> None:
         before, begun = jobs(spark), time.perf_counter()
@@ -97,8 +97,8 @@ def measure(spark: SparkSession, folder: Path, targets: int, *, quiet: bool = Fa
     show("first start", start)
     store = StateStore(folder / "state", "bench")
     for one in pipelines.plan(project, spark, pipeline_id="bench").targets:
-        assert one.beginning
-        store.track(one.beginning, Tracking({}, 0, 1, "match"))
+        assert one.migration_start
+        store.track(one.migration_start, Tracking({}, 0, 1, "match"))
     show("later start", start)
     for table in tables:
         if table.startswith("source"):

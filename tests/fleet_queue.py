@@ -14,14 +14,14 @@ from sqlalchemy import delete, func, select
 from tests import soak
 
 from tableferry.errors import TableError
-from tableferry.fleet.history import events_of, letters_of
+from tableferry.fleet.history import events_of, notifications_of
 from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.queue import selections
 from tableferry.fleet.queue.dialects import day_of
 from tableferry.fleet.queue.schema import events, metadata
 from tableferry.fleet.queue.selections import Selection, everything, named, numbered
 from tableferry.fleet.queue.sql import SqlStore
-from tableferry.fleet.queue.store import ClaimLost, Event, LetterRecord, NewJob, Store
+from tableferry.fleet.queue.store import ClaimLost, Event, NewJob, NotificationRecord, Store
 from tableferry.fleet.transitions import BACK, FORWARD
 from tableferry.tables import TableName
 
@@ -36,12 +36,12 @@ class Queue:
 
     Attributes:
         store: Empty.
-        again: Opens the same queue once more, as another worker does.
+        reopen: Opens the same queue once more, as another worker does.
         put: Writes jobs as they are, past the store.
     """
 
     store: Store
-    again: Callable[[], Store]
+    reopen: Callable[[], Store]
     put: Callable[[Sequence[Job]], None]
 
     def add(self, *tables: str) -> list[Job]:
@@ -183,7 +183,7 @@ def test_a_claimed_job_is_nobody_elses(queue: Queue) -> None:
     assert numbers(first) == numbers(added)[:2]
     assert {(job.claimed_by, job.lease_until, job.revision) for job in first} == {("w1", NOW + HOUR, 1)}
     assert list(first) == list(queue.store.jobs(numbered(numbers(first))))
-    other = queue.again()
+    other = queue.reopen()
     rest = other.claim(everything(), "w2", now=NOW, lease=HOUR, limit=10)
     assert numbers(rest) == numbers(added)[2:]
     assert list(queue.claim("w3")) == []
@@ -244,9 +244,9 @@ def test_everything_of_a_job_comes_back_as_it_was_saved(queue: Queue) -> None:
     assert saved == expected
     [read] = queue.store.jobs(everything())
     assert (read, read.record) == (expected, full.record)
-    [again] = queue.claim(now=NOW + HOUR)
+    [lapsed] = queue.claim(now=NOW + HOUR)
     cleared = replace(
-        again, record={}, tbl_owners=(), comm_level1_date=None, shadow_watermark=None, stg_format=None
+        lapsed, record={}, tbl_owners=(), comm_level1_date=None, shadow_watermark=None, stg_format=None
     )
     kept = queue.store.save(cleared, NOW + HOUR)
     assert list(queue.store.jobs(everything())) == [kept]
@@ -292,8 +292,8 @@ def test_many_are_saved_at_once_without_those_that_were_lost(queue: Queue) -> No
         Event(job.task_id, NOW + 2 * HOUR, State.UNDEFINED, *job.pair, False, "None", "w1") for job in written
     ]
     assert list(queue.store.save_all([], NOW)) == []
-    again = queue.store.claim(numbered(numbers(written)), "w1", now=NOW + 3 * HOUR, lease=HOUR, limit=2)
-    assert numbers(queue.store.save_all(again, NOW + 3 * HOUR)) == numbers(written)
+    lapsed = queue.store.claim(numbered(numbers(written)), "w1", now=NOW + 3 * HOUR, lease=HOUR, limit=2)
+    assert numbers(queue.store.save_all(lapsed, NOW + 3 * HOUR)) == numbers(written)
 
 
 def test_a_worker_prefers_its_own_share_and_then_helps(queue: Queue) -> None:
@@ -373,20 +373,20 @@ def test_a_number_is_never_given_again(queue: Queue) -> None:
 
 
 def test_letters_are_recorded_once_and_then_sent(queue: Queue) -> None:
-    letter = LetterRecord("<1.ä'\"@x>", 1, (1, 2), ("a@x", "b@x"), NOW)
-    other = LetterRecord("<2@x>", 3, (), (), NOW + TICK, NOW + HOUR)
-    queue.store.record_letters([letter, other])
-    queue.store.record_letters([replace(letter, level=2, recorded_at=NOW + HOUR)])
-    queue.store.record_letters([])
+    letter = NotificationRecord("<1.ä'\"@x>", 1, (1, 2), ("a@x", "b@x"), NOW)
+    other = NotificationRecord("<2@x>", 3, (), (), NOW + TICK, NOW + HOUR)
+    queue.store.record_notifications([letter, other])
+    queue.store.record_notifications([replace(letter, level=2, recorded_at=NOW + HOUR)])
+    queue.store.record_notifications([])
     ids = [letter.message_id, other.message_id, "<3@x>"]
     assert queue.store.letters(ids) == {letter.message_id: letter, other.message_id: other}
-    queue.store.letters_sent([letter.message_id, other.message_id], NOW + 2 * HOUR)
-    queue.store.letters_sent([letter.message_id], NOW + 3 * HOUR)
+    queue.store.notifications_sent([letter.message_id, other.message_id], NOW + 2 * HOUR)
+    queue.store.notifications_sent([letter.message_id], NOW + 3 * HOUR)
     sent = replace(letter, sent_at=NOW + 2 * HOUR)
     assert queue.store.letters(ids) == {letter.message_id: sent, other.message_id: other}
     assert queue.store.letters([]) == {}
     about = Job(2, "spark_catalog", "sales", "b", created_at=NOW, last_updated_time=NOW)
-    assert letters_of(queue.store, about) == [sent]
+    assert notifications_of(queue.store, about) == [sent]
 
 
 def test_a_change_of_state_or_pause_makes_an_event(queue: Queue) -> None:
@@ -424,7 +424,7 @@ def test_a_query_is_answered_by_the_store(queue: Queue) -> None:
 
 def test_the_tables_are_made_once(queue: Queue) -> None:
     queue.add("a")
-    other = queue.again()
+    other = queue.reopen()
     other.create()
     assert len(other.jobs(everything())) == 1
 

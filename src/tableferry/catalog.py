@@ -1,4 +1,4 @@
-"""The only door to tables' facts, and what they cost.
+"""The only module that reads tables' facts from the catalog.
 
 A Delta table's id and newest version come from one catalog query and, where this process sees the table's own
 files, from its log without a Spark job; elsewhere from DESCRIBE HISTORY and DESCRIBE DETAIL, a job each.
@@ -51,7 +51,7 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-def side_by_side(work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
+def parallel_map(work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
     """Do a piece of work that waits for somebody else on several items at once, in order.
 
     The work itself mustn't come back here: it would wait for its own thread.

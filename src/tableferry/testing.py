@@ -5,30 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from tableferry.pipelines.steps import Definition, DrawAppend, DrawCdc, DrawTable, DrawView
+from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView, Definition
 
 
 @dataclass
 class RecordingEngine:
-    """An engine that runs nothing; ``drawn`` holds the definitions in order."""
+    """An engine that runs nothing; ``defined`` holds the definitions in order."""
 
-    drawn: list[Definition] = field(default_factory=list)
+    defined: list[Definition] = field(default_factory=list)
 
-    def view(self, definition: DrawView) -> None:
+    def view(self, definition: DefineView) -> None:
         """Remember an input."""
-        self.drawn.append(definition)
+        self.defined.append(definition)
 
-    def table(self, definition: DrawTable) -> None:
+    def table(self, definition: DefineTable) -> None:
         """Remember a streaming table."""
-        self.drawn.append(definition)
+        self.defined.append(definition)
 
-    def append(self, definition: DrawAppend) -> None:
+    def append(self, definition: DefineAppend) -> None:
         """Remember an append flow."""
-        self.drawn.append(definition)
+        self.defined.append(definition)
 
-    def cdc(self, definition: DrawCdc) -> None:
+    def cdc(self, definition: DefineAutoCdc) -> None:
         """Remember an AUTO CDC flow."""
-        self.drawn.append(definition)
+        self.defined.append(definition)
 
 
 @dataclass

@@ -20,8 +20,8 @@ from tests.spark.projects import Project
 from tableferry import pipelines
 from tableferry.errors import Refused
 from tableferry.pipelines import SparkPipeline
-from tableferry.pipelines.engine import draw
-from tableferry.pipelines.steps import DrawAppend
+from tableferry.pipelines.engine import define
+from tableferry.pipelines.steps import DefineAppend
 from tableferry.testing import RecordingEngine
 
 if TYPE_CHECKING:
@@ -171,10 +171,10 @@ class Declarative:
     def _update(self, *more: str) -> None:
         """Run an update, and see that it ran the very flows that the plan draws."""
         recorder = RecordingEngine()
-        draw(self.project.plan(pipeline=self.pipeline.kind).targets[0].definitions, recorder)
-        drawn = {one.flow.name for one in recorder.drawn if isinstance(one, DrawAppend)}
+        define(self.project.plan(pipeline=self.pipeline.kind).targets[0].definitions, recorder)
+        defined = {one.flow.name for one in recorder.defined if isinstance(one, DefineAppend)}
         said = self.pipeline.update(*more)
-        assert set(re.findall(r"Flow \S+\.(f_\w+?)__\w+ has COMPLETED", said)) == drawn
+        assert set(re.findall(r"Flow \S+\.(f_\w+?)__\w+ has COMPLETED", said)) == defined
 
 
 # What the streaming engine does through Spark Connect is in test_migration.py, too.

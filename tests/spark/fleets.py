@@ -15,7 +15,7 @@ from tableferry.fleet.modes.migrate import migrate
 from tableferry.fleet.modes.preprocess import preprocess
 from tableferry.fleet.modes.revert import revert
 from tableferry.fleet.modes.shadow import shadow
-from tableferry.fleet.modes.taking import Worker
+from tableferry.fleet.modes.worker import Worker
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.selections import named, to_tell
 from tableferry.fleet.queue.store import NewJob, Store

@@ -24,14 +24,14 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
     return Project(tmp_path / "shop", schema, spark)
 
 
-def call(project: Project, verb: str, *arguments: str) -> Result:
-    return CliRunner().invoke(cli.app, ["pipelines", verb, str(project.root), *arguments])
+def call(project: Project, command: str, *arguments: str) -> Result:
+    return CliRunner().invoke(cli.app, ["pipelines", command, str(project.root), *arguments])
 
 
-def told(project: Project, verb: str = "run") -> list[str]:
+def told(project: Project, command: str = "run") -> list[str]:
     """Run a command that must fail as a user's mistake does; return what it says."""
     with project.nothing_written():
-        result = call(project, verb)
+        result = call(project, command)
     assert result.exit_code == 1, result.output
     assert "Traceback" not in result.output
     lines = [line for line in result.stderr.splitlines() if not line.startswith("Spark: ")]
@@ -40,8 +40,8 @@ def told(project: Project, verb: str = "run") -> list[str]:
     return [lines[0].removeprefix("Error: "), *lines[1:]]
 
 
-def only(project: Project, verb: str = "run") -> str:
-    (sentence,) = told(project, verb)
+def only(project: Project, command: str = "run") -> str:
+    (sentence,) = told(project, command)
     return sentence
 
 
@@ -198,8 +198,8 @@ def test_a_state_folder_that_cannot_be_written_stops_the_run_before_anything_els
     project.standard("orders", "src", migration={})
     # Nobody, not even root, may make a folder in these two places.
     project.state.write_text("a file in the folder's place")
-    for verb in ("run", "status"):
-        assert "can't be listed (Not a directory): make it readable" in only(project, verb)
+    for command in ("run", "status"):
+        assert "can't be listed (Not a directory): make it readable" in only(project, command)
     project.write("pipeline_configs/global.json", {"table_migration_state_volume_path": "/proc/tableferry"})
     assert only(project).startswith("/proc/tableferry")
     project.write(
@@ -235,19 +235,19 @@ def test_state_that_is_not_whole_and_sources_that_are_not_what_they_were_stop_ev
         assert sentence.startswith(str(path))
         return sentence
 
-    beginning = (
+    migration_start = (
         project.state / "initial_versions/pipelineId=shop" / f"targetTable={schema}.orders" / "part-00000.csv"
     )
     tracking = project.state / "tracking/pipelineId=shop" / f"targetTable={schema}.orders" / "part-00000.csv"
-    for path in (beginning, tracking):
+    for path in (migration_start, tracking):
         assert "it was cut short: 1 of 2 rows are left): restore it" in damaged(
             path, lambda text: "".join(text.splitlines(True)[:-1])
         )
         assert "isn't a whole state file" in damaged(path, lambda text: text[: len(text) // 2])
         assert "isn't a whole state file" in damaged(path, lambda _: "")
-    beginning.rename(hidden := beginning.with_name("hidden"))
-    assert only(project).startswith(f"{beginning} is missing, but {tracking} is there: restore it")
-    hidden.rename(beginning)
+    migration_start.rename(hidden := migration_start.with_name("hidden"))
+    assert only(project).startswith(f"{migration_start} is missing, but {tracking} is there: restore it")
+    hidden.rename(migration_start)
     offsets = project.state / f"checkpoints/targetTable={schema}.more/generation=0/f_v_more/offsets/0"
     for damage in (lambda text: text[:-20], lambda text: text.splitlines(True)[0], lambda _: ""):
         assert "isn't a whole offset file: rebuild the target with --full-refresh" in damaged(offsets, damage)

@@ -251,7 +251,7 @@ def test_a_table_whose_partitions_nobody_registered(spark: SparkSession, schema:
     assert found.partition_columns == (PartitionColumn("k", INTEGER), PartitionColumn("d", STRING))
     mismatches = partitions_of(spark, found, list_files(spark, found.location))
     assert mismatches.unregistered == ("k=0/d=a%3A%2F é%25", "k=1/d=a%3A%2F é%25")
-    assert mismatches.mendable
+    assert mismatches.fixable
     register_missing(spark, found)
     assert not partitions_of(spark, found, list_files(spark, found.location))
 

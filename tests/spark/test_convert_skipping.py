@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 from tests import soak
 
 from tableferry import convert
-from tableferry.catalog import side_by_side
+from tableferry.catalog import parallel_map
 from tableferry.session import settings as spark_settings
 
 UTC = dt.UTC
@@ -101,7 +101,7 @@ def test_files_are_skipped(spark: SparkSession, tmp_path: Path, writer: str) -> 
     scanned = dict(
         zip(
             predicates,
-            side_by_side(lambda each: len(frame.where(each).inputFiles()), predicates.values()),
+            parallel_map(lambda each: len(frame.where(each).inputFiles()), predicates.values()),
             strict=True,
         )
     )

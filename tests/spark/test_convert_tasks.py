@@ -20,7 +20,7 @@ from tableferry.convert import Reader, readers
 from tableferry.convert.facts import Footer, Unreadable
 from tableferry.convert.folder import discover
 from tableferry.convert.parquet import reading, scanning
-from tableferry.convert.sparks import Sparks
+from tableferry.convert.spark_provider import SparkProvider
 from tableferry.convert.through_spark import Unreached, batch_size, read
 from tableferry.errors import SessionError
 
@@ -98,9 +98,9 @@ def test_both_scan_the_same(spark: SparkSession, lake: Path) -> None:
     wanted = frozenset({("id",), ("price",), ("name",), ("at",), ("s", "x")})
     here = list(scanning.read(lake, files, wanted=wanted))
     assert sum(isinstance(each, Footer) and "null" not in each.packed for each in here) > 40
-    sparks = Sparks(spark, lambda: spark)
+    spark_provider = SparkProvider(spark, lambda: spark)
     for reader in (Reader.SPARK, Reader.AUTO, Reader.PROCESS):
-        assert list(readers.scan(lake, files, sparks, reader, wanted)) == here, reader
+        assert list(readers.scan(lake, files, spark_provider, reader, wanted)) == here, reader
 
 
 def jobs(spark: SparkSession) -> int:
@@ -119,7 +119,7 @@ def test_a_batch_is_as_large_as_the_settings_say(
     with session.settings(spark, settings, "the test"):
         before = jobs(spark)
         asked = readers.read_footers(
-            lake, files, Sparks(spark, lambda: spark), Reader.SPARK, statistics=statistics
+            lake, files, SparkProvider(spark, lambda: spark), Reader.SPARK, statistics=statistics
         )
         found = list(asked)
         assert jobs(spark) - before == batches
@@ -148,7 +148,9 @@ def test_this_process_reads_in_batches_too(
     reading_all = reading.read
     monkeypatch.setattr(reading, "read", counted)
     with session.settings(spark, {STATISTICS: "20"}, "the test"):
-        found = readers.read_footers(lake, files, Sparks(spark, lambda: spark), Reader.AUTO, statistics=True)
+        found = readers.read_footers(
+            lake, files, SparkProvider(spark, lambda: spark), Reader.AUTO, statistics=True
+        )
         assert list(found) == list(reading_all(lake, files))
     assert sizes == [20, 20, 10]
 

@@ -334,7 +334,7 @@ def test_a_crash_before_any_effect_of_prepare_is_gone_on_with(project: Project) 
     project.insert("orders", (2,))
     assert prepared(project, Ran(HISTORY)) > 1
     begun = pipelines.plan(project.root, project.spark, pipeline=Ran(HISTORY)).targets[0]
-    assert (begun.phase, begun.beginning and dict(begun.beginning.baselines)) == (
+    assert (begun.phase, begun.migration_start and dict(begun.migration_start.baselines)) == (
         "ready",
         {
             f"{project.schema}.orders": Baseline(

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.workspace import FakeWorkspace
 
-from tableferry import workspace as door
+from tableferry import workspace
 from tableferry.errors import TableError
 from tableferry.fleet.warehouse.opening import open_access
 from tableferry.fleet.warehouse.unity import UnityAccess
@@ -82,7 +82,7 @@ def test_readers_of_the_last_90_days(spark: SparkSession, lineage: None, logged_
         return spark.sql(query).collect()
 
     said: list[str] = []
-    access = UnityAccess(door.client(), rows, say=said.append)
+    access = UnityAccess(workspace.client(), rows, say=said.append)
     readers = access.downstream_users(TableName.parse("main.shop.orders"))
     assert said == []
     assert readers == ("a@corp.com", "z@corp.com")

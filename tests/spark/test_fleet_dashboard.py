@@ -12,7 +12,7 @@ from tests.fleet_delta import TABLES, made, put
 from tableferry.fleet.job import PauseReason, State
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.selections import everything, finished, named
-from tableferry.fleet.queue.store import LetterRecord, NewJob, Store
+from tableferry.fleet.queue.store import NewJob, NotificationRecord, Store
 from tableferry.fleet.status.datasets import datasets
 from tableferry.fleet.status.figures import Phase
 from tableferry.fleet.status.reading import status
@@ -40,8 +40,8 @@ def change(store: Store, tables: Sequence[str], at: datetime, **values: Any) -> 
     assert len(saved) == len(tables)
 
 
-def fill(store: Store) -> LetterRecord:
-    """Add a table that is through, one whose writes stay blocked, a paused one, one without its letter.
+def fill(store: Store) -> NotificationRecord:
+    """Add a table that is completed, one whose writes stay blocked, a paused one, one without its letter.
 
     Returns:
         The letter.
@@ -61,8 +61,8 @@ def fill(store: Store) -> LetterRecord:
     reason = f"{PauseReason.ROWS_DIFFER.value}: 3 rows"
     change(store, ["paused"], ago(3), migration_paused=True, pause_reason=reason)
     (untold,) = store.jobs(named([named_table("untold")]))
-    letter = LetterRecord("<1@x>", 1, (untold.task_id,), ("ann@example.com",), ago(2))
-    store.record_letters([letter])
+    letter = NotificationRecord("<1@x>", 1, (untold.task_id,), ("ann@example.com",), ago(2))
+    store.record_notifications([letter])
     return letter
 
 
@@ -75,7 +75,7 @@ def test_the_dashboard_says_what_the_command_line_says(
     letter = fill(small)
     store = made(spark, schema)
     put(spark, schema, small.jobs(everything()), small.events())
-    store.record_letters([letter])
+    store.record_notifications([letter])
     small.close()
     assert store.archive(finished(), NOW) == 1
     figures = status(store, NOW)
@@ -100,7 +100,7 @@ def test_the_dashboard_says_what_the_command_line_says(
     assert rows["summary"] == [
         {
             "tables": figures.total,
-            "through": figures.in_phase(Phase.THROUGH),
+            "completed": figures.in_phase(Phase.COMPLETED),
             "on_probation": figures.in_phase(Phase.PROBATION),
             "to_do": figures.forecast.to_migrate + figures.forecast.left_out,
             "paused": figures.paused,
@@ -125,10 +125,10 @@ def test_the_dashboard_says_what_the_command_line_says(
     over_time = {(row["day"], row["phase"]): row["tables"] for row in rows["over_time"]}
     last, first = max(over_time)[0], min(over_time)[0]
     shown = {phase: jobs for (day, phase), jobs in over_time.items() if day == last and jobs}
-    assert shown == {"Being migrated": 1, "New": 2, "Through": 1}
+    assert shown == {"Being migrated": 1, "New": 2, "Completed": 1}
     assert {phase: jobs for (day, phase), jobs in over_time.items() if day == first and jobs} == {"New": 4}
     ends = {row["series"]: row["tables"] for row in rows["burn_down"] if row["day"] == last}
-    assert ends == {"Not through yet": 3, "Not migrated yet": 3}
+    assert ends == {"Not completed yet": 3, "Not migrated yet": 3}
     today = figures.days[-1]
-    assert (today.new, today.migrating, today.through) == (2, 1, 1)
+    assert (today.new, today.migrating, today.completed) == (2, 1, 1)
     assert len(store.jobs(everything())) == 3

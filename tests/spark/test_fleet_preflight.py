@@ -51,6 +51,9 @@ def test_a_table_that_can_be_moved_says_how_large_it_is(
     size = sum(file.stat().st_size for file in (tmp_path / "t").rglob("part-*"))
     assert (found.findings, found.files, found.bytes, found.partitions) == ((), 3, size, 3)
     assert found.blocked_seconds is None
+    hive_table(ours.spark, ours.name("empty").sql, tmp_path / "empty", [])
+    for each in TargetFormat:
+        assert seen(ours, "empty", each).findings == ()
     hive_table(ours.spark, ours.name("u").sql, tmp_path / "u", [(1, "a")])
     ours.to_probation("u", form=form)
     # The clock stood still meanwhile.

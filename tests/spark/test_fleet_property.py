@@ -21,7 +21,7 @@ from tests.spark.fleets import Fleet, errors, fleet
 
 from tableferry import session
 from tableferry.errors import Refused
-from tableferry.fleet import walk as walking
+from tableferry.fleet import job_run
 from tableferry.fleet.job import Job, State, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.perform import Save, perform
@@ -121,7 +121,7 @@ class Life:
         except Death:
             ours.clock.turn(minutes=ours.settings.lease_minutes + 1)
         except Refused:
-            # A table that is on its way, or through, isn't reverted.
+            # A table that is on its way, or completed, isn't reverted.
             assert mode == "revert"
         self.effects = None
         ours.tell()
@@ -199,7 +199,7 @@ def mortal(life: Life, patch: pytest.MonkeyPatch) -> Iterator[None]:
         life.effect()
         return saved
 
-    patch.setattr(walking, "perform", step)
+    patch.setattr(job_run, "perform", step)
     patch.setattr(store, "save", save)
     yield
 

@@ -36,7 +36,7 @@ from tests.postoffice import PostOffice
 from tableferry import session
 from tableferry.errors import Refused, TableferryError
 from tableferry.fleet.job import State
-from tableferry.fleet.modes.communicate import Told, communicate
+from tableferry.fleet.modes.communicate import CommunicateReport, communicate
 from tableferry.fleet.queue.selections import everything, to_preprocess
 from tableferry.fleet.queue.store import NewJob
 from tableferry.fleet.settings import FleetSettings, MailSettings
@@ -127,7 +127,7 @@ def test_letters_of_a_queue_in_delta_go_out_once(queue: Queue) -> None:
     with PostOffice() as office:
         settings = FleetSettings(mail=MailSettings(host="127.0.0.1", port=office.port))
 
-        def run() -> Told:
+        def run() -> CommunicateReport:
             return communicate(queue.store, settings, worker="w", clock=lambda: NOW)
 
         # A user's server that is busy holds back the one table that the user reads.
@@ -137,7 +137,7 @@ def test_letters_of_a_queue_in_delta_go_out_once(queue: Queue) -> None:
         office.rcpt = lambda to: ""
         second = run()
         assert (second.sent, second.failed, second.jobs, second.untold) == (1, 0, {1: 1}, 0)
-        assert run() == Told()
+        assert run() == CommunicateReport()
     assert [to for _, to in office.delivered] == [ann, ben]
     assert {each.comm_level1_date for each in queue.store.jobs(everything())} == {NOW}
     remembered = queue.store.letters(number for number, _ in office.delivered)
@@ -152,7 +152,7 @@ def test_threads_that_claim_at_once_share_the_jobs(queue: Queue) -> None:
     done: list[int] = []
 
     def work(worker: int) -> None:
-        mine = queue.again()
+        mine = queue.reopen()
         while jobs := mine.claim(
             to_preprocess(NOW),
             f"w{worker}",

@@ -106,7 +106,8 @@ def test_a_migrator_that_slept(ours: Fleet, tmp_path: Path, form: TargetFormat) 
     for at in soak.amount((2,), range(20)):
         table = f"t{at}"
         hive_table(ours.spark, ours.name(table).sql, tmp_path / table, OLD)
-        ours.add(table, form=form)
+        # Long enough that no run archives one of them meanwhile.
+        ours.add(table, form=form, probation_gap_days=1000)
         ours.preprocess()
         ours.tell()
         ours.clock.turn(days=14)

@@ -12,7 +12,7 @@ from tests.spark.fleets import Fleet, errors, fleet, hive_table
 from tests.spark.tables import tables_in
 
 from tableferry import session
-from tableferry.fleet import walk as walking
+from tableferry.fleet import job_run
 from tableferry.fleet.job import Job, State, TargetFormat
 from tableferry.fleet.pausing import resumed
 from tableferry.fleet.perform import Save, perform
@@ -94,7 +94,7 @@ def test_back_with_every_row(ours: Fleet, form: TargetFormat, monkeypatch: pytes
         return perform(step, job, warehouse, save)
 
     with monkeypatch.context() as patch:
-        patch.setattr(walking, "perform", late)
+        patch.setattr(job_run, "perform", late)
         [refused] = errors(ours.revert("orders"))
     assert "write the rows that the Hive table lacks into it" in refused
     assert ours.job("orders").pause_reason.startswith("WRITTEN_WHILE_BLOCKED: ")
@@ -144,7 +144,7 @@ def test_a_worker_dies_after_every_step(
     ours.preprocess()
     ours.tell()
     ours.clock.turn(days=14)
-    monkeypatch.setattr(walking, "perform", deadly)
+    monkeypatch.setattr(job_run, "perform", deadly)
     until_it_lives(ours.migrate)
     assert ours.rows("orders") == ours.rows("orders_hive") == before
     assert len(died) >= 9
@@ -184,7 +184,7 @@ def test_what_is_written_behind_the_block_is_copied(ours: Fleet, monkeypatch: py
             ours.spark.sql(f"INSERT INTO {ours.schema}.orders VALUES (7, NULL, 'late')")
         return job
 
-    monkeypatch.setattr(walking, "perform", late)
+    monkeypatch.setattr(job_run, "perform", late)
     ours.to_probation("orders")
     assert written
     assert len(ours.rows("orders")) == 4
@@ -198,7 +198,7 @@ def test_who_never_stops_writing_pauses_the_job(ours: Fleet, monkeypatch: pytest
             ours.spark.sql(f"INSERT INTO {ours.schema}.orders VALUES (7, NULL, 'busy')")
         return job
 
-    monkeypatch.setattr(walking, "perform", busy)
+    monkeypatch.setattr(job_run, "perform", busy)
     ours.add("orders")
     ours.preprocess()
     ours.tell()

@@ -29,7 +29,7 @@ from tableferry.fleet.warehouse import (
     views,
 )
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.fitness import unfit
+from tableferry.fleet.warehouse.eligibility import ineligibility
 from tableferry.tables import TableName
 
 SCHEMA = "fleet_warehouse"
@@ -165,7 +165,7 @@ def test_what_the_catalog_says_of_each_table(warehouse: Warehouse) -> None:
         table = found[name]
         assert table is not None
         for form, wanted in ((TargetFormat.ICEBERG, to_iceberg), (TargetFormat.DELTA, to_delta)):
-            reason = unfit(table, form)
+            reason = ineligibility(table, form)
             assert (reason and reason[0]) == wanted, (name, form, reason)
             assert reason is None or name in reason[1]
     assert hive.facts(warehouse, named("nothing")) is None

@@ -12,7 +12,7 @@ from tests.oracle import Event, scd1, scd2
 from tableferry.errors import TableError
 from tableferry.pipelines.cdc import apply, create_tables, feed_events
 from tableferry.pipelines.flows import CdcSettings, Target
-from tableferry.pipelines.history import expressible, future_ends, history_events, inexpressible
+from tableferry.pipelines.history import expressible, future_ends, history_events, not_representable
 from tableferry.tables import TableName
 
 LEGACY = "id int, v string, note string, __START_AT int, __END_AT int"
@@ -118,7 +118,7 @@ def test_rows_that_auto_cdc_cannot_express_are_listed_with_their_reason(spark: S
         "twin": "another row of the key has the same start",
         "overlaps": "overlaps another interval of its key",
     }
-    found = [(row["v"], row["__reason"]) for row in inexpressible(legacy, SCD2).collect()]
+    found = [(row["v"], row["__reason"]) for row in not_representable(legacy, SCD2).collect()]
     assert sorted(found) == sorted((v, reasons[v]) for v in [*reasons, "twin", *["overlaps"] * 4])
     rest = expressible(legacy, SCD2)
     assert rest.columns == legacy.columns
@@ -152,7 +152,7 @@ def test_rows_that_end_in_the_future_are_counted_with_the_mapping_that_opens_the
 def test_scd_type_1_lists_repeated_keys(spark: SparkSession) -> None:
     legacy = spark.createDataFrame([(1, "a"), (None, "b"), (None, "c"), (2, "d")], "id int, v string")
     cdc = CdcSettings(keys=("ID",), sequence_by="at", scd_type=1)
-    found = inexpressible(legacy, cdc).collect()
+    found = not_representable(legacy, cdc).collect()
     assert sorted(row["v"] for row in found) == ["b", "c"]
     assert {row["__reason"] for row in found} == {"another row has the same key"}
     assert expressible(legacy, cdc).count() == 2
@@ -210,4 +210,4 @@ def test_scd_type_2_needs_both_validity_columns_and_the_keys(spark: SparkSession
     with pytest.raises(TableError, match="no __END_AT, which SCD type 2 needs: map"):
         history_events(legacy, SCD2)
     with pytest.raises(TableError, match="lack the key id"):
-        inexpressible(legacy.drop("id"), SCD2)
+        not_representable(legacy.drop("id"), SCD2)

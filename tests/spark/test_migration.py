@@ -194,7 +194,9 @@ def get_df(spark, tokens):
         "yaml",
     )
     first = project.plan()
-    assert all(one.beginning and f"{schema}.dim" not in one.beginning.baselines for one in first.targets)
+    assert all(
+        one.migration_start and f"{schema}.dim" not in one.migration_start.baselines for one in first.targets
+    )
     notes = {one.target.table: one.notes for one in first.targets}
     assert notes["by_version"] == (f"v_by_version starts at 1 of {schema}.src, as the spec says",)
     assert notes["by_time"] == (
@@ -456,7 +458,7 @@ def test_where_nothing_can_be_locked_the_first_beginning_still_wins(project: Pro
     project.create("src", FEED, (1, "a", 1))
     project.create("orders_legacy", FEED, (1, "a", 1))
     project.standard("orders", "src", migration={})
-    (first,) = (step.beginning for step in project.plan().steps if isinstance(step, Begin))
+    (first,) = (step.migration_start for step in project.plan().steps if isinstance(step, Begin))
 
     def overtaken(moment: str) -> None:
         if moment.startswith("record where"):
@@ -660,8 +662,8 @@ def test_versions_beyond_32_bits_are_kept_whole(project: Project, spark: SparkSe
     project.standard("orders", "src", migration={})
     project.run()
     (target,) = project.status().plan.targets
-    assert target.beginning is not None
-    assert target.beginning.baselines[f"{project.schema}.src"].version == big
+    assert target.migration_start is not None
+    assert target.migration_start.baselines[f"{project.schema}.src"].version == big
     project.insert("src", (2, "b", 2))
     assert (log / f"{big + 1:020}.json").exists()
     project.run()

@@ -110,10 +110,10 @@ def test_thirty_tables_of_which_one_is_bad(lake: Path) -> None:
         "[1/30] lake/t00: converted",
         "[8/30] lake/t07: refused",
     )
-    *_, refused, summary, mend, back = done.stdout.splitlines()
+    *_, refused, summary, fix, back = done.stdout.splitlines()
     assert refused.startswith("Refused: lake/t07: NOTES.txt")
     assert summary == "30 tables: 29 converted, 1 refused"
-    assert mend.endswith("run the same again: what is Delta already is left alone.")
+    assert fix.endswith("run the same again: what is Delta already is left alone.")
     assert back == "To take one back: tableferry convert undo TABLE"
 
     (lake / "t07" / "NOTES.txt").unlink()

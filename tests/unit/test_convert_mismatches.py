@@ -29,7 +29,7 @@ def test_a_swap_of_two_directories_is_seen_although_all_files_are_known() -> Non
     swapped = [at("year=1/city=a", "year=1/city=b"), at("year=1/city=b", "year=1/city=a")]
     found = compare(swapped, ["year=1/city=a", "year=1/city=b"], ROOT, COLUMNS)
     assert found.elsewhere == tuple(swapped)
-    assert not found.mendable
+    assert not found.fixable
 
 
 def test_each_kind_of_mismatch_is_told_apart() -> None:
@@ -47,7 +47,7 @@ def test_a_directory_below_a_partition_belongs_to_it() -> None:
 
 def test_what_only_the_catalog_or_only_the_disk_has_can_be_mended() -> None:
     found = compare([at("year=1/city=a")], ["year=2/city=a"], ROOT, COLUMNS)
-    assert found.mendable
+    assert found.fixable
     told = sentences(TableName(("s", "t")), ROOT, found)
     assert [text.split(":")[0] for text in told] == [
         "1 partition of s.t in the catalog without a directory",

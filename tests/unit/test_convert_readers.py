@@ -19,7 +19,7 @@ import tableferry
 from tableferry.convert import Reader, readers
 from tableferry.convert.folder import discover
 from tableferry.convert.parquet import reading
-from tableferry.convert.sparks import Sparks
+from tableferry.convert.spark_provider import SparkProvider
 from tableferry.convert.through_spark.shares import task
 from tableferry.errors import SessionError
 
@@ -44,7 +44,7 @@ def test_without_a_session_this_process_reads_any_number_of_files(
 ) -> None:
     monkeypatch.setattr(readers, "SPARK_PAYS_FROM", many)
     files = discover.list_files(folder)
-    found = readers.read_footers(folder, files, Sparks(None, no_session), Reader.AUTO, statistics=True)
+    found = readers.read_footers(folder, files, SparkProvider(None, no_session), Reader.AUTO, statistics=True)
     assert list(found) == list(reading.read(folder, files))
 
 
@@ -72,7 +72,11 @@ def test_threads_read_the_same_where_storage_is_slow(
 def test_spark_that_was_asked_for_has_to_be_there(folder: Path) -> None:
     with pytest.raises(SessionError, match="no Java"):
         readers.read_footers(
-            folder, discover.list_files(folder), Sparks(None, no_session), Reader.SPARK, statistics=True
+            folder,
+            discover.list_files(folder),
+            SparkProvider(None, no_session),
+            Reader.SPARK,
+            statistics=True,
         )
 
 
@@ -80,7 +84,7 @@ def test_a_remote_that_does_not_answer_stops_nobody(folder: Path, monkeypatch: p
     monkeypatch.setattr(readers, "SPARK_PAYS_FROM", 1)
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:1")
     files = discover.list_files(folder)
-    found = readers.read_footers(folder, files, Sparks(None, no_session), Reader.AUTO, statistics=True)
+    found = readers.read_footers(folder, files, SparkProvider(None, no_session), Reader.AUTO, statistics=True)
     assert list(found) == list(reading.read(folder, files))
 
 

@@ -21,13 +21,13 @@ from tableferry.pipelines.flows import (
 )
 from tableferry.pipelines.plans import Checkpoint, Facts, Offset, Plan, Request, TargetPlan
 from tableferry.pipelines.reads import Read
-from tableferry.pipelines.state import Baseline, Beginning, PinnedCopy, Stored, Tracking
+from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, Stored, Tracking
 from tableferry.pipelines.steps import (
     Adopt,
     Begin,
-    DrawAppend,
-    DrawTable,
-    DrawView,
+    DefineAppend,
+    DefineTable,
+    DefineView,
     Forget,
     RenameFlow,
     Reset,
@@ -81,7 +81,7 @@ def facts(
     return replace(found, **more)  # type: ignore[arg-type]
 
 
-BEGUN = Beginning(
+BEGUN = MigrationStart(
     "p",
     ORDERS,
     PinnedCopy(LEGACY, "legacy-id", 9),
@@ -106,7 +106,7 @@ def test_the_first_plan_records_copies_and_leaves_the_live_flow_out() -> None:
     target = only(facts())
     assert target.phase == "new"
     assert target.steps[0] == Begin(BEGUN)
-    assert [step.flow.name for step in target.steps if isinstance(step, DrawAppend)] == [
+    assert [step.flow.name for step in target.steps if isinstance(step, DefineAppend)] == [
         "f_tableferry_history"
     ]
     assert [(wait.table, wait.baseline, wait.current) for wait in target.waits] == [(SOURCE, 5, 5)]
@@ -120,7 +120,7 @@ def test_the_same_facts_give_the_same_plan() -> None:
 def test_a_source_that_moved_on_starts_right_behind_its_baseline(version: int) -> None:
     target = only(facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", version)))
     assert target.phase == "ready"
-    (read,) = (step for step in target.steps if isinstance(step, DrawView))
+    (read,) = (step for step in target.steps if isinstance(step, DefineView))
     assert read.starts == {SOURCE.key: 6}
 
 
@@ -194,7 +194,7 @@ def test_a_copy_that_died_is_made_again_from_the_same_version() -> None:
     )
     target = only(moved)
     assert target.phase == "copying"
-    assert target.beginning == BEGUN
+    assert target.migration_start == BEGUN
     assert not [step for step in target.steps if isinstance(step, Begin)]
 
 
@@ -204,7 +204,7 @@ def test_a_full_refresh_rebuilds_the_same_history() -> None:
     assert target.steps[0] == Reset(ORDERS, (ORDERS,), 1)
     assert target.copy
     assert target.flows[0].starts == {"v_orders": {SOURCE.key: 6}}
-    assert target.beginning == BEGUN
+    assert target.migration_start == BEGUN
 
 
 def test_a_full_refresh_that_died_goes_on() -> None:
@@ -228,8 +228,8 @@ def test_without_automatic_versions_a_missing_start_is_a_warning_with_figures() 
     target = only(facts(rows={SOURCE.key: 1234}), flow)
     assert any("from its start (6 commits, 1,234 rows)" in note for note in target.notes)
     assert target.flows[0].action == "start"
-    assert target.beginning is not None
-    assert target.beginning.baselines == {}
+    assert target.migration_start is not None
+    assert target.migration_start.baselines == {}
 
 
 def test_a_view_that_was_renamed_keeps_its_source_s_baseline() -> None:
@@ -284,7 +284,7 @@ REFUSALS = {
         "run with --adopt to go on from there",
     ),
     "another legacy table is named now": (
-        facts(stored=replace(COPIED, beginning=replace(BEGUN, copy=PinnedCopy(OTHER, "x", 1)))),
+        facts(stored=replace(COPIED, migration_start=replace(BEGUN, copy=PinnedCopy(OTHER, "x", 1)))),
         "began with bronze.extra, and the spec now names silver.orders_legacy",
     ),
 }
@@ -344,7 +344,7 @@ def test_a_finished_migration_that_the_spec_still_has_goes_on_quietly() -> None:
     assert target.phase == "finished"
     assert target.flows[0].action == "continue"
     assert not target.copy
-    assert [step.create for step in target.steps if isinstance(step, DrawTable)] == [False]
+    assert [step.create for step in target.steps if isinstance(step, DefineTable)] == [False]
     assert "a full refresh would drop the copied history for good" in refreshed(found).refusals[0]
     assert only(facts(stored=done)).phase == "finished"
 
@@ -358,7 +358,7 @@ def test_an_adoption_that_died_is_gone_on_with() -> None:
     target = only(facts(stored=begun, adoptable={ORDERS.key: COPIED}))
     assert target.steps[0] == Adopt(ORDERS, "old")
     assert not target.copy
-    stranger = replace(COPIED, beginning=replace(BEGUN, recorded_at=datetime(2025, 1, 1, tzinfo=UTC)))
+    stranger = replace(COPIED, migration_start=replace(BEGUN, recorded_at=datetime(2025, 1, 1, tzinfo=UTC)))
     assert only(facts(stored=begun, adoptable={ORDERS.key: stranger})).copy
 
 
@@ -395,7 +395,7 @@ def test_latest_means_the_recorded_baseline_and_nothing_else() -> None:
 def test_a_live_flow_keeps_its_start_where_a_run_once_flow_shares_its_view(order: int) -> None:
     flows = (replace(FLOW, name="f_init", once=True), FLOW)[::order]
     target = only(facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 7)), dataflow(flows=flows))
-    (read,) = (step for step in target.steps if isinstance(step, DrawView))
+    (read,) = (step for step in target.steps if isinstance(step, DefineView))
     assert (read.starts, read.once) == ({SOURCE.key: 6}, False)
 
 
@@ -455,8 +455,8 @@ class TestTwoTargets:
         first, second = planned.targets
         assert first.flows[0].action == "start"
         assert isinstance(planned.steps[0], Begin)
-        assert second.beginning is not None
-        assert second.beginning.baselines[ORDERS.key].version == 1
+        assert second.migration_start is not None
+        assert second.migration_start.baselines[ORDERS.key].version == 1
         assert second.flows[0].action == "wait"
 
     def test_a_source_that_this_project_will_make_is_asked_about(self) -> None:
@@ -466,7 +466,7 @@ class TestTwoTargets:
 
     def test_a_full_refresh_that_a_reader_would_take_twice_is_refused(self) -> None:
         orders = TableFacts(ORDERS, "orders-id", 4)
-        begun = Beginning(
+        begun = MigrationStart(
             "p",
             self.GOLD,
             PinnedCopy(self.GOLD_LEGACY, "gold-id", 0),

@@ -20,34 +20,34 @@ from tests.unit.test_decide import (
 from tableferry.pipelines.flows import CdcSettings, Target
 from tableferry.pipelines.plans import HISTORY_FLOW, Checkpoint, TargetPlan
 from tableferry.pipelines.state import Stored
-from tableferry.pipelines.steps import DrawAppend, DrawTable, DrawView, RenameFlow
+from tableferry.pipelines.steps import DefineAppend, DefineTable, DefineView, RenameFlow
 from tableferry.tables import TableFacts
 
 MOVED_ON = TableFacts(SOURCE, "source-id", 6)
 RAN = Checkpoint(done=True, others=True, offered=0, committed=0)
 
 
-def drawn(target: TargetPlan) -> list[tuple[str, bool]]:
-    return [(step.flow.name, step.once) for step in target.steps if isinstance(step, DrawAppend)]
+def defined(target: TargetPlan) -> list[tuple[str, bool]]:
+    return [(step.flow.name, step.once) for step in target.steps if isinstance(step, DefineAppend)]
 
 
 @pytest.mark.parametrize("engine", ["databricks", "declarative"])
 def test_live_flows_wait_until_the_copy_is_compared(engine: str) -> None:
     target = only(facts(source=MOVED_ON, stored=Stored(BEGUN)), engine=engine)
     assert target.phase == "copying"
-    assert drawn(target) == [(HISTORY_FLOW, True)]
+    assert defined(target) == [(HISTORY_FLOW, True)]
     assert [(wait.table, wait.why) for wait in target.waits] == [(LEGACY, "isn't copied and compared yet")]
     target = only(facts(source=MOVED_ON, stored=COPIED), engine=engine)
     assert target.phase == "ready"
-    assert drawn(target) == [(HISTORY_FLOW, True), (FLOW.name, False)]
+    assert defined(target) == [(HISTORY_FLOW, True), (FLOW.name, False)]
 
 
 def test_the_copy_stays_in_the_pipeline_for_a_full_refresh_until_the_migration_is_finished() -> None:
     running = facts(source=MOVED_ON, stored=COPIED, checkpoint=RAN)
-    assert drawn(only(running, engine="databricks")) == [(HISTORY_FLOW, True), (FLOW.name, False)]
-    assert drawn(only(running)) == [(FLOW.name, False)]
+    assert defined(only(running, engine="databricks")) == [(HISTORY_FLOW, True), (FLOW.name, False)]
+    assert defined(only(running)) == [(FLOW.name, False)]
     finished = replace(running, stored={ORDERS.key: Stored(finished=True)})
-    assert drawn(only(finished, engine="databricks")) == [(FLOW.name, False)]
+    assert defined(only(finished, engine="databricks")) == [(FLOW.name, False)]
 
 
 def test_a_flow_is_never_left_out_again_and_keeps_its_start() -> None:
@@ -55,15 +55,15 @@ def test_a_flow_is_never_left_out_again_and_keeps_its_start() -> None:
     target = only(running, engine="databricks")
     assert target.phase == "complete"
     assert [flow.action for flow in target.flows] == ["continue"]
-    views = {step.view.name: step.starts for step in target.steps if isinstance(step, DrawView)}
+    views = {step.view.name: step.starts for step in target.steps if isinstance(step, DefineView)}
     assert views["v_orders"] == {SOURCE.key: 6}
-    assert [step.create for step in target.steps if isinstance(step, DrawTable)] == [True]
+    assert [step.create for step in target.steps if isinstance(step, DefineTable)] == [True]
 
 
 def test_run_once_flows_of_the_spec_s_own_are_the_platform_s_to_run_once() -> None:
     once = dataflow(flows=(replace(FLOW, once=True),))
     done = facts(stored=COPIED, checkpoint=Checkpoint(done=True))
-    assert (FLOW.name, True) in drawn(only(done, once, engine="databricks"))
+    assert (FLOW.name, True) in defined(only(done, once, engine="databricks"))
     assert only(done, once).steps == ()
 
 

@@ -1,4 +1,4 @@
-"""Which of its two rooms the door to files takes, and what the one behind the workspace's API says."""
+"""Which of its two kinds of storage a path is in, and what the one behind the workspace's API says."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_local_path_is_here_and_a_volume_of_a_workspace_is_there(
     remote: FakeWorkspace, tmp_path: Path
 ) -> None:
-    assert isinstance(files.room(tmp_path), Local)
-    assert isinstance(files.room(FILE), Volume)
+    assert isinstance(files.storage(tmp_path), Local)
+    assert isinstance(files.storage(FILE), Volume)
     assert (files.is_mounted(tmp_path), files.is_mounted(FILE)) == (True, False)
 
 
 def test_a_mounted_volume_is_here(remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Path.is_dir
     monkeypatch.setattr(Path, "is_dir", lambda path: str(path) == PLACE or real(path))
-    assert isinstance(files.room(FILE), Local)
+    assert isinstance(files.storage(FILE), Local)
     assert remote.asked == []
 
 
@@ -53,7 +53,7 @@ def test_inside_a_workspace_every_volume_is_mounted(
     remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
-    assert isinstance(files.room(FILE), Local)
+    assert isinstance(files.storage(FILE), Local)
     with pytest.raises(StateError, match=r"part-00000\.csv|no such Unity Catalog volume here: create"):
         files.make_folder(FILE)
     assert remote.asked == []

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.workspace import FakeWorkspace
 
-from tableferry import workspace as door
+from tableferry import workspace
 from tableferry.errors import SessionError, TableError
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Access
@@ -78,7 +78,7 @@ def test_each_catalog_is_opened_once(logged_in: FakeWorkspace) -> None:
         if catalog != "main":
             return MetastoreAccess(NO_SPARK)
         users = {"main.shop.orders": ("file@corp.com",)}
-        return UnityAccess(door.client(), rows, users=users, say=said.append)
+        return UnityAccess(workspace.client(), rows, users=users, say=said.append)
 
     access = AccessByCatalog(open_one)
     assert access.owners(ORDERS) == ("boss@corp.com",)

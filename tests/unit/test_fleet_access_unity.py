@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException
 from tests.soak import amount
 from tests.workspace import FakeWorkspace
 
-from tableferry import workspace as door
+from tableferry import workspace
 from tableferry.errors import Refused, SessionError, TableError
 from tableferry.fleet.warehouse import grants
 from tableferry.fleet.warehouse.unity import UnityAccess
@@ -35,7 +35,7 @@ def access(
     rows: Callable[[str], Sequence[Sequence[Any]]] = no_rows,
     **options: Any,
 ) -> UnityAccess:
-    return UnityAccess(door.client(), rows, say=(said if said is not None else []).append, **options)
+    return UnityAccess(workspace.client(), rows, say=(said if said is not None else []).append, **options)
 
 
 class Crash(BaseException):

@@ -9,7 +9,15 @@ import pytest
 from tests.unit.fleet_jobs import job
 
 from tableferry.errors import SpecError, TableError
-from tableferry.fleet.adding import Pattern, Wish, expand, parse, possible_owners, read_file, without_made
+from tableferry.fleet.adding import (
+    Pattern,
+    TableRequest,
+    expand,
+    parse,
+    possible_owners,
+    read_file,
+    without_made,
+)
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.queue.store import NewJob
 from tableferry.tables import TableName
@@ -63,7 +71,7 @@ def test_a_pattern_takes_brackets_as_they_are() -> None:
 def test_a_file_has_a_name_in_each_line(tmp_path: Path) -> None:
     file = tmp_path / "tables.txt"
     file.write_text("# the first wave\nsales.orders\n\nmain/sales/lines  # small\nlogs.*\n")
-    assert [wish.tables for wish in read_file(file, TEMPLATE, "hive")] == [
+    assert [request.tables for request in read_file(file, TEMPLATE, "hive")] == [
         name("hive.sales.orders"),
         name("main.sales.lines"),
         Pattern("hive", "logs", "*"),
@@ -124,9 +132,9 @@ def test_each_table_gets_one_job_and_a_name_goes_before_a_pattern() -> None:
 
     jobs = expand(
         [
-            Wish(Pattern("hive", "sales", "*"), TEMPLATE),
-            Wish(name("hive.sales.orders"), named),
-            Wish(name("hive.sales.orders"), TEMPLATE),
+            TableRequest(Pattern("hive", "sales", "*"), TEMPLATE),
+            TableRequest(name("hive.sales.orders"), named),
+            TableRequest(name("hive.sales.orders"), TEMPLATE),
         ],
         find,
     )

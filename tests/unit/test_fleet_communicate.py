@@ -19,7 +19,7 @@ from tableferry.errors import Refused, TableferryError
 from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.mail.smtp import Delivery, Outbox
 from tableferry.fleet.modes import communicate as communicating
-from tableferry.fleet.modes.communicate import Told, communicate
+from tableferry.fleet.modes.communicate import CommunicateReport, communicate
 from tableferry.fleet.queue.selections import everything, finished, to_migrate
 from tableferry.fleet.queue.store import NewJob, Store
 from tableferry.fleet.settings import FleetSettings, MailSettings
@@ -44,10 +44,10 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def tell(store: Store, office: PostOffice) -> Callable[..., Told]:
+def tell(store: Store, office: PostOffice) -> Callable[..., CommunicateReport]:
     """Runs the communicator at a time, as a worker of its own."""
 
-    def run(now: datetime = NOW, mail: MailSettings | None = None, **how: Any) -> Told:
+    def run(now: datetime = NOW, mail: MailSettings | None = None, **how: Any) -> CommunicateReport:
         mail = mail or MailSettings(host="127.0.0.1", port=office.port)
         settings = FleetSettings(mail=mail)
         return communicate(store, settings, worker=f"at {now}", clock=lambda: now, **how)
@@ -78,11 +78,13 @@ def jobs(store: Store) -> dict[str, Job]:
     return {job.tbl_name: job for job in store.jobs(everything())}
 
 
-def test_each_level_is_told_and_dated(store: Store, office: PostOffice, tell: Callable[..., Told]) -> None:
+def test_each_level_is_told_and_dated(
+    store: Store, office: PostOffice, tell: Callable[..., CommunicateReport]
+) -> None:
     add(store, "a", tbl_owners=(ANN,), downstream_users=(BOB, EVE))
     add(store, "b", tbl_owners=(ANN,), **at(State.WRITES_UNBLOCKED))
     add(store, "c", tbl_owners=(ANN,), **at(State.HIVE_DROPPED))
-    assert tell() == Told(sent=4, jobs={1: 1, 2: 1, 3: 1})
+    assert tell() == CommunicateReport(sent=4, jobs={1: 1, 2: 1, 3: 1})
     assert [to for _, to in office.delivered] == [ANN, BOB, EVE, ANN, ANN]
     found = jobs(store)
     dates = [found["a"].comm_level1_date, found["b"].comm_level2_date, found["c"].comm_level3_date]
@@ -90,7 +92,7 @@ def test_each_level_is_told_and_dated(store: Store, office: PostOffice, tell: Ca
     assert [(job.claimed_by, job.record) for job in found.values()] == [(None, {})] * 3
     assert {job.tbl_name for job in store.jobs(to_migrate(NOW + timedelta(days=14)))} == {"a"}
     assert {job.tbl_name for job in store.jobs(finished())} == {"c"}
-    assert tell() == Told()
+    assert tell() == CommunicateReport()
 
 
 def test_claims_are_renewed_while_letters_go_out(
@@ -115,35 +117,37 @@ def test_claims_are_renewed_while_letters_go_out(
         yield
 
     monkeypatch.setattr(communicating, "heartbeat", beating)
-    assert communicate(store, settings, worker="slow", clock=clock) == Told(sent=1, jobs={1: 1})
+    assert communicate(store, settings, worker="slow", clock=clock) == CommunicateReport(sent=1, jobs={1: 1})
     assert others == []
 
 
 def test_a_step_without_days_is_dated_without_a_letter(
-    store: Store, office: PostOffice, tell: Callable[..., Told]
+    store: Store, office: PostOffice, tell: Callable[..., CommunicateReport]
 ) -> None:
     none = {"initial_gap_days": 0, "probation_gap_days": 0, "tbl_owners": (ANN,)}
     add(store, "a", **none)
     add(store, "b", **at(State.WRITES_UNBLOCKED), **none)
     add(store, "c", **at(State.HIVE_DROPPED), **none)
-    assert tell() == Told(jobs={1: 1, 2: 1, 3: 1})
+    assert tell() == CommunicateReport(jobs={1: 1, 2: 1, 3: 1})
     assert office.sessions == 0
 
 
-def test_a_job_without_anybody_to_tell_is_dated(store: Store, tell: Callable[..., Told]) -> None:
+def test_a_job_without_anybody_to_tell_is_dated(store: Store, tell: Callable[..., CommunicateReport]) -> None:
     add(store, "a")
-    assert tell() == Told(jobs={1: 1})
+    assert tell() == CommunicateReport(jobs={1: 1})
     assert jobs(store)["a"].comm_level1_date == NOW
 
 
-def test_paused_jobs_are_not_told_of(store: Store, office: PostOffice, tell: Callable[..., Told]) -> None:
+def test_paused_jobs_are_not_told_of(
+    store: Store, office: PostOffice, tell: Callable[..., CommunicateReport]
+) -> None:
     add(store, "a", tbl_owners=(ANN,), migration_paused=True, pause_reason=PauseReason.PAUSED_BY_USER.value)
-    assert tell() == Told()
+    assert tell() == CommunicateReport()
     assert office.delivered == []
 
 
 def test_names_get_the_domain_or_are_reported(
-    store: Store, office: PostOffice, tell: Callable[..., Told], caplog: pytest.LogCaptureFixture
+    store: Store, office: PostOffice, tell: Callable[..., CommunicateReport], caplog: pytest.LogCaptureFixture
 ) -> None:
     add(store, "a", tbl_owners=("ann", "Data Team"))
     mail = MailSettings(host="127.0.0.1", port=office.port, domain="corp.example")
@@ -158,7 +162,7 @@ def test_names_get_the_domain_or_are_reported(
 
 
 def test_who_is_refused_for_good_is_reported_and_blocks_nobody(
-    store: Store, office: PostOffice, tell: Callable[..., Told]
+    store: Store, office: PostOffice, tell: Callable[..., CommunicateReport]
 ) -> None:
     office.rcpt = lambda address: "550 5.1.1 no such user" if address == BOB else ""
     add(store, "a", tbl_owners=(BOB,), downstream_users=(ANN, EVE))
@@ -173,7 +177,7 @@ def test_who_is_refused_for_good_is_reported_and_blocks_nobody(
 
 
 def test_a_letter_that_has_to_wait_holds_its_own_jobs_back_and_goes_to_those_who_wait(
-    store: Store, office: PostOffice, tell: Callable[..., Told]
+    store: Store, office: PostOffice, tell: Callable[..., CommunicateReport]
 ) -> None:
     office.rcpt = lambda address: "450 mailbox busy" if address == BOB else ""
     add(store, "a", tbl_owners=(ANN,), downstream_users=(BOB, EVE))
@@ -194,7 +198,7 @@ def test_a_letter_that_has_to_wait_holds_its_own_jobs_back_and_goes_to_those_who
 
 
 def test_letters_recorded_and_not_sent_are_sent_as_recorded_and_new_ones_tell_the_rest(
-    store: Store, office: PostOffice, tell: Callable[..., Told]
+    store: Store, office: PostOffice, tell: Callable[..., CommunicateReport]
 ) -> None:
     numbers = [add(store, table, tbl_owners=(ANN,)) for table in "ab"]
     office.data = lambda: "451 later"
@@ -211,7 +215,7 @@ def test_letters_recorded_and_not_sent_are_sent_as_recorded_and_new_ones_tell_th
 
 
 def test_without_a_server_nothing_is_lost(
-    store: Store, office: PostOffice, tell: Callable[..., Told]
+    store: Store, office: PostOffice, tell: Callable[..., CommunicateReport]
 ) -> None:
     add(store, "a", tbl_owners=(ANN,), downstream_users=(BOB,))
     add(store, "b")
@@ -221,16 +225,16 @@ def test_without_a_server_nothing_is_lost(
     assert (told.sent, told.failed, told.jobs, told.untold) == (0, 2, {1: 1}, 1)
     assert len(told.problems) == 1
     assert "doesn't answer" in told.problems[0]
-    assert tell() == Told(sent=2, repeated=2, jobs={1: 1})
+    assert tell() == CommunicateReport(sent=2, repeated=2, jobs={1: 1})
     assert [to for _, to in office.delivered] == [ANN, BOB]
 
 
 def test_a_second_migration_of_a_table_is_told_of_again(
-    store: Store, office: PostOffice, tell: Callable[..., Told]
+    store: Store, office: PostOffice, tell: Callable[..., CommunicateReport]
 ) -> None:
     add(store, "a", tbl_owners=(ANN,))
     for day in range(3):
-        assert tell(NOW + timedelta(days=day)) == Told(sent=1, jobs={1: 1})
+        assert tell(NOW + timedelta(days=day)) == CommunicateReport(sent=1, jobs={1: 1})
         store.edit(replace(jobs(store)["a"], comm_level1_date=None), NOW)
     assert len(set(office.delivered)) == 3
 
@@ -260,7 +264,7 @@ def test_a_lease_that_runs_out_is_renewed_between_letters(store: Store, office: 
 
 
 def test_a_dry_run_writes_the_letters_and_changes_nothing(
-    store: Store, office: PostOffice, tell: Callable[..., Told], tmp_path: Path
+    store: Store, office: PostOffice, tell: Callable[..., CommunicateReport], tmp_path: Path
 ) -> None:
     add(store, "a", tbl_owners=(ANN,), downstream_users=(BOB, EVE))
     add(store, "b", tbl_owners=(ANN,), target_format=TargetFormat.DELTA, **at(State.WRITES_UNBLOCKED))
@@ -286,7 +290,7 @@ def test_a_dry_run_writes_the_letters_and_changes_nothing(
 
 
 def test_what_is_wrong_with_the_settings_is_said_before_a_job_is_taken(
-    store: Store, tell: Callable[..., Told], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tell: Callable[..., CommunicateReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TABLEFERRY_FLEET_MAIL_PASSWORD", raising=False)
     add(store, "a", tbl_owners=(ANN,))
@@ -305,7 +309,7 @@ def test_what_is_wrong_with_the_settings_is_said_before_a_job_is_taken(
 
 
 def test_a_letter_that_cannot_be_written_leaves_what_was_sent_sent_and_the_rest_to_the_next_run(
-    store: Store, office: PostOffice, tell: Callable[..., Told], tmp_path: Path
+    store: Store, office: PostOffice, tell: Callable[..., CommunicateReport], tmp_path: Path
 ) -> None:
     add(store, "a", tbl_owners=(ANN,))
     add(store, "b", tbl_owners=(BOB,))
@@ -319,10 +323,10 @@ def test_a_letter_that_cannot_be_written_leaves_what_was_sent_sent_and_the_rest_
     assert [to for _, to in office.delivered] == [ANN]
     dates = {name: job.comm_level1_date for name, job in jobs(store).items()}
     assert dates == {"a": NOW, "b": None}
-    assert tell() == Told(sent=1, repeated=1, jobs={1: 1})
+    assert tell() == CommunicateReport(sent=1, repeated=1, jobs={1: 1})
 
 
-def test_no_more_jobs_are_taken_than_asked_for(store: Store, tell: Callable[..., Told]) -> None:
+def test_no_more_jobs_are_taken_than_asked_for(store: Store, tell: Callable[..., CommunicateReport]) -> None:
     for table in "abc":
         add(store, table, tbl_owners=(ANN,))
     assert tell(batch_size=2).jobs == {1: 2}

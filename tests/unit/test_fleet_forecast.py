@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableferry.fleet.job import State
-from tableferry.fleet.queue.tallies import Moved, Waiting
+from tableferry.fleet.queue.aggregates import CountByMove, CountByWait
 from tableferry.fleet.status.figures import Forecast, Span
 from tableferry.fleet.status.forecast import forecast, paces
 
@@ -24,34 +24,34 @@ def waiting(
     gap: int = 14,
     switched: int | None = None,
     probation: int = 14,
-) -> Waiting:
+) -> CountByWait:
     def ago(days: int | None) -> date | None:
         return None if days is None else TODAY - timedelta(days=days)
 
     letter = switched if state is State.WRITES_UNBLOCKED else told
-    return Waiting(state, desired, gap, probation, ago(letter), jobs)
+    return CountByWait(state, desired, gap, probation, ago(letter), jobs)
 
 
-def on_probation(jobs: int, switched: int, probation: int = 14) -> Waiting:
+def on_probation(jobs: int, switched: int, probation: int = 14) -> CountByWait:
     return waiting(
         jobs, State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED, switched=switched, probation=probation
     )
 
 
-def moved(migrated: int, finished: int, *, days: int = 28) -> list[Moved]:
+def moved(migrated: int, finished: int, *, days: int = 28) -> list[CountByMove]:
     """So many on each of the last days."""
     return [
         each
         for day in range(1, days + 1)
         for each in (
-            Moved(TODAY - timedelta(days=day), State.ICEBERG_PRIMARY, State.WRITES_UNBLOCKED, migrated),
-            Moved(TODAY - timedelta(days=day), State.WRITES_UNBLOCKED, State.HIVE_DROPPED, finished),
+            CountByMove(TODAY - timedelta(days=day), State.ICEBERG_PRIMARY, State.WRITES_UNBLOCKED, migrated),
+            CountByMove(TODAY - timedelta(days=day), State.WRITES_UNBLOCKED, State.HIVE_DROPPED, finished),
         )
         if each.jobs
     ]
 
 
-def seen(jobs: list[Waiting], history: list[Moved], left_out: int = 0) -> Forecast:
+def seen(jobs: list[CountByWait], history: list[CountByMove], left_out: int = 0) -> Forecast:
     return forecast(jobs, paces(history, BEGAN, NOW), left_out, NOW)
 
 
@@ -64,14 +64,14 @@ def test_the_rest_at_the_pace_of_the_last_weeks() -> None:
     assert found.migrated is not None
     assert found.migrated.expected == after(10)
     assert found.migrated.earliest <= found.migrated.expected <= (found.migrated.latest or date.max)
-    assert found.through is not None
-    assert found.through.expected == after(10 + 14)
+    assert found.completed is not None
+    assert found.completed.expected == after(10 + 14)
 
 
 def test_no_job_is_done_before_its_gaps_are_over() -> None:
     found = seen([waiting(1, told=4, gap=14, probation=30)], moved(1000, 1000))
     assert found.migrated == Span(after(10), after(10), after(10))
-    assert found.through == Span(after(40), after(40), after(40))
+    assert found.completed == Span(after(40), after(40), after(40))
 
 
 def test_a_job_that_wasnt_told_yet_waits_its_whole_gap() -> None:
@@ -83,24 +83,24 @@ def test_a_job_that_wasnt_told_yet_waits_its_whole_gap() -> None:
 def test_probation_alone_ends_when_it_ends() -> None:
     found = seen([on_probation(5, switched=4)], [])
     assert (found.to_migrate, found.to_finish, found.migrated) == (0, 5, None)
-    assert found.through == Span(after(10), after(10), after(10))
-    assert found.words == "With probation, 5 tables should be through on 2 December 2026."
+    assert found.completed == Span(after(10), after(10), after(10))
+    assert found.words == "With probation, 5 tables should be completed on 2 December 2026."
 
 
 def test_nothing_moved_no_forecast() -> None:
     found = seen([waiting(3)], [])
-    assert (found.migrated, found.through) == (None, None)
+    assert (found.migrated, found.completed) == (None, None)
     assert found.words == "No forecast: no table was migrated in the last 28 days, and 3 tables to go."
 
 
 def test_archives_that_nobody_makes_are_no_forecast() -> None:
     found = seen([on_probation(5, switched=20)], moved(5, 0))
-    assert found.through is None
+    assert found.completed is None
     assert "none was archived" in found.words
 
 
 def test_a_pace_that_could_be_none_has_no_latest_day() -> None:
-    once = [Moved(TODAY - timedelta(days=20), State.ICEBERG_PRIMARY, State.WRITES_UNBLOCKED, 1)]
+    once = [CountByMove(TODAY - timedelta(days=20), State.ICEBERG_PRIMARY, State.WRITES_UNBLOCKED, 1)]
     found = seen([waiting(2)], once)
     assert found.migrated is not None
     assert found.migrated.latest is None
@@ -124,7 +124,7 @@ def test_a_young_fleet_counts_its_own_days_alone() -> None:
 def test_the_words_name_the_days() -> None:
     assert seen([waiting(1000)], moved(100, 100)).words == (
         "The last of 1,000 tables should be migrated around 2 December 2026 (2 December to 3 December). "
-        "With probation, all should be through around 16 December 2026 (16 December to 17 December)."
+        "With probation, all should be completed around 16 December 2026 (16 December to 17 December)."
     )
 
 
@@ -146,19 +146,19 @@ def test_the_words_name_the_days() -> None:
     days=st.integers(0, 28),
 )
 def test_a_forecast_is_in_order_and_after_every_gap(
-    jobs: list[Waiting], rates: tuple[int, int], days: int
+    jobs: list[CountByWait], rates: tuple[int, int], days: int
 ) -> None:
     found = seen(jobs, moved(*rates, days=days))
-    for span in (found.migrated, found.through):
+    for span in (found.migrated, found.completed):
         if span is not None:
             assert TODAY <= span.earliest <= span.expected <= (span.latest or date.max)
-    if found.through is not None:
+    if found.completed is not None:
         ends = [
             (each.letter or TODAY) + timedelta(days=each.probation_gap_days)
             for each in jobs
             if each.state is State.WRITES_UNBLOCKED
         ]
-        assert found.through.earliest >= max(ends, default=TODAY)
+        assert found.completed.earliest >= max(ends, default=TODAY)
         if found.migrated is not None:
-            assert found.through.earliest >= found.migrated.earliest
+            assert found.completed.earliest >= found.migrated.earliest
     assert found.words

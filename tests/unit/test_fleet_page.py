@@ -171,7 +171,7 @@ def test_words_stand_out_from_their_ground(media: str | None) -> None:
         for paper in ("paper", "surface", "alarm-paper"):
             assert contrast(found[ink], found[paper]) >= 4.5, (ink, paper)
     assert contrast(found["alarm"], found["alarm-paper"]) >= 4.5
-    for shape in ("through", "probation", "migrating", "going_back", "reverted"):
+    for shape in ("completed", "probation", "migrating", "going_back", "reverted"):
         assert contrast(found[shape], found["surface"]) >= 3, shape
 
 

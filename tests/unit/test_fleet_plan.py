@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tableferry.errors import Refused
 from tableferry.fleet.job import Job, State, TargetFormat
 from tableferry.fleet.naming import Names
-from tableferry.fleet.plan import Kind, plan, target_kind, transition
+from tableferry.fleet.plan import Kind, next_transition, plan, target_kind
 from tableferry.fleet.steps import (
     CheckLate,
     CopyAccess,
@@ -64,7 +64,7 @@ def done(step: Step, names: dict[TableName, Kind]) -> None:
 def walked(one: Job, names: dict[TableName, Kind], crashes: list[int]) -> Job:
     """Walk to rest, dying after so many steps of each run; whoever comes next looks at the names alone."""
     left = iter(crashes)
-    while (way := transition(one)) is not None:
+    while (transition := next_transition(one)) is not None:
         budget = next(left, None)
         steps = plan(one, names)
         for number, step in enumerate(steps):
@@ -73,7 +73,7 @@ def walked(one: Job, names: dict[TableName, Kind], crashes: list[int]) -> Job:
             done(step, names)
         else:
             if budget is None or budget > len(steps):
-                one = replace(one, state=one.desired_state, desired_state=way.then)
+                one = replace(one, state=one.desired_state, desired_state=transition.then)
             # Otherwise it died before the state was saved.
     return one
 
@@ -84,15 +84,15 @@ def test_no_way_on_is_a_way_back() -> None:
         assert (state, desired) in BACK
 
 
-@pytest.mark.parametrize("ways", [FORWARD, BACK])
-def test_every_way_leads_to_another_or_to_rest(ways: dict[tuple[State, State], object]) -> None:
-    for pair in ways:
+@pytest.mark.parametrize("transitions", [FORWARD, BACK])
+def test_every_transition_leads_to_another_or_to_rest(transitions: dict[tuple[State, State], object]) -> None:
+    for pair in transitions:
         state, desired = pair
         for _ in range(len(State)):
-            way = transition(job(state, desired))
-            if way is None:
+            transition = next_transition(job(state, desired))
+            if transition is None:
                 break
-            state, desired = desired, way.then
+            state, desired = desired, transition.then
         assert state is desired
         assert state in (State.WRITES_UNBLOCKED, State.HIVE_DROPPED, State.ICEBERG_DROPPED)
 
@@ -122,23 +122,23 @@ def test_back_from_every_state_whatever_died_on_the_way_there(
     one = job(State.READY, State.WRITES_BLOCKED, form)
     names = Names.of(one)
     tables = {names.main: Kind.HIVE}
-    ways = [one.pair]
+    pairs = [one.pair]
     for _ in range(transitions):
-        way = transition(one)
-        if way is None:
+        transition = next_transition(one)
+        if transition is None:
             one = replace(one, desired_state=State.HIVE_DROPPED)
             continue
         for step in plan(one, tables):
             done(step, tables)
-        one = replace(one, state=one.desired_state, desired_state=way.then)
-        ways.append(one.pair)
-    if halfway and transition(one) is not None:
+        one = replace(one, state=one.desired_state, desired_state=transition.then)
+        pairs.append(one.pair)
+    if halfway and next_transition(one) is not None:
         # The job was given up in the middle of a transition: it did some of its steps, and not its state.
         for step in plan(one, tables)[:-1]:
             done(step, tables)
     one = walked(replace(one, desired_state=REVERT_TO[one.state]), tables, second)
     assert one.pair == (State.ICEBERG_DROPPED, State.ICEBERG_DROPPED)
-    assert tables == {names.main: Kind.HIVE}, ways
+    assert tables == {names.main: Kind.HIVE}, pairs
 
 
 def test_the_rows_are_compared_before_each_switch_and_before_the_archive() -> None:

@@ -16,8 +16,8 @@ from tableferry.fleet.plan import Kind
 from tableferry.fleet.prechecking import blocked_seconds
 from tableferry.fleet.reports import Finding, Preflight
 from tableferry.fleet.status.preflight import headline, lines, page
+from tableferry.fleet.warehouse.eligibility import HiveColumn, HiveTable
 from tableferry.fleet.warehouse.files import ListedFile, Listing
-from tableferry.fleet.warehouse.fitness import HiveColumn, HiveTable
 from tableferry.fleet.warehouse.preflight import Places, Seen, findings, remarks
 from tableferry.tables import TableName
 

@@ -61,7 +61,7 @@ def queue(url: str, opened: Callable[[str], SqlStore]) -> Iterator[Queue]:
     """An empty queue."""
     others: list[Store] = []
 
-    def again() -> Store:
+    def retry() -> Store:
         others.append(open_store(url))
         return others[-1]
 
@@ -73,7 +73,7 @@ def queue(url: str, opened: Callable[[str], SqlStore]) -> Iterator[Queue]:
 
     store = opened(url)
     emptied(store)
-    yield Queue(store, again, put)
+    yield Queue(store, retry, put)
     for each in others:
         each.close()
 

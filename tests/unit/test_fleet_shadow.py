@@ -246,11 +246,11 @@ class TestMetadata:
         assert not found.same_columns("0", ["x"])
         assert not found.same_columns("9", ["id"])
         other = {"schema-id": 1, "fields": [{"id": 7, "name": "id", "type": "int", "doc": "new"}]}
-        again = metadata(
+        repeated = metadata(
             schemas=[{"schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "int"}]}, other]
         )
-        assert not again.same_columns("0", ["id"])
-        assert again.same_columns("1", ["id"])
+        assert not repeated.same_columns("0", ["id"])
+        assert repeated.same_columns("1", ["id"])
 
     def test_a_schema_that_no_snapshot_has(self) -> None:
         fields = [{"id": 1, "name": "id", "type": "int"}]

@@ -14,7 +14,7 @@ from tableferry import report
 from tableferry.cli import app
 from tableferry.fleet.job import PauseReason, State, TargetFormat
 from tableferry.fleet.queue.selections import finished
-from tableferry.fleet.queue.store import LetterRecord, Store
+from tableferry.fleet.queue.store import NotificationRecord, Store
 from tableferry.fleet.status import text
 from tableferry.fleet.status.figures import Figures, Phase, Trouble
 from tableferry.fleet.status.reading import status
@@ -52,7 +52,7 @@ def test_ages_count_from_the_last_change_of_state(figures: Figures) -> None:
     assert ages[Phase.NEW].under_week == 1
     assert ages[Phase.MIGRATING].under_week == 1
     assert ages[Phase.PROBATION].under_week == 1
-    assert ages[Phase.THROUGH].under_month == 1
+    assert ages[Phase.COMPLETED].under_month == 1
     assert (
         sum(
             age.today + age.under_week + age.under_month + age.under_quarter + age.older
@@ -98,7 +98,7 @@ def test_paused_jobs_count_by_their_code(figures: Figures) -> None:
 
 
 def test_formats_are_counted(figures: Figures) -> None:
-    assert [(each.target_format, each.jobs, each.through) for each in figures.formats] == [
+    assert [(each.target_format, each.jobs, each.completed) for each in figures.formats] == [
         (TargetFormat.ICEBERG, 6, 1),
         (TargetFormat.DELTA, 1, 0),
     ]
@@ -146,10 +146,10 @@ def test_a_letter_that_wasnt_sent_for_a_day_is_stuck(store: Store) -> None:
     fleet = Fleet(store)
     fleet.add("a", "b", "c", at=days_ago(5))
     numbers = tuple(fleet.job(table).task_id for table in ("a", "b", "c"))
-    store.record_letters(
+    store.record_notifications(
         [
-            LetterRecord("<1@x>", 1, numbers[:2], ("ann@example.com",), days_ago(2)),
-            LetterRecord("<2@x>", 1, numbers[2:], ("ann@example.com",), days_ago(0.5)),
+            NotificationRecord("<1@x>", 1, numbers[:2], ("ann@example.com",), days_ago(2)),
+            NotificationRecord("<2@x>", 1, numbers[2:], ("ann@example.com",), days_ago(0.5)),
         ]
     )
     stuck = status(store, NOW).stuck
@@ -157,7 +157,7 @@ def test_a_letter_that_wasnt_sent_for_a_day_is_stuck(store: Store) -> None:
         (number, Trouble.LETTER_NOT_SENT) for number in numbers[:2]
     ]
     assert {each.command for each in stuck} == {"tableferry fleet communicate"}
-    store.letters_sent(["<1@x>"], NOW)
+    store.notifications_sent(["<1@x>"], NOW)
     assert status(store, NOW).stuck == ()
 
 
@@ -227,7 +227,7 @@ def test_days_add_up_and_end_with_now(figures: Figures) -> None:
     assert figures.days[0].day == days_ago(60).date()
     assert figures.days[-1].day == NOW.date()
     first = days[days_ago(60).date()]
-    assert (first.new, first.to_do, first.through) == (6, 6, 0)
+    assert (first.new, first.to_do, first.completed) == (6, 6, 0)
     assert days[days_ago(40).date()].probation == 2
     assert days[days_ago(39).date()].reverted == 1
     last = figures.days[-1]
@@ -235,7 +235,7 @@ def test_days_add_up_and_end_with_now(figures: Figures) -> None:
         phase: figures.in_phase(phase) for phase in Phase
     }
     assert {
-        day.new + day.ready + day.migrating + day.probation + day.through + day.reverted
+        day.new + day.ready + day.migrating + day.probation + day.completed + day.reverted
         for day in figures.days
     } == {6, 7}
 
@@ -252,7 +252,7 @@ def test_archived_jobs_stay_in_the_figures(store: Store) -> None:
         before.formats,
         before.pace,
     )
-    assert after.in_phase(Phase.THROUGH) == 1
+    assert after.in_phase(Phase.COMPLETED) == 1
 
 
 def test_an_empty_queue(store: Store) -> None:
@@ -281,7 +281,7 @@ def test_the_json_has_keys_that_programs_can_rely_on(figures: Figures) -> None:
 
 def test_the_text_begins_with_what_is_stuck(figures: Figures) -> None:
     lines = printed(figures).splitlines()
-    assert lines[0] == "1 of 7 tables are through (14.3 %)"
+    assert lines[0] == "1 of 7 tables are completed (14.3 %)"
     assert "1 table is stuck" in lines[3]
     assert "spark_catalog.sales.half" in lines[5]
     ends = lines[lines.index("Next:") + 1 :]
@@ -304,7 +304,7 @@ def test_watching_reads_anew_until_ctrl_c(store: Store) -> None:
         watch(lambda: status(store, NOW), console, seconds=5, wait=wait)
     assert waited == [5, 5]
     shown = captured.get()
-    assert shown.index("1 of 7 tables are through") < shown.index("2 of 7 tables are through")
+    assert shown.index("1 of 7 tables are completed") < shown.index("2 of 7 tables are completed")
 
 
 def printed(figures: Figures) -> str:
@@ -328,7 +328,7 @@ def test_the_command_line_shows_it(store: Store, tmp_path: Path) -> None:
     run = CliRunner()
     shown = run.invoke(app, queue)
     assert shown.exit_code == 0
-    assert shown.stdout.startswith("1 of 7 tables are through")
+    assert shown.stdout.startswith("1 of 7 tables are completed")
     page = tmp_path / "fleet.html"
     written = run.invoke(app, [*queue, "--html", str(page), "--output", "json"])
     assert json.loads(written.stdout)["total"] == 7

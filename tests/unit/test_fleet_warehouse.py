@@ -8,7 +8,7 @@ import pytest
 
 from tableferry.fleet.job import PauseReason, TargetFormat
 from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse.fitness import HiveColumn, HiveTable, iceberg_type, unfit
+from tableferry.fleet.warehouse.eligibility import HiveColumn, HiveTable, iceberg_type, ineligibility
 from tableferry.fleet.warehouse.spelling import by_place, extended, leaves, mapped
 from tableferry.tables import TableName
 
@@ -41,18 +41,18 @@ def struct(*fields: tuple[str, dict[str, Any]]) -> dict[str, Any]:
 def test_a_type_that_iceberg_lacks_is_named_with_its_column(
     of: dict[str, Any], path: str, named: str
 ) -> None:
-    said = unfit(table(HiveColumn("c", of)), TargetFormat.ICEBERG)
+    said = ineligibility(table(HiveColumn("c", of)), TargetFormat.ICEBERG)
     assert said is not None
     assert said[0] is PauseReason.UNSUPPORTED_SCHEMA
     assert said[1].startswith(f"column {path} of {NAME} is {named}, ")
-    to_delta = unfit(table(HiveColumn("c", of)), TargetFormat.DELTA)
+    to_delta = ineligibility(table(HiveColumn("c", of)), TargetFormat.DELTA)
     assert (to_delta is not None) == named.startswith(("void", "interval"))
 
 
 def test_only_iceberg_refuses_partitions_by_time() -> None:
     by_time = table(HiveColumn("at", kind("timestamp_ltz")), by=("AT",))
-    assert unfit(by_time, TargetFormat.DELTA) is None
-    said = unfit(by_time, TargetFormat.ICEBERG)
+    assert ineligibility(by_time, TargetFormat.DELTA) is None
+    said = ineligibility(by_time, TargetFormat.ICEBERG)
     assert said is not None
     assert "column at" in said[1]
 

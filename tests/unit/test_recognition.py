@@ -28,7 +28,7 @@ from tableferry.pipelines.identities import (
 )
 from tableferry.pipelines.plans import Checkpoint, Facts, Offset
 from tableferry.pipelines.state import Stored
-from tableferry.pipelines.steps import DrawAppend, DrawTable, Reset
+from tableferry.pipelines.steps import DefineAppend, DefineTable, Reset
 from tableferry.tables import TableFacts
 
 BEGUN_FLOW = FlowIdentity({}, {SOURCE.key: "source-id"}, "query-id")
@@ -54,7 +54,7 @@ def refusals(known: Facts, *flows: DataFlow, **request: object) -> str:
 
 def identified(known: Facts, *flows: DataFlow, **request: object) -> list[FlowSettings | None]:
     steps = only(known, *flows, **request).steps
-    return [step.identify for step in steps if isinstance(step, DrawAppend) and not step.once]
+    return [step.identify for step in steps if isinstance(step, DefineAppend) and not step.once]
 
 
 def test_what_is_as_it_was_goes_on_and_is_not_recorded_again() -> None:
@@ -201,11 +201,11 @@ def test_history_that_nothing_brings_back_is_dropped_only_if_that_is_meant() -> 
         )
         target = only(known, plain, full_refresh=refresh, drop_history=True)
         assert isinstance(target.steps[0], Reset)
-        assert [step.history for step in target.steps if isinstance(step, DrawTable)] == [""]
+        assert [step.history for step in target.steps if isinstance(step, DefineTable)] == [""]
     forgotten = found(Recorded("orders-id"), stored=Stored(finished=True))
     assert "would drop its history for good, for its" in refusals(forgotten, plain, full_refresh=refresh)
     running = only(found(), full_refresh=refresh)
-    assert [step.history for step in running.steps if isinstance(step, DrawTable)] == [f"{LEGACY}@9"]
+    assert [step.history for step in running.steps if isinstance(step, DefineTable)] == [f"{LEGACY}@9"]
 
 
 def test_a_property_is_read_as_it_was_written_and_says_nothing_of_a_clone() -> None:

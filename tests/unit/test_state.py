@@ -18,16 +18,16 @@ from tests.workspace import FakeWorkspace
 from tableferry import files
 from tableferry.errors import Busy, StateError
 from tableferry.files import locked
-from tableferry.pipelines.state import Baseline, Beginning, PinnedCopy, StateStore, Stored, Tracking
+from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, StateStore, Stored, Tracking
 from tableferry.tables import TableName
 
 TARGET = TableName.parse("silver.orders")
 BIG = 2**40 + 7
 
 
-def beginning(pipeline_id: str = "p1", target: TableName = TARGET) -> Beginning:
+def migration_start(pipeline_id: str = "p1", target: TableName = TARGET) -> MigrationStart:
     orders, odd = TableName.parse("bronze.orders"), TableName.parse('bronze.`odd, "name"`')
-    return Beginning(
+    return MigrationStart(
         pipeline_id,
         target,
         PinnedCopy(TableName.parse("silver.orders_legacy"), "legacy-id", 3),
@@ -57,10 +57,10 @@ def text(path: Path) -> str:
 def test_what_is_written_is_read_back_with_64_bit_versions(volume: Path) -> None:
     store = StateStore(volume, "p1")
     assert store.read(TARGET) == Stored()
-    assert store.begin(beginning())
-    store.track(beginning(), Tracking({"bronze.orders": BIG + 1}, 0, 12, "match"))
+    assert store.begin(migration_start())
+    store.track(migration_start(), Tracking({"bronze.orders": BIG + 1}, 0, 12, "match"))
     found = store.read(TARGET)
-    assert found.beginning == beginning()
+    assert found.migration_start == migration_start()
     assert found.tracking is not None
     assert found.tracking.current["bronze.orders"] == BIG + 1
     assert (found.tracking.copied, found.tracking.copied_rows, found.tracking.verified) == (0, 12, "match")
@@ -68,8 +68,8 @@ def test_what_is_written_is_read_back_with_64_bit_versions(volume: Path) -> None
 
 def test_the_files_lie_where_the_document_says_and_have_its_columns(volume: Path) -> None:
     store = StateStore(volume, "p1")
-    store.begin(beginning())
-    store.track(beginning(), Tracking({"bronze.orders": BIG + 1}))
+    store.begin(migration_start())
+    store.track(migration_start(), Tracking({"bronze.orders": BIG + 1}))
     folder = "pipelineId=p1/targetTable=silver.orders/part-00000.csv"
     first = list(csv.DictReader(io.StringIO(text(volume / "initial_versions" / folder))))
     second = list(csv.DictReader(io.StringIO(text(volume / "tracking" / folder))))
@@ -82,24 +82,24 @@ def test_the_files_lie_where_the_document_says_and_have_its_columns(volume: Path
 def test_a_beginning_is_written_once_by_one_of_many(volume: Path) -> None:
     stores = [StateStore(volume, "p1") for _ in range(16)]
     with ThreadPoolExecutor(16) as pool:
-        won = list(pool.map(lambda store: store.begin(beginning()), stores))
+        won = list(pool.map(lambda store: store.begin(migration_start()), stores))
     assert sorted(won) == [False] * 15 + [True]
 
 
 def test_targets_never_touch_each_other(volume: Path) -> None:
     store, other = StateStore(volume, "p1"), TableName.parse("silver.customers")
-    store.begin(beginning())
-    store.begin(beginning(target=other))
+    store.begin(migration_start())
+    store.begin(migration_start(target=other))
     store.finish(other)
-    assert store.read(TARGET).beginning == beginning()
+    assert store.read(TARGET).migration_start == migration_start()
     assert store.read(other) == Stored(finished=True)
 
 
 @pytest.mark.parametrize("kind", ["initial_versions", "tracking"])
 def test_a_file_cut_anywhere_is_refused_and_never_read_as_no_state(volume: Path, kind: str) -> None:
     store = StateStore(volume, "p1")
-    store.begin(beginning())
-    store.track(beginning(), Tracking({}, 0))
+    store.begin(migration_start())
+    store.track(migration_start(), Tracking({}, 0))
     path = volume / kind / "pipelineId=p1/targetTable=silver.orders/part-00000.csv"
     whole = text(path)
     # Each cut costs some requests through the API, where the reading of what was read is no other. A cut
@@ -114,23 +114,23 @@ def test_a_file_cut_anywhere_is_refused_and_never_read_as_no_state(volume: Path,
 
 def test_a_missing_beginning_beside_tracking_is_refused(volume: Path) -> None:
     store = StateStore(volume, "p1")
-    store.begin(beginning())
-    store.track(beginning(), Tracking({}))
-    files.remove(store.beginning_file(TARGET))
+    store.begin(migration_start())
+    store.track(migration_start(), Tracking({}))
+    files.remove(store.migration_start_file(TARGET))
     with pytest.raises(StateError, match=r"initial_versions.*is missing"):
         store.read(TARGET)
 
 
 def test_another_pipeline_is_seen_and_adopted_again_after_a_crash(volume: Path) -> None:
     old, new = StateStore(volume, "old"), StateStore(volume, "new id/2")
-    old.begin(beginning("old"))
-    old.track(beginning("old"), Tracking({"bronze.orders": 9}, 0, 5, "match"))
+    old.begin(migration_start("old"))
+    old.track(migration_start("old"), Tracking({"bronze.orders": 9}, 0, 5, "match"))
     assert new.read(TARGET).elsewhere == ("old",)
-    new.begin(beginning("new id/2"))  # where an adoption died
+    new.begin(migration_start("new id/2"))  # where an adoption died
     new.adopt(TARGET, "old")
     found = new.read(TARGET)
-    assert found.beginning is not None
-    assert found.beginning.baselines == beginning().baselines
+    assert found.migration_start is not None
+    assert found.migration_start.baselines == migration_start().baselines
     assert found.tracking is not None
     assert found.tracking.copied_rows == 5
     assert found.elsewhere == ()
@@ -156,11 +156,11 @@ def test_generations_and_their_reset(volume: Path) -> None:
 
 def test_finishing_that_died_at_any_moment_is_finished(volume: Path) -> None:
     store = StateStore(volume, "p1")
-    store.begin(beginning())
-    store.track(beginning(), Tracking({}, 0, 5, "match"))
+    store.begin(migration_start())
+    store.track(migration_start(), Tracking({}, 0, 5, "match"))
     files.write_text(store.checkpoints(TARGET) / "_finished", "")
     assert store.read(TARGET) == Stored(finished=True)
-    files.remove(store.beginning_file(TARGET))
+    files.remove(store.migration_start_file(TARGET))
     assert store.read(TARGET) == Stored(finished=True)
     store.finish(TARGET)
     assert store.read(TARGET) == Stored(finished=True)
@@ -172,7 +172,7 @@ def test_finishing_that_died_at_any_moment_is_finished(volume: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_named(volume: Path) -> None:
     files.write_text(volume / "state", "a file in the folder's place")
     with pytest.raises(StateError, match=r"part-00000\.csv can't be|initial_versions.* can't be"):
-        StateStore(volume / "state", "p1").begin(beginning())
+        StateStore(volume / "state", "p1").begin(migration_start())
 
 
 def test_a_flow_s_checkpoint_gets_another_name_and_can_get_it_again(volume: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_flow_s_checkpoint_gets_another_name_and_can_get_it_again(volume: Path
 def test_a_volume_that_is_not_there_is_not_made(logged_in: FakeWorkspace) -> None:
     store = StateStore(Path("/Volumes/nobody/has/this/state"), "p1")
     with pytest.raises(StateError, match="no such Unity Catalog volume in http://127"):
-        store.begin(beginning())
+        store.begin(migration_start())
     assert logged_in.folders == set()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tableferry.bundle.merging import merge
 from tableferry.bundle.problems import Problem
 from tableferry.bundle.reading import read
-from tableferry.bundle.tree import Node, Place
+from tableferry.bundle.tree import Node, SourceLocation
 
 ROOT_NAMES = ("databricks.yml", "databricks.yaml", "bundle.yml", "bundle.yaml")
 _SUFFIXES = (".yml", ".yaml", ".json")
@@ -34,7 +34,7 @@ class Sources:
 def load(folder: Path, problems: list[Problem]) -> Sources:
     """Read a bundle's files; where something is wrong in them, the tree is incomplete."""
     names = [name for name in ROOT_NAMES if (folder / name).is_file()]
-    empty = Node({}, Place(ROOT_NAMES[0]))
+    empty = Node({}, SourceLocation(ROOT_NAMES[0]))
     if not names:
         problems.append(empty.problem(f"isn't in {folder}", "name the folder of a bundle"))
         return Sources(folder, empty)

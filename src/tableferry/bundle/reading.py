@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from tableferry.bundle.problems import Problem
-from tableferry.bundle.tree import Node, Place, Value
+from tableferry.bundle.tree import Node, SourceLocation, Value
 from tableferry.yamlfiles import DEEPEST, SafeLoader, explain, is_too_deep
 
 LARGEST = 50_000
@@ -48,7 +48,7 @@ def read(file: Path, name: str, problems: list[Problem]) -> Node:
         name: How messages name it.
         problems: Gets what is wrong; the returned node is then empty or incomplete.
     """
-    place = Place(name)
+    place = SourceLocation(name)
     nothing = Node({}, place)
     try:
         content = file.read_bytes().decode("utf-8-sig")
@@ -91,11 +91,13 @@ class _Converter:
         self.seen = 0
         self.shared = _shared(root)
 
-    def convert(self, found: yaml.Node, place: Place, above: tuple[int, ...]) -> Node:
+    def convert(self, found: yaml.Node, place: SourceLocation, above: tuple[int, ...]) -> Node:
         self.seen += 1
         if self.seen > LARGEST:
             raise _Unfit(
-                Node(None, Place(place.file)).problem("holds too much", "write out fewer YAML aliases")
+                Node(None, SourceLocation(place.file)).problem(
+                    "holds too much", "write out fewer YAML aliases"
+                )
             )
         if id(found) in above:
             raise _Unfit(Node(None, place).problem("contains itself through a YAML anchor", "write it out"))
@@ -110,7 +112,9 @@ class _Converter:
                 value = _scalar(found.tag, found.value)
         return Node(value, place, id(found) in self.shared)
 
-    def _mapping(self, found: yaml.MappingNode, place: Place, above: tuple[int, ...]) -> dict[str, Node]:
+    def _mapping(
+        self, found: yaml.MappingNode, place: SourceLocation, above: tuple[int, ...]
+    ) -> dict[str, Node]:
         own: dict[str, Node] = {}
         merged: dict[str, Node] = {}
         for key, value in found.value:
@@ -136,7 +140,7 @@ class _Converter:
                 own[key.value] = self.convert(value, place.at(key.value), above)
         return merged | own
 
-    def _say(self, place: Place, what: str, remedy: str) -> None:
+    def _say(self, place: SourceLocation, what: str, remedy: str) -> None:
         self.problems.append(Node(None, place).problem(what, remedy))
 
 

@@ -12,20 +12,20 @@ from tableferry.bundle.problems import Problem
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLocation:
     """A file and the keys and list positions that lead to a value in it."""
 
     file: str
     steps: tuple[str | int, ...] = ()
 
-    def at(self, *steps: str | int) -> Place:
+    def at(self, *steps: str | int) -> SourceLocation:
         """Go down by keys and list positions."""
-        return Place(self.file, self.steps + steps)
+        return SourceLocation(self.file, self.steps + steps)
 
     @property
-    def above(self) -> Place:
+    def above(self) -> SourceLocation:
         """The mapping or list that holds this."""
-        return Place(self.file, self.steps[:-1])
+        return SourceLocation(self.file, self.steps[:-1])
 
     @property
     def folder(self) -> PurePosixPath:
@@ -58,7 +58,7 @@ class Node:
     """
 
     value: Value
-    place: Place
+    place: SourceLocation
     shared: bool = False
 
     def __getitem__(self, key: str) -> Node:

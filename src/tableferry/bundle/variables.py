@@ -8,7 +8,7 @@ from pathlib import Path
 from tableferry.bundle.problems import Problem, nearest
 from tableferry.bundle.reading import read
 from tableferry.bundle.references import references
-from tableferry.bundle.tree import Node, Place
+from tableferry.bundle.tree import Node, SourceLocation
 
 _DEFINITION = {"type", "default", "lookup", "description"}
 
@@ -93,4 +93,4 @@ def _overrides(folder: Path, target: str, problems: list[Problem]) -> Node:
         there = (folder / name).is_file()
     except (OSError, ValueError):  # a target's name that no file can have
         there = False
-    return read(folder / name, name, problems) if there else Node(None, Place(name))
+    return read(folder / name, name, problems) if there else Node(None, SourceLocation(name))

@@ -113,7 +113,7 @@ def fleet_add(
             tuple(users or ()),
         )
         with Where(store, settings, env, warehouse, flags, setting).opened() as found:
-            done = fleet.enlist(
+            done = fleet.register(
                 found.store, asked, found.settings, found.store.now(), spark=found.spark, dry_run=dry_run
             )
         if output is Output.JSON:

@@ -24,8 +24,8 @@ from tableferry.cli.fleet_options import (
 from tableferry.cli.options import Debug, Output, OutputAs, Warehouse, guarded
 from tableferry.errors import Busy, TableferryError
 from tableferry.fleet.job import Job, PauseReason, State
+from tableferry.fleet.next_action import next_action
 from tableferry.fleet.pausing import left_as, resumed
-from tableferry.fleet.prospect import prospect
 
 
 def fleet_list(
@@ -54,7 +54,7 @@ def fleet_list(
     def work() -> None:
         wanted = fleet.Filter(tables or (), states or (), paused, owner)
         with Where(store, settings, env, warehouse).opened() as found:
-            jobs = fleet.listed(found.store, wanted, archived=archived)
+            jobs = fleet.list_jobs(found.store, wanted, archived=archived)
         shown = jobs[:limit]
         if output is Output.JSON:
             typer.echo(report.as_json([row(job) for job in shown]))
@@ -87,13 +87,13 @@ def fleet_show(
 
     def work() -> None:
         with Where(store, settings, env, warehouse).opened() as found:
-            jobs = fleet.chosen(found.store, [table], archive=True)
+            jobs = fleet.select_jobs(found.store, [table], archive=True)
             if len(jobs) > 1:
                 names = ", ".join(str(job.name) for job in jobs)
                 raise TableferryError(f"'{table}' means {len(jobs)} jobs ({names}): write one in full")
             (job,) = jobs
             events = fleet.events_of(found.store, job)
-            letters = fleet.letters_of(found.store, job)
+            letters = fleet.notifications_of(found.store, job)
         if output is Output.JSON:
             typer.echo(report.as_json({**row(job), "events": events, "letters": letters}))
             return
@@ -183,7 +183,7 @@ def fleet_archive(
     output: OutputAs = Output.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Move jobs that are through, with their last letter sent, out of the queue."""
+    """Move jobs that are completed, with their last letter sent, out of the queue."""
 
     def work() -> None:
         with Where(store, settings, env, warehouse).opened() as found:
@@ -207,7 +207,7 @@ def register_jobs(app: typer.Typer) -> None:
 
 def row(job: Job) -> dict[str, Any]:
     """Return a job for programs: the columns of its row, and what comes next."""
-    comes = prospect(job)
+    comes = next_action(job)
     return {
         "table": job.name,
         **_row(job),
@@ -252,7 +252,7 @@ def _edit(where: Where, tables: list[str], change: Callable[[Job], tuple[Job, st
         raise TableferryError("no table is named: give names, or patterns such as sales.*")
     told: list[dict[str, Any]] = []
     with where.opened() as found:
-        for job in fleet.chosen(found.store, tables):
+        for job in fleet.select_jobs(found.store, tables):
             told.append(_edited(found, job, change))
             if output is Output.TEXT:
                 typer.echo(f"{job.name} {told[-1]['said']}", err=not told[-1]["ok"])
@@ -283,7 +283,7 @@ def _state(job: Job) -> str:
 
 
 def _next(job: Job) -> str:
-    comes = prospect(job)
+    comes = next_action(job)
     when = f", from {_minute(comes.when)} on" if comes.when else ""
     return f"{comes.mode}: {comes.what}{when}" if comes.mode else comes.what
 

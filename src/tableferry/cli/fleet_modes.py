@@ -25,12 +25,12 @@ from tableferry.cli.fleet_options import (
     separated,
     share,
 )
-from tableferry.cli.fleet_telling import data, letter_lines, told_lines
+from tableferry.cli.fleet_reports import data, notification_lines, report_lines
 from tableferry.cli.options import Debug, Output, OutputAs, Warehouse, guarded
 from tableferry.fleet.reports import ModeReport
 
 if TYPE_CHECKING:
-    from tableferry.fleet.modes.taking import Worker
+    from tableferry.fleet.modes.worker import Worker
 
 
 class Dry(StrEnum):
@@ -59,7 +59,7 @@ def register_modes(app: typer.Typer) -> None:
     _register(
         app,
         "preprocess",
-        "Look at new jobs' tables; end probations that are over, and close what is through.",
+        "Look at new jobs' tables; end probations that are over, and close what is completed.",
         lambda worker: fleet.preprocess(worker),
     )
     app.command("communicate")(fleet_communicate)
@@ -78,10 +78,10 @@ def register_modes(app: typer.Typer) -> None:
     app.command("revert")(fleet_revert)
 
 
-def _register(app: typer.Typer, mode: str, told: str, work: Callable[[Worker], ModeReport]) -> None:
+def _register(app: typer.Typer, mode: str, communicated: str, work: Callable[[Worker], ModeReport]) -> None:
     """Add a mode that takes what is due."""
 
-    @app.command(mode, help=told)
+    @app.command(mode, help=communicated)
     def command(
         batch_size: BatchSize = BATCH,
         worker: WorkerAs = "1/1",
@@ -123,7 +123,7 @@ def fleet_communicate(
 
     def work() -> None:
         with Where(store, settings, env, warehouse, {}, setting).opened() as found:
-            told = fleet.communicate(
+            communicated = fleet.communicate(
                 found.store,
                 found.settings,
                 worker=worker_name(),
@@ -133,11 +133,11 @@ def fleet_communicate(
                 dry_run_to=only_to,
             )
         if output is Output.JSON:
-            typer.echo(report.as_json(told))
+            typer.echo(report.as_json(communicated))
         else:
-            for line in letter_lines(told, only_to):
+            for line in notification_lines(communicated, only_to):
                 typer.echo(line)
-        if not told.ok:
+        if not communicated.ok:
             raise typer.Exit(1)
 
     guarded(work, debug)
@@ -147,7 +147,7 @@ def fleet_revert(
     tables: Patterns = None,
     more_tables: MoreTables = None,
     from_archive: Annotated[
-        bool, typer.Option("--from-archive", help="Also tables that are through, or in the archive.")
+        bool, typer.Option("--from-archive", help="Also tables that are completed, or in the archive.")
     ] = False,
     batch_size: BatchSize = BATCH,
     worker: WorkerAs = "1/1",
@@ -165,7 +165,7 @@ def fleet_revert(
     written = [*(tables or ()), *separated(more_tables)]
 
     def revert(one: Worker) -> ModeReport:
-        jobs = fleet.chosen(one.store, written, archive=from_archive)
+        jobs = fleet.select_jobs(one.store, written, archive=from_archive)
         return fleet.revert(one, [job.name for job in jobs], from_archive=from_archive)
 
     where = Where(store, settings, env, warehouse, {}, setting)
@@ -215,7 +215,7 @@ def _run(run: Run, where: Where, work: Callable[[Worker], ModeReport]) -> None:
         jobs = [data(one) for one in done.jobs]
         typer.echo(report.as_json({"mode": run.mode, "dryRun": run.dry_run, "jobs": jobs}))
     else:
-        for line in told_lines(done, run.dry_run):
+        for line in report_lines(done, run.dry_run):
             typer.echo(line)
     if not done.ok:
         raise typer.Exit(1)

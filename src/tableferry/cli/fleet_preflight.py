@@ -74,7 +74,7 @@ def fleet_preflight(
 def _seen(found: Fleet, asked: fleet.Named) -> list[Preflight]:
     if asked.tables or asked.files or asked.query:
         now = found.store.now()
-        wanted = fleet.enlist(found.store, asked, found.settings, now, spark=found.spark, dry_run=True).jobs
+        wanted = fleet.register(found.store, asked, found.settings, now, spark=found.spark, dry_run=True).jobs
     else:
         wanted = tuple(
             fleet.NewJob(job.name, job.target_format)

@@ -1,4 +1,4 @@
-"""The verbs of pipeline migration on the command line."""
+"""The commands of pipeline migration."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ pipelines_app = App(
 
 @dataclass(frozen=True)
 class _Place:
-    """What a verb works on: a project's specs, the session where its tables are, and what runs its flows."""
+    """What a command works on: a project, the session where its tables are, and what runs its flows."""
 
     project: LoadedProject
     spark: SparkSession

@@ -18,8 +18,8 @@ from tableferry.convert.gather import Found, expand, gather, single
 from tableferry.convert.log import commit, definitions
 from tableferry.convert.partitions.columns import declared
 from tableferry.convert.perform import perform
-from tableferry.convert.plan import Engine, Plan, Statistics, Wishes, decide
-from tableferry.convert.sparks import Sparks
+from tableferry.convert.plan import Engine, Options, Plan, Statistics, decide
+from tableferry.convert.spark_provider import SparkProvider
 from tableferry.convert.steps import Reader
 from tableferry.errors import Refused, TableferryError, first_line, is_sparks
 
@@ -110,7 +110,7 @@ def run(
     Raises:
         TableferryError: What the user named or asked for can't be understood, or a schema doesn't exist.
     """
-    wishes = Wishes(
+    options = Options(
         declared(partitioned_by) if partitioned_by is not None else None,
         statistics,
         reader,
@@ -120,14 +120,14 @@ def run(
         verify,
         include_subfolders,
     )
-    sparks = Sparks(spark, resolve)
+    spark_provider = SparkProvider(spark, resolve)
     with activity(_log, "look for tables", level=logging.DEBUG):
-        found = expand(sources, sparks, recursive=recursive)
+        found = expand(sources, spark_provider, recursive=recursive)
     reports: list[TableReport] = []
     with activity(_log, "convert", level=logging.INFO if len(found) > 1 else logging.DEBUG) as running:
         running.count("tables", 0, len(found))
         for one in found:
-            reports.append(_convert(one, wishes, sparks, dry_run=dry_run))
+            reports.append(_convert(one, options, spark_provider, dry_run=dry_run))
             _tell(running, reports, len(found))
     return Report(tuple(reports))
 
@@ -141,20 +141,20 @@ def _tell(running: Activity, reports: list[TableReport], tables: int) -> None:
         _log.info("[%d/%d] %s: %s", len(reports), tables, source, outcome, extra=said)
 
 
-def _convert(found: Found, wishes: Wishes, sparks: Sparks, *, dry_run: bool) -> TableReport:
+def _convert(found: Found, options: Options, spark_provider: SparkProvider, *, dry_run: bool) -> TableReport:
     source = found.source
     if found.skipped:
         return TableReport(source, "skipped", error=found.skipped)
     plan = None
     try:
         with activity(_log, "read the files' footers", table=source) as running:
-            facts = gather(found, wishes, sparks, partial(running.count, "files"))
-        plan = decide(facts, wishes)
+            facts = gather(found, options, spark_provider, partial(running.count, "files"))
+        plan = decide(facts, options)
         if not plan.steps:
             return TableReport(source, "already", plan)
         if dry_run:
             return TableReport(source, "planned", plan)
-        verdict = perform(plan, sparks)
+        verdict = perform(plan, spark_provider)
     except Refused as error:
         return TableReport(source, "refused", plan, _placed(error, found))
     except TableferryError as error:
@@ -212,7 +212,7 @@ def _undo(
     source: str, found: Found, spark: SparkSession | None, resolve: Callable[[], SparkSession]
 ) -> tuple[str, ...]:
     if found.table is not None:
-        return through_spark.undo(Sparks(spark, resolve).session(), found.table)
+        return through_spark.undo(SparkProvider(spark, resolve).session(), found.table)
     if not found.local:
         raise Refused(
             f"{source} is storage that only Spark reaches from here: remove {found.location}/_delta_log "
@@ -222,7 +222,7 @@ def _undo(
     if named := definitions.recorded(commit.info(root)):
         commit.demand_only_a_conversion(root)
         # Who knows the folder by a name would be left without a log.
-        notes = through_spark.undo_if_named(Sparks(spark, resolve).session(), named.name, root)
+        notes = through_spark.undo_if_named(SparkProvider(spark, resolve).session(), named.name, root)
         if notes is not None:
             return notes
     commit.take_back(root)

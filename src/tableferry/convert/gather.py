@@ -13,9 +13,9 @@ from tableferry.convert.facts import DataFile, FileSchema, Partitions
 from tableferry.convert.folder import discover
 from tableferry.convert.folder.formats import already_delta, empty_commit, foreign_format
 from tableferry.convert.folder.roots import find_roots
-from tableferry.convert.plan import Facts, Statistics, Wishes, all_schemas
+from tableferry.convert.plan import Facts, Options, Statistics, all_schemas
 from tableferry.convert.readers import all_readable, read_footers
-from tableferry.convert.sparks import Sparks
+from tableferry.convert.spark_provider import SparkProvider
 from tableferry.errors import Refused, TableError
 from tableferry.tables import TableName
 
@@ -39,7 +39,7 @@ class Found:
     local: bool = True
 
 
-def expand(named: Iterable[str], sparks: Sparks, *, recursive: bool) -> tuple[Found, ...]:
+def expand(named: Iterable[str], spark_provider: SparkProvider, *, recursive: bool) -> tuple[Found, ...]:
     """Find the tables that the user means, each once and in the order in which they were named.
 
     Raises:
@@ -47,7 +47,7 @@ def expand(named: Iterable[str], sparks: Sparks, *, recursive: bool) -> tuple[Fo
     """
     found: dict[str, Found] = {}
     for text in named:
-        for one in _meant(text, sparks, recursive=recursive):
+        for one in _meant(text, spark_provider, recursive=recursive):
             found.setdefault(one.source, one)
     return tuple(found.values())
 
@@ -67,7 +67,7 @@ def single(source: str) -> Found:
             raise TableError(f"{source} means several tables: name one")
 
 
-def _meant(text: str, sparks: Sparks, *, recursive: bool) -> Iterator[Found]:
+def _meant(text: str, spark_provider: SparkProvider, *, recursive: bool) -> Iterator[Found]:
     match sources.parse(text):
         case sources.Folder(path) as folder:
             if recursive and folder.is_local:
@@ -77,15 +77,15 @@ def _meant(text: str, sparks: Sparks, *, recursive: bool) -> Iterator[Found]:
         case sources.Table(name):
             yield Found(str(name), table=name)
         case sources.Schema(parts):
-            held = through_spark.tables(sparks.session(), parts)
+            held = through_spark.tables(spark_provider.session(), parts)
             yield from (Found(str(name), table=name) for name in held.tables)
             yield from (Found(str(each.name), skipped=f"{each.name} {each.reason}") for each in held.skipped)
 
 
 def gather(
     found: Found,
-    wishes: Wishes,
-    sparks: Sparks,
+    options: Options,
+    spark_provider: SparkProvider,
     progress: Callable[[int, int], None],
 ) -> Facts:
     """Read everything that is to be known of one table; nothing is written.
@@ -94,33 +94,33 @@ def gather(
         TableferryError: It's missing, or something about it can't be read or understood.
     """
     if found.table is not None:
-        return _of_table(found, found.table, wishes, sparks, progress)
+        return _of_table(found, found.table, options, spark_provider, progress)
     facts = Facts(found.source, found.location, local=found.local, delta=False)
     if not found.local:
-        return _far(facts, wishes, sparks)
-    return _near(facts, Path(found.location), wishes, sparks, progress)
+        return _far(facts, options, spark_provider)
+    return _near(facts, Path(found.location), options, spark_provider, progress)
 
 
 def _of_table(
     found: Found,
     name: TableName,
-    wishes: Wishes,
-    sparks: Sparks,
+    options: Options,
+    spark_provider: SparkProvider,
     progress: Callable[[int, int], None],
 ) -> Facts:
-    spark = sparks.session()
+    spark = spark_provider.session()
     entry = through_spark.entry(spark, name)
     location = str(entry.folder or entry.location)
     facts = Facts(found.source, location, local=entry.folder is not None, delta=entry.is_delta, entry=entry)
     if entry.is_delta:
         return facts
-    if wishes.partitioned_by is not None:
-        check_declared(entry, wishes.partitioned_by)
-    wishes = replace(wishes, partitioned_by=entry.partition_columns)
+    if options.partitioned_by is not None:
+        check_declared(entry, options.partitioned_by)
+    options = replace(options, partitioned_by=entry.partition_columns)
     if entry.folder is None:
-        facts = _far(facts, wishes, sparks)
+        facts = _far(facts, options, spark_provider)
     else:
-        facts = _near(facts, entry.folder, wishes, sparks, progress)
+        facts = _near(facts, entry.folder, options, spark_provider, progress)
     if facts.delta:
         return facts
     return replace(facts, mismatches=through_spark.partitions_of(spark, entry, facts.files))
@@ -129,8 +129,8 @@ def _of_table(
 def _near(
     facts: Facts,
     root: Path,
-    wishes: Wishes,
-    sparks: Sparks,
+    options: Options,
+    spark_provider: SparkProvider,
     progress: Callable[[int, int], None],
 ) -> Facts:
     """Read what this process reaches: the directories' names and the files' footers."""
@@ -144,11 +144,11 @@ def _near(
     if foreign := foreign_format(root):
         raise sources.wrong_provider(foreign, facts.source)
     files = discover.list_files(root)
-    if not wishes.include_subfolders:
+    if not options.include_subfolders:
         discover.demand_no_subfolders(facts.location, files)
     # Footers first: a note that lies about is better called no Parquet file than a file of other partitions.
-    statistics = wishes.statistics is Statistics.FOOTERS
-    read = read_footers(root, files, sparks, wishes.reader, statistics=statistics)
+    statistics = options.statistics is Statistics.FOOTERS
+    read = read_footers(root, files, spark_provider, options.reader, statistics=statistics)
     footers = all_readable(root, files, read, progress)
     first: dict[int, tuple[FileSchema, str]] = {}
     for file, footer in zip(files, footers, strict=True):
@@ -157,27 +157,27 @@ def _near(
         facts,
         table_id=str(uuid.uuid4()),
         files=files,
-        partitions=_partitions(files, wishes),
+        partitions=_partitions(files, options),
         footers=footers,
         merged=merging.merge(all_schemas(first.values(), facts.entry)),
     )
 
 
-def _far(facts: Facts, wishes: Wishes, sparks: Sparks) -> Facts:
+def _far(facts: Facts, options: Options, spark_provider: SparkProvider) -> Facts:
     """List what only Spark reaches; its own command reads the footers."""
-    spark = sparks.session()
+    spark = spark_provider.session()
     if through_spark.has_log(spark, facts.location):
         return replace(facts, delta=True)
     files = through_spark.list_files(spark, facts.location)
     if not files:
         raise Refused(f"{facts.location} holds no Parquet file: name the directory that holds the table")
     discover.demand_readable_names(facts.location, files)
-    if not wishes.include_subfolders:
+    if not options.include_subfolders:
         discover.demand_no_subfolders(facts.location, files)
-    return replace(facts, files=files, partitions=_partitions(files, wishes))
+    return replace(facts, files=files, partitions=_partitions(files, options))
 
 
-def _partitions(files: Sequence[DataFile], wishes: Wishes) -> Partitions:
-    if wishes.partitioned_by is None:
+def _partitions(files: Sequence[DataFile], options: Options) -> Partitions:
+    if options.partitioned_by is None:
         return partitions.infer(files)
-    return partitions.check(files, wishes.partitioned_by)
+    return partitions.check(files, options.partitioned_by)

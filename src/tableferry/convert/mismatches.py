@@ -51,7 +51,7 @@ class PartitionMismatches:
         return bool(self.outside or self.elsewhere or self.missing or self.unregistered)
 
     @property
-    def mendable(self) -> bool:
+    def fixable(self) -> bool:
         """Whether registering and removing partitions in the catalog is all that it takes."""
         return bool(self) and not self.outside and not self.elsewhere
 

@@ -15,7 +15,7 @@ from tableferry.convert.folder import discover
 from tableferry.convert.log import commit, contents
 from tableferry.convert.plan import Plan
 from tableferry.convert.readers import all_readable, scan
-from tableferry.convert.sparks import Sparks
+from tableferry.convert.spark_provider import SparkProvider
 from tableferry.convert.steps import (
     ConvertNatively,
     PutFirstCommit,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def perform(plan: Plan, spark: Sparks) -> verify.Verdict | None:
+def perform(plan: Plan, spark: SparkProvider) -> verify.Verdict | None:
     """Do a plan's steps in order.
 
     Returns:
@@ -50,7 +50,7 @@ def perform(plan: Plan, spark: Sparks) -> verify.Verdict | None:
     return verdict
 
 
-def _perform(step: Step, plan: Plan, spark: Sparks, running: Activity) -> verify.Verdict | None:
+def _perform(step: Step, plan: Plan, spark: SparkProvider, running: Activity) -> verify.Verdict | None:
     match step:
         case RegisterPartitions():
             session = spark.session()
@@ -79,7 +79,7 @@ def _perform(step: Step, plan: Plan, spark: Sparks, running: Activity) -> verify
     return None
 
 
-def _scanned(step: PutFirstCommit, spark: Sparks, running: Activity) -> contents.Contents:
+def _scanned(step: PutFirstCommit, spark: SparkProvider, running: Activity) -> contents.Contents:
     """Return what a commit says, with the statistics of all data if they're wanted."""
     of = step.contents
     if step.scanned_by is None:

@@ -56,7 +56,7 @@ class Engine(StrEnum):
 
 
 @dataclass(frozen=True)
-class Wishes:
+class Options:
     """What the user asked for.
 
     Attributes:
@@ -164,13 +164,13 @@ def engine_for(location: str, local: bool, wished: Engine) -> tuple[Engine, str]
             return Engine.NATIVE, "only Spark reaches its storage"
 
 
-def decide(facts: Facts, wishes: Wishes) -> Plan:
+def decide(facts: Facts, options: Options) -> Plan:
     """Plan the conversion of one table.
 
     Raises:
         Refused: It can't be converted as it is; the message says why and how to go on.
     """
-    engine, because = engine_for(facts.location, facts.local, wishes.engine)
+    engine, because = engine_for(facts.location, facts.local, options.engine)
     plan = Plan(facts.source, facts.location, engine, because)
     entry = facts.entry
     switch: tuple[Step, ...] = (SwitchEntry(entry.name),) if entry and not entry.is_delta else ()
@@ -178,7 +178,7 @@ def decide(facts: Facts, wishes: Wishes) -> Plan:
         return replace(plan, steps=switch)
     register: tuple[Step, ...] = ()
     if entry and facts.mismatches:
-        if not (wishes.msck and facts.mismatches.mendable):
+        if not (options.msck and facts.mismatches.fixable):
             raise Refused(". ".join(sentences(entry.name, entry.location, facts.mismatches)))
         register = (RegisterPartitions(entry.name),)
     write: Step
@@ -186,14 +186,14 @@ def decide(facts: Facts, wishes: Wishes) -> Plan:
     if engine is Engine.NATIVE:
         # By its name, Spark's own command switches the entry too.
         table, switch = (entry.name if entry else None), ()
-        columns, statistics = facts.partitions.columns, wishes.statistics is not Statistics.NONE
+        columns, statistics = facts.partitions.columns, options.statistics is not Statistics.NONE
         write = ConvertNatively(for_spark(facts.location), table, columns, statistics)
     else:
         if facts.merged is None:
             raise AssertionError(f"{facts.location}: its footers weren't read")
-        contents = _contents(facts, wishes, facts.merged)
-        scans = wishes.statistics is Statistics.SCAN
-        write = PutFirstCommit(facts.location, contents, wishes.reader if scans else None)
+        contents = _contents(facts, options, facts.merged)
+        scans = options.statistics is Statistics.SCAN
+        write = PutFirstCommit(facts.location, contents, options.reader if scans else None)
         plan = replace(plan, schema=contents.schema, rows=sum(footer.rows for footer in facts.footers))
         notes = (*notes, *_remarks(facts, facts.merged))
     return replace(
@@ -201,7 +201,7 @@ def decide(facts: Facts, wishes: Wishes) -> Plan:
         partition_columns=facts.partitions.columns,
         files=len(facts.files),
         bytes=sum(file.size for file in facts.files),
-        steps=(*register, write, *switch, *((Verify(for_spark(facts.location)),) if wishes.verify else ())),
+        steps=(*register, write, *switch, *((Verify(for_spark(facts.location)),) if options.verify else ())),
         notes=notes,
     )
 
@@ -244,13 +244,13 @@ def with_partitions(schema: Struct, columns: Sequence[PartitionColumn], entry: E
     return Struct((*data, *partitions.values()))
 
 
-def _contents(facts: Facts, wishes: Wishes, merged: Merged) -> Contents:
+def _contents(facts: Facts, options: Options, merged: Merged) -> Contents:
     schema = with_partitions(merged.columns, facts.partitions.columns, facts.entry)
     _demand_defaults(facts)
     features: tuple[str, ...] = ()
     properties = kept_properties(facts.entry) if facts.entry else {}
     if unfit := sorted(mapping.unfit(schema)):
-        if not wishes.column_mapping:
+        if not options.column_mapping:
             raise Refused(
                 f"{facts.location}: Delta takes no spaces, line ends or any of ,;{{}}()= in a column's name, "
                 f"as in {_some([f'`{name}`' for name in unfit])}: give --column-mapping, which needs readers "
@@ -266,7 +266,7 @@ def _contents(facts: Facts, wishes: Wishes, merged: Merged) -> Contents:
         files=facts.files,
         values=facts.partitions.values,
         footers=facts.footers,
-        statistics=wishes.statistics is not Statistics.NONE,
+        statistics=options.statistics is not Statistics.NONE,
         description=facts.entry.comment if facts.entry else None,
         configuration=properties,
         features=features,

@@ -14,7 +14,7 @@ from tableferry import session
 from tableferry.convert import through_spark
 from tableferry.convert.facts import DataFile, Footer, Unreadable
 from tableferry.convert.parquet import reading
-from tableferry.convert.sparks import Sparks
+from tableferry.convert.spark_provider import SparkProvider
 from tableferry.convert.steps import Reader
 from tableferry.errors import Refused, SessionError, is_sparks
 
@@ -31,7 +31,7 @@ _SHOWN = 5
 
 
 def read_footers(
-    root: Path, files: Sequence[DataFile], sparks: Sparks, reader: Reader, *, statistics: bool
+    root: Path, files: Sequence[DataFile], spark_provider: SparkProvider, reader: Reader, *, statistics: bool
 ) -> Iterator[Footer | Unreadable]:
     """Read what the files' footers say, in the listing's order.
 
@@ -41,7 +41,7 @@ def read_footers(
     Args:
         root: Where the files' paths begin.
         files: What was listed.
-        sparks: The session; no JVM is started on this machine unless `reader` is ``spark``.
+        spark_provider: The session; no JVM is started on this machine unless `reader` is ``spark``.
         reader: Who reads; ``auto`` takes Spark for many files, if there is a session whose tasks reach them.
         statistics: Whether to read more than the rows' number and the schema.
 
@@ -52,7 +52,7 @@ def read_footers(
     by = partial(reading.read, statistics=statistics)
 
     def here() -> Iterator[Footer | Unreadable]:
-        running = sparks.running
+        running = spark_provider.running
         size = len(files) if running is None else through_spark.batch_size(running, statistics=statistics)
         for start in range(0, len(files), size):
             yield from by(root, files[start : start + size])
@@ -61,18 +61,22 @@ def read_footers(
         size = through_spark.batch_size(spark, statistics=statistics)
         return through_spark.read(spark, str(root), files, by, size)
 
-    return _choose(sparks, reader, len(files) >= SPARK_PAYS_FROM, here, there)
+    return _choose(spark_provider, reader, len(files) >= SPARK_PAYS_FROM, here, there)
 
 
 def scan(
-    root: Path, files: Sequence[DataFile], sparks: Sparks, reader: Reader, wanted: frozenset[tuple[str, ...]]
+    root: Path,
+    files: Sequence[DataFile],
+    spark_provider: SparkProvider,
+    reader: Reader,
+    wanted: frozenset[tuple[str, ...]],
 ) -> Iterator[Footer | Unreadable]:
     """Read files' statistics from their data, in the listing's order.
 
     Args:
         root: Where the files' paths begin.
         files: What was listed.
-        sparks: The session; no JVM is started on this machine unless `reader` is ``spark``.
+        spark_provider: The session; no JVM is started on this machine unless `reader` is ``spark``.
         reader: Who reads; ``auto`` takes Spark if there is a session whose tasks reach the files.
         wanted: Paths of the leaves that get statistics, in lower case.
 
@@ -92,7 +96,9 @@ def scan(
         by = partial(scanning.read, wanted=wanted)
         return through_spark.read(spark, str(root), files, by, _SCANNED_AT_ONCE)
 
-    return _choose(sparks, reader, True, partial(scanning.read_by_threads, root, files, wanted=wanted), there)
+    return _choose(
+        spark_provider, reader, True, partial(scanning.read_by_threads, root, files, wanted=wanted), there
+    )
 
 
 def all_readable(
@@ -125,7 +131,7 @@ def all_readable(
 
 
 def _choose(
-    sparks: Sparks,
+    spark_provider: SparkProvider,
     reader: Reader,
     pays: bool,
     here: Callable[[], Iterator[Footer | Unreadable]],
@@ -133,21 +139,21 @@ def _choose(
 ) -> Iterator[Footer | Unreadable]:
     match reader:
         case Reader.SPARK:
-            return there(sparks.session())
-        case Reader.AUTO if pays and (spark := _at_hand(sparks)):
+            return there(spark_provider.session())
+        case Reader.AUTO if pays and (spark := _at_hand(spark_provider)):
             return _there_if_it_can(there(spark), here)
         case _:
             return here()
 
 
-def _at_hand(sparks: Sparks) -> SparkSession | None:
+def _at_hand(spark_provider: SparkProvider) -> SparkSession | None:
     """Return the session that runs, or that this environment gives without a JVM of its own."""
-    if sparks.running is None:
+    if spark_provider.running is None:
         choice = session.choose(os.environ, databricks_connect=session.has_databricks_connect())
         if choice.kind != "local":
             with suppress(SessionError):
-                return sparks.session()
-    return sparks.running
+                return spark_provider.session()
+    return spark_provider.running
 
 
 def _there_if_it_can(

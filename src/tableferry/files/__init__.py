@@ -1,8 +1,8 @@
-"""The only door to files: whole-file reads, writes that happen entirely or not at all, and locks.
+"""The only module that touches files: whole-file reads, writes that happen entirely or not at all, and locks.
 
-Behind it are two rooms: what the operating system shows (`Local`), Unity Catalog volumes mounted under
+It has two kinds of storage: what the operating system shows (`Local`), Unity Catalog volumes mounted under
 ``/Volumes`` included, and volumes that are reached through the workspace's Files API (`Volume`). Which of
-them a path is in, `room` says; every function here takes paths of both.
+them a path is in, `storage` says; every function here takes paths of both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from tableferry import workspace
 from tableferry.errors import SessionError, StateError
 from tableferry.files.local import Local
-from tableferry.files.room import Room, no_volume, volume_of
+from tableferry.files.storage import Storage, no_volume, volume_of
 from tableferry.files.volume import Volume
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ __all__ = [
     "names",
     "read_text",
     "remove",
-    "room",
+    "storage",
     "write_text",
 ]
 
 
-def room(path: Path) -> Room:
+def storage(path: Path) -> Storage:
     """Say where a path is: in a volume of the configured workspace if it's one that isn't mounted, else here.
 
     Inside a workspace volumes are always mounted. Elsewhere, a path of a volume that is neither mounted nor
@@ -61,7 +61,7 @@ def room(path: Path) -> Room:
 
 def is_mounted(path: Path) -> bool:
     """Say whether processes of this machine see the path, so that what runs here may write and lock it."""
-    return isinstance(room(path), Local)
+    return isinstance(storage(path), Local)
 
 
 def is_shared(path: Path) -> bool:
@@ -75,7 +75,7 @@ def read_text(path: Path) -> str | None:
     Raises:
         StateError: It exists but can't be read.
     """
-    return room(path).read_text(path)
+    return storage(path).read_text(path)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -84,7 +84,7 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         StateError: The folder can't be written.
     """
-    room(path).write_text(path, text)
+    storage(path).write_text(path, text)
 
 
 def create_text(path: Path, text: str | Iterable[str]) -> bool:
@@ -95,7 +95,7 @@ def create_text(path: Path, text: str | Iterable[str]) -> bool:
     Raises:
         StateError: The folder can't be written.
     """
-    return room(path).create_text(path, text)
+    return storage(path).create_text(path, text)
 
 
 def exists(path: Path) -> bool:
@@ -104,7 +104,7 @@ def exists(path: Path) -> bool:
     Raises:
         StateError: Nobody lets us look.
     """
-    return room(path).exists(path)
+    return storage(path).exists(path)
 
 
 def names(path: Path) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ def names(path: Path) -> tuple[str, ...]:
     Raises:
         StateError: It can't be listed.
     """
-    return room(path).names(path)
+    return storage(path).names(path)
 
 
 def make_folder(path: Path) -> None:
@@ -122,7 +122,7 @@ def make_folder(path: Path) -> None:
     Raises:
         StateError: It can't be made, or its Unity Catalog volume isn't there.
     """
-    room(path).make_folder(path)
+    storage(path).make_folder(path)
 
 
 def remove(path: Path) -> None:
@@ -131,7 +131,7 @@ def remove(path: Path) -> None:
     Raises:
         StateError: It can't be removed.
     """
-    room(path).remove(path)
+    storage(path).remove(path)
 
 
 def move(old: Path, new: Path) -> None:
@@ -140,16 +140,16 @@ def move(old: Path, new: Path) -> None:
     Raises:
         StateError: It can't be moved.
     """
-    room(new).move(old, new)
+    storage(new).move(old, new)
 
 
 def locked(paths: list[Path], what: str) -> AbstractContextManager[None]:
-    """Hold these lock files for the length of a ``with``, where the first one's room knows locks.
+    """Hold these lock files for the length of a ``with``, where the first one's storage knows locks.
 
     Raises:
         Busy: Another process (or another thread) holds one of them.
     """
-    return (room(paths[0]) if paths else Local()).locked(paths, what)
+    return (storage(paths[0]) if paths else Local()).locked(paths, what)
 
 
 @lru_cache(maxsize=8)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from tableferry.errors import Busy, StateError
-from tableferry.files.room import hidden, no_volume, volume_of
+from tableferry.files.storage import hidden, no_volume, volume_of
 
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
 

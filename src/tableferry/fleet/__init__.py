@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 from tableferry.errors import TableferryError
 
 if TYPE_CHECKING:
-    from tableferry.fleet.choosing import Filter, chosen, listed
-    from tableferry.fleet.enlisting import Enlisted, Named, enlist
-    from tableferry.fleet.history import events_of, letters_of
+    from tableferry.fleet.history import events_of, notifications_of
     from tableferry.fleet.modes.communicate import communicate
     from tableferry.fleet.modes.migrate import migrate
     from tableferry.fleet.modes.preprocess import preprocess
     from tableferry.fleet.modes.revert import revert
     from tableferry.fleet.modes.shadow import shadow
-    from tableferry.fleet.modes.taking import Worker
+    from tableferry.fleet.modes.worker import Worker
     from tableferry.fleet.prechecking import precheck
     from tableferry.fleet.queue import selections
     from tableferry.fleet.queue.opening import open_store
     from tableferry.fleet.queue.store import NewJob
+    from tableferry.fleet.registering import Named, Registration, register
+    from tableferry.fleet.selecting import Filter, list_jobs, select_jobs
     from tableferry.fleet.status.page import render as page
     from tableferry.fleet.status.preflight import lines as preflight_lines
     from tableferry.fleet.status.preflight import page as preflight_page
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from tableferry.fleet.warehouse.opening import open_access
 
 _MODULES = {
-    "Enlisted": "enlisting",
-    "Filter": "choosing",
-    "Named": "enlisting",
+    "Registration": "registering",
+    "Filter": "selecting",
+    "Named": "registering",
     "NewJob": "queue.store",
     "Warehouse": "warehouse.context",
-    "Worker": "modes.taking",
-    "chosen": "choosing",
+    "Worker": "modes.worker",
+    "select_jobs": "selecting",
     "communicate": "modes.communicate",
-    "enlist": "enlisting",
+    "register": "registering",
     "events_of": "history",
-    "letters_of": "history",
-    "listed": "choosing",
+    "notifications_of": "history",
+    "list_jobs": "selecting",
     "migrate": "modes.migrate",
     "open_access": "warehouse.opening",
     "open_store": "queue.opening",
@@ -64,20 +64,18 @@ _RENAMED = {
 }
 
 __all__ = [
-    "Enlisted",
     "Filter",
     "Named",
     "NewJob",
+    "Registration",
     "Warehouse",
     "Worker",
     "as_text",
-    "chosen",
     "communicate",
-    "enlist",
     "events_of",
-    "letters_of",
-    "listed",
+    "list_jobs",
     "migrate",
+    "notifications_of",
     "open_access",
     "open_store",
     "page",
@@ -86,7 +84,9 @@ __all__ = [
     "preflight_page",
     "preprocess",
     "read_status",
+    "register",
     "revert",
+    "select_jobs",
     "selections",
     "shadow",
     "watch",

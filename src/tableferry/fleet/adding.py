@@ -51,7 +51,7 @@ class Pattern:
 
 
 @dataclass(frozen=True)
-class Wish:
+class TableRequest:
     """One thing that somebody named.
 
     Attributes:
@@ -95,7 +95,7 @@ def parse(text: str, catalog: str) -> TableName | Pattern:
     return Pattern(catalog, schema, table)
 
 
-def read_file(path: Path, template: NewJob, catalog: str) -> list[Wish]:
+def read_file(path: Path, template: NewJob, catalog: str) -> list[TableRequest]:
     """Read a file with a name in each line, or a CSV file with the column ``table`` and any of `COLUMNS`.
 
     Args:
@@ -115,33 +115,33 @@ def read_file(path: Path, template: NewJob, catalog: str) -> list[Wish]:
         raise SpecError([Problem(str(path), "", "isn't UTF-8 text: save it as UTF-8")]) from error
     problems: list[Problem] = []
     rows = _csv(text, path, problems) if path.suffix.lower() == ".csv" else _lines(text)
-    wishes = []
+    requests = []
     for line, row in rows:
         try:
-            wishes.append(Wish(parse(row["table"] or "", catalog), _filled(template, row)))
+            requests.append(TableRequest(parse(row["table"] or "", catalog), _filled(template, row)))
         except (TableError, ValueError) as error:
             problems.append(Problem(str(path), f"line {line}", str(error)))
     if problems:
         raise SpecError(problems)
-    return wishes
+    return requests
 
 
-def expand(wishes: Iterable[Wish], find: Find) -> list[NewJob]:
+def expand(requests: Iterable[TableRequest], find: Find) -> list[NewJob]:
     """Give a job for each table, once: one that is named goes before the patterns that it matches.
 
     Args:
-        wishes: What was named.
+        requests: What was named.
         find: Gives the tables of a pattern.
     """
     found: dict[TableName, NewJob] = {}
-    wishes = list(wishes)
-    for wish in wishes:
-        if isinstance(wish.tables, TableName):
-            found.setdefault(wish.tables, replace(wish.job, name=wish.tables))
-    for wish in wishes:
-        if isinstance(wish.tables, Pattern):
-            for name in find(wish.tables):
-                found.setdefault(name, replace(wish.job, name=name))
+    requests = list(requests)
+    for request in requests:
+        if isinstance(request.tables, TableName):
+            found.setdefault(request.tables, replace(request.job, name=request.tables))
+    for request in requests:
+        if isinstance(request.tables, Pattern):
+            for name in find(request.tables):
+                found.setdefault(name, replace(request.job, name=name))
     return list(found.values())
 
 

@@ -6,7 +6,7 @@ from sqlalchemy import select
 
 from tableferry.fleet.job import Job, State
 from tableferry.fleet.queue.schema import events, letters
-from tableferry.fleet.queue.store import Event, LetterRecord, Store
+from tableferry.fleet.queue.store import Event, NotificationRecord, Store
 
 
 def events_of(store: Store, job: Job) -> list[Event]:
@@ -20,14 +20,14 @@ def events_of(store: Store, job: Job) -> list[Event]:
     ]
 
 
-def letters_of(store: Store, job: Job) -> list[LetterRecord]:
+def notifications_of(store: Store, job: Job) -> list[NotificationRecord]:
     """Return the letters that a job is in, by their level and time."""
     c = letters.c
     columns = (c.message_id, c.level, c.task_ids, c.recipients, c.recorded_at, c.sent_at)
     rows = store.rows(select(*columns).order_by(c.level, c.recorded_at, c.message_id))
     # No two databases look into JSON alike, and a letter is about many jobs: there are few of them.
     return [
-        LetterRecord(message_id, level, tuple(task_ids), tuple(recipients), recorded_at, sent_at)
+        NotificationRecord(message_id, level, tuple(task_ids), tuple(recipients), recorded_at, sent_at)
         for message_id, level, task_ids, recipients, recorded_at, sent_at in rows
         if job.task_id in task_ids
     ]

@@ -63,11 +63,11 @@ _WORDS = {
 Existing = Mapping[TableName, Kind]
 """Which of a job's names exist, and what each is."""
 
-Ways = Mapping[tuple[State, State], Transition]
+Transitions = Mapping[tuple[State, State], Transition]
 """The transitions that may be walked, by state and desired state."""
 
 
-def transition(job: Job) -> Transition | None:
+def next_transition(job: Job) -> Transition | None:
     """Return where a job goes next, on or back; None where it rests."""
     return FORWARD.get(job.pair) or BACK.get(job.pair)
 
@@ -78,7 +78,7 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
     Raises:
         Refused: The tables aren't as any transition leaves them: somebody else renamed or dropped one.
     """
-    found = transition(job)
+    found = next_transition(job)
     if found is None:
         return ()
     names = Names.of(job)
@@ -129,12 +129,12 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
             assert_never(found.action)
 
 
-def arrived(job: Job, way: Transition) -> Job:
+def arrived(job: Job, transition: Transition) -> Job:
     """Return a job in the state that it wanted, wanting the next."""
-    return replace(job, state=job.desired_state, desired_state=way.then)
+    return replace(job, state=job.desired_state, desired_state=transition.then)
 
 
-def outlook(job: Job, existing: Existing, ways: Ways) -> tuple[Step, ...]:
+def dry_run_steps(job: Job, existing: Existing, transitions: Transitions) -> tuple[Step, ...]:
     """Return all the steps that a walk by these ways would do, if nothing comes between.
 
     Raises:
@@ -142,12 +142,12 @@ def outlook(job: Job, existing: Existing, ways: Ways) -> tuple[Step, ...]:
     """
     steps: list[Step] = []
     names = dict(existing)
-    while (way := ways.get(job.pair)) is not None:
+    while (transition := transitions.get(job.pair)) is not None:
         planned = plan(job, names)
         for step in planned:
             _name(step, names)
         steps += planned
-        job = arrived(job, way)
+        job = arrived(job, transition)
     return tuple(steps)
 
 

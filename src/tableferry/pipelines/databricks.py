@@ -28,7 +28,7 @@ from tableferry.pipelines.graph import (
     takes,
 )
 from tableferry.pipelines.rows import history_rows, prefixed
-from tableferry.pipelines.steps import DrawAppend, DrawCdc, DrawTable, DrawView
+from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,18 +37,18 @@ _EXPECT = {"warn": "expect_all", "drop": "expect_all_or_drop", "fail": "expect_a
 
 
 class DatabricksEngine:
-    """Defines what is drawn on it in the pipeline that is being loaded."""
+    """Defines tables, views and flows in the pipeline that is being loaded."""
 
     def __init__(self, dp: Any, spark: SparkSession, project: Project) -> None:
         self._dp, self._spark, self._conf = dp, spark, dict(project.spark_config)
         self._tables: dict[str, Target] = {}
         self._datasets = Datasets(spark, self._define, ambiguous(project), made=made(project))
 
-    def view(self, definition: DrawView) -> None:
+    def view(self, definition: DefineView) -> None:
         """Name an input; it's defined when a flow reads it."""
         self._datasets.add(definition)
 
-    def table(self, definition: DrawTable) -> None:
+    def table(self, definition: DefineTable) -> None:
         """Define a streaming table."""
         target = definition.target
         self._tables[target.name.key] = target
@@ -62,7 +62,7 @@ class DatabricksEngine:
             },
         )
 
-    def append(self, definition: DrawAppend) -> None:
+    def append(self, definition: DefineAppend) -> None:
         """Append a view's rows to a table."""
         source, streams = self._source(definition), self._datasets.streams(definition)
         add = call(
@@ -76,7 +76,7 @@ class DatabricksEngine:
         )
         add(lambda: self._datasets.frame(source, whole=not streams))
 
-    def cdc(self, definition: DrawCdc) -> None:
+    def cdc(self, definition: DefineAutoCdc) -> None:
         """Apply a view's events to a table with AUTO CDC."""
         function = getattr(self._dp, "create_auto_cdc_flow", None) or getattr(self._dp, "apply_changes", None)
         where = f"{definition.flow.place}: {definition.flow.name}"
@@ -103,19 +103,19 @@ class DatabricksEngine:
             },
         )
 
-    def _source(self, one: DrawAppend | DrawCdc) -> str:
+    def _source(self, one: DefineAppend | DefineAutoCdc) -> str:
         """Return the name of the view that holds exactly what a flow brings, and define it."""
         view, name = self._datasets.view(one), f"rows_of_{flow_name(one.flow.name, one.owner)}"
         if isinstance(view.source, HistorySource):
             copied = history_rows(self._spark, view.source)
-            if isinstance(one, DrawCdc):
+            if isinstance(one, DefineAutoCdc):
                 copied = _events(copied, view.source.migration, one.settings)
             self._define(name, lambda: copied)
             return name
         whole = not self._datasets.streams(one)
         read = self._datasets.named(one.owner, one.flow.view, whole=whole)
         rules = self._tables[one.flow.target.key].expectations
-        where = one.settings.where if isinstance(one, DrawCdc) else None
+        where = one.settings.where if isinstance(one, DefineAutoCdc) else None
         if not (rules or where or one.flow.column_prefix):
             return read
 

@@ -1,8 +1,8 @@
 """Decides, from facts alone, what each target of a project needs next: same facts, same plan, and no Spark.
 
-The rules: a baseline is recorded once (`beginnings`); a live flow whose source hasn't moved past its baseline
-is left out of the plan, never gated inside it (`positions`); the copy is pinned; what can't be known is asked
-for.
+The rules: a baseline is recorded once (`migration_starts`); a live flow whose source hasn't moved past its
+baseline is left out of the plan, never gated inside it (`positions`); the copy is pinned; what can't be known
+is asked for.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from tableferry.pipelines import beginnings, recognition
+from tableferry.pipelines import migration_starts, recognition
 from tableferry.pipelines.cases import Case
 from tableferry.pipelines.flows import DataFlow, Flow, HistorySource, Migration, Project, View
 from tableferry.pipelines.plans import (
@@ -26,8 +26,8 @@ from tableferry.pipelines.plans import (
 )
 from tableferry.pipelines.positions import flow_plans
 from tableferry.pipelines.reads import views_behind
-from tableferry.pipelines.state import Beginning, Stored
-from tableferry.pipelines.steps import DrawAppend, DrawCdc, DrawTable, DrawView, Reset, Start
+from tableferry.pipelines.state import MigrationStart, Stored
+from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView, Reset, Start
 from tableferry.tables import TableName
 
 _STREAMING = "run the project with the streaming engine (tableferry pipelines run)"
@@ -50,7 +50,9 @@ def decide(project: Project, facts: Facts, request: Request) -> Plan:
         if not request.only or key in request.only:
             stored = facts.stored.get(key, Stored())
             plan = _target_plan(Case(one, dataflows, producers, facts, request, set(filling), stored))
-            filling |= {step.flow.target.key for step in plan.steps if isinstance(step, DrawAppend | DrawCdc)}
+            filling |= {
+                step.flow.target.key for step in plan.steps if isinstance(step, DefineAppend | DefineAutoCdc)
+            }
             plans.append(plan)
     return Plan(project, request.pipeline_id, tuple(plans), request.engine)
 
@@ -63,7 +65,7 @@ def in_order(project: Project, facts: Facts) -> tuple[DataFlow, ...]:
 
 
 def _target_plan(case: Case) -> TargetPlan:
-    beginnings.adopt(case)
+    migration_starts.adopt(case)
     migration = case.dataflow.migration
     finished = migration is not None and case.stored.finished
     if finished:
@@ -74,35 +76,35 @@ def _target_plan(case: Case) -> TargetPlan:
                 f"{case.name}: its migration is finished, so a full refresh would drop the copied history "
                 "for good: take tableMigrationDetails out of the spec and add --drop-history if you mean that"
             )
-    later = beginnings.uncopied_producers(case) if migration and not case.stored.beginning else ()
+    later = migration_starts.uncopied_producers(case) if migration and not case.stored.migration_start else ()
     if later:
         case.notes.append(f"begins once {_listed(later)} holds its copied history")
         return _result(case, "later", (), None)
     if case.request.engine == "declarative":
         _check_declarative(case)
     recognition.check(case)
-    begun = beginnings.beginning(case, migration) if migration else None
+    migration_start = migration_starts.migration_start(case, migration) if migration else None
     if migration is None and not finished:
         _check_history(case)
-        beginnings.end(case)
-    if migration and begun is None:
-        # Refused: where its flows start can't be judged without a beginning.
+        migration_starts.end(case)
+    if migration and migration_start is None:
+        # Refused: where its flows start can't be judged without a migration start.
         return _result(case, "refused", (), None)
     generation = _reset(case)
     copy = migration is not None and not (case.copied and generation == case.stored.generation)
     # A pipeline runs a run-once flow once by itself, and must know it when it refreshes in full.
-    drawn = migration if copy or case.request.in_pipeline else None
-    flows = flow_plans(case, migration, begun, generation)
-    if copy and migration and begun:
-        beginnings.check_legacy(case, migration, begun)
+    defined = migration if copy or case.request.in_pipeline else None
+    flows = flow_plans(case, migration, migration_start, generation)
+    if copy and migration and migration_start:
+        migration_starts.check_legacy(case, migration, migration_start)
     phase: Phase = "finished" if finished else _phase(case, flows, copy=copy) if migration else "plain"
     if phase == "differs":
         case.notes.append(
             "its copy differs from the legacy table: see what with `tableferry verify`, then rebuild it with "
             f"--full-refresh {case.name}"
         )
-    _draw(case, drawn, begun, flows, generation)
-    return _result(case, phase, flows, begun, copy=copy, generation=generation)
+    _define(case, defined, migration_start, flows, generation)
+    return _result(case, phase, flows, migration_start, copy=copy, generation=generation)
 
 
 def _check_history(case: Case) -> None:
@@ -129,7 +131,7 @@ def _check_declarative(case: Case) -> None:
 
 
 def _phase(case: Case, flows: Sequence[FlowPlan], *, copy: bool) -> Phase:
-    if case.stored.beginning is None:
+    if case.stored.migration_start is None:
         return "new"
     if copy:
         return "copying"
@@ -143,7 +145,7 @@ def _result(
     case: Case,
     phase: Phase,
     flows: tuple[FlowPlan, ...],
-    begun: Beginning | None,
+    migration_start: MigrationStart | None,
     *,
     copy: bool = False,
     generation: int = 0,
@@ -156,7 +158,7 @@ def _result(
         flows,
         tuple(dict.fromkeys(case.notes)),
         tuple(dict.fromkeys(case.refusals)),
-        begun,
+        migration_start,
         case.stored,
         copy,
         generation,
@@ -168,8 +170,8 @@ def _reset(case: Case) -> int:
     stored = case.stored
     wanted = case.name.key in case.request.full_refresh
     newest = recognition.newest_generation(case)
-    begun = (
-        stored.beginning is not None
+    migration_start = (
+        stored.migration_start is not None
         or any(case.checkpoint(flow) != Checkpoint() for flow in case.dataflow.flows)
         or any(
             case.facts.recorded[one.name.key].on_table
@@ -177,7 +179,7 @@ def _reset(case: Case) -> int:
             if one.name.key in case.facts.recorded
         )
     )
-    if not stored.resetting and not (wanted and begun):
+    if not stored.resetting and not (wanted and migration_start):
         return stored.generation
     if not stored.resetting:
         _check_reset(case)
@@ -194,7 +196,7 @@ def _reset(case: Case) -> int:
             tables.append(case.request.log_table(target.name))
     case.steps.append(Reset(case.name, tuple(tables), generation))
     case.notes.append("full refresh: readers outside this project that stream from it must be refreshed too")
-    if stored.beginning is None:
+    if stored.migration_start is None:
         case.notes.append("full refresh without a migration: only what its sources still hold comes back")
     return generation
 
@@ -213,8 +215,8 @@ def _check_reset(case: Case) -> None:
             case.name.key in case.facts.followed(other, flow) for flow in other.flows
         ):
             continue
-        begun = case.facts.stored.get(name.key, Stored()).beginning
-        if begun and (baseline := begun.baselines.get(case.name.key)):
+        migration_start = case.facts.stored.get(name.key, Stored()).migration_start
+        if migration_start and (baseline := migration_start.baselines.get(case.name.key)):
             case.refusals.append(
                 f"{case.name}: a full refresh brings all its rows again, and {name}, which has its own "
                 f"history and reads it from version {baseline.version + 1}, would take them twice: drop "
@@ -227,10 +229,10 @@ def _check_reset(case: Case) -> None:
             )
 
 
-def _draw(
+def _define(
     case: Case,
     copied: Migration | None,
-    begun: Beginning | None,
+    migration_start: MigrationStart | None,
     flows: Sequence[FlowPlan],
     generation: int,
 ) -> None:
@@ -241,11 +243,11 @@ def _draw(
     for table in (*dataflow.staging, dataflow.target):
         into = [one for one in flows if one.flow.target.key == table.name.key]
         filled = any(one.action in ("continue", "idle", "done") for one in into)
-        filled |= table is dataflow.target and begun is not None and copied is None
+        filled |= table is dataflow.target and migration_start is not None and copied is None
         live = any(not one.flow.once and one.flow.target.key == table.name.key for one in running)
         made = filled and not case.request.in_pipeline
-        holds = _history(case, begun) if table is dataflow.target else ""
-        case.steps.append(DrawTable(table, create=not made, once=not live, history=holds))
+        holds = _history(case, migration_start) if table is dataflow.target else ""
+        case.steps.append(DefineTable(table, create=not made, once=not live, history=holds))
         if case.request.engine == "databricks":
             continue
         if not filled and (warned := [one.name for one in table.expectations if one.action == "warn"]):
@@ -257,10 +259,10 @@ def _draw(
                 f"{table.place}: rowFilter can't be set outside a Databricks pipeline, and without it "
                 f"{table.name} would show every row: run the project there, or take rowFilter out here"
             )
-    if copied and begun:
-        source = HistorySource(copied, begun.copy.version, dataflow.target.cdc)
+    if copied and migration_start:
+        source = HistorySource(copied, migration_start.copy.version, dataflow.target.cdc)
         history_view = View(HISTORY_VIEW, "batch", source, copied.place)
-        case.steps.append(DrawView(history_view, case.name, once=True))
+        case.steps.append(DefineView(history_view, case.name, once=True))
         history = Flow(HISTORY_FLOW, "append", case.name, HISTORY_VIEW, place=copied.place)
         _fill(case, history, generation, once=True)
     starts: dict[str, dict[str, Start | None]] = {}
@@ -272,21 +274,21 @@ def _draw(
     streamed = {
         name for one in running if not one.flow.once for name in views_behind(dataflow.views, one.flow.view)
     }
-    drawn: set[str] = set()
+    defined: set[str] = set()
     for one in running:
         for name in views_behind(dataflow.views, one.flow.view):
-            if name not in drawn:
-                drawn.add(name)
+            if name not in defined:
+                defined.add(name)
                 # A view that run-once flows share with live ones has the starts of those.
                 own = starts.get(name, {})
-                case.steps.append(DrawView(dataflow.views[name], case.name, own, once=name not in streamed))
+                case.steps.append(DefineView(dataflow.views[name], case.name, own, once=name not in streamed))
         _fill(case, one.flow, generation, once=one.flow.once, ahead=one.ahead)
 
 
-def _history(case: Case, begun: Beginning | None) -> str:
+def _history(case: Case, migration_start: MigrationStart | None) -> str:
     """Name the table and version whose history the target holds, or will."""
-    if begun:
-        return f"{begun.copy.table}@{begun.copy.version}"
+    if migration_start:
+        return f"{migration_start.copy.table}@{migration_start.copy.version}"
     recorded = case.facts.recorded.get(case.name.key)
     fresh = case.name.key in case.request.full_refresh or case.stored.resetting
     return recorded.on_table.history if recorded and recorded.on_table and not fresh else ""
@@ -303,9 +305,9 @@ def _fill(case: Case, flow: Flow, generation: int, *, once: bool, ahead: bool = 
             identify = recognition.settings(case, flow, target.cdc)
     if target.cdc and (flow.kind == "cdc" or flow.name == HISTORY_FLOW):
         cdc_flow = replace(flow, kind="cdc")
-        case.steps.append(DrawCdc(cdc_flow, case.name, generation, target.cdc, once, identify, ahead))
+        case.steps.append(DefineAutoCdc(cdc_flow, case.name, generation, target.cdc, once, identify, ahead))
     else:
-        case.steps.append(DrawAppend(flow, case.name, generation, once, identify, ahead))
+        case.steps.append(DefineAppend(flow, case.name, generation, once, identify, ahead))
 
 
 def _listed(names: Iterable[TableName]) -> str:

@@ -21,7 +21,7 @@ from tableferry.pipelines.flows import HistorySource, Project, Target
 from tableferry.pipelines.graph import Build, Datasets, ambiguous, call, flow_name, made, table_arguments
 from tableferry.pipelines.python_code import NOWHERE
 from tableferry.pipelines.rows import judged, prefixed
-from tableferry.pipelines.steps import DrawAppend, DrawCdc, DrawTable, DrawView
+from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def pinned_name(target: TableName) -> TableName:
 
 
 class DeclarativeEngine:
-    """Defines what is drawn on it in the pipeline that is being loaded."""
+    """Defines tables, views and flows in the pipeline that is being loaded."""
 
     def __init__(
         self,
@@ -47,11 +47,11 @@ class DeclarativeEngine:
         self._tables: dict[str, Target] = {}
         self._datasets = Datasets(spark, self._define, ambiguous(project), folders, made(project))
 
-    def view(self, definition: DrawView) -> None:
+    def view(self, definition: DefineView) -> None:
         """Name an input; it's defined when a flow reads it."""
         self._datasets.add(definition)
 
-    def table(self, definition: DrawTable) -> None:
+    def table(self, definition: DefineTable) -> None:
         """Define a streaming table, in the format of ``spark.sql.sources.default``.
 
         Naming the format makes every second update fail with DELTA_CANNOT_CHANGE_PROVIDER.
@@ -64,7 +64,7 @@ class DeclarativeEngine:
             table_arguments(self._spark, target),
         )
 
-    def append(self, definition: DrawAppend) -> None:
+    def append(self, definition: DefineAppend) -> None:
         """Append a view's rows to a table.
 
         Raises:
@@ -100,7 +100,7 @@ class DeclarativeEngine:
         }
         call(self._dp.append_flow, where, given)(build)
 
-    def cdc(self, definition: DrawCdc) -> None:
+    def cdc(self, definition: DefineAutoCdc) -> None:
         """Refuse AUTO CDC, which `decide` has done before.
 
         Raises:

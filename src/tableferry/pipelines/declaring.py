@@ -1,4 +1,4 @@
-"""Draws a project on the declarative pipeline whose source file is being loaded; writes nothing.
+"""Defines a project in the declarative pipeline whose source file is being loaded; writes nothing.
 
 A pipeline loads its files for a dry run too, and for every try of an update, so nothing may begin here. What
 must be recorded before an update is recorded by `tableferry pipelines prepare`.
@@ -13,7 +13,7 @@ from tableferry.errors import Refused, TableError, TableferryError
 from tableferry.pipelines import configuration, spec
 from tableferry.pipelines.databricks import DatabricksEngine
 from tableferry.pipelines.declarative import DeclarativeEngine, pinned_name
-from tableferry.pipelines.engine import draw
+from tableferry.pipelines.engine import define
 from tableferry.pipelines.flows import DeltaSource, JoinSource, Project
 from tableferry.pipelines.graph import takes
 from tableferry.pipelines.opening import opened
@@ -53,12 +53,12 @@ def declare(dp: Any, spark: SparkSession) -> Plan:
             "the legacy table and run `tableferry pipelines prepare`"
         )
     if pipeline.kind == "databricks":
-        draw(_definitions(planned), DatabricksEngine(dp, spark, project))
+        define(_definitions(planned), DatabricksEngine(dp, spark, project))
     else:
         _check_format(spark)
         _check_pinned(planned, spark)
         folders = _folders(planned, found, spark)
-        draw(_definitions(planned), DeclarativeEngine(dp, spark, project, folders))
+        define(_definitions(planned), DeclarativeEngine(dp, spark, project, folders))
     return planned
 
 
@@ -81,7 +81,7 @@ def _check_format(spark: SparkSession) -> None:
 
 def _check_pinned(planned: Plan, spark: SparkSession) -> None:
     for one in planned.targets:
-        if one.beginning and one.dataflow.migration and not one.stored.finished:
+        if one.migration_start and one.dataflow.migration and not one.stored.finished:
             clone = pinned_name(one.target)
             if not catalog.exists(spark, clone):
                 raise TableError(
@@ -104,7 +104,7 @@ def _folders(planned: Plan, found: Facts, spark: SparkSession) -> dict[str, str]
                 case _:
                     pass
     named = [name for name in names.values() if name.path is None]
-    places = catalog.side_by_side(
+    places = catalog.parallel_map(
         lambda name: catalog.location(spark, name) if catalog.exists(spark, name) else "", named
     )
     return {name.key: place for name, place in zip(named, places, strict=True) if place}

@@ -1,7 +1,7 @@
 """The port between a plan and whatever runs it.
 
-A plan is drawn on an engine: tables, views and flows are named first, as a declarative pipeline wants it; the
-engine runs them when its own time comes. `testing.RecordingEngine` only remembers what was drawn.
+A plan is defined on an engine: tables, views and flows are named first, as a declarative pipeline wants it;
+the engine runs them when its own time comes. `testing.RecordingEngine` only remembers what was defined.
 """
 
 from __future__ import annotations
@@ -9,36 +9,36 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol, assert_never
 
-from tableferry.pipelines.steps import Definition, DrawAppend, DrawCdc, DrawTable, DrawView
+from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView, Definition
 
 
 class Engine(Protocol):
     """What an engine must know; each definition says whether it's for a run-once flow (``once``)."""
 
-    def view(self, definition: DrawView) -> None:
+    def view(self, definition: DefineView) -> None:
         """Name an input."""
 
-    def table(self, definition: DrawTable) -> None:
+    def table(self, definition: DefineTable) -> None:
         """Name a streaming table."""
 
-    def append(self, definition: DrawAppend) -> None:
+    def append(self, definition: DefineAppend) -> None:
         """Append a view's rows to a table, once or for as long as commits arrive."""
 
-    def cdc(self, definition: DrawCdc) -> None:
+    def cdc(self, definition: DefineAutoCdc) -> None:
         """Apply a view's events to a table as AUTO CDC does, once or for as long as commits arrive."""
 
 
-def draw(definitions: Iterable[Definition], engine: Engine) -> None:
-    """Draw definitions on an engine, in order."""
+def define(definitions: Iterable[Definition], engine: Engine) -> None:
+    """Define tables, views and flows on an engine, in order."""
     for definition in definitions:
         match definition:
-            case DrawTable():
+            case DefineTable():
                 engine.table(definition)
-            case DrawView():
+            case DefineView():
                 engine.view(definition)
-            case DrawAppend():
+            case DefineAppend():
                 engine.append(definition)
-            case DrawCdc():
+            case DefineAutoCdc():
                 engine.cdc(definition)
             case _:
                 assert_never(definition)

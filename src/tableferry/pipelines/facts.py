@@ -59,7 +59,7 @@ def gather(
         for one in chosen
         if one.migration and len(stored[one.target.name.key].elsewhere) == 1
     }
-    known = {key: one if one.beginning else adoptable.get(key, one) for key, one in stored.items()}
+    known = {key: one if one.migration_start else adoptable.get(key, one) for key, one in stored.items()}
     names = {read.table.key: read.table for found in followed.values() for read in found if not read.unseen}
     places = {read.table.key: read.place for found in followed.values() for read in found}
     unbegun: list[TableName] = []
@@ -72,11 +72,11 @@ def gather(
         if one.migration and (not known[key].copied or known[key].resetting or key in refreshed):
             names[one.migration.table.key] = one.migration.table
             places[one.migration.table.key] = one.migration.place
-        if one.migration and known[key].beginning is None:
+        if one.migration and known[key].migration_start is None:
             names[key] = one.target.name
             unbegun.append(one.target.name)
     tables = _tables(spark, names, places)
-    filled = catalog.side_by_side(
+    filled = catalog.parallel_map(
         lambda name: name.key if spark.table(name.sql).take(1) else "",
         [name for name in unbegun if tables[name.key] is not None],
     )
@@ -177,7 +177,7 @@ def _each(store: StateStore, work: Callable[[_T], _R], items: Sequence[_T]) -> l
     """
     if files.is_mounted(store.volume):
         return [work(item) for item in items]
-    return catalog.side_by_side(work, items)
+    return catalog.parallel_map(work, items)
 
 
 def _orphans(one: DataFlow, store: StateStore, stored: Mapping[str, Stored]) -> Mapping[str, Checkpoint]:
@@ -196,7 +196,7 @@ def _tables(
             place = places.get(name.key)
             raise TableError(f"{place}: {error}" if place else str(error)) from error
 
-    return dict(zip(names, catalog.side_by_side(facts, names.values()), strict=True))
+    return dict(zip(names, catalog.parallel_map(facts, names.values()), strict=True))
 
 
 def _recorded(
@@ -259,18 +259,18 @@ def _earliest(
     """Ask for the oldest readable commit of every source that a start may be given for."""
     wanted: dict[str, TableFacts] = {}
     for (target, flow), found in followed.items():
-        beginning = stored[target].beginning
+        migration_start = stored[target].migration_start
         checkpoint = progress[target, flow]
         anew = target in refreshed or stored[target].resetting or not checkpoint.committed
         for read in found:
             facts = tables.get(read.table.key)
             if facts and not anew and checkpoint.has_read(facts):
                 continue
-            baseline = beginning.baselines.get(read.table.key) if beginning else None
+            baseline = migration_start.baselines.get(read.table.key) if migration_start else None
             start = read.explicit if read.explicit is not None else baseline.version + 1 if baseline else None
             if facts and isinstance(start, int) and facts.version >= start > 0:
                 wanted[read.table.key] = facts
-    found_versions = catalog.side_by_side(
+    found_versions = catalog.parallel_map(
         lambda table: catalog.earliest_version(spark, table), wanted.values()
     )
     return dict(zip(wanted, found_versions, strict=True))
@@ -289,7 +289,7 @@ def _row_counts(
         for read in _reads_of(one, followed)
         if read.explicit is None and tables.get(read.table.key)
     }
-    counts = catalog.side_by_side(lambda name: spark.table(name.sql).count(), wanted.values())
+    counts = catalog.parallel_map(lambda name: spark.table(name.sql).count(), wanted.values())
     return dict(zip(wanted, counts, strict=True))
 
 

@@ -19,7 +19,7 @@ from tableferry.pipelines.flows import Project, SqlSource, Target, View
 from tableferry.pipelines.plans import HISTORY_VIEW
 from tableferry.pipelines.python_code import NOWHERE, start_options
 from tableferry.pipelines.reads import looked_up
-from tableferry.pipelines.steps import DrawAppend, DrawCdc, DrawView
+from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineView
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def takes(function: Callable[..., Any], name: str) -> bool:
 
 
 class Datasets:
-    """The views that are drawn on a pipeline so far.
+    """The views that are defined in a pipeline so far.
 
     Args:
         spark: Where their sources are.
@@ -102,19 +102,19 @@ class Datasets:
         self._spark, self._define, self._shared, self._folders = spark, define, shared, folders
         self._made = made
         self._frames: dict[str, DataFrame] = {}
-        self._views: dict[tuple[str, str], DrawView] = {}
+        self._views: dict[tuple[str, str], DefineView] = {}
         self._drawn: set[str] = set()
 
-    def add(self, definition: DrawView) -> None:
+    def add(self, definition: DefineView) -> None:
         """Remember a view until a flow reads it."""
         self._views[definition.owner.key, definition.view.name] = definition
 
-    def view(self, one: DrawAppend | DrawCdc) -> View:
+    def view(self, one: DefineAppend | DefineAutoCdc) -> View:
         """Return the view that a flow reads."""
         return self._views[one.owner.key, one.flow.view].view
 
     def named(self, owner: TableName, name: str, *, whole: bool) -> str:
-        """Draw a view, and those behind it, unless they are; return its name in the pipeline.
+        """Define a view, and those behind it, unless they are; return its name in the pipeline.
 
         Args:
             owner: Whose view it is.
@@ -139,7 +139,7 @@ class Datasets:
         """Return the columns of a view of the pipeline; None if only the running pipeline knows them."""
         return self._frames[name].columns if name in self._frames else None
 
-    def _reading(self, definition: DrawView, qualified: str, *, whole: bool) -> Build:
+    def _reading(self, definition: DefineView, qualified: str, *, whole: bool) -> Build:
         """Return what builds a view.
 
         It's built here and now where it reads nothing that the pipeline makes, for the project's own
@@ -168,11 +168,11 @@ class Datasets:
         """Read a view of the pipeline."""
         return (self._spark.read if whole else self._spark.readStream).table(name)
 
-    def streams(self, one: DrawAppend | DrawCdc) -> bool:
+    def streams(self, one: DefineAppend | DefineAutoCdc) -> bool:
         """Say whether a flow follows its view."""
         return not one.once and self.view(one).mode == "stream"
 
-    def _statement(self, definition: DrawView, statement: str, qualified: str, *, whole: bool) -> str:
+    def _statement(self, definition: DefineView, statement: str, qualified: str, *, whole: bool) -> str:
         """Put the pipeline's names into a statement in place of the spec's views and of what it streams."""
         names: dict[sql.Reference, str] = {}
         for reference in sql.references(statement):
@@ -189,7 +189,7 @@ class Datasets:
                 names[reference] = f"STREAM({names[reference]})"
         return sql.renamed(statement, names)
 
-    def _source(self, definition: DrawView, table: TableName, qualified: str, whole: bool) -> str:
+    def _source(self, definition: DefineView, table: TableName, qualified: str, whole: bool) -> str:
         """Name a table that SQL streams; where it must start somewhere, that takes a view of its own."""
         options = {} if whole else start_options(definition.starts.get(table.key))
         if not options:

@@ -70,7 +70,7 @@ def check_sequence(frame: DataFrame, settings: CdcSettings, place: str) -> None:
         )
 
 
-def inexpressible(frame: DataFrame, settings: CdcSettings) -> DataFrame:
+def not_representable(frame: DataFrame, settings: CdcSettings) -> DataFrame:
     """Return the rows that AUTO CDC can't express, with the `__reason` of each.
 
     Among intervals: no start; an end that isn't after the start; the start of another row of the key; an

@@ -1,4 +1,4 @@
-"""The verbs of pipeline migration as plain functions: plan, run, status, finish."""
+"""The commands of pipeline migration as plain functions: plan, run, status, finish."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from tableferry.pipelines import preparing
 from tableferry.pipelines.flows import Project
 from tableferry.pipelines.misfits import left_behind, too_wide
 from tableferry.pipelines.opening import Opened, opened
-from tableferry.pipelines.perform import Before, Inexpressible, Runner, inexpressible, open_later, progress
+from tableferry.pipelines.perform import (
+    Before,
+    NotRepresentable,
+    Runner,
+    not_representable,
+    open_later,
+    progress,
+)
 from tableferry.pipelines.pipeline import Pipeline
 from tableferry.pipelines.plans import PHASES, Plan, TargetPlan
 from tableferry.pipelines.streaming import FlowResult
@@ -130,9 +137,9 @@ def _looked(target: TargetPlan, spark: SparkSession) -> TargetPlan:
     )
 
 
-def check(planned: Plan, spark: SparkSession) -> tuple[Inexpressible, ...]:
+def check(planned: Plan, spark: SparkSession) -> tuple[NotRepresentable, ...]:
     """Count and list, for every copy in a plan, the legacy rows that AUTO CDC can't express."""
-    found = (inexpressible(one, spark) for one in planned.targets if one.copy)
+    found = (not_representable(one, spark) for one in planned.targets if one.copy)
     return tuple(one for one in found if one is not None)
 
 
@@ -183,12 +190,12 @@ def run(
     with session.settings(spark, one.project.spark_config, place):
         # What is refused or has nothing to do leaves no trace, so all is decided before anything is locked.
         planned, found = one.decided(refreshed, adopt=adopt, drop_history=drop_history)
-        runner.rehearse(planned)
+        runner.validate(planned)
         if planned.steps or progress(planned, found):
             with one.locked() as runner.guard:
                 if not one.hold(found, refreshed):
                     planned, found = one.decided(refreshed, adopt=adopt, drop_history=drop_history)
-                    runner.rehearse(planned)
+                    runner.validate(planned)
                 runner.run(planned)
                 if planned.steps:
                     planned, found = one.decided()
@@ -232,12 +239,12 @@ def prepare(
     )
     runner = Runner(one.store, spark, before)
     planned, found = one.decided(adopt=adopt)
-    runner.rehearse(planned)
+    runner.validate(planned)
     if progress(planned, found, in_pipeline=True) or any(map(preparing.wanted, planned.targets)):
         with one.locked() as runner.guard:
             if not one.hold(found):
                 planned, found = one.decided(adopt=adopt)
-                runner.rehearse(planned)
+                runner.validate(planned)
             for target in planned.targets:
                 preparing.prepare(target, pipeline, spark, runner)
             planned, found = one.decided()
@@ -310,7 +317,9 @@ def _report(one: Opened, planned: Plan, runner: Runner) -> RunReport:
 def _finishable(one: Opened) -> tuple[TargetPlan, ...]:
     """Return the migrations that can be taken out; refuse if there is one that can't."""
     targets = one.decided()[0].targets
-    migrating = tuple(target for target in targets if target.dataflow.migration or target.stored.beginning)
+    migrating = tuple(
+        target for target in targets if target.dataflow.migration or target.stored.migration_start
+    )
     unfinished = [target for target in migrating if target.phase not in _OVER]
     if unfinished:
         raise Refused(

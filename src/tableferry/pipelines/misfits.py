@@ -32,10 +32,10 @@ def too_wide(target: TargetPlan, spark: SparkSession) -> tuple[str, ...]:
     Raises:
         TableferryError: The legacy table can't be read.
     """
-    migration, beginning, dataflow = target.dataflow.migration, target.beginning, target.dataflow
-    if not target.copy or migration is None or beginning is None:
+    migration, migration_start, dataflow = target.dataflow.migration, target.migration_start, target.dataflow
+    if not target.copy or migration is None or migration_start is None:
         return ()
-    made = _columns(views.history(spark, migration, beginning.copy.version).schema)
+    made = _columns(views.history(spark, migration, migration_start.copy.version).schema)
     if dataflow.target.schema_file:
         made |= _columns(views.schema_of(spark, dataflow.target.schema_file))
     found: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Opens a project for a verb: its files, its state, its pipeline's id, and what of it is asked for."""
+"""Opens a project for a command: its files, its state, its pipeline's id, and what of it is asked for."""
 
 from __future__ import annotations
 

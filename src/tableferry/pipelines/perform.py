@@ -15,13 +15,22 @@ from tableferry.catalog import SPARK_ERRORS, exists, schema_exists
 from tableferry.driver import following
 from tableferry.errors import Busy, Refused, TableError, TableferryError, first_line
 from tableferry.pipelines import batches, cdc, copies, history, views
-from tableferry.pipelines.engine import draw
+from tableferry.pipelines.engine import define
 from tableferry.pipelines.flows import CdcSettings, DataFlow, Flow, Project
 from tableferry.pipelines.misfits import too_wide
 from tableferry.pipelines.plans import HISTORY_FLOW, Facts, Plan, TargetPlan
 from tableferry.pipelines.rows import flow_rows
-from tableferry.pipelines.state import Beginning, StateStore, Tracking
-from tableferry.pipelines.steps import Adopt, Begin, DrawCdc, Forget, RenameFlow, Reset, StateStep, describe
+from tableferry.pipelines.state import MigrationStart, StateStore, Tracking
+from tableferry.pipelines.steps import (
+    Adopt,
+    Begin,
+    DefineAutoCdc,
+    Forget,
+    RenameFlow,
+    Reset,
+    StateStep,
+    describe,
+)
 from tableferry.pipelines.streaming import FlowResult, StreamingEngine, failed
 from tableferry.tables import TableName
 
@@ -37,7 +46,7 @@ _NOT_THERE = "TABLE_OR_VIEW_NOT_FOUND"
 
 
 @dataclass(frozen=True)
-class Inexpressible:
+class NotRepresentable:
     """Legacy rows that AUTO CDC can't express, by target.
 
     Attributes:
@@ -75,7 +84,7 @@ class Runner:
         self._before(what)
         self.guard()
 
-    def rehearse(self, planned: Plan) -> None:
+    def validate(self, planned: Plan) -> None:
         """Make sure that a plan can be performed, as far as that shows before anything is written.
 
         Raises:
@@ -88,38 +97,38 @@ class Runner:
             batches.require(self._spark, flow)
         for target in planned.targets:
             with activity(_log, "check what a run needs", table=target.target, level=logging.DEBUG):
-                self._rehearse(planned, target)
+                self._validate_target(planned, target)
 
-    def _rehearse(self, planned: Plan, target: TargetPlan) -> None:
-        if target.copy and (bad := inexpressible(target, self._spark)) and not bad.left_out:
+    def _validate_target(self, planned: Plan, target: TargetPlan) -> None:
+        if target.copy and (bad := not_representable(target, self._spark)) and not bad.left_out:
             raise Refused(refusal(bad))
         if note := open_later(target, self._spark):
             _log.warning("%s: %s", target.target, note)
         if misfits := too_wide(target, self._spark):
             raise Refused("\n".join(misfits))
         if target.copy and planned.engine == "databricks":
-            self._rehearse_sequence(target)
+            self._validate_sequence(target)
         if any(isinstance(step, Begin | Reset) for step in target.state_steps):
-            self._rehearse_flows(planned.project, target.dataflow)
+            self._validate_flows(planned.project, target.dataflow)
         if any(isinstance(step, Reset) for step in target.state_steps):
-            self._rehearse_copy(target)
+            self._validate_copy(target)
 
-    def _rehearse_sequence(self, target: TargetPlan) -> None:
-        migration, beginning, settings = (
+    def _validate_sequence(self, target: TargetPlan) -> None:
+        migration, migration_start, settings = (
             target.dataflow.migration,
-            target.beginning,
+            target.migration_start,
             target.dataflow.target.cdc,
         )
-        if migration and beginning and settings:
-            legacy = views.history(self._spark, migration, beginning.copy.version)
+        if migration and migration_start and settings:
+            legacy = views.history(self._spark, migration, migration_start.copy.version)
             history.check_sequence(legacy, settings, migration.place)
 
-    def _rehearse_copy(self, target: TargetPlan) -> None:
+    def _validate_copy(self, target: TargetPlan) -> None:
         """Read all that is to be copied again, before the rows that hold it are dropped."""
-        migration, beginning = target.dataflow.migration, target.beginning
-        if not target.copy or migration is None or beginning is None:
+        migration, migration_start = target.dataflow.migration, target.migration_start
+        if not target.copy or migration is None or migration_start is None:
             return
-        version = beginning.copy.version
+        version = migration_start.copy.version
         try:
             frame = views.history(self._spark, migration, version)
             frame.write.format("noop").mode("overwrite").save()
@@ -129,7 +138,7 @@ class Runner:
                 f"({first_line(error)}), so {target.target} can't be rebuilt: restore the files that it needs"
             ) from error
 
-    def _rehearse_flows(self, project: Project, dataflow: DataFlow) -> None:
+    def _validate_flows(self, project: Project, dataflow: DataFlow) -> None:
         """Build what every flow brings, those that are left out included, without running it.
 
         A view of a table that the project has yet to make can't be built.
@@ -160,7 +169,7 @@ class Runner:
             self.remember(target)
         engine = StreamingEngine(self._spark, self._store, before=self.before)
         for target in planned.targets:
-            draw(target.definitions, engine)
+            define(target.definitions, engine)
         by_target = {one.target.key: one for one in planned.targets}
         with activity(_log, "run the flows", level=logging.DEBUG) as running:
             engine.update(lambda result: self._done(by_target[result.owner.key], result, running))
@@ -172,21 +181,21 @@ class Runner:
             with activity(_log, describe(step), table=target.target):
                 self._remember(step)
 
-    def track(self, made: Iterable[tuple[Beginning, Tracking]]) -> None:
+    def track(self, made: Iterable[tuple[MigrationStart, Tracking]]) -> None:
         """Write the progress that was made."""
-        for beginning, tracking in made:
-            self.before(f"recording the progress of {beginning.target}")
-            self._store.track(beginning, tracking)
+        for migration_start, tracking in made:
+            self.before(f"recording the progress of {migration_start.target}")
+            self._store.track(migration_start, tracking)
 
     def _remember(self, step: StateStep) -> None:
         match step:
             case Adopt(target, pipeline_id):
                 self._store.adopt(target, pipeline_id)
-            case Begin(beginning):
-                if not self._store.begin(beginning):
+            case Begin(migration_start):
+                if not self._store.begin(migration_start):
                     raise Busy(
-                        f"another process has just begun the migration of {beginning.target}: run again to "
-                        "go on"
+                        f"another process has just started the migration of {migration_start.target}: run "
+                        "again to go on"
                     )
             case Reset(target, tables, generation):
                 self._reset(target, tables, generation)
@@ -220,16 +229,16 @@ class Runner:
 
     def compare(self, target: TargetPlan) -> None:
         """Compare a target that holds nothing but its copy with the legacy table, and record the verdict."""
-        migration, beginning = target.dataflow.migration, target.beginning
+        migration, migration_start = target.dataflow.migration, target.migration_start
         assert migration is not None
-        assert beginning is not None
+        assert migration_start is not None
         self.before(f"verifying the copy of {target.target}")
         try:
             with (
                 activity(_log, "compare the copy with the legacy table", table=target.target) as running,
                 following(self._spark, running),
             ):
-                verdict = copies.compared(self._spark, target, migration, beginning.copy.version)
+                verdict = copies.compared(self._spark, target, migration, migration_start.copy.version)
                 running.count("rows", verdict.source.rows)
         except SPARK_ERRORS as error:
             raise TableferryError(
@@ -238,20 +247,20 @@ class Runner:
             ) from error
         self.verdicts[target.target.key] = verdict
         tracking = Tracking(
-            {key: one.version for key, one in beginning.baselines.items()},
+            {key: one.version for key, one in migration_start.baselines.items()},
             target.generation,
             verdict.source.rows,
             "match" if verdict.matches else "differ",
         )
         self.before(f"recording that {target.target} is copied")
-        self._store.track(beginning, tracking)
+        self._store.track(migration_start, tracking)
 
 
 def _live_cdc(planned: Plan) -> Iterator[Flow]:
     """Yield the live CDC flows of targets that are filled by one, now or once their sources are ready."""
     for target in planned.targets:
         if any(
-            isinstance(step, Begin | Reset) or (isinstance(step, DrawCdc) and not step.once)
+            isinstance(step, Begin | Reset) or (isinstance(step, DefineAutoCdc) and not step.once)
             for step in target.steps
         ):
             yield from (flow for flow in target.dataflow.flows if flow.kind == "cdc" and not flow.once)
@@ -266,7 +275,7 @@ def _events(frame: DataFrame, settings: CdcSettings, file: str) -> DataFrame:
 
 def progress(
     planned: Plan, found: Facts, *, in_pipeline: bool = False
-) -> tuple[tuple[Beginning, Tracking], ...]:
+) -> tuple[tuple[MigrationStart, Tracking], ...]:
     """Return how far each target is, where that isn't recorded yet.
 
     Args:
@@ -276,38 +285,44 @@ def progress(
     """
     made = []
     for one in planned.targets:
-        if not one.beginning or not one.stored.beginning or not one.dataflow.migration:
+        if not one.migration_start or not one.stored.migration_start or not one.dataflow.migration:
             continue
         old = one.stored.tracking or Tracking({})
-        seen = {key: source.version for key in one.beginning.baselines if (source := found.tables.get(key))}
+        seen = {
+            key: source.version for key in one.migration_start.baselines if (source := found.tables.get(key))
+        }
         current = {**old.current, **seen}
         started = (
             {flow.flow.name for flow in one.flows if flow.action == "continue"} if in_pipeline else set()
         )
         new = replace(old, current=current, started=tuple(sorted({*old.started, *started})))
         if new != old or one.stored.tracking is None:
-            made.append((one.beginning, new))
+            made.append((one.migration_start, new))
     return tuple(made)
 
 
-def inexpressible(target: TargetPlan, spark: SparkSession) -> Inexpressible | None:
+def not_representable(target: TargetPlan, spark: SparkSession) -> NotRepresentable | None:
     """Look for rows of a target's legacy table that AUTO CDC can't express; None if there are none."""
-    settings, migration, beginning = target.dataflow.target.cdc, target.dataflow.migration, target.beginning
-    if migration is None or beginning is None:
+    settings, migration, migration_start = (
+        target.dataflow.target.cdc,
+        target.dataflow.migration,
+        target.migration_start,
+    )
+    if migration is None or migration_start is None:
         return None
     # Expressions that don't fit the legacy table are told here too, before anything is written.
-    legacy = views.history(spark, migration, beginning.copy.version)
+    legacy = views.history(spark, migration, migration_start.copy.version)
     if settings is None:
         return None
     try:
-        frame = history.inexpressible(legacy, settings)
+        frame = history.not_representable(legacy, settings)
     except TableError as error:
         raise TableError(f"{migration.place}: {error}") from error
     rows = frame.take(_SHOWN)
     if not rows:
         return None
     count = len(rows) if len(rows) < _SHOWN else frame.count()
-    return Inexpressible(
+    return NotRepresentable(
         target.target,
         count,
         tuple(row.asDict(recursive=True) for row in rows),
@@ -317,10 +332,14 @@ def inexpressible(target: TargetPlan, spark: SparkSession) -> Inexpressible | No
 
 def open_later(target: TargetPlan, spark: SparkSession) -> str:
     """Say which rows to copy end in the future, and how to map them; empty if there are none."""
-    settings, migration, beginning = target.dataflow.target.cdc, target.dataflow.migration, target.beginning
-    if not target.copy or migration is None or beginning is None or settings is None:
+    settings, migration, migration_start = (
+        target.dataflow.target.cdc,
+        target.dataflow.migration,
+        target.migration_start,
+    )
+    if not target.copy or migration is None or migration_start is None or settings is None:
         return ""
-    found = history.future_ends(views.history(spark, migration, beginning.copy.version), settings)
+    found = history.future_ends(views.history(spark, migration, migration_start.copy.version), settings)
     if found is None:
         return ""
     rows, ends = ("1 row", "ends") if found.count == 1 else (f"{found.count:,} rows", "end")
@@ -330,7 +349,7 @@ def open_later(target: TargetPlan, spark: SparkSession) -> str:
     )
 
 
-def refusal(found: Inexpressible) -> str:
+def refusal(found: NotRepresentable) -> str:
     """Say why such rows stop a run, and how to go on."""
     first = ", ".join(f"{key}={value}" for key, value in found.rows[0].items() if key != "__reason")
     return (

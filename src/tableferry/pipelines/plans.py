@@ -11,7 +11,7 @@ from typing import Literal
 from tableferry.pipelines.flows import DataFlow, Flow, Project
 from tableferry.pipelines.identities import Recorded
 from tableferry.pipelines.reads import Read, looked_up
-from tableferry.pipelines.state import Beginning, Stored
+from tableferry.pipelines.state import MigrationStart, Stored
 from tableferry.pipelines.steps import Definition, Start, StateStep, Step
 from tableferry.tables import TableFacts, TableName
 
@@ -189,7 +189,7 @@ class TargetPlan:
         flows: Its live flows.
         notes: What a careful reader should know.
         refusals: Why it can't go on; each says how to go on.
-        beginning: Its baselines, recorded or about to be.
+        migration_start: Its baselines, recorded or about to be.
         stored: Its state as found.
         copy: The history is copied in this run.
         generation: The generation that its flows fill.
@@ -201,7 +201,7 @@ class TargetPlan:
     flows: tuple[FlowPlan, ...] = ()
     notes: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
-    beginning: Beginning | None = None
+    migration_start: MigrationStart | None = None
     stored: Stored = field(default_factory=Stored)
     copy: bool = False
     generation: int = 0
@@ -218,7 +218,7 @@ class TargetPlan:
 
     @property
     def definitions(self) -> tuple[Definition, ...]:
-        """The steps that are drawn on an engine."""
+        """The steps that define tables, views and flows on an engine."""
         return tuple(step for step in self.steps if isinstance(step, Definition))
 
     @property

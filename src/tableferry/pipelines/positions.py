@@ -8,26 +8,26 @@ from tableferry.pipelines.cases import Case
 from tableferry.pipelines.flows import DataFlow, Flow, Migration
 from tableferry.pipelines.plans import Checkpoint, FlowPlan, Wait
 from tableferry.pipelines.reads import Read
-from tableferry.pipelines.state import Baseline, Beginning, Stored
+from tableferry.pipelines.state import Baseline, MigrationStart, Stored
 from tableferry.pipelines.steps import RenameFlow, Start
 from tableferry.tables import TableFacts
 
 
 def flow_plans(
-    case: Case, migration: Migration | None, begun: Beginning | None, generation: int
+    case: Case, migration: Migration | None, migration_start: MigrationStart | None, generation: int
 ) -> tuple[FlowPlan, ...]:
     """Decide what happens to each flow of a target.
 
     Args:
         case: The target.
         migration: Its migration, unless there is none or it's finished.
-        begun: Where the migration begins.
+        migration_start: Where the migration begins.
         generation: The generation that the flows fill.
     """
     fresh = generation != case.stored.generation or case.stored.resetting
     if not fresh and not case.request.in_pipeline:
         _rename(case, generation)
-    return tuple(_flow_plan(case, flow, migration, begun, fresh=fresh) for flow in _in_order(case))
+    return tuple(_flow_plan(case, flow, migration, migration_start, fresh=fresh) for flow in _in_order(case))
 
 
 def _rename(case: Case, generation: int) -> None:
@@ -47,7 +47,12 @@ def _rename(case: Case, generation: int) -> None:
 
 
 def _flow_plan(
-    case: Case, flow: Flow, migration: Migration | None, begun: Beginning | None, *, fresh: bool
+    case: Case,
+    flow: Flow,
+    migration: Migration | None,
+    migration_start: MigrationStart | None,
+    *,
+    fresh: bool,
 ) -> FlowPlan:
     checkpoint = Checkpoint() if fresh else case.checkpoint(flow)
     if flow.once:
@@ -77,7 +82,7 @@ def _flow_plan(
         if source is None and not started and read.table.key not in case.filling:
             waits.append(Wait(read.table, None, None, "isn't made yet"))
             continue
-        baseline = begun.baselines.get(read.table.key) if begun else None
+        baseline = migration_start.baselines.get(read.table.key) if migration_start else None
         if source and _recreated(case, read, source, baseline, checkpoint):
             continue
         start = _start(case, read, migration, baseline, source, started=started)
@@ -234,7 +239,7 @@ def _held(case: Case) -> list[Wait]:
             other is not case.dataflow
             and other.migration
             and other.migration.auto_starting_versions
-            and case.facts.stored.get(name.key, Stored()).beginning is None
+            and case.facts.stored.get(name.key, Stored()).migration_start is None
             and any(read.table.key == case.name.key and read.explicit is None for read in reads)
         ):
             held.append(Wait(name, None, None, "must record where it begins first"))

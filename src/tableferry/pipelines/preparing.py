@@ -50,8 +50,8 @@ def clear(target: TargetPlan, pipeline: Pipeline, spark: SparkSession) -> None:
 
 def _pin(target: TargetPlan, spark: SparkSession, runner: Runner) -> None:
     """Clone the legacy table at the pinned version, without its data files; done already is fine."""
-    assert target.beginning is not None
-    copy, clone = target.beginning.copy, pinned_name(target.target)
+    assert target.migration_start is not None
+    copy, clone = target.migration_start.copy, pinned_name(target.target)
     runner.before(f"pinning {copy.table}@{copy.version} as {clone}")
     try:
         spark.sql(

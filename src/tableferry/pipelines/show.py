@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from tableferry.pipelines.flows import Project
     from tableferry.pipelines.migrate import FinishReport, RunReport, StatusReport
-    from tableferry.pipelines.perform import Inexpressible
+    from tableferry.pipelines.perform import NotRepresentable
 
 _VERIFIED = {"match": "matches", "differ": "DIFFERS", "": None}
 
 
-def plan_data(plan: Plan, found: Sequence[Inexpressible] | None = None) -> dict[str, Any]:
+def plan_data(plan: Plan, found: Sequence[NotRepresentable] | None = None) -> dict[str, Any]:
     """Return a plan as plain data; ``found`` is what `check` said, if it was asked."""
     data: dict[str, Any] = {
         "pipelineId": plan.pipeline_id,
@@ -81,7 +81,7 @@ def finish_data(finish: FinishReport) -> dict[str, Any]:
     }
 
 
-def print_plan(console: Console, plan: Plan, found: Sequence[Inexpressible] | None = None) -> None:
+def print_plan(console: Console, plan: Plan, found: Sequence[NotRepresentable] | None = None) -> None:
     """Print what a run would do, target by target."""
     for one in plan.targets:
         console.print(f"{one.target}: {PHASES[one.phase]}")
@@ -99,7 +99,7 @@ def print_plan(console: Console, plan: Plan, found: Sequence[Inexpressible] | No
         console.print()
     _print_skipped(console, plan.project)
     for bad in found or ():
-        _print_inexpressible(console, bad)
+        _print_not_representable(console, bad)
     if found is not None and not found:
         console.print("Check: AUTO CDC can express every row that would be copied.")
     if plan.refusals:
@@ -176,21 +176,21 @@ def _print_skipped(console: Console, project: Project) -> None:
 
 
 def _target_data(one: TargetPlan) -> dict[str, Any]:
-    tracking, beginning = one.stored.tracking, one.beginning
+    tracking, migration_start = one.stored.tracking, one.migration_start
     return {
         "target": str(one.target),
         "phase": one.phase,
         "copy": {
-            "table": str(beginning.copy.table),
-            "version": beginning.copy.version,
+            "table": str(migration_start.copy.table),
+            "version": migration_start.copy.version,
             "copied": bool(tracking and tracking.copied == one.stored.generation),
             "rows": tracking.copied_rows if tracking else None,
             "verified": (tracking.verified or None) if tracking else None,
         }
-        if beginning
+        if migration_start
         else None,
-        "baselines": {str(base.table): base.version for base in beginning.baselines.values()}
-        if beginning
+        "baselines": {str(base.table): base.version for base in migration_start.baselines.values()}
+        if migration_start
         else {},
         "flows": [{"flow": flow.flow.name, "action": flow.action} for flow in one.flows],
         "waitingFor": [
@@ -234,10 +234,10 @@ def _print_next(console: Console, targets: Sequence[TargetPlan], what: str = _RU
         console.print("Next: run again when the sources have new commits.")
 
 
-def _print_inexpressible(console: Console, bad: Inexpressible) -> None:
-    verb = "left out, as the spec says" if bad.left_out else "they stop the run"
+def _print_not_representable(console: Console, bad: NotRepresentable) -> None:
+    consequence = "left out, as the spec says" if bad.left_out else "they stop the run"
     rows = "1 row" if bad.count == 1 else f"{bad.count:,} rows"
-    console.print(f"Check: {rows} for {bad.target} that AUTO CDC can't express, {verb}:")
+    console.print(f"Check: {rows} for {bad.target} that AUTO CDC can't express, {consequence}:")
     for row in bad.rows:
         values = ", ".join(f"{name}={value}" for name, value in row.items() if name != "__reason")
         console.print(f"  {row['__reason']}: {values}")

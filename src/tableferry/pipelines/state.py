@@ -1,7 +1,7 @@
 """What a migration remembers, as small CSV files in the state volume.
 
     <volume>/initial_versions/pipelineId=…/targetTable=…/part-00000.csv
-        the `Beginning`: written once, never changed
+        the `MigrationStart`: written once, never changed
     <volume>/tracking/pipelineId=…/targetTable=…/part-00000.csv
         the `Tracking`: how far it is
     <volume>/checkpoints/targetTable=…/generation=…/<flow>/
@@ -68,7 +68,7 @@ class PinnedCopy:
 
 
 @dataclass(frozen=True)
-class Beginning:
+class MigrationStart:
     """A target's baselines and its pinned copy, recorded together before the first row is copied.
 
     Attributes:
@@ -112,15 +112,15 @@ class Stored:
     """Everything found of one target.
 
     Attributes:
-        beginning: Absent before the migration began.
+        migration_start: Absent before the migration began.
         tracking: Absent until the first run wrote it.
-        elsewhere: Other pipelines' ids under which a beginning of this target is recorded.
+        elsewhere: Other pipelines' ids under which a start of its migration is recorded.
         generation: How often the target was refreshed in full.
         resetting: A full refresh was begun and hasn't dropped everything yet.
         finished: The migration was taken out.
     """
 
-    beginning: Beginning | None = None
+    migration_start: MigrationStart | None = None
     tracking: Tracking | None = None
     elsewhere: tuple[str, ...] = ()
     generation: int = 0
@@ -150,35 +150,39 @@ class StateStore:
         if files.read_text(self._finished_file(target)) is not None:
             # What a crash left of the other files means nothing any more.
             return Stored(generation=generation, resetting=resetting, finished=True)
-        beginning = self._read(self.beginning_file(target), _read_beginning(self.pipeline_id, target))
+        migration_start = self._read(
+            self.migration_start_file(target), _read_migration_start(self.pipeline_id, target)
+        )
         tracking = self._read(self.tracking_file(target), _read_tracking)
-        if tracking and not beginning:
+        if tracking and not migration_start:
             raise StateError(
-                f"{self.beginning_file(target)} is missing, but {self.tracking_file(target)} is there: "
+                f"{self.migration_start_file(target)} is missing, but {self.tracking_file(target)} is there: "
                 "restore it, for nobody can know again where the live flows of this target must start"
             )
-        if beginning and not tracking and generation:
+        if migration_start and not tracking and generation:
             raise StateError(
                 f"{self.tracking_file(target)} is missing, but {target} was refreshed {generation} times: "
                 "restore it"
             )
-        return Stored(beginning, tracking, self._elsewhere(target), generation, resetting)
+        return Stored(migration_start, tracking, self._elsewhere(target), generation, resetting)
 
-    def begin(self, beginning: Beginning) -> bool:
-        """Record a beginning unless there is one; of two processes at once exactly one gets True."""
-        return files.create_text(self.beginning_file(beginning.target), _beginning_text(beginning))
+    def begin(self, migration_start: MigrationStart) -> bool:
+        """Record where a migration starts, once; of two processes at once exactly one gets True."""
+        return files.create_text(
+            self.migration_start_file(migration_start.target), _migration_start_text(migration_start)
+        )
 
-    def track(self, beginning: Beginning, tracking: Tracking) -> None:
+    def track(self, migration_start: MigrationStart, tracking: Tracking) -> None:
         """Write how far a target is, in place of what was written before."""
-        text = _tracking_text(beginning, replace(tracking, updated_at=datetime.now(UTC)))
-        files.write_text(self.tracking_file(beginning.target), text)
+        text = _tracking_text(migration_start, replace(tracking, updated_at=datetime.now(UTC)))
+        files.write_text(self.tracking_file(migration_start.target), text)
 
     def adopt(self, target: TableName, other_id: str) -> None:
         """Take over what another pipeline recorded of this target; can be repeated after a crash."""
         other = StateStore(self.volume, other_id)
         stored = other.read(target)
-        if stored.beginning is not None:
-            mine = replace(stored.beginning, pipeline_id=self.pipeline_id)
+        if stored.migration_start is not None:
+            mine = replace(stored.migration_start, pipeline_id=self.pipeline_id)
             self.begin(mine)
             if stored.tracking is not None and files.read_text(self.tracking_file(target)) is None:
                 self.track(mine, stored.tracking)
@@ -193,7 +197,7 @@ class StateStore:
         self._remove(target)
 
     def _remove(self, target: TableName) -> None:
-        files.remove(self.beginning_file(target).parent)
+        files.remove(self.migration_start_file(target).parent)
         files.remove(self.tracking_file(target).parent)
 
     def _finished_file(self, target: TableName) -> Path:
@@ -202,7 +206,7 @@ class StateStore:
     def _resetting_file(self, target: TableName) -> Path:
         return self.checkpoints(target) / "_resetting"
 
-    def beginning_file(self, target: TableName) -> Path:
+    def migration_start_file(self, target: TableName) -> Path:
         """Where a target's baselines are."""
         return self._folder("initial_versions", target) / PART
 
@@ -344,19 +348,21 @@ _TRACKING = (
 )  # fmt: skip
 
 
-def _beginning_text(beginning: Beginning) -> str:
-    copy = beginning.copy
-    pinned = (copy.table, copy.table_id, copy.version, beginning.recorded_at.isoformat())
+def _migration_start_text(migration_start: MigrationStart) -> str:
+    copy = migration_start.copy
+    pinned = (copy.table, copy.table_id, copy.version, migration_start.recorded_at.isoformat())
     rows = [
         (baseline.table, view, baseline.version, baseline.table_id, *pinned)
-        for baseline in sorted(beginning.baselines.values())
+        for baseline in sorted(migration_start.baselines.values())
         for view in baseline.views or ("",)
     ]
     return _text(_BEGINNING, rows or [("", "", "", "", *pinned)])
 
 
-def _read_beginning(pipeline_id: str, target: TableName) -> Callable[[list[dict[str, str]]], Beginning]:
-    def parse(rows: list[dict[str, str]]) -> Beginning:
+def _read_migration_start(
+    pipeline_id: str, target: TableName
+) -> Callable[[list[dict[str, str]]], MigrationStart]:
+    def parse(rows: list[dict[str, str]]) -> MigrationStart:
         first = rows[0]
         baselines: dict[str, Baseline] = {}
         for row in rows:
@@ -365,12 +371,14 @@ def _read_beginning(pipeline_id: str, target: TableName) -> Callable[[list[dict[
                 known = baselines.get(table.key, Baseline(table, row["sourceTableId"], int(row["version"])))
                 baselines[table.key] = replace(known, views=(*known.views, *filter(None, [row["viewName"]])))
         copy = PinnedCopy(_name(first["copyTable"]), first["copyTableId"], int(first["copyVersion"]))
-        return Beginning(pipeline_id, target, copy, baselines, datetime.fromisoformat(first["recordedAt"]))
+        return MigrationStart(
+            pipeline_id, target, copy, baselines, datetime.fromisoformat(first["recordedAt"])
+        )
 
     return parse
 
 
-def _tracking_text(beginning: Beginning, tracking: Tracking) -> str:
+def _tracking_text(migration_start: MigrationStart, tracking: Tracking) -> str:
     whole = (
         "" if tracking.copied is None else tracking.copied,
         "" if tracking.copied_rows is None else tracking.copied_rows,
@@ -379,7 +387,7 @@ def _tracking_text(beginning: Beginning, tracking: Tracking) -> str:
         ";".join(quote(name, safe=" ") for name in tracking.started),
     )
     rows = []
-    for key, baseline in sorted(beginning.baselines.items()):
+    for key, baseline in sorted(migration_start.baselines.items()):
         current = tracking.current.get(key, baseline.version)
         ready = "true" if current > baseline.version else "false"
         rows += [

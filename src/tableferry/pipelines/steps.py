@@ -8,7 +8,7 @@ from typing import assert_never
 
 from tableferry.pipelines.flows import CdcSettings, Flow, HistorySource, Target, View
 from tableferry.pipelines.identities import FlowSettings
-from tableferry.pipelines.state import Beginning
+from tableferry.pipelines.state import MigrationStart
 from tableferry.tables import TableName
 
 Start = int | str
@@ -27,7 +27,7 @@ class Adopt:
 class Begin:
     """Record the baselines and the pinned copy, before the first row is copied."""
 
-    beginning: Beginning
+    migration_start: MigrationStart
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Forget:
 
 
 @dataclass(frozen=True)
-class DrawTable:
+class DefineTable:
     """Make sure that a streaming table is there.
 
     Attributes:
@@ -74,7 +74,7 @@ class DrawTable:
 
 
 @dataclass(frozen=True)
-class DrawView:
+class DefineView:
     """Name an input.
 
     Attributes:
@@ -92,7 +92,7 @@ class DrawView:
 
 
 @dataclass(frozen=True)
-class DrawAppend:
+class DefineAppend:
     """Append a view's rows to the target.
 
     Attributes:
@@ -113,8 +113,8 @@ class DrawAppend:
 
 
 @dataclass(frozen=True)
-class DrawCdc:
-    """Apply a view's events to the target as AUTO CDC does; the fields are those of `DrawAppend`."""
+class DefineAutoCdc:
+    """Apply a view's events to the target as AUTO CDC does; the fields are those of `DefineAppend`."""
 
     flow: Flow
     owner: TableName
@@ -126,7 +126,7 @@ class DrawCdc:
 
 
 StateStep = Adopt | Begin | Reset | RenameFlow | Forget
-Definition = DrawTable | DrawView | DrawAppend | DrawCdc
+Definition = DefineTable | DefineView | DefineAppend | DefineAutoCdc
 Step = StateStep | Definition
 
 
@@ -135,10 +135,12 @@ def describe(step: Step) -> str:
     match step:
         case Adopt(target, pipeline_id):
             return f"adopt the state of {target} from pipeline {pipeline_id}"
-        case Begin(beginning):
-            sources = ", ".join(f"{one.table}@{one.version}" for one in sorted(beginning.baselines.values()))
-            copy = f"copy pinned to {beginning.copy.table}@{beginning.copy.version}"
-            return f"record where {beginning.target} begins: {copy}, " + (
+        case Begin(migration_start):
+            sources = ", ".join(
+                f"{one.table}@{one.version}" for one in sorted(migration_start.baselines.values())
+            )
+            copy = f"copy pinned to {migration_start.copy.table}@{migration_start.copy.version}"
+            return f"record where {migration_start.target} begins: {copy}, " + (
                 f"baselines {sources}" if sources else "no baselines"
             )
         case Reset(target, tables):
@@ -147,13 +149,13 @@ def describe(step: Step) -> str:
             return f"let {new} of {target} go on from the checkpoint of {old}"
         case Forget(target):
             return f"remove the state files of {target}: its migration is over"
-        case DrawTable(target, create):
+        case DefineTable(target, create):
             return f"create {target.name} unless it's there" if create else f"fill {target.name}"
-        case DrawView(view, _, starts, once):
+        case DefineView(view, _, starts, once):
             return f"read {view.name}" + _reading(view, starts, once)
-        case DrawAppend(flow, _, _, once):
+        case DefineAppend(flow, _, _, once):
             return f"append {flow.view} to {flow.target}" + (", once" if once else "")
-        case DrawCdc(flow, _, _, settings, once):
+        case DefineAutoCdc(flow, _, _, settings, once):
             kind = f"SCD type {settings.scd_type}"
             return f"apply {flow.view} to {flow.target} as {kind}" + (", once" if once else "")
         case _:

@@ -28,7 +28,7 @@ from tableferry.pipelines.history import history_events
 from tableferry.pipelines.identities import PROPERTY, FlowIdentity, FlowSettings, TableIdentity, on_table
 from tableferry.pipelines.rows import flow_rows, history_rows
 from tableferry.pipelines.state import StateStore
-from tableferry.pipelines.steps import DrawAppend, DrawCdc, DrawTable, DrawView
+from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView
 from tableferry.tables import TableFacts, TableName
 
 if TYPE_CHECKING:
@@ -91,29 +91,29 @@ def failed(flow: Flow, error: Exception) -> TableferryError:
 
 
 class StreamingEngine:
-    """Runs what is drawn on it, in the order in which it was drawn."""
+    """Runs what is defined on it, in the order in which it was defined."""
 
     def __init__(
         self, spark: SparkSession, store: StateStore, *, before: Callable[[str], None] = lambda _: None
     ) -> None:
         self._spark, self._store, self._before = spark, store, before
-        self._tables: dict[str, DrawTable] = {}
-        self._views: dict[str, dict[str, DrawView]] = {}
-        self._flows: list[DrawAppend | DrawCdc] = []
+        self._tables: dict[str, DefineTable] = {}
+        self._views: dict[str, dict[str, DefineView]] = {}
+        self._flows: list[DefineAppend | DefineAutoCdc] = []
 
-    def table(self, definition: DrawTable) -> None:
+    def table(self, definition: DefineTable) -> None:
         """Name a streaming table; it's created when its first flow runs."""
         self._tables[definition.target.name.key] = definition
 
-    def view(self, definition: DrawView) -> None:
+    def view(self, definition: DefineView) -> None:
         """Name an input of its spec's flows."""
         self._views.setdefault(definition.owner.key, {})[definition.view.name] = definition
 
-    def append(self, definition: DrawAppend) -> None:
+    def append(self, definition: DefineAppend) -> None:
         """Append a view's rows to a table."""
         self._flows.append(definition)
 
-    def cdc(self, definition: DrawCdc) -> None:
+    def cdc(self, definition: DefineAutoCdc) -> None:
         """Apply a view's events to a table."""
         self._flows.append(definition)
 
@@ -147,17 +147,17 @@ class StreamingEngine:
 
     def _in_order(self) -> Iterable[str]:
         """Order tables so that each can take its columns from those it reads: staging tables first."""
-        by_owner: dict[str, list[DrawAppend | DrawCdc]] = {}
+        by_owner: dict[str, list[DefineAppend | DefineAutoCdc]] = {}
         for one in self._flows:
             by_owner.setdefault(one.owner.key, []).append(one)
         return dict.fromkeys(
             one.flow.target.key for flows in by_owner.values() for one in sorted(flows, key=self._is_history)
         )
 
-    def _run(self, one: DrawAppend | DrawCdc) -> FlowResult:
+    def _run(self, one: DefineAppend | DefineAutoCdc) -> FlowResult:
         owner = self._tables[one.owner.key].target
         name = one.flow.target
-        written = cdc.log_name(name) if isinstance(one, DrawCdc) else name
+        written = cdc.log_name(name) if isinstance(one, DefineAutoCdc) else name
         try:
             with (
                 session.settings(self._spark, owner.spark_conf, f"{owner.place}.sparkConf"),
@@ -169,21 +169,23 @@ class StreamingEngine:
                 if one.once:
                     self._run_once(one, running)
                 made = _made(commits_after(self._spark, written, before), one, query_id)
-                rows = counted(made, "numTargetRowsInserted" if isinstance(one, DrawCdc) else "numOutputRows")
+                rows = counted(
+                    made, "numTargetRowsInserted" if isinstance(one, DefineAutoCdc) else "numOutputRows"
+                )
                 _count(running, rows, made)
                 return FlowResult(one.flow, one.owner, rows, one.once)
         except SPARK_ERRORS as error:
             raise failed(one.flow, error) from error
 
-    def _title(self, one: DrawAppend | DrawCdc) -> str:
+    def _title(self, one: DefineAppend | DefineAutoCdc) -> str:
         if self._is_history(one):
             return "copy the history"
         return f"run {one.flow.name} once" if one.once else f"stream {one.flow.name}"
 
-    def _run_once(self, one: DrawAppend | DrawCdc, running: Activity) -> None:
+    def _run_once(self, one: DefineAppend | DefineAutoCdc, running: Activity) -> None:
         frame = self._rows(one)
         with following(self._spark, running, partial(self._expected, one)):
-            if isinstance(one, DrawCdc):
+            if isinstance(one, DefineAutoCdc):
                 cdc.apply(self._spark, frame, one.flow.target, one.settings, before=self._before)
             else:
                 self._before(f"rows of {one.flow.name} into {one.flow.target}")
@@ -199,16 +201,16 @@ class StreamingEngine:
             self._before(f"marking {one.flow.name} done")
             checkpoints.mark_done(self._store.checkpoint(one.owner, one.generation, one.flow.name))
 
-    def _expected(self, one: DrawAppend | DrawCdc) -> Size:
+    def _expected(self, one: DefineAppend | DefineAutoCdc) -> Size:
         """Say how much a copy will write: a merge writes events, and nobody knows how many before."""
         source = self._views[one.owner.key][one.flow.view].view.source
-        if isinstance(one, DrawCdc) or not isinstance(source, HistorySource):
+        if isinstance(one, DefineAutoCdc) or not isinstance(source, HistorySource):
             return Size()
         rows = views.history(self._spark, source.migration, source.version).count()
         (detail,) = self._spark.sql(f"DESCRIBE DETAIL {source.migration.table.sql}").collect()
         return Size(rows, detail["sizeInBytes"])
 
-    def _run_stream(self, one: DrawAppend | DrawCdc, running: Activity) -> str:
+    def _run_stream(self, one: DefineAppend | DefineAutoCdc, running: Activity) -> str:
         """Take all commits that are there, and return the query's id."""
         if one.identify is not None:
             self._identify(one, one.identify)
@@ -223,7 +225,7 @@ class StreamingEngine:
                     raise
         raise AssertionError("unreachable")
 
-    def _recognise(self, definition: DrawTable, *, anew: bool) -> None:
+    def _recognise(self, definition: DefineTable, *, anew: bool) -> None:
         """Record which table it is, so that another one in its place is known for another."""
         table = definition.target.name
         owner, generation = next(
@@ -241,7 +243,7 @@ class StreamingEngine:
             raise TableError(f"{table} is gone: another process has dropped it meanwhile: run again")
         return found
 
-    def _identify(self, one: DrawAppend | DrawCdc, settings: FlowSettings) -> None:
+    def _identify(self, one: DefineAppend | DefineAutoCdc, settings: FlowSettings) -> None:
         """Record what a flow's rows rest on, in the state and on the table, before the first comes."""
         table, owner = one.flow.target, one.owner
         folder = self._store.checkpoint(owner, one.generation, one.flow.name)
@@ -262,7 +264,7 @@ class StreamingEngine:
         self._before(f"recording in the state that {one.flow.name} fills {table}")
         self._store.identify(owner, one.generation, table, identity)
 
-    def _stream(self, one: DrawAppend | DrawCdc, running: Activity) -> str:
+    def _stream(self, one: DefineAppend | DefineAutoCdc, running: Activity) -> str:
         writer = (
             self._frame(one)
             .writeStream.trigger(availableNow=True)
@@ -271,7 +273,7 @@ class StreamingEngine:
             )
         )
         raised: list[BaseException] = []
-        if isinstance(one, DrawCdc):
+        if isinstance(one, DefineAutoCdc):
             fold = batches.folding(self._spark, one.flow.target, one.settings, self._before, raised)
             query = writer.foreachBatch(fold).start()
         else:
@@ -292,23 +294,23 @@ class StreamingEngine:
             query.stop()
         return str(query.id)
 
-    def _frame(self, one: DrawAppend | DrawCdc) -> DataFrame:
-        drawn = self._views[one.owner.key]
+    def _frame(self, one: DefineAppend | DefineAutoCdc) -> DataFrame:
+        defined = self._views[one.owner.key]
         if self._is_history(one):
-            source = drawn[one.flow.view].view.source
+            source = defined[one.flow.view].view.source
             assert isinstance(source, HistorySource)
             return history_rows(self._spark, source)
-        named: Mapping[str, View] = {name: definition.view for name, definition in drawn.items()}
+        named: Mapping[str, View] = {name: definition.view for name, definition in defined.items()}
         starts: views.Starts = {
-            name: {} if one.once else definition.starts for name, definition in drawn.items()
+            name: {} if one.once else definition.starts for name, definition in defined.items()
         }
         expectations = self._tables[one.flow.target.key].target.expectations
         return flow_rows(self._spark, named, one.flow, expectations, starts, once=one.once)
 
-    def _is_history(self, one: DrawAppend | DrawCdc) -> bool:
+    def _is_history(self, one: DefineAppend | DefineAutoCdc) -> bool:
         return isinstance(self._views[one.owner.key][one.flow.view].view.source, HistorySource)
 
-    def _create(self, definition: DrawTable) -> bool:
+    def _create(self, definition: DefineTable) -> bool:
         """Create a table unless it's there, and say whether it was created."""
         target = definition.target
         if exists(self._spark, target.name):
@@ -342,10 +344,10 @@ class StreamingEngine:
                     fields[field.name.lower()] = field
         return StructType(list(fields.values()))
 
-    def _rows(self, one: DrawAppend | DrawCdc) -> DataFrame:
+    def _rows(self, one: DefineAppend | DefineAutoCdc) -> DataFrame:
         """Return what a flow brings: rows, or the events of a CDC flow."""
         frame = self._frame(one)
-        if not isinstance(one, DrawCdc):
+        if not isinstance(one, DefineAutoCdc):
             return frame
         return (
             history_events(frame, one.settings)
@@ -380,11 +382,13 @@ def _await(query: StreamingQuery, running: Activity) -> None:
                 running.count(what, more + (earlier[what].done if what in earlier else 0))
 
 
-def _made(commits: Iterable[Commit], one: DrawAppend | DrawCdc, query_id: str | None) -> tuple[Commit, ...]:
+def _made(
+    commits: Iterable[Commit], one: DefineAppend | DefineAutoCdc, query_id: str | None
+) -> tuple[Commit, ...]:
     """Pick the commits that a flow made, of a CDC flow in its target's log, and those nobody knows of."""
 
     def is_its_own(commit: Commit) -> bool:
-        if isinstance(one, DrawCdc):
+        if isinstance(one, DefineAutoCdc):
             return commit.operation == "MERGE"
         if query_id is None:
             return commit.operation == "WRITE"

@@ -81,15 +81,15 @@ class Known:
             Broken: There is no schema.
             Illegal: It can't be that of a Delta table.
         """
-        beginning = next(filter(reader.data.startswith, self._shapes), None)
-        if beginning is None:
+        migration_start = next(filter(reader.data.startswith, self._shapes), None)
+        if migration_start is None:
             found = _shape(reader)
             if len(self._shapes) == _MOST_SHAPES:
                 del self._shapes[next(iter(self._shapes))]
             self._shapes[reader.data[: reader.at]] = found
         else:
-            found = self._shapes[beginning]
-            reader.at = len(beginning)
+            found = self._shapes[migration_start]
+            reader.at = len(migration_start)
         if isinstance(found, Illegal):
             raise found
         return found

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tableferry.catalog import SPARK_ERRORS, condition, side_by_side
+from tableferry.catalog import SPARK_ERRORS, condition, parallel_map
 from tableferry.convert.entry import Entry
 from tableferry.convert.facts import DataFile
 from tableferry.convert.locations import below, literal
@@ -42,7 +42,7 @@ def partitions_of(spark: SparkSession, entry: Entry, listing: Iterable[DataFile]
         return PartitionMismatches()
     directories = {each.path.rpartition("/")[0] for each in listing}
     found = compare(registered(spark, entry), directories, entry.location, entry.partition_columns)
-    there = side_by_side(lambda each: _exists(spark, entry, each), found.missing)
+    there = parallel_map(lambda each: _exists(spark, entry, each), found.missing)
     missing = (each for each, exists in zip(found.missing, there, strict=True) if not exists)
     return replace(found, missing=tuple(missing))
 
@@ -96,7 +96,7 @@ def registered(spark: SparkSession, entry: Entry) -> list[Registered]:
         # A place in the plan is taken for the partition's only where it is the place that the values say.
         pairs = list(zip(specs, planned, strict=True))
         doubtful = [spec for spec, location in pairs if not _confirmed(entry, spec, location)]
-        described = side_by_side(lambda spec: _location(spark, entry, spec), doubtful)
+        described = parallel_map(lambda spec: _location(spark, entry, spec), doubtful)
     except SPARK_ERRORS as error:
         raise TableError(
             f"the catalog doesn't give the partitions of {entry.name} ({first_line(error)}): check your "

@@ -26,12 +26,21 @@ from itertools import count
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.job import Job
 from tableferry.fleet.mail.addresses import LeftOut
-from tableferry.fleet.mail.letters import audience, binding, compose, level, message_id, note, noted, told
 from tableferry.fleet.mail.messages import message, sender_domain
+from tableferry.fleet.mail.notifications import (
+    audience,
+    binding,
+    compose,
+    level,
+    message_id,
+    note,
+    noted,
+    told,
+)
 from tableferry.fleet.mail.rendering import Templates
 from tableferry.fleet.mail.smtp import Delivery, NoServer, Outbox
 from tableferry.fleet.queue.selections import numbered
-from tableferry.fleet.queue.store import LetterRecord, Store
+from tableferry.fleet.queue.store import NotificationRecord, Store
 from tableferry.fleet.settings import FleetSettings
 
 _log = logging.getLogger(__name__)
@@ -69,7 +78,7 @@ class Posting:
     clock: Clock
     held: dict[int, Job]
     held_at: datetime
-    letters: dict[str, LetterRecord] = field(default_factory=dict)
+    letters: dict[str, NotificationRecord] = field(default_factory=dict)
     jobs: dict[int, Job] = field(default_factory=dict)
     new: set[str] = field(default_factory=set)
     left: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -102,7 +111,7 @@ class Posting:
                     # Whoever isn't among them has it, whichever job says so.
                     self.left[each] = self.left.get(each, frozenset(waiting)) & frozenset(waiting)
 
-    def compose(self) -> list[LetterRecord]:
+    def compose(self) -> list[NotificationRecord]:
         """Write what no letter of an earlier run says."""
         mail = self.settings.mail
         domain = sender_domain(mail)
@@ -151,7 +160,7 @@ class Posting:
             if not self._save(noting, lease=self.settings.lease):
                 break
         if letters:
-            self.store.record_letters(letters)
+            self.store.record_notifications(letters)
 
     def send(self, outbox: Outbox, *, remember: bool) -> None:
         """Send what is recorded and not taken: first what earlier runs recorded.
@@ -217,7 +226,7 @@ class Posting:
             if each in self.letters and job.task_id in self.letters[each].task_ids
         }
 
-    def _sort(self, letter: LetterRecord, jobs: list[Job], to: list[str], delivery: Delivery) -> None:
+    def _sort(self, letter: NotificationRecord, jobs: list[Job], to: list[str], delivery: Delivery) -> None:
         """Take down what became of a letter."""
         about = str(jobs[0].name) if len(jobs) == 1 else f"{len(jobs)} tables"
         whom = f"{len(to)} users" if len(to) > 1 else to[0]
@@ -229,8 +238,8 @@ class Posting:
             self.waiting[why].append(each)
         if len(delivery.refused) + len(delivery.waiting) < len(to):
             self.sent.add(letter.message_id)
-            again = "" if letter.message_id in self.new else ", which an earlier run recorded"
-            _log.info("letter %d to %s about %s%s", letter.level, whom, about, again)
+            note = "" if letter.message_id in self.new else ", which an earlier run recorded"
+            _log.info("letter %d to %s about %s%s", letter.level, whom, about, note)
         if delivery.waiting:
             self.failed.add(letter.message_id)
             self.left[letter.message_id] = frozenset(delivery.waiting)
@@ -250,7 +259,7 @@ class Posting:
     def _remember(self) -> None:
         """Let the queue know which letters were taken."""
         if self._unremembered:
-            self.store.letters_sent(self._unremembered, self.clock())
+            self.store.notifications_sent(self._unremembered, self.clock())
             self._unremembered.clear()
 
     def _save(

@@ -29,7 +29,7 @@ from markupsafe import Markup, escape
 
 from tableferry.errors import Refused
 from tableferry.fleet.job import Job, TargetFormat
-from tableferry.fleet.mail.letters import Audience, Level
+from tableferry.fleet.mail.notifications import Audience, Level
 from tableferry.fleet.naming import Names
 from tableferry.fleet.settings import MailSettings
 from tableferry.tables import DEFAULT_CATALOG, TableName

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Told:
+class CommunicateReport:
     """What a run of the communicator did.
 
     Attributes:
@@ -64,7 +64,7 @@ def communicate(
     share: tuple[int, int] = (0, 1),
     dry_run_to: Path | None = None,
     outbox: Callable[[MailSettings], Outbox] = SmtpOutbox,
-) -> Told:
+) -> CommunicateReport:
     """Tell owners and users how far their tables' migration is; `mail.posting` has the rule that drops none.
 
     Args:
@@ -115,14 +115,14 @@ def communicate(
         return _report(posting, posting.settle())
 
 
-def _report(posting: Posting, dated: Mapping[int, int]) -> Told:
+def _report(posting: Posting, dated: Mapping[int, int]) -> CommunicateReport:
     problems = [
         f"{to[0]} waits for the next run: {why}"
         if len(to) == 1
         else f"{len(to)} recipients wait for the next run, {to[0]} among them: {why}"
         for why, to in posting.waiting.items()
     ]
-    return Told(
+    return CommunicateReport(
         sent=len(posting.sent),
         repeated=len(posting.sent - posting.new),
         failed=len(posting.failed),

@@ -5,28 +5,28 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from tableferry.fleet.modes.taking import Worker, take
+from tableferry.fleet.job_run import JobRun, dry_run_report, run_job
+from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.queue.selections import to_migrate
 from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.transitions import FORWARD
-from tableferry.fleet.walk import Walk, outlook, walk
 
 
 def migrate(worker: Worker) -> ModeReport:
     """Migrate tables whose first letter is old enough, and go on with those that are on their way.
 
-    A table that reaches ``WritesUnblocked`` is on probation; one that reaches ``HiveDropped`` is through.
+    A table that reaches ``WritesUnblocked`` is on probation; one that reaches ``HiveDropped`` is completed.
     """
-    return take(
+    return run_worker(
         worker,
         "migrate",
         lambda: to_migrate(worker.clock()),
         _forward,
-        partial(outlook, warehouse=worker.warehouse, ways=FORWARD),
+        partial(dry_run_report, warehouse=worker.warehouse, transitions=FORWARD),
     )
 
 
-def _forward(one: Walk) -> JobReport:
+def _forward(one: JobRun) -> JobReport:
     if one.job.to_be_processed:
         one.save(replace(one.job, in_process=True, to_be_processed=False))
-    return walk(one, FORWARD)
+    return run_job(one, FORWARD)

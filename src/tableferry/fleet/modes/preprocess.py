@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from tableferry.activity import activity
 from tableferry.fleet.job import Job, PauseReason, State
-from tableferry.fleet.modes.taking import Worker, take
+from tableferry.fleet.job_run import JobRun, reporting
+from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.naming import Names
 from tableferry.fleet.queue.selections import to_preprocess
 from tableferry.fleet.reports import JobReport, ModeReport, Outcome
 from tableferry.fleet.settings import FleetSettings
-from tableferry.fleet.walk import Walk, reporting
 from tableferry.fleet.warehouse import existing, hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.preflight import Neighbourhood, preflight
@@ -21,13 +21,13 @@ _log = logging.getLogger(__name__)
 
 
 def preprocess(worker: Worker) -> ModeReport:
-    """Fill in owners, users and format of new jobs; end probations that are over; close what is through."""
+    """Fill in owners, users and format of new jobs; end probations that are over; close what is completed."""
     neighbourhood = Neighbourhood(worker.warehouse)
 
     def looked(job: Job) -> Job:
         return _looked(job, worker.warehouse, worker.settings, neighbourhood)
 
-    def do(one: Walk) -> JobReport:
+    def do(one: JobRun) -> JobReport:
         with (
             reporting(one) as reports,
             activity(_log, "look at the table", table=one.job.name, worker=one.job.claimed_by or ""),
@@ -37,10 +37,10 @@ def preprocess(worker: Worker) -> ModeReport:
             reports.append(JobReport(one.job, outcome, (_said(one.job),), ""))
         return reports[0]
 
-    def outlook(job: Job) -> JobReport:
+    def dry_run_report(job: Job) -> JobReport:
         return JobReport(job, "planned", (_said(looked(job)),))
 
-    return take(worker, "preprocess", lambda: to_preprocess(worker.clock()), do, outlook)
+    return run_worker(worker, "preprocess", lambda: to_preprocess(worker.clock()), do, dry_run_report)
 
 
 def _looked(job: Job, warehouse: Warehouse, settings: FleetSettings, neighbourhood: Neighbourhood) -> Job:
@@ -84,4 +84,4 @@ def _said(job: Job) -> str:
         case _, State.HIVE_DROPPED if job.in_process:
             return "its probation is over"
         case _:
-            return "through"
+            return "completed"

@@ -8,11 +8,11 @@ from functools import partial
 
 from tableferry.errors import Refused, TableError
 from tableferry.fleet.job import Job, PauseReason, State
-from tableferry.fleet.modes.taking import Worker, take
+from tableferry.fleet.job_run import dry_run_report, run_job
+from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.queue.selections import named, to_revert
 from tableferry.fleet.reports import ModeReport
 from tableferry.fleet.transitions import BACK, REVERT_TO
-from tableferry.fleet.walk import outlook, walk
 from tableferry.tables import TableName
 
 
@@ -22,7 +22,7 @@ def revert(worker: Worker, tables: Iterable[TableName] = (), *, from_archive: bo
     Args:
         worker: Who does it.
         tables: Which to begin with; each with catalog and schema.
-        from_archive: Whether jobs that are through, or archived, may be reverted too.
+        from_archive: Whether jobs that are completed, or archived, may be reverted too.
 
     Raises:
         TableError: A table has no job.
@@ -33,15 +33,15 @@ def revert(worker: Worker, tables: Iterable[TableName] = (), *, from_archive: bo
         _begun(job, from_archive=from_archive) for job in _jobs(worker, tables, from_archive=from_archive)
     ]
     if worker.dry_run:
-        return ModeReport(tuple(outlook(job, worker.warehouse, BACK) for job in begun))
+        return ModeReport(tuple(dry_run_report(job, worker.warehouse, BACK) for job in begun))
     for job in begun:
         worker.store.edit(job, worker.clock())
-    return take(
+    return run_worker(
         worker,
         "revert",
         to_revert,
-        partial(walk, ways=BACK),
-        partial(outlook, warehouse=worker.warehouse, ways=BACK),
+        partial(run_job, transitions=BACK),
+        partial(dry_run_report, warehouse=worker.warehouse, transitions=BACK),
     )
 
 

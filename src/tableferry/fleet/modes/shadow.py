@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tableferry.fleet.job import Job
-from tableferry.fleet.modes.taking import Worker, take
+from tableferry.fleet.job_run import JobRun, reporting
+from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.naming import Names
 from tableferry.fleet.perform import perform
 from tableferry.fleet.queue.selections import to_shadow
 from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.steps import Shadow, describe
-from tableferry.fleet.walk import Walk, reporting
 from tableferry.fleet.warehouse import versions
 
 SHADOWING = "Shadowing"
@@ -27,7 +27,7 @@ def shadow(worker: Worker) -> ModeReport:
         current = versions.current(worker.warehouse, job.name, job.target_format)
         return current != job.shadow_watermark
 
-    def do(one: Walk) -> JobReport:
+    def do(one: JobRun) -> JobReport:
         with reporting(one) as reports:
             step = _step(one.job)
             job = one.save(replace(one.job, shadow_status=SHADOWING))
@@ -40,10 +40,10 @@ def shadow(worker: Worker) -> ModeReport:
             reports.append(JobReport(one.job, "done", tuple(one.did), ""))
         return reports[0]
 
-    def outlook(job: Job) -> JobReport:
+    def dry_run_report(job: Job) -> JobReport:
         return JobReport(job, "planned", (describe(_step(job)),) if behind(job) else ())
 
-    return take(worker, "shadow", to_shadow, do, outlook)
+    return run_worker(worker, "shadow", to_shadow, do, dry_run_report)
 
 
 def _step(job: Job) -> Shadow:

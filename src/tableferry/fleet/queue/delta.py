@@ -19,8 +19,8 @@ from sqlalchemy import JSON, ClauseElement, Select, and_, literal_column, select
 from tableferry.activity import activity
 from tableferry.errors import Refused, TableferryError, first_line, is_sparks
 from tableferry.fleet.job import Job
+from tableferry.fleet.queue.backoff import pause, retry
 from tableferry.fleet.queue.dialects import Utc, day_of
-from tableferry.fleet.queue.patience import again, pause
 from tableferry.fleet.queue.rows import JOB_COLUMNS, of_job, of_letter, to_event, to_job, to_letter
 from tableferry.fleet.queue.schema import jobs, jobs_archive, letters
 from tableferry.fleet.queue.selections import Selection, numbered
@@ -39,7 +39,7 @@ from tableferry.fleet.queue.statements import (
     read_as,
     still,
 )
-from tableferry.fleet.queue.store import Event, LetterRecord, NewJob
+from tableferry.fleet.queue.store import Event, NewJob, NotificationRecord
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class DeltaStore:
             f"CREATE OR REPLACE VIEW {self._events} AS {self._all_events()}",
         ):
             # Whoever makes the same table has put its log there, and not yet its name into the catalog.
-            again(partial(self._run, statement), _half_made, shortest=0.2, longest=5.0, times=8)
+            retry(partial(self._run, statement), _half_made, shortest=0.2, longest=5.0, times=8)
 
     def now(self) -> datetime:
         """Return the time by the cluster's clock."""
@@ -353,7 +353,7 @@ class DeltaStore:
         self._run(f"DELETE FROM {self._archive} WHERE {_among(coming)}")
         return back
 
-    def record_letters(self, recorded: Iterable[LetterRecord]) -> None:
+    def record_notifications(self, recorded: Iterable[NotificationRecord]) -> None:
         """Remember letters that are about to be sent."""
         new = [
             {name: _plain(value) for name, value in of_letter(each).items()}
@@ -372,16 +372,16 @@ class DeltaStore:
             {"new": json.dumps(new)},
         )
 
-    def letters(self, message_ids: Iterable[str]) -> Mapping[str, LetterRecord]:
+    def letters(self, message_ids: Iterable[str]) -> Mapping[str, NotificationRecord]:
         """Return those that are remembered."""
-        found: dict[str, LetterRecord] = {}
+        found: dict[str, NotificationRecord] = {}
         for chunk in chunks(sorted(set(message_ids))):
             for row in self._select(select(letters).where(letters.c.message_id.in_(chunk))):
                 lists = {name: json.loads(row[name]) for name in ("task_ids", "recipients")}
                 found[row["message_id"]] = to_letter({**row, **lists})
         return found
 
-    def letters_sent(self, message_ids: Iterable[str], now: datetime) -> None:
+    def notifications_sent(self, message_ids: Iterable[str], now: datetime) -> None:
         """Remember that a server took them."""
         for chunk in chunks(sorted(set(message_ids))):
             unsent, given = self._dialect.written(
@@ -447,7 +447,7 @@ class DeltaStore:
     def _do(self, work: Callable[[], T]) -> T:
         """Do a thing, again if Delta refuses it in favour of another's."""
         try:
-            return again(work, _passes, shortest=0.1, longest=20.0)
+            return retry(work, _passes, shortest=0.1, longest=20.0)
         except Exception as error:
             # Their classes depend on the kind of session.
             if not is_sparks(error):

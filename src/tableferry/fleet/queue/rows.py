@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from tableferry.fleet.job import Job, State, TargetFormat
-from tableferry.fleet.queue.store import Event, LetterRecord
+from tableferry.fleet.queue.store import Event, NotificationRecord
 
 JOB_COLUMNS = tuple(each.name for each in fields(Job))
 
@@ -35,7 +35,7 @@ def to_job(row: Mapping[str, Any]) -> Job:
     return Job(**values)
 
 
-def of_letter(letter: LetterRecord) -> dict[str, Any]:
+def of_letter(letter: NotificationRecord) -> dict[str, Any]:
     """Return a letter as a row."""
     return {
         "message_id": letter.message_id,
@@ -47,9 +47,9 @@ def of_letter(letter: LetterRecord) -> dict[str, Any]:
     }
 
 
-def to_letter(row: Mapping[str, Any]) -> LetterRecord:
+def to_letter(row: Mapping[str, Any]) -> NotificationRecord:
     """Return a row as a letter."""
-    return LetterRecord(
+    return NotificationRecord(
         row["message_id"],
         row["level"],
         tuple(row["task_ids"]),

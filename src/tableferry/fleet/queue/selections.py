@@ -82,7 +82,7 @@ def behind(task_ids: Iterable[int], share: tuple[int, int] = (0, 1)) -> Selectio
 
 
 def to_preprocess(now: datetime) -> Selection:
-    """New jobs, jobs whose probation is over, and jobs that are through."""
+    """New jobs, jobs whose probation is over, and jobs that are completed."""
     return _RUNNING & or_(
         _c.to_be_processed.is_(False) & _c.in_process.is_(False) & _at(State.UNDEFINED),
         _c.in_process.is_(True)
@@ -124,7 +124,7 @@ def to_revert() -> Selection:
 
 
 def finished() -> Selection:
-    """Jobs that are through, with their last letter sent."""
+    """Jobs that are completed, with their last letter sent."""
     return _c.in_process.is_(False) & _at(State.HIVE_DROPPED) & _c.comm_level3_date.is_not(None)
 
 

@@ -27,9 +27,9 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from tableferry.errors import Refused, TableferryError
 from tableferry.fleet.job import Job
+from tableferry.fleet.queue.backoff import pause, retry
 from tableferry.fleet.queue.dialects import Utc, utc_now
 from tableferry.fleet.queue.migrating import upgrade
-from tableferry.fleet.queue.patience import again, pause
 from tableferry.fleet.queue.rows import JOB_COLUMNS, of_job, of_letter, to_event, to_job, to_letter
 from tableferry.fleet.queue.schema import events, jobs, jobs_archive, letters
 from tableferry.fleet.queue.selections import Selection
@@ -47,7 +47,7 @@ from tableferry.fleet.queue.statements import (
     shares,
     still,
 )
-from tableferry.fleet.queue.store import Event, LetterRecord, NewJob
+from tableferry.fleet.queue.store import Event, NewJob, NotificationRecord
 
 T = TypeVar("T")
 
@@ -267,7 +267,7 @@ class SqlStore:
 
         return self._do(self._engine, work)
 
-    def record_letters(self, recorded: Iterable[LetterRecord]) -> None:
+    def record_notifications(self, recorded: Iterable[NotificationRecord]) -> None:
         """Remember letters that are about to be sent."""
         rows = {each.message_id: of_letter(each) for each in recorded}
 
@@ -281,11 +281,11 @@ class SqlStore:
         # Somebody else records the same letter at the same time.
         self._do(self._engine, work, IntegrityError)
 
-    def letters(self, message_ids: Iterable[str]) -> Mapping[str, LetterRecord]:
+    def letters(self, message_ids: Iterable[str]) -> Mapping[str, NotificationRecord]:
         """Return those that are remembered."""
         wanted = sorted(set(message_ids))
 
-        def work(connection: Connection) -> dict[str, LetterRecord]:
+        def work(connection: Connection) -> dict[str, NotificationRecord]:
             return {
                 row["message_id"]: to_letter(dict(row))
                 for chunk in chunks(wanted)
@@ -296,7 +296,7 @@ class SqlStore:
 
         return self._do(self._reading, work)
 
-    def letters_sent(self, message_ids: Iterable[str], now: datetime) -> None:
+    def notifications_sent(self, message_ids: Iterable[str], now: datetime) -> None:
         """Remember that a server took them."""
         sent = sorted(set(message_ids))
 
@@ -332,7 +332,7 @@ class SqlStore:
             return isinstance(error, also_passing) or _passes(error)
 
         try:
-            return again(whole, passing)
+            return retry(whole, passing)
         except SQLAlchemyError as error:
             raise self._explained(error) from error
 

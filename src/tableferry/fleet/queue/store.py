@@ -45,7 +45,7 @@ class NewJob:
 
 
 @dataclass(frozen=True)
-class LetterRecord:
+class NotificationRecord:
     """A letter as the queue remembers it: recorded before it is sent.
 
     Attributes:
@@ -216,13 +216,13 @@ class Store(Protocol):
     def unarchive(self, task_ids: Iterable[int], now: datetime) -> Sequence[Job]:
         """Bring archived jobs back into the queue, for a revert; numbers that aren't archived are ignored."""
 
-    def record_letters(self, letters: Iterable[LetterRecord]) -> None:
+    def record_notifications(self, letters: Iterable[NotificationRecord]) -> None:
         """Remember letters that are about to be sent; one that is remembered stays as it is."""
 
-    def letters(self, message_ids: Iterable[str]) -> Mapping[str, LetterRecord]:
+    def letters(self, message_ids: Iterable[str]) -> Mapping[str, NotificationRecord]:
         """Return those that are remembered."""
 
-    def letters_sent(self, message_ids: Iterable[str], now: datetime) -> None:
+    def notifications_sent(self, message_ids: Iterable[str], now: datetime) -> None:
         """Remember that a server took them."""
 
     def events(self, since: datetime | None = None) -> Sequence[Event]:

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from math import floor, log10
 
-from tableferry.fleet.status import words
+from tableferry.fleet.status import labels
 from tableferry.fleet.status.figures import PHASE_WORDS, Day, Figures, Phase
 
 _SIZE = 1000.0
 
 # From the bottom up: what is done carries what is to do.
 STACK = (
-    Phase.THROUGH,
+    Phase.COMPLETED,
     Phase.PROBATION,
     Phase.MIGRATING,
     Phase.READY,
@@ -112,36 +112,38 @@ def over_time(figures: Figures) -> Chart | None:
         floors = ceilings
     ordered = tuple(reversed(shapes))
     said = ", ".join(f"{shape.name.lower()} {shape.jobs:,}" for shape in ordered)
-    summary = f"From {words.day(first)} to {words.day(figures.at.date())}, when the tables stood so: {said}."
+    summary = (
+        f"From {labels.day(first)} to {labels.day(figures.at.date())}, when the tables stood so: {said}."
+    )
     return Chart(ordered, _days_marked(first, last), _numbers_marked(top), 100.0, summary)
 
 
 def burn_down(figures: Figures) -> Chart | None:
-    """Draw what isn't switched yet and what isn't through yet, and on to the forecast; None without a day."""
+    """Draw what isn't switched and what isn't completed yet, and on to the forecast; None without a day."""
     days = figures.days
     if not days:
         return None
     today = figures.at.date()
     first, last = _range(days)
-    through = figures.forecast.through
-    if through is not None:
+    completed = figures.forecast.completed
+    if completed is not None:
         farthest = max(today + timedelta(days=28), today + 2 * (today - first))
-        last = max(last, min(through.latest or through.expected, farthest))
+        last = max(last, min(completed.latest or completed.expected, farthest))
     open_, to_do = [_open(day) for day in days], [day.to_do for day in days]
     top = _top(max(open_))
     shapes = [
-        Shape("open", "Not through yet", _path(_points(days, open_, first, last, top)), open_[-1]),
+        Shape("open", "Not completed yet", _path(_points(days, open_, first, last, top)), open_[-1]),
         Shape("to-do", "Not migrated yet", _path(_points(days, to_do, first, last, top)), to_do[-1]),
     ]
-    if through is not None:
+    if completed is not None:
         start = (_x(today, first, last), _y(open_[-1], top))
         left = _y(open_[-1] - figures.forecast.to_finish, top)
-        ends = [_x(day, first, last) for day in (through.earliest, through.latest or through.expected)]
+        ends = [_x(day, first, last) for day in (completed.earliest, completed.latest or completed.expected)]
         shapes.append(Shape("range", "Forecast, range", _path([start, *((x, left) for x in ends)]) + "Z", 0))
-        expected = (_x(through.expected, first, last), left)
+        expected = (_x(completed.expected, first, last), left)
         shapes.append(Shape("forecast", "Forecast", _path([start, expected]), 0))
     summary = (
-        f"From {words.day(first)} to {words.day(today)}: {words.tables(open_[0])} not through at first, "
+        f"From {labels.day(first)} to {labels.day(today)}: {labels.tables(open_[0])} not completed at first, "
         f"{open_[-1]:,} now, {to_do[-1]:,} of them not migrated. {figures.forecast.words}"
     )
     now = _x(today, first, last) / 10

@@ -1,4 +1,4 @@
-"""Computes the figures from the queue's tallies: pure, the same each time."""
+"""Computes the figures from the queue's aggregates: pure, the same each time."""
 
 from __future__ import annotations
 
@@ -31,8 +31,16 @@ from tableferry.fleet.transitions import BACK
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
-    from tableferry.fleet.queue.suspects import Suspect
-    from tableferry.fleet.queue.tallies import Aged, Group, Kept, Moved, Owned, Tallies, Waiting
+    from tableferry.fleet.queue.aggregates import (
+        Aggregates,
+        CountByAge,
+        CountByDayAdded,
+        CountByMove,
+        CountByOwners,
+        CountByWait,
+        Group,
+    )
+    from tableferry.fleet.queue.stuck_jobs import StuckJob
 
 LISTED = 100
 """How many stuck and how many paused jobs are listed by name."""
@@ -48,13 +56,13 @@ LONGEST = 366
 _AGES = (1, 7, 30, 90)
 
 
-def figures(found: Tallies, now: datetime) -> Figures:
+def figures(found: Aggregates, now: datetime) -> Figures:
     """Compute how far the fleet is."""
     archived = sum(jobs for _, jobs in found.archived)
     states = _states(found.groups, archived)
-    owners, owner_count = _owners(found.owned)
+    owners, owner_count = _owners(found.by_owners)
     stuck = _stuck(found)
-    pace = paces(found.moved, min((each.added for each in found.kept), default=None), now)
+    pace = paces(found.moved, min((each.added for each in found.by_day_added), default=None), now)
     paused = sum(group.jobs for group in found.groups if group.paused)
     return Figures(
         at=now,
@@ -62,7 +70,7 @@ def figures(found: Tallies, now: datetime) -> Figures:
         archived=archived,
         paused=paused,
         states=states,
-        ages=_ages(found.aged, now.date()),
+        ages=_ages(found.by_age, now.date()),
         owners=owners,
         owner_count=owner_count,
         pauses=tuple(PauseCount(reason, jobs) for reason, jobs in _most_first(found.reasons)),
@@ -73,7 +81,7 @@ def figures(found: Tallies, now: datetime) -> Figures:
         due=_due(found.waiting, now.date()),
         pace=pace,
         forecast=forecast(found.waiting, pace, paused, now),
-        days=_days(states, found.kept, found.moved, now.date()),
+        days=_days(states, found.by_day_added, found.moved, now.date()),
     )
 
 
@@ -86,17 +94,17 @@ def _states(groups: Sequence[Group], archived: int) -> tuple[StateCount, ...]:
     return tuple(StateCount(state, STATE_WORDS[state], jobs[state], paused[state]) for state in PHASES)
 
 
-def _ages(aged: Sequence[Aged], today: date) -> tuple[AgeCount, ...]:
+def _ages(by_age: Sequence[CountByAge], today: date) -> tuple[AgeCount, ...]:
     found: defaultdict[Phase, list[int]] = defaultdict(lambda: [0] * (len(_AGES) + 1))
-    for each in aged:
+    for each in by_age:
         found[PHASES[each.state]][bisect(_AGES, (today - each.since).days)] += each.jobs
     return tuple(AgeCount(phase, *found[phase]) for phase in Phase)
 
 
-def _owners(owned: Sequence[Owned]) -> tuple[tuple[OwnerCount, ...], int]:
+def _owners(by_owners: Sequence[CountByOwners]) -> tuple[tuple[OwnerCount, ...], int]:
     """Give the owners who have most to do a row, then those who have most, and the others one together."""
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for each in owned:
+    for each in by_owners:
         for owner in each.owners or ("",):
             counts = found[owner]
             counts["jobs"] += each.jobs
@@ -123,7 +131,7 @@ def _owner(owner: str | None, counts: Counter[str]) -> OwnerCount:
         counts["jobs"],
         counts["to_do"],
         counts["probation"],
-        counts["through"],
+        counts["completed"],
         counts["reverted"],
         counts["paused"],
     )
@@ -142,17 +150,17 @@ def _column(state: State) -> str:
 def _formats(
     groups: Sequence[Group], archived: Sequence[tuple[TargetFormat, int]]
 ) -> tuple[FormatCount, ...]:
-    jobs, through = Counter[TargetFormat](), Counter[TargetFormat]()
+    jobs, completed = Counter[TargetFormat](), Counter[TargetFormat]()
     for form, count in archived:
         jobs[form] += count
-        through[form] += count
+        completed[form] += count
     for group in groups:
         jobs[group.target_format] += group.jobs
-        through[group.target_format] += group.jobs if group.state is State.HIVE_DROPPED else 0
-    return tuple(FormatCount(form, jobs[form], through[form]) for form in TargetFormat)
+        completed[group.target_format] += group.jobs if group.state is State.HIVE_DROPPED else 0
+    return tuple(FormatCount(form, jobs[form], completed[form]) for form in TargetFormat)
 
 
-def _troubles(found: Tallies) -> dict[Trouble, tuple[Suspect, ...]]:
+def _troubles(found: Aggregates) -> dict[Trouble, tuple[StuckJob, ...]]:
     """The kinds of trouble, what explains most first: a job is listed under the first that it has."""
     return {
         Trouble.SHADOW_BEHIND: found.behind,
@@ -162,17 +170,17 @@ def _troubles(found: Tallies) -> dict[Trouble, tuple[Suspect, ...]]:
     }
 
 
-def _stuck(found: Tallies) -> list[Stuck]:
+def _stuck(found: Aggregates) -> list[Stuck]:
     listed: dict[int, Stuck] = {}
-    for trouble, suspects in _troubles(found).items():
-        for suspect in suspects:
-            job = found.listed.get(suspect.task_id)
+    for trouble, stuck_jobs in _troubles(found).items():
+        for stuck_job in stuck_jobs:
+            job = found.listed.get(stuck_job.task_id)
             if job is not None:
-                listed.setdefault(job.task_id, _one_stuck(job, trouble, suspect))
+                listed.setdefault(job.task_id, _one_stuck(job, trouble, stuck_job))
     return sorted(listed.values(), key=lambda each: (each.since, each.task_id))
 
 
-def _one_stuck(job: Job, trouble: Trouble, suspect: Suspect) -> Stuck:
+def _one_stuck(job: Job, trouble: Trouble, stuck_job: StuckJob) -> Stuck:
     mode = "revert" if job.pair in BACK else "migrate"
     match trouble:
         case Trouble.CLAIM_LAPSED:
@@ -183,7 +191,7 @@ def _one_stuck(job: Job, trouble: Trouble, suspect: Suspect) -> Stuck:
         case Trouble.NOT_MOVING:
             words = "writes are blocked, and no run takes it on"
         case Trouble.LETTER_NOT_SENT:
-            words = f"its letter of level {suspect.level} was recorded and not sent"
+            words = f"its letter of level {stuck_job.level} was recorded and not sent"
             mode = "communicate"
         case Trouble.SHADOW_BEHIND:
             words = "the Hive copy isn't kept in step"
@@ -194,7 +202,7 @@ def _one_stuck(job: Job, trouble: Trouble, suspect: Suspect) -> Stuck:
         trouble,
         words,
         job.state,
-        suspect.since,
+        stuck_job.since,
         job.tbl_owners,
         f"tableferry fleet {mode}",
     )
@@ -214,12 +222,12 @@ def _mode_of(job: Job) -> str:
     return "migrate"
 
 
-def _paused(found: Tallies) -> Iterator[Paused]:
-    for suspect in found.paused[:LISTED]:
-        if (job := found.listed.get(suspect.task_id)) is not None:
+def _paused(found: Aggregates) -> Iterator[Paused]:
+    for stuck_job in found.paused[:LISTED]:
+        if (job := found.listed.get(stuck_job.task_id)) is not None:
             command = f"tableferry fleet resume {_for_shell(job.name)}"
             yield Paused(
-                job.task_id, job.name, job.pause_reason, job.state, suspect.since, job.tbl_owners, command
+                job.task_id, job.name, job.pause_reason, job.state, stuck_job.since, job.tbl_owners, command
             )
 
 
@@ -227,7 +235,7 @@ def _for_shell(name: TableName) -> str:
     return shlex.quote(str(name))
 
 
-def _due(waiting: Sequence[Waiting], today: date) -> Due:
+def _due(waiting: Sequence[CountByWait], today: date) -> Due:
     migrations = [
         (each.letter + timedelta(days=each.initial_gap_days), each.jobs)
         for each in waiting
@@ -254,16 +262,19 @@ def _by_day(due: Iterable[tuple[date, int]], today: date) -> tuple[int, int, int
 
 
 def _days(
-    states: Sequence[StateCount], kept: Sequence[Kept], moved: Sequence[Moved], today: date
+    states: Sequence[StateCount],
+    by_day_added: Sequence[CountByDayAdded],
+    moved: Sequence[CountByMove],
+    today: date,
 ) -> tuple[Day, ...]:
     """Go back from what is now, day by day, undoing what happened on each."""
     changes: defaultdict[date, Counter[Phase]] = defaultdict(Counter)
     for each in moved:
         changes[each.day][PHASES[each.state]] += each.jobs
         changes[each.day][PHASES[each.was]] -= each.jobs
-    for added in kept:
+    for added in by_day_added:
         changes[added.added][Phase.NEW] += added.jobs
-    if not kept:
+    if not by_day_added:
         return ()
     first = max(min(min(changes), today), today - timedelta(days=LONGEST))
     counts = Counter[Phase]()

@@ -44,7 +44,7 @@ def render() -> str:
 
 _COUNTERS = (
     ("tables", "Tables"),
-    ("through", "Through"),
+    ("completed", "Completed"),
     ("on_probation", "On probation"),
     ("to_do", "To do"),
     ("paused", "Paused"),
@@ -61,7 +61,7 @@ _OWNERS = {
     "owner": "Owner",
     "to_do": "To do",
     "on_probation": "On probation",
-    "through": "Through",
+    "completed": "Completed",
     "paused": "Paused",
 }
 

@@ -35,7 +35,7 @@ def _case(column: str, words: Mapping[State, str]) -> str:
 
 
 _PHASE_OF = {state: PHASE_WORDS[phase] for state, phase in PHASES.items()}
-_THROUGH, _PROBATION = PHASE_WORDS[Phase.THROUGH], PHASE_WORDS[Phase.PROBATION]
+_COMPLETED, _PROBATION = PHASE_WORDS[Phase.COMPLETED], PHASE_WORDS[Phase.PROBATION]
 _TO_DO = ", ".join(f"'{PHASE_WORDS[each]}'" for each in (Phase.NEW, Phase.READY, Phase.MIGRATING))
 _ORDER = " ".join(f"WHEN '{state.value}' THEN {number}" for number, state in enumerate(PHASES))
 
@@ -121,11 +121,11 @@ def datasets(stuck_hours: int = 3) -> tuple[Dataset, ...]:
             "summary",
             "Summary",
             f"""{stuck},{_ALL}
-SELECT count(*) AS tables, count_if(phase = '{_THROUGH}') AS through,
+SELECT count(*) AS tables, count_if(phase = '{_COMPLETED}') AS completed,
   count_if(phase = '{_PROBATION}') AS on_probation, count_if(phase IN ({_TO_DO})) AS to_do,
   count_if(migration_paused) AS paused, (SELECT count(*) FROM stuck) AS stuck
 FROM all_jobs""",
-            ("tables", "through", "on_probation", "to_do", "paused", "stuck"),
+            ("tables", "completed", "on_probation", "to_do", "paused", "stuck"),
         ),
         Dataset(
             "stuck",
@@ -150,8 +150,8 @@ FROM all_jobs GROUP BY 1 ORDER BY place""",
             "burn_down",
             "Burn-down",
             f"""WITH {_ALL},{_DAYS}
-SELECT day, 'Not through yet' AS series, sum(jobs) AS tables FROM by_day
-WHERE phase NOT IN ('{_THROUGH}', '{PHASE_WORDS[Phase.REVERTED]}') GROUP BY day
+SELECT day, 'Not completed yet' AS series, sum(jobs) AS tables FROM by_day
+WHERE phase NOT IN ('{_COMPLETED}', '{PHASE_WORDS[Phase.REVERTED]}') GROUP BY day
 UNION ALL
 SELECT day, 'Not migrated yet', sum(jobs) FROM by_day WHERE phase IN ({_TO_DO}) GROUP BY day
 ORDER BY day, series""",
@@ -169,10 +169,10 @@ SELECT day, phase, jobs AS tables FROM by_day ORDER BY day, phase""",
             "Tables by owner",
             f"""WITH {_ALL}
 SELECT owner, count_if(phase IN ({_TO_DO})) AS to_do, count_if(phase = '{_PROBATION}') AS on_probation,
-  count_if(phase = '{_THROUGH}') AS through, count_if(migration_paused) AS paused, count(*) AS tables
+  count_if(phase = '{_COMPLETED}') AS completed, count_if(migration_paused) AS paused, count(*) AS tables
 FROM (SELECT *, explode_outer(from_json(tbl_owners, 'array<string>')) AS owner FROM all_jobs)
 GROUP BY owner ORDER BY to_do DESC, tables DESC, owner LIMIT 1000""",
-            ("owner", "to_do", "on_probation", "through", "paused", "tables"),
+            ("owner", "to_do", "on_probation", "completed", "paused", "tables"),
         ),
         Dataset(
             "pauses",

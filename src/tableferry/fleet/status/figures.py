@@ -1,6 +1,6 @@
 """How far a fleet is, as frozen figures: what `fleet status` prints, writes as JSON and draws.
 
-The figures are computed from a few tallies of the queue, so that 100,000 jobs cost no more than their groups.
+The figures are computed from a few aggregates of the queue, so 100,000 jobs cost no more than their groups.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Phase(StrEnum):
     READY = "ready"
     MIGRATING = "migrating"
     PROBATION = "probation"
-    THROUGH = "through"
+    COMPLETED = "completed"
     GOING_BACK = "going_back"
     REVERTED = "reverted"
 
@@ -33,7 +33,7 @@ PHASES: Mapping[State, Phase] = {
     State.ICEBERG_READY: Phase.MIGRATING,
     State.ICEBERG_PRIMARY: Phase.MIGRATING,
     State.WRITES_UNBLOCKED: Phase.PROBATION,
-    State.HIVE_DROPPED: Phase.THROUGH,
+    State.HIVE_DROPPED: Phase.COMPLETED,
     State.SYNC_HIVE: Phase.GOING_BACK,
     State.HIVE_PRIMARY: Phase.GOING_BACK,
     State.ICEBERG_DROPPED: Phase.REVERTED,
@@ -47,7 +47,7 @@ STATE_WORDS: Mapping[State, str] = {
     State.ICEBERG_READY: "copy made",
     State.ICEBERG_PRIMARY: "names swapped",
     State.WRITES_UNBLOCKED: "on probation",
-    State.HIVE_DROPPED: "through",
+    State.HIVE_DROPPED: "completed",
     State.SYNC_HIVE: "going back: Hive table up to date",
     State.HIVE_PRIMARY: "going back: names swapped",
     State.ICEBERG_DROPPED: "reverted",
@@ -58,7 +58,7 @@ PHASE_WORDS: Mapping[Phase, str] = {
     Phase.READY: "Ready",
     Phase.MIGRATING: "Being migrated",
     Phase.PROBATION: "On probation",
-    Phase.THROUGH: "Through",
+    Phase.COMPLETED: "Completed",
     Phase.GOING_BACK: "Going back",
     Phase.REVERTED: "Reverted",
 }
@@ -120,7 +120,7 @@ class OwnerCount:
         jobs: How many.
         to_do: Not yet switched.
         probation: On probation.
-        through: Done.
+        completed: Done.
         reverted: Back on Hive, or on the way.
         paused: Paused, wherever they are.
     """
@@ -129,7 +129,7 @@ class OwnerCount:
     jobs: int
     to_do: int
     probation: int
-    through: int
+    completed: int
     reverted: int
     paused: int
 
@@ -154,12 +154,12 @@ class FormatCount:
     Attributes:
         target_format: What they become.
         jobs: How many.
-        through: How many of these are.
+        completed: How many of these are.
     """
 
     target_format: TargetFormat
     jobs: int
-    through: int
+    completed: int
 
 
 @dataclass(frozen=True)
@@ -271,14 +271,14 @@ class Span:
 
 @dataclass(frozen=True)
 class Forecast:
-    """When the rest is through; paused jobs are left out, as nobody knows when they go on.
+    """When the rest is completed; paused jobs are left out, as nobody knows when they go on.
 
     Attributes:
         to_migrate: Jobs that are to be switched yet.
-        to_finish: Jobs that are to be through yet, the former among them.
+        to_finish: Jobs that are to be completed yet, the former among them.
         left_out: Paused jobs.
         migrated: When the last is switched; None without a forecast, or when none is left.
-        through: When the last is through; likewise.
+        completed: When the last is completed; likewise.
         words: All of it in a sentence or two.
     """
 
@@ -286,7 +286,7 @@ class Forecast:
     to_finish: int
     left_out: int
     migrated: Span | None
-    through: Span | None
+    completed: Span | None
     words: str
 
 
@@ -304,7 +304,7 @@ class Day:
     ready: int
     migrating: int
     probation: int
-    through: int
+    completed: int
     going_back: int
     reverted: int
 
@@ -321,11 +321,11 @@ class Figures:
     Attributes:
         at: When the queue was read.
         total: All jobs, archived ones among them.
-        archived: Jobs that left the queue: they are through.
+        archived: Jobs that left the queue: they are completed.
         paused: Jobs that wait for a person.
         states: Jobs by state, in the order of the walk.
         ages: Jobs in the queue by phase and age.
-        owners: The owners with most jobs that aren't through, then the rest in one row.
+        owners: The owners with most jobs that aren't completed, then the rest in one row.
         owner_count: How many owners there are.
         pauses: Paused jobs by reason, most first.
         formats: Jobs by what they become.
@@ -334,7 +334,7 @@ class Figures:
         paused_jobs: Paused jobs, the longest first; at most `LISTED`, and those that will never migrate last.
         due: What the calendar asks for.
         pace: What moved in the last 7 and the last 28 days.
-        forecast: When the rest is through.
+        forecast: When the rest is completed.
         days: The phases day by day; the last is today, as it is now.
     """
 
@@ -357,5 +357,5 @@ class Figures:
     days: tuple[Day, ...]
 
     def in_phase(self, phase: Phase) -> int:
-        """Return how many jobs are in a phase, archived ones among those that are through."""
+        """Return how many jobs are in a phase, archived ones among those that are completed."""
         return sum(count.jobs for count in self.states if PHASES[count.state] is phase)

@@ -1,4 +1,4 @@
-"""When the rest of a fleet is through: from the last weeks' pace and the days that each job must wait."""
+"""When the rest of a fleet is completed: from the last weeks' pace and the days that each job must wait."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from tableferry.fleet.job import State
 from tableferry.fleet.status.figures import PHASES, Forecast, Pace, Phase, Span
-from tableferry.fleet.status.words import day, tables
+from tableferry.fleet.status.labels import day, tables
 from tableferry.fleet.transitions import BACK
 
 if TYPE_CHECKING:
-    from tableferry.fleet.queue.tallies import Moved, Waiting
+    from tableferry.fleet.queue.aggregates import CountByMove, CountByWait
 
 WINDOWS = (7, 28)
 """Over how many days the pace is taken."""
@@ -24,7 +24,7 @@ HORIZON = 3650
 _TO_MIGRATE = (Phase.NEW, Phase.READY, Phase.MIGRATING)
 
 
-def paces(moved: Sequence[Moved], began: date | None, now: datetime) -> tuple[Pace, ...]:
+def paces(moved: Sequence[CountByMove], began: date | None, now: datetime) -> tuple[Pace, ...]:
     """Return what moved in each of the windows that end now.
 
     Args:
@@ -35,7 +35,7 @@ def paces(moved: Sequence[Moved], began: date | None, now: datetime) -> tuple[Pa
     return tuple(_pace(moved, days, began, now) for days in WINDOWS)
 
 
-def _pace(moved: Sequence[Moved], days: int, began: date | None, now: datetime) -> Pace:
+def _pace(moved: Sequence[CountByMove], days: int, began: date | None, now: datetime) -> Pace:
     today = now.date()
     seen = min(days, (today - began).days) if began else days
     elapsed = max(1.0, seen + (now.hour * 60 + now.minute) / 1440)
@@ -57,8 +57,8 @@ def _pace(moved: Sequence[Moved], days: int, began: date | None, now: datetime) 
     )
 
 
-def forecast(waiting: Sequence[Waiting], pace: Sequence[Pace], left_out: int, now: datetime) -> Forecast:
-    """Return when the jobs that run are through, if the pace stays as it was.
+def forecast(waiting: Sequence[CountByWait], pace: Sequence[Pace], left_out: int, now: datetime) -> Forecast:
+    """Return when the jobs that run are completed, if the pace stays as it was.
 
     Args:
         waiting: The jobs that run and aren't at an end; those on their way back are no part of it.
@@ -74,27 +74,27 @@ def forecast(waiting: Sequence[Waiting], pace: Sequence[Pace], left_out: int, no
     to_finish = to_migrate + sum(each.jobs for each in probation)
 
     migrated = _migrated(ahead, to_migrate, pace, today)
-    through = _through(ahead, probation, migrated, pace, today) if to_finish else None
+    completed = _completed(ahead, probation, migrated, pace, today) if to_finish else None
     return Forecast(
         to_migrate,
         to_finish,
         left_out,
         migrated,
-        through,
-        _words(to_migrate, to_finish, migrated, through, pace),
+        completed,
+        _words(to_migrate, to_finish, migrated, completed, pace),
     )
 
 
-def _migrated(ahead: Sequence[Waiting], jobs: int, pace: Sequence[Pace], today: date) -> Span | None:
+def _migrated(ahead: Sequence[CountByWait], jobs: int, pace: Sequence[Pace], today: date) -> Span | None:
     if not jobs:
         return None
     span = _at_pace(jobs, pace, lambda each: each.migrated, today)
     return _not_before(max(_begins(each, today) for each in ahead), span)
 
 
-def _through(
-    ahead: Sequence[Waiting],
-    probation: Sequence[Waiting],
+def _completed(
+    ahead: Sequence[CountByWait],
+    probation: Sequence[CountByWait],
     migrated: Span | None,
     pace: Sequence[Pace],
     today: date,
@@ -119,14 +119,14 @@ def _through(
     return _not_before(max(ends, default=today), span)
 
 
-def _begins(each: Waiting, today: date) -> date:
+def _begins(each: CountByWait, today: date) -> date:
     """The first day on which a job can be migrated."""
     if PHASES[each.state] is Phase.MIGRATING:
         return today
     return max(today, (each.letter or today) + timedelta(days=each.initial_gap_days))
 
 
-def _ends(each: Waiting, today: date) -> date:
+def _ends(each: CountByWait, today: date) -> date:
     """The day on which a job's probation is over."""
     return (each.letter or today) + timedelta(days=each.probation_gap_days)
 
@@ -152,7 +152,7 @@ def _not_before(first: date, span: Span | None) -> Span | None:
 
 
 def _words(
-    to_migrate: int, to_finish: int, migrated: Span | None, through: Span | None, pace: Sequence[Pace]
+    to_migrate: int, to_finish: int, migrated: Span | None, completed: Span | None, pace: Sequence[Pace]
 ) -> str:
     window = pace[-1].days
     if not to_finish:
@@ -164,9 +164,9 @@ def _words(
     said = []
     if migrated is not None:
         said.append(f"The last of {tables(to_migrate)} should be migrated {_when(migrated)}.")
-    if through is not None:
+    if completed is not None:
         whose = "all" if migrated is not None else tables(to_finish)
-        said.append(f"With probation, {whose} should be through {_when(through)}.")
+        said.append(f"With probation, {whose} should be completed {_when(completed)}.")
     else:
         said.append(
             f"No forecast of the end: probations are over, and none was archived in the last {window} days."

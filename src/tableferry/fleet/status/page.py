@@ -7,7 +7,7 @@ import re
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from tableferry.fleet.status import words
+from tableferry.fleet.status import labels
 from tableferry.fleet.status.charts import STACK, burn_down, over_time
 from tableferry.fleet.status.figures import PHASE_WORDS, Figures, Phase
 
@@ -18,7 +18,7 @@ templates = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-templates.globals["words"] = words
+templates.globals["labels"] = labels
 templates.filters["number"] = "{:,}".format
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from tableferry.fleet.queue.suspects import Readable
-from tableferry.fleet.queue.tallies import tally
+from tableferry.fleet.queue.aggregates import aggregate
+from tableferry.fleet.queue.stuck_jobs import Readable
 from tableferry.fleet.status.counting import LISTED, figures
 from tableferry.fleet.status.figures import Figures
 
@@ -20,4 +20,4 @@ def status(store: Readable, now: datetime, *, rest: timedelta = DEFAULT_REST) ->
         now: The time.
         rest: How long a job may rest on its way before it counts as stuck.
     """
-    return figures(tally(store, now, rest, listed=LISTED), now)
+    return figures(aggregate(store, now, rest, listed=LISTED), now)

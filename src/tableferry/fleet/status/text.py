@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tableferry import report
-from tableferry.fleet.status import words
+from tableferry.fleet.status import labels
 from tableferry.fleet.status.figures import Figures, OwnerCount, Phase
 
 _LISTED = 8
@@ -21,7 +21,7 @@ def render(figures: Figures) -> RenderableType:
 
 
 def _parts(figures: Figures) -> Iterator[RenderableType]:
-    yield Text(words.headline(figures), style="bold")
+    yield Text(labels.headline(figures), style="bold")
     if not figures.total:
         return
     yield _bar(figures)
@@ -38,10 +38,10 @@ def _parts(figures: Figures) -> Iterator[RenderableType]:
     )
     yield from _table(
         "Owners",
-        ("Owner", "To do", "On probation", "Through", "Reverted", "Paused", "Tables"),
+        ("Owner", "To do", "On probation", "Completed", "Reverted", "Paused", "Tables"),
         [_owner(owner) for owner in _top(figures.owners)],
     )
-    yield from _table("Due", ("", "Overdue", "Today", "In 7 days"), words.due(figures.due))
+    yield from _table("Due", ("", "Overdue", "Today", "In 7 days"), labels.due(figures.due))
     yield from _table(
         "Pace",
         ("", "Migrated", "A day", "Archived", "A day", "Reverted"),
@@ -49,9 +49,9 @@ def _parts(figures: Figures) -> Iterator[RenderableType]:
             (
                 f"Last {pace.days} days",
                 pace.migrated,
-                words.rate(pace.migrated_per_day),
+                labels.rate(pace.migrated_per_day),
                 pace.finished,
-                words.rate(pace.finished_per_day),
+                labels.rate(pace.finished_per_day),
                 pace.reverted,
             )
             for pace in figures.pace
@@ -62,8 +62,10 @@ def _parts(figures: Figures) -> Iterator[RenderableType]:
 
 
 def _bar(figures: Figures) -> Text:
-    done = _BAR * figures.in_phase(Phase.THROUGH) // figures.total
-    probation = _BAR * (figures.in_phase(Phase.THROUGH) + figures.in_phase(Phase.PROBATION)) // figures.total
+    done = _BAR * figures.in_phase(Phase.COMPLETED) // figures.total
+    probation = (
+        _BAR * (figures.in_phase(Phase.COMPLETED) + figures.in_phase(Phase.PROBATION)) // figures.total
+    )
     return Text.assemble(
         ("█" * done, "green"), ("▓" * (probation - done), "blue"), ("░" * (_BAR - probation), "dim")
     )
@@ -74,15 +76,15 @@ def _stuck(figures: Figures) -> Iterator[RenderableType]:
         return
     shown = figures.stuck[:_LISTED]
     yield from _table(
-        words.stuck_headline(figures),
+        labels.stuck_headline(figures),
         ("Table", "State", "What is wrong", "For", "Owner", "To run"),
         [
             (
                 each.table,
                 each.state.value,
-                words.why(each),
-                words.age(each.since, figures.at),
-                words.people(each.owners),
+                labels.why(each),
+                labels.age(each.since, figures.at),
+                labels.people(each.owners),
                 each.command,
             )
             for each in shown
@@ -111,7 +113,7 @@ def _owner(owner: OwnerCount) -> tuple[object, ...]:
         owner.owner or "nobody",
         owner.to_do,
         owner.probation,
-        owner.through,
+        owner.completed,
         owner.reverted,
         owner.paused,
         owner.jobs,

@@ -9,7 +9,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from tableferry.fleet.status import words
+from tableferry.fleet.status import labels
 from tableferry.fleet.status.figures import Figures
 from tableferry.fleet.status.text import render
 
@@ -33,7 +33,7 @@ def watch(
         with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
             while True:
                 figures = read()
-                footer = f"{words.moment(figures.at)}, every {seconds:g} seconds; Ctrl-C ends it"
+                footer = f"{labels.moment(figures.at)}, every {seconds:g} seconds; Ctrl-C ends it"
                 live.update(Group(render(figures), Text(), Text(footer, style="dim")), refresh=True)
                 wait(seconds)
     except KeyboardInterrupt:

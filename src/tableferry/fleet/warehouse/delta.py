@@ -20,8 +20,8 @@ from tableferry.convert.locations import below, split
 from tableferry.convert.log import commit, contents
 from tableferry.convert.merging import merge
 from tableferry.convert.perform import perform
-from tableferry.convert.plan import Facts, Plan, Wishes, all_schemas, decide
-from tableferry.convert.sparks import Sparks
+from tableferry.convert.plan import Facts, Options, Plan, all_schemas, decide
+from tableferry.convert.spark_provider import SparkProvider
 from tableferry.convert.steps import (
     ConvertNatively,
     PutFirstCommit,
@@ -36,9 +36,9 @@ from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import dropping, hive
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.eligibility import HiveTable, ineligibility, quoted, text
 from tableferry.fleet.warehouse.existing import kinds
 from tableferry.fleet.warehouse.files import listing
-from tableferry.fleet.warehouse.fitness import HiveTable, quoted, text, unfit
 from tableferry.tables import TableName
 
 # What carrying a definition over does to a log, besides its first commit.
@@ -56,7 +56,7 @@ def make(warehouse: Warehouse, source: TableName, target: TableName) -> int:
         Refused: The table can't be Delta as it is, or the target's name is somebody else's.
     """
     table = hive.demand(warehouse, source)
-    if reason := unfit(table, TargetFormat.DELTA):
+    if reason := ineligibility(table, TargetFormat.DELTA):
         raise Refused(reason[1])
     try:
         return _make(warehouse, table, target)
@@ -130,11 +130,7 @@ def begin_empty(known: Entry, *, column_mapping: bool = False) -> None:
     Raises:
         Refused: Only Spark reaches its storage, and Spark's own command converts no empty directory.
     """
-    if known.folder is None:
-        raise Refused(
-            f"{known.name} is empty and in storage that only Spark reaches from here: make it anew with "
-            "CREATE TABLE … USING delta, or write a first row to it"
-        )
+    _demand_reachable(known)
     facts = Facts(
         str(known.name),
         str(known.folder),
@@ -145,16 +141,42 @@ def begin_empty(known: Entry, *, column_mapping: bool = False) -> None:
         merged=merge(all_schemas((), known)),
         entry=known,
     )
-    for step in decide(facts, Wishes(column_mapping=column_mapping)).steps:
+    for step in decide(facts, Options(column_mapping=column_mapping)).steps:
         if isinstance(step, PutFirstCommit):
             commit.put(Path(step.root), contents.lines(step.contents, commit.now()))
+
+
+def _demand_reachable(known: Entry) -> None:
+    if known.folder is None:
+        raise Refused(
+            f"{known.name} is empty and in storage that only Spark reaches from here: make it anew with "
+            "CREATE TABLE … USING delta, or write a first row to it"
+        )
+
+
+def check(warehouse: Warehouse, table: HiveTable, *, empty: bool) -> None:
+    """Make sure that `make` can take a Hive table over as it is.
+
+    Args:
+        warehouse: Where it is.
+        table: The table.
+        empty: Whether it has no file.
+
+    Raises:
+        Refused: It can't.
+        TableError: Something about it can't be read.
+    """
+    if empty:
+        _demand_reachable(entry(warehouse.spark, table.name))
+    else:
+        planned(warehouse, table)
 
 
 def _convert(warehouse: Warehouse, table: HiveTable) -> None:
     """Write the log's first commit, by the catalog's columns and partitions; the entry isn't switched."""
     plan = planned(warehouse, table)
     steps = (_unnamed(step) for step in plan.steps if not isinstance(step, SwitchEntry))
-    perform(replace(plan, steps=tuple(steps)), Sparks(warehouse.spark, lambda: warehouse.spark))
+    perform(replace(plan, steps=tuple(steps)), SparkProvider(warehouse.spark, lambda: warehouse.spark))
 
 
 def planned(warehouse: Warehouse, table: HiveTable) -> Plan:
@@ -164,10 +186,10 @@ def planned(warehouse: Warehouse, table: HiveTable) -> Plan:
         Refused: Delta can't take the table as it is.
         TableError: Something about it can't be read.
     """
-    wishes = Wishes(column_mapping=warehouse.column_mapping)
+    options = Options(column_mapping=warehouse.column_mapping)
     found = Found(str(table.name), table=table.name)
-    sparks = Sparks(warehouse.spark, lambda: warehouse.spark)
-    return decide(gather(found, wishes, sparks, lambda done, total: None), wishes)
+    spark_provider = SparkProvider(warehouse.spark, lambda: warehouse.spark)
+    return decide(gather(found, options, spark_provider, lambda done, total: None), options)
 
 
 def _unnamed(step: Step) -> Step:

@@ -16,7 +16,7 @@ from tableferry.convert.mismatches import Registered
 from tableferry.convert.through_spark.settings import FEW_LISTING_TASKS, wished
 from tableferry.errors import TableError, first_line
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.fitness import HiveTable
+from tableferry.fleet.warehouse.eligibility import HiveTable
 
 _LISTING = {
     **FEW_LISTING_TASKS,

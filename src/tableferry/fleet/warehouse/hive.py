@@ -18,8 +18,8 @@ from tableferry.convert.types import BYTE, INTEGER, LONG, SHORT, STRING
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.eligibility import Format, HiveColumn, HiveTable
 from tableferry.fleet.warehouse.existing import kinds
-from tableferry.fleet.warehouse.fitness import Format, HiveColumn, HiveTable
 from tableferry.tables import TableName
 
 _FORMATS: Mapping[str, Format] = {

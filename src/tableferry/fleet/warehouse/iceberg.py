@@ -19,9 +19,16 @@ from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.eligibility import (
+    SOURCE,
+    HiveTable,
+    iceberg_type,
+    ineligibility,
+    quoted,
+    text,
+)
 from tableferry.fleet.warehouse.existing import kinds
 from tableferry.fleet.warehouse.files import listing
-from tableferry.fleet.warehouse.fitness import SOURCE, HiveTable, iceberg_type, quoted, text, unfit
 from tableferry.fleet.warehouse.spelling import Mapped, by_place, extended, leaves, mapped
 from tableferry.tables import TableName
 
@@ -40,7 +47,7 @@ def make(warehouse: Warehouse, source: TableName, target: TableName) -> int:
         Refused: The table can't be Iceberg, or the target's name is somebody else's.
     """
     table = hive.demand(warehouse, source)
-    if reason := unfit(table, TargetFormat.ICEBERG):
+    if reason := ineligibility(table, TargetFormat.ICEBERG):
         raise Refused(reason[1])
     found = listing(warehouse, table, hive.partitions(warehouse, table))
     if found.nested:

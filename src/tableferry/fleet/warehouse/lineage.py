@@ -9,7 +9,7 @@ from urllib.parse import quote
 from tableferry.catalog import SPARK_ERRORS, condition
 from tableferry.errors import Refused, first_line
 from tableferry.fleet.warehouse import rest
-from tableferry.fleet.warehouse.fitness import text
+from tableferry.fleet.warehouse.eligibility import text
 from tableferry.fleet.warehouse.people import People, is_person
 from tableferry.tables import TableName
 

@@ -22,9 +22,8 @@ from tableferry.fleet.job import PauseReason, TargetFormat
 from tableferry.fleet.reports import Finding, Preflight
 from tableferry.fleet.warehouse import delta, hive, metastore
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.eligibility import HiveTable, Type, ineligibility
 from tableferry.fleet.warehouse.files import Listing, listing
-from tableferry.fleet.warehouse.fitness import HiveTable, Type
-from tableferry.fleet.warehouse.fitness import unfit as unfit_for
 from tableferry.fleet.warehouse.shadow.hive_copy import PURGE, HiveCopy
 from tableferry.fleet.warehouse.shadow.marks import synced
 from tableferry.tables import TableName
@@ -139,7 +138,7 @@ def preflight(
     table = hive.facts(warehouse, name)
     if table is None:
         return Preflight(name, form, (Finding(PauseReason.TABLE_NOT_FOUND, f"there is no table {name}"),))
-    if reason := unfit_for(table, form):
+    if reason := ineligibility(table, form):
         return Preflight(name, form, (Finding(*reason),), stored_as=table.format)
     partitions = hive.partitions(warehouse, table)
     seen = Seen(
@@ -150,7 +149,7 @@ def preflight(
         metastore.reached(warehouse.spark, name),
         warehouse.column_mapping,
     )
-    found = list(findings(seen, form)) or list(_tried(warehouse, table, form))
+    found = list(findings(seen, form)) or list(_tried(seen, warehouse, form))
     return Preflight(
         name,
         form,
@@ -200,11 +199,11 @@ def findings(seen: Seen, form: TargetFormat) -> Iterator[Finding]:
             f"{table.name} has files in directories below its own or its partitions', which Spark leaves "
             f"out: {first_of([each.path for each in seen.files.nested])}; move them up, or away",
         )
-    unfit = [".".join(path) for path in _names(table) if not mapping.fits(path[-1])]
-    if unfit and form is TargetFormat.DELTA and not seen.column_mapping:
+    unsuitable = [".".join(path) for path in _names(table) if not mapping.fits(path[-1])]
+    if unsuitable and form is TargetFormat.DELTA and not seen.column_mapping:
         yield Finding(
             PauseReason.UNSUPPORTED_SCHEMA,
-            f"{table.name} has names that Delta takes by column mapping alone: {first_of(unfit)}; set "
+            f"{table.name} has names that Delta takes by column mapping alone: {first_of(unsuitable)}; set "
             "column_mapping: true, which needs readers that know it, or choose Iceberg",
         )
     kinds = {column.name.lower(): column.type["name"] for column in table.columns}
@@ -232,8 +231,9 @@ def remarks(seen: Seen) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _tried(warehouse: Warehouse, table: HiveTable, form: TargetFormat) -> Iterator[Finding]:
+def _tried(seen: Seen, warehouse: Warehouse, form: TargetFormat) -> Iterator[Finding]:
     """Plan what later steps do with the table's columns and files."""
+    table = seen.table
     try:
         copy = HiveCopy.read(warehouse, table.name, owning=True)
         copy.rows(warehouse.spark.table(table.name.sql)).schema.json()
@@ -245,7 +245,7 @@ def _tried(warehouse: Warehouse, table: HiveTable, form: TargetFormat) -> Iterat
         )
     if form is TargetFormat.DELTA:
         try:
-            delta.planned(warehouse, table)
+            delta.check(warehouse, table, empty=not seen.files.read)
         except Refused as error:
             yield Finding(PauseReason.UNSUPPORTED_LAYOUT, str(error))
 

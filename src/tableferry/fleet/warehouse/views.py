@@ -10,7 +10,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from tableferry.catalog import SPARK_ERRORS, side_by_side
+from tableferry.catalog import SPARK_ERRORS, parallel_map
 from tableferry.driver import in_process
 from tableferry.errors import TableError, first_line
 from tableferry.fleet.plan import Kind
@@ -36,7 +36,7 @@ def above(warehouse: Warehouse, name: TableName) -> tuple[TableName, ...]:
     try:
         shown = spark.sql(f"SHOW VIEWS IN {TableName(schema).sql}").where("NOT isTemporary").collect()
         views = sorted(TableName((*schema, row["viewName"])) for row in shown)
-        mentions = dict(zip(views, side_by_side(lambda view: _mentions(spark, view), views), strict=True))
+        mentions = dict(zip(views, parallel_map(lambda view: _mentions(spark, view), views), strict=True))
     except SPARK_ERRORS as error:
         raise TableError(
             f"the views of schema {TableName(schema)} can't be looked at ({first_line(error)}): check your "

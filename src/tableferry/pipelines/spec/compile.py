@@ -14,8 +14,8 @@ from tableferry.pipelines.spec.compile_sources import Sources
 from tableferry.pipelines.spec.documents import Document
 from tableferry.pipelines.spec.folder import Beside
 from tableferry.pipelines.spec.names import Names
-from tableferry.pipelines.spec.place import Place
 from tableferry.pipelines.spec.settings import GlobalSettings
+from tableferry.pipelines.spec.source_location import SourceLocation
 from tableferry.pipelines.spec.sources import View
 from tableferry.pipelines.spec.substitute import Substitutions
 from tableferry.pipelines.sql import references
@@ -28,7 +28,7 @@ class _Written:
 
     name: str
     path: Path
-    place: Place
+    place: SourceLocation
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Compiler:
         written: models.Layout,
         cdc: models.CdcSettings | None,
         path: Path,
-        place: Place,
+        place: SourceLocation,
     ) -> flows.Target:
         return flows.Target(
             table,
@@ -161,7 +161,9 @@ class Compiler:
         path = beside.find(written, "expectations", place, self._problems, folder=True)
         if path is None:
             return ()
-        return expectations.read(path, Place(read.name(path, self._root)), self._values, self._problems)
+        return expectations.read(
+            path, SourceLocation(read.name(path, self._root)), self._values, self._problems
+        )
 
     def _written_flows(self) -> Iterator[_WrittenFlow]:
         for group in self._document.groups:
@@ -243,7 +245,7 @@ class Compiler:
         mode: flows.Mode = "stream" if streamed else "batch"
         return self._own_view(flows.View(f"v_{written.name}", mode, made, str(place)))
 
-    def _source_view(self, named: str, place: Place) -> str | None:
+    def _source_view(self, named: str, place: SourceLocation) -> str | None:
         """Return the view that a flow names; a staging table is followed through a view of its own."""
         if named in self._views:
             return named

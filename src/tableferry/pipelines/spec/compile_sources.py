@@ -12,7 +12,7 @@ from tableferry.pipelines import flows
 from tableferry.pipelines.spec import read, sources
 from tableferry.pipelines.spec.folder import Beside
 from tableferry.pipelines.spec.names import Names, table_name
-from tableferry.pipelines.spec.place import Place
+from tableferry.pipelines.spec.source_location import SourceLocation
 from tableferry.pipelines.spec.substitute import Substitutions
 from tableferry.pipelines.sql import references
 from tableferry.tables import TableName
@@ -38,21 +38,21 @@ class Sources:
     views: set[str]
     problems: list[Problem]
 
-    def view(self, name: str, written: sources.View, place: Place) -> flows.View | None:
+    def view(self, name: str, written: sources.View, place: SourceLocation) -> flows.View | None:
         """Make a view, or say what is wrong with it."""
         source = self._source(written, place.at("sourceDetails"))
         return (
             None if source is None else flows.View(name, written.mode, source, str(place.at("sourceDetails")))
         )
 
-    def sql(self, statement: str | None, path: str | None, place: Place) -> flows.SqlSource | None:
+    def sql(self, statement: str | None, path: str | None, place: SourceLocation) -> flows.SqlSource | None:
         """Make a source from a statement or from the file that holds it."""
         there = place.at("sqlStatement")
         if path is not None:
             file = Beside(self.file).find(path, "dml", place.at("sqlPath"), self.problems)
             if file is None:
                 return None
-            there = Place(read.name(file, self.root))
+            there = SourceLocation(read.name(file, self.root))
             content = read.text(file, there, self.problems)
             if content is None:
                 return None
@@ -66,21 +66,21 @@ class Sources:
             return None
         return flows.SqlSource(made)
 
-    def find(self, written: str | None, kind: str, place: Place) -> str | None:
+    def find(self, written: str | None, kind: str, place: SourceLocation) -> str | None:
         """Resolve a path of the spec, if there is one."""
         if written is None:
             return None
         file = Beside(self.file).find(written, kind, place, self.problems)
         return None if file is None else str(file)
 
-    def schema(self, written: str | None, place: Place) -> str | None:
+    def schema(self, written: str | None, place: SourceLocation) -> str | None:
         """Resolve a ``schemaPath``."""
         if written is not None and not written.endswith((".json", ".ddl")):
             self.problems.append(place.problem(f"'{written}' must be a .json or .ddl file"))
             return None
         return self.find(written, "schemas", place)
 
-    def _source(self, view: sources.View, place: Place) -> flows.Source | None:
+    def _source(self, view: sources.View, place: SourceLocation) -> flows.Source | None:
         match view:
             case sources.DeltaView():
                 return self._delta(view.source_details, place)
@@ -96,7 +96,7 @@ class Sources:
             case _:
                 return self._other(view, place)
 
-    def _delta(self, written: sources.DeltaDetails, place: Place) -> flows.DeltaSource | None:
+    def _delta(self, written: sources.DeltaDetails, place: SourceLocation) -> flows.DeltaSource | None:
         table = self._table(written, place)
         if table is None:
             return None
@@ -113,7 +113,7 @@ class Sources:
             self._code(code.function_path, code.module, code.tokens, there) if code is not None else None,
         )
 
-    def _table(self, written: sources.DeltaDetails, place: Place) -> TableName | None:
+    def _table(self, written: sources.DeltaDetails, place: SourceLocation) -> TableName | None:
         if written.table_path is not None:
             return TableName.at(written.table_path)
         table = written.table or ""
@@ -128,7 +128,7 @@ class Sources:
             self.problems.append(place.at("table").problem(message))
         return found
 
-    def _join(self, view: sources.DeltaJoinView, place: Place) -> flows.JoinSource | None:
+    def _join(self, view: sources.DeltaJoinView, place: SourceLocation) -> flows.JoinSource | None:
         written = view.source_details
         sides = []
         for position, (side, mode) in enumerate(zip(written.sources, view.join_modes, strict=True)):
@@ -145,7 +145,7 @@ class Sources:
         )
 
     def _other(
-        self, view: sources.CloudFilesView | sources.BatchFilesView | sources.KafkaView, place: Place
+        self, view: sources.CloudFilesView | sources.BatchFilesView | sources.KafkaView, place: SourceLocation
     ) -> flows.OtherSource:
         written = view.source_details
         files = written if isinstance(written, sources.FilesDetails) else None
@@ -159,7 +159,7 @@ class Sources:
         )
 
     def _code(
-        self, path: str | None, module: str | None, tokens: dict[str, object], place: Place
+        self, path: str | None, module: str | None, tokens: dict[str, object], place: SourceLocation
     ) -> flows.PythonCode:
         there = place.at("functionPath")
         if path is not None and not path.endswith(".py"):

@@ -14,9 +14,9 @@ from tableferry.pipelines.flows import Skipped
 from tableferry.pipelines.spec import refuse
 from tableferry.pipelines.spec.folder import Folder
 from tableferry.pipelines.spec.models import FlowGroup, FlowGroupFile, FlowGroupsFile, FlowSpec, StandardSpec
-from tableferry.pipelines.spec.place import Place
 from tableferry.pipelines.spec.read import kind, mapping
 from tableferry.pipelines.spec.settings import GlobalSettings
+from tableferry.pipelines.spec.source_location import SourceLocation
 from tableferry.pipelines.spec.sources import View
 from tableferry.pipelines.spec.substitute import Substitutions
 from tableferry.pipelines.spec.validate import validated
@@ -33,7 +33,7 @@ class Group:
     """A flow group and where it stands."""
 
     path: Path
-    place: Place
+    place: SourceLocation
     written: FlowGroup
 
 
@@ -50,7 +50,7 @@ class Document:
     """
 
     path: Path
-    place: Place
+    place: SourceLocation
     spec: StandardSpec | FlowSpec
     view: View | None
     groups: tuple[Group, ...]
@@ -151,7 +151,7 @@ class Reader:
             [part for part in parts if part.data is None or part.data.get("dataFlowId") not in skipped],
         )
 
-    def _target(self, data: dict[str, Any], place: Place) -> TableName | None:
+    def _target(self, data: dict[str, Any], place: SourceLocation) -> TableName | None:
         """Return what a spec that nobody checks any further fills."""
         target = self._values.apply(data, place, []).get("targetDetails")
         if not isinstance(target, dict) or not isinstance(table := target.get("table"), str):
@@ -239,7 +239,7 @@ class Reader:
             self._check_groups(groups, place, sure=not self._broken & {spec.data_flow_id, None})
         return Document(file, place, spec, view, tuple(groups))
 
-    def _check_groups(self, groups: list[Group], place: Place, *, sure: bool) -> None:
+    def _check_groups(self, groups: list[Group], place: SourceLocation, *, sure: bool) -> None:
         """Refuse groups that share an id, and no groups at all where it's sure that there are none."""
         if not groups and sure:
             message = "holds no flows: write them here, or a *_flow file with its dataFlowId"
@@ -251,7 +251,9 @@ class Reader:
                 message = f"'{group.written.flow_group_id}' is taken by {other.place}: give it another id"
                 self._problems.append(group.place.at("flowGroupId").problem(message))
 
-    def _substitute(self, data: dict[str, Any], place: Place, refused: list[Place]) -> dict[str, Any]:
+    def _substitute(
+        self, data: dict[str, Any], place: SourceLocation, refused: list[SourceLocation]
+    ) -> dict[str, Any]:
         """Put the tokens in; what stands in a refused place may have tokens of its own kind."""
         found: list[Problem] = []
         done: dict[str, Any] = self._values.apply(data, place, found)
@@ -260,7 +262,7 @@ class Reader:
         )
         return done
 
-    def _refuse(self, refusals: Iterable[refuse.Refusal]) -> list[Place]:
+    def _refuse(self, refusals: Iterable[refuse.Refusal]) -> list[SourceLocation]:
         places = []
         for place, problem in refusals:
             places.append(place)
@@ -269,7 +271,7 @@ class Reader:
         return places
 
 
-def _refusals(part: dict[str, Any], place: Place) -> list[refuse.Refusal]:
+def _refusals(part: dict[str, Any], place: SourceLocation) -> list[refuse.Refusal]:
     """Find what a file of flow groups, or of one, asks for and can't have."""
     find = refuse.unsupported_groups if "flowGroups" in part else refuse.unsupported_group
     return list(find(part, place))
@@ -280,7 +282,7 @@ def _migrates(spec: dict[str, Any]) -> bool:
     return isinstance(migration, dict) and migration.get("enabled") is True
 
 
-def _another_kind(refused: list[Place]) -> bool:
+def _another_kind(refused: list[SourceLocation]) -> bool:
     """Say whether what is refused makes a target or table something else than what is supported."""
     kinds = ("cdcSnapshotSettings", "targetFormat", "type")
     return any(each.path.rpartition(".")[2] in kinds for each in refused)

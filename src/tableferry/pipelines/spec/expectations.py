@@ -9,8 +9,8 @@ from pydantic import Field
 
 from tableferry.errors import Problem
 from tableferry.pipelines import flows
-from tableferry.pipelines.spec.place import Place
 from tableferry.pipelines.spec.read import SUFFIXES, entries, mapping
+from tableferry.pipelines.spec.source_location import SourceLocation
 from tableferry.pipelines.spec.substitute import Substitutions
 from tableferry.pipelines.spec.validate import validated
 from tableferry.pipelines.spec.written import Name, SnakeModel, Tag
@@ -41,7 +41,7 @@ _ACTIONS: tuple[tuple[str, Literal["warn", "drop", "fail"]], ...] = (
 
 
 def read(
-    path: Path, place: Place, values: Substitutions, problems: list[Problem]
+    path: Path, place: SourceLocation, values: Substitutions, problems: list[Problem]
 ) -> tuple[flows.Expectation, ...]:
     """Read the rules of a file, or of all files of a folder.
 
@@ -53,7 +53,9 @@ def read(
     """
     if path.is_dir():
         listed = entries(path, place, problems) or []
-        files = [(file, Place(f"{place.file}/{file.name}")) for file in listed if file.suffix in SUFFIXES]
+        files = [
+            (file, SourceLocation(f"{place.file}/{file.name}")) for file in listed if file.suffix in SUFFIXES
+        ]
     else:
         files = [(path, place)]
     rules: dict[str, flows.Expectation] = {}

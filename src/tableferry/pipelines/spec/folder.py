@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tableferry.errors import Problem, SpecError
-from tableferry.pipelines.spec.place import Place
 from tableferry.pipelines.spec.read import SUFFIXES, entries, name, unlisted
+from tableferry.pipelines.spec.source_location import SourceLocation
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Folder:
     alone: bool = False
     others: tuple[Path, ...] = ()
 
-    def place(self, file: Path) -> Place:
+    def place(self, file: Path) -> SourceLocation:
         """Name a file as messages do."""
-        return Place(name(file, self.root))
+        return SourceLocation(name(file, self.root))
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Beside:
         return self.spec.parent
 
     def find(
-        self, written: str, kind: str, place: Place, problems: list[Problem], *, folder: bool = False
+        self, written: str, kind: str, place: SourceLocation, problems: list[Problem], *, folder: bool = False
     ) -> Path | None:
         """Resolve a path of the spec, or say where it was looked for.
 
@@ -138,7 +138,7 @@ def _from_file(file: Path, problems: list[Problem]) -> Folder:
         files = _walk(base / "dataflows", root, problems)
     else:
         # Whatever else lies below the folder of a file on its own is no part of a project.
-        files = entries(file.parent, Place(name(file.parent, root)), problems) or []
+        files = entries(file.parent, SourceLocation(name(file.parent, root)), problems) or []
     parts = tuple(each for each in files if is_spec(each, "_flow"))
     others = tuple(each for each in files if is_spec(each, "_main") and each != file)
     return Folder(root, base, (file,), parts, alone=True, others=others)
@@ -148,7 +148,7 @@ def _walk(folder: Path, root: Path, problems: list[Problem]) -> list[Path]:
     """List the files below a folder, in order and each once, those behind links to folders included."""
 
     def told(error: OSError) -> None:
-        problems.append(Place(name(Path(error.filename), root)).problem(unlisted(error)))
+        problems.append(SourceLocation(name(Path(error.filename), root)).problem(unlisted(error)))
 
     files: list[Path] = []
     seen: set[str] = set()

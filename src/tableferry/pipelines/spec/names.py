@@ -9,7 +9,7 @@ from typing import Literal
 
 from tableferry.errors import Problem, TableError
 from tableferry.pipelines.spec.documents import Document
-from tableferry.pipelines.spec.place import Place
+from tableferry.pipelines.spec.source_location import SourceLocation
 from tableferry.tables import TableName
 
 Unread = Literal["none", "told", "untold"]
@@ -30,7 +30,7 @@ class Names:
     """
 
     target: TableName
-    staging: Mapping[Place, TableName]
+    staging: Mapping[SourceLocation, TableName]
     siblings: Mapping[str, TableName] = field(default_factory=dict)
     unread: Unread = "none"
 
@@ -66,7 +66,9 @@ class Names:
         return _LIVE.sub(replace, statement)
 
 
-def table_name(database: str | None, table: str, place: Place, problems: list[Problem]) -> TableName | None:
+def table_name(
+    database: str | None, table: str, place: SourceLocation, problems: list[Problem]
+) -> TableName | None:
     """Put a table's name together, or say what is wrong with it."""
     try:
         return TableName.parse(f"{database}.{table}" if database else table)
@@ -92,7 +94,7 @@ def collect(
         skipped: What specs fill that aren't handled.
     """
     named: list[tuple[Document, Names]] = []
-    owners: dict[str, tuple[Place, TableName]] = {}
+    owners: dict[str, tuple[SourceLocation, TableName]] = {}
     siblings: dict[str, TableName | None] = {}
     for document in documents:
         names = _names(document, problems)

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from tableferry.errors import Problem
-from tableferry.pipelines.spec.place import Place
+from tableferry.pipelines.spec.source_location import SourceLocation
 from tableferry.yamlfiles import DEEPEST, SafeLoader, explain, is_too_deep
 
 SUFFIXES = (".json", ".yaml", ".yml")
@@ -42,7 +42,7 @@ _Loader.add_constructor("tag:yaml.org,2002:map", _Loader.mapping)
 _Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda loader, node: loader.construct_scalar(node))
 
 
-def text(file: Path, place: Place, problems: list[Problem]) -> str | None:
+def text(file: Path, place: SourceLocation, problems: list[Problem]) -> str | None:
     """Read a file's text, or say why it can't be had."""
     try:
         content = file.read_bytes().decode("utf-8-sig")
@@ -58,7 +58,7 @@ def text(file: Path, place: Place, problems: list[Problem]) -> str | None:
     return None
 
 
-def entries(folder: Path, place: Place, problems: list[Problem]) -> list[Path] | None:
+def entries(folder: Path, place: SourceLocation, problems: list[Problem]) -> list[Path] | None:
     """List what a folder holds, in order, or say why that can't be had."""
     try:
         return sorted(folder / each for each in os.listdir(folder))
@@ -73,7 +73,7 @@ def unlisted(error: OSError) -> str:
     return f"can't be listed ({reason}): check the folder and its permissions"
 
 
-def mapping(file: Path, place: Place, problems: list[Problem]) -> dict[str, Any] | None:
+def mapping(file: Path, place: SourceLocation, problems: list[Problem]) -> dict[str, Any] | None:
     """Read a JSON or YAML file whose root is a mapping, or say what is wrong with it."""
     content = text(file, place, problems)
     if content is None:
@@ -156,7 +156,9 @@ def _twice(names: list[str]) -> list[str]:
     return sorted({each for each in names if names.count(each) > 1}) if len(set(names)) < len(names) else []
 
 
-def _oddities(value: Any, place: Place, repeated: _Repeated, above: dict[int, Place]) -> Iterator[Problem]:
+def _oddities(
+    value: Any, place: SourceLocation, repeated: _Repeated, above: dict[int, SourceLocation]
+) -> Iterator[Problem]:
     """Find what JSON and YAML allow and a spec doesn't: repeated keys, other keys than text, loops, depth."""
     if isinstance(value, str) and not _is_unicode(value):
         yield place.problem("holds half a character (a lone \\ud… escape): write the whole one")

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from tableferry.errors import Problem
-from tableferry.pipelines.spec.place import Place
+from tableferry.pipelines.spec.source_location import SourceLocation
 
 # A place that is told, or (without a problem) that makes no sense beside one that is.
-Refusal = tuple[Place, Problem | None]
+Refusal = tuple[SourceLocation, Problem | None]
 
 _SINKS = ("delta_sink", "kafka_sink", "foreach_batch_sink", "custom_python_sink")
 _SNAPSHOT = (
@@ -18,7 +18,7 @@ _SNAPSHOT = (
 )
 
 
-def unsupported(spec: dict[str, Any], place: Place) -> Iterator[Refusal]:
+def unsupported(spec: dict[str, Any], place: SourceLocation) -> Iterator[Refusal]:
     """Find what a main file asks for and can't have, each with the place that is thereby told."""
     if "template" in spec:
         yield _told(place.at("template"), "templates aren't supported: write each spec out")
@@ -64,7 +64,7 @@ def unsupported(spec: dict[str, Any], place: Place) -> Iterator[Refusal]:
     yield from unsupported_groups(spec, place)
 
 
-def unsupported_groups(data: dict[str, Any], place: Place) -> Iterator[Refusal]:
+def unsupported_groups(data: dict[str, Any], place: SourceLocation) -> Iterator[Refusal]:
     """Find what the flow groups of a file ask for and can't have."""
     groups = data.get("flowGroups")
     for position, group in enumerate(groups if isinstance(groups, list) else []):
@@ -72,7 +72,7 @@ def unsupported_groups(data: dict[str, Any], place: Place) -> Iterator[Refusal]:
             yield from unsupported_group(group, place.at("flowGroups", position))
 
 
-def unsupported_group(group: dict[str, Any], place: Place) -> Iterator[Refusal]:
+def unsupported_group(group: dict[str, Any], place: SourceLocation) -> Iterator[Refusal]:
     """Find what a flow group asks for and can't have."""
     for name, table in _mappings(group.get("stagingTables")):
         there = place.at("stagingTables", name)
@@ -88,7 +88,7 @@ def unsupported_group(group: dict[str, Any], place: Place) -> Iterator[Refusal]:
             yield from unsupported_source(view, place.at("flows", flow_name, "views", name))
 
 
-def unsupported_source(view: dict[str, Any], place: Place) -> Iterator[Refusal]:
+def unsupported_source(view: dict[str, Any], place: SourceLocation) -> Iterator[Refusal]:
     """Find what a view's source asks for and can't have."""
     kind, details = view.get("sourceType"), view.get("sourceDetails")
     if not isinstance(details, dict):
@@ -106,7 +106,7 @@ def unsupported_source(view: dict[str, Any], place: Place) -> Iterator[Refusal]:
         )
 
 
-def _told(place: Place, message: str) -> Refusal:
+def _told(place: SourceLocation, message: str) -> Refusal:
     return place, place.problem(message)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tableferry.errors import Problem
-from tableferry.pipelines.spec.place import Place
+from tableferry.pipelines.spec.source_location import SourceLocation
 
 # Values of these keys are SQL, where braces have meanings of their own.
 SQL_KEYS = frozenset(
@@ -57,7 +57,7 @@ class Substitutions:
     source: str | None = None
     complete: bool = True
 
-    def resolved(self, place: Place, problems: list[Problem]) -> Substitutions:
+    def resolved(self, place: SourceLocation, problems: list[Problem]) -> Substitutions:
         """Put the tokens into each other, and into the prefixes and suffixes."""
         tokens = {
             token: self._expand(token, (), place.at("tokens", token), problems) for token in self.tokens
@@ -72,7 +72,7 @@ class Substitutions:
         }
         return Substitutions(tokens, affixes, self.source, self.complete)
 
-    def apply(self, value: Any, place: Place, problems: list[Problem], key: str = "") -> Any:
+    def apply(self, value: Any, place: SourceLocation, problems: list[Problem], key: str = "") -> Any:
         """Return a document with everything put in, and say which tokens nobody knows."""
         if isinstance(value, dict):
             return {name: self.apply(item, place.at(name), problems, name) for name, item in value.items()}
@@ -94,14 +94,16 @@ class Substitutions:
         """Put tokens into SQL, where an unknown one may mean something else."""
         return _TOKEN.sub(lambda match: self.tokens.get(match[1], match[0]), text)
 
-    def strictly(self, text: str, place: Place, problems: list[Problem]) -> str:
+    def strictly(self, text: str, place: SourceLocation, problems: list[Problem]) -> str:
         """Put tokens into text where an unknown one is a mistake."""
         for match in _TOKEN.finditer(text) if self.complete else ():
             if match[1] is not None and match[1] not in self.tokens:
                 problems.append(place.problem(self._unknown(match[1])))
         return self.leniently(text)
 
-    def _expand(self, token: str, above: tuple[str, ...], place: Place, problems: list[Problem]) -> str:
+    def _expand(
+        self, token: str, above: tuple[str, ...], place: SourceLocation, problems: list[Problem]
+    ) -> str:
         above = (*above, token)
 
         def replace(match: re.Match[str]) -> str:

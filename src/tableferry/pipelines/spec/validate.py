@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, RootModel, ValidationError
 
 from tableferry.errors import Problem
-from tableferry.pipelines.spec import mend
-from tableferry.pipelines.spec.place import Place
+from tableferry.pipelines.spec import fixes
 from tableferry.pipelines.spec.read import kind
+from tableferry.pipelines.spec.source_location import SourceLocation
 from tableferry.pipelines.spec.written import CUSTOM, REQUIRED
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -32,9 +32,9 @@ _FORMER = {"cdcApplyChanges": "cdcSettings"}
 def validated(
     model: type[Model],
     data: dict[str, Any],
-    place: Place,
+    place: SourceLocation,
     problems: list[Problem],
-    refused: Collection[Place] = (),
+    refused: Collection[SourceLocation] = (),
 ) -> Model | None:
     """Return the data as a model, or None where it can't be had; either way, all its problems are told.
 
@@ -65,7 +65,7 @@ def validated(
                 close = _closest(str(steps[-1]), _keys(_walk(model, each["loc"][:-1])[1]))
             if not known:
                 found.update(dict.fromkeys(_problems(each, place, steps, close)))
-            better |= mend.take_out(mended, steps) if known else _mend(mended, each, steps, close)
+            better |= fixes.take_out(mended, steps) if known else _fix(mended, each, steps, close)
         if not better:
             break
         try:
@@ -77,18 +77,18 @@ def validated(
     return made
 
 
-def _mend(data: Any, error: Any, steps: _Steps, close: str | None) -> bool:
+def _fix(data: Any, error: Any, steps: _Steps, close: str | None) -> bool:
     """Do what the message about an error says; say whether that could be done."""
     match error["type"]:
         case "extra_forbidden":
-            return mend.rename(data, steps, close) if close else mend.take_out(data, steps)
+            return fixes.rename(data, steps, close) if close else fixes.take_out(data, steps)
         case "literal_error":
-            return mend.choose(data, steps, _allowed(error), cutoff=0.6)
+            return fixes.choose(data, steps, _allowed(error), cutoff=0.6)
         case "union_tag_invalid":
             # Two kinds need quite different keys.
-            return mend.choose(data, [*steps, _discriminator(error["ctx"])], _allowed(error), cutoff=0.8)
+            return fixes.choose(data, [*steps, _discriminator(error["ctx"])], _allowed(error), cutoff=0.8)
         case _:
-            return mend.convert(data, steps, error["type"]) if steps else False
+            return fixes.convert(data, steps, error["type"]) if steps else False
 
 
 def _allowed(error: Any) -> list[str]:
@@ -98,7 +98,7 @@ def _allowed(error: Any) -> list[str]:
     return [each.strip("'") for each in written.split(", ")]
 
 
-def _problems(error: Any, place: Place, steps: _Steps, close: str | None) -> Iterator[Problem]:
+def _problems(error: Any, place: SourceLocation, steps: _Steps, close: str | None) -> Iterator[Problem]:
     given, context = kind(error["input"]), error.get("ctx", {})
     there = place.at(*steps)
     match error["type"]:
@@ -130,7 +130,7 @@ def _problems(error: Any, place: Place, steps: _Steps, close: str | None) -> Ite
             yield there.problem(f"must have at least {least} entr{'y' if least == 1 else 'ies'}")
         case "misfits":  # written.CUSTOM
             for key, message in context[CUSTOM]:
-                yield Place(there.file, ".".join(filter(None, (there.path, key)))).problem(message)
+                yield SourceLocation(there.file, ".".join(filter(None, (there.path, key)))).problem(message)
         case _:
             yield there.problem(f"{given} isn't allowed here")
 

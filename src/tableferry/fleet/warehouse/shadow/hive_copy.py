@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tableferry import files, session
-from tableferry.catalog import SPARK_ERRORS, side_by_side
+from tableferry.catalog import SPARK_ERRORS, parallel_map
 from tableferry.convert.locations import below, reachable
 from tableferry.convert.through_spark.settings import wished
 from tableferry.driver import in_process
@@ -124,7 +124,7 @@ class HiveCopy:
         known = [each for each in partitions if each in self.partitions]
         if not self.partition_columns:
             return dict.fromkeys(known, self.location)
-        return dict(zip(known, side_by_side(self._location, known), strict=True))
+        return dict(zip(known, parallel_map(self._location, known), strict=True))
 
     def spelled(self, partition: Partition) -> str:
         """Write a partition as the path of its directory."""

@@ -16,8 +16,8 @@ from tableferry.convert.locations import below, literal
 from tableferry.convert.mismatches import same
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.eligibility import text
 from tableferry.fleet.warehouse.files import ListedFile, listing
-from tableferry.fleet.warehouse.fitness import text
 from tableferry.tables import TableName
 
 FILES, ROOT, ODD = "tableferry.known_files", "tableferry.first_location", "tableferry.odd_directories"

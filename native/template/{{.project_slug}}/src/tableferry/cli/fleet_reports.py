@@ -1,0 +1,1 @@
+../../../../../../src/tableferry/cli/fleet_reports.py

@@ -1,0 +1,1 @@
+../../../../../../src/tableferry/convert/spark_provider.py

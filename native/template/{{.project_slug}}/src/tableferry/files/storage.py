@@ -1,0 +1,1 @@
+../../../../../../src/tableferry/files/storage.py

@@ -1,0 +1,1 @@
+../../../../../../src/tableferry/fleet/job_run.py

@@ -1,0 +1,1 @@
+../../../../../../../src/tableferry/fleet/mail/notifications.py

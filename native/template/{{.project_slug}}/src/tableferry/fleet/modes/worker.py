@@ -1,0 +1,1 @@
+../../../../../../../src/tableferry/fleet/modes/worker.py

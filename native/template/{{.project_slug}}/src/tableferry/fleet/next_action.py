@@ -1,0 +1,1 @@
+../../../../../../src/tableferry/fleet/next_action.py

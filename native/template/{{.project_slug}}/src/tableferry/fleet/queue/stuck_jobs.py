@@ -1,0 +1,1 @@
+../../../../../../../src/tableferry/fleet/queue/stuck_jobs.py

@@ -1,0 +1,215 @@
+"""Walks a claimed job from state to state: look, plan, perform, save.
+
+Each state that is reached is saved with the claim held; a worker that dies anywhere leaves a job that the
+next one claims when the lease has lapsed, and plans anew from the names that are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from tableferry.errors import Refused, StateError, TableError, TableferryError, first_line, is_sparks
+from tableferry.fleet import plan as planning
+from tableferry.fleet.clock import Clock
+from tableferry.fleet.job import ACCEPT, FOUND, MOVED, Job, PauseReason, State
+from tableferry.fleet.naming import Names
+from tableferry.fleet.perform import FENCE, Stopped, WrittenSince, perform
+from tableferry.fleet.plan import Kind, Transitions, arrived, plan
+from tableferry.fleet.queue.statements import lost
+from tableferry.fleet.queue.store import ClaimLost, Store
+from tableferry.fleet.reports import JobReport
+from tableferry.fleet.steps import Rename, UnblockWrites, describe
+from tableferry.fleet.transitions import FORWARD, Action, Transition
+from tableferry.fleet.warehouse import existing, versions
+from tableferry.fleet.warehouse.context import Warehouse
+
+# How often a job begins again, or fails, before a person has to look.
+ATTEMPTS = 3
+
+BEGAN_AGAIN = "began_again"
+FAILURES = "failures"
+LAST_ERROR = "last_error"
+BLOCKED = "blocked"
+
+
+@dataclass
+class JobRun:
+    """One job on its way.
+
+    Attributes:
+        job: As it is saved, or about to be.
+        store: The queue.
+        warehouse: The tables, which change only as long as the claim holds.
+        clock: What time it is.
+        lease: How long each save holds the claim.
+        did: What was done, in lines.
+    """
+
+    job: Job
+    store: Store
+    warehouse: Warehouse
+    clock: Clock
+    lease: timedelta
+    did: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.warehouse = replace(self.warehouse, guard=self.demand_claim)
+
+    def demand_claim(self) -> None:
+        """Make sure that the job is still this worker's: it may have slept, and another may be at work.
+
+        Raises:
+            ClaimLost: It isn't.
+        """
+        if not self.store.holds(self.job, self.clock()):
+            raise lost(self.job)
+
+    def save(self, job: Job) -> Job:
+        """Write the job back and hold the claim."""
+        self.job = self.store.save(job, self.clock(), lease=self.lease)
+        return self.job
+
+    def release(self, job: Job) -> Job:
+        """Write the job back and give the claim up."""
+        self.job = self.store.save(job, self.clock(), release=True)
+        return self.job
+
+
+def run_job(one: JobRun, transitions: Transitions) -> JobReport:
+    """Walk a job as far as it goes by these ways; its own trouble is reported and never raised.
+
+    Args:
+        one: The claimed job.
+        transitions: The transitions that may be walked.
+    """
+    with reporting(one) as reports:
+        while (transition := transitions.get(one.job.pair)) is not None:
+            _once(one, transition)
+        one.release(one.job)
+        reports.append(JobReport(one.job, "done", tuple(one.did), ""))
+    return reports[0]
+
+
+def dry_run_report(job: Job, warehouse: Warehouse, transitions: Transitions) -> JobReport:
+    """Say what a walk by these ways would do, without doing it."""
+    try:
+        steps = planning.dry_run_steps(job, existing.found(warehouse, Names.of(job)), transitions)
+    except TableferryError as error:
+        return JobReport(job, "paused", (), str(error))
+    return JobReport(job, "planned", tuple(describe(step) for step in steps), "")
+
+
+@contextmanager
+def reporting(one: JobRun) -> Iterator[list[JobReport]]:
+    """Turn what goes wrong with one job into its report, and the row into what the next run needs."""
+    reports: list[JobReport] = []
+    try:
+        with _recorded(one, reports):
+            yield reports
+    except ClaimLost as error:
+        # Also while what went wrong was written down: the job is another worker's now.
+        reports.append(JobReport(one.job, "lost", tuple(one.did), str(error)))
+
+
+@contextmanager
+def _recorded(one: JobRun, reports: list[JobReport]) -> Iterator[None]:
+    try:
+        yield
+    except ClaimLost:
+        raise
+    except Stopped as error:
+        one.job = one.job.noted(**{FOUND: error.found or None})
+        reports.append(_pause(one, error.reason, str(error)))
+    except WrittenSince as error:
+        reports.append(_pause(one, PauseReason.WRITTEN_WHILE_BLOCKED, str(error)))
+    except Refused as error:
+        reports.append(_pause(one, PauseReason.STEP_REFUSED, str(error)))
+    except (TableError, StateError) as error:
+        reports.append(_fail(one, str(error)))
+    except Exception as error:
+        # One table's trouble with Spark isn't the others'; what is nobody's to mend ends the run.
+        if not is_sparks(error):
+            raise
+        reports.append(_fail(one, f"Spark failed ({first_line(error)})"))
+
+
+def _once(one: JobRun, transition: Transition) -> None:
+    """Make one transition, and save the state that it reached."""
+    names = Names.of(one.job)
+    steps = plan(one.job, existing.found(one.warehouse, names))
+    for step in steps:
+        try:
+            one.job = perform(step, one.job, one.warehouse, one.save)
+        except WrittenSince as error:
+            if not _begin_again(one, names, str(error)):
+                raise
+            return
+        one.did.append(describe(step))
+    one.save(_measured(_arrived(one.job, transition), transition, one.clock().timestamp()))
+
+
+def _measured(job: Job, transition: Transition, now: float) -> Job:
+    """Note how long writers had to wait for a table of this size, by which others are forecast."""
+    match transition.action:
+        case Action.BLOCK:
+            size = {key: job.record.get(FENCE, {}).get(key, 0) for key in ("files", "bytes")}
+            return job.noted(**{BLOCKED: {"since": now, **size}})
+        case Action.UNBLOCK if BLOCKED in job.record:
+            blocked = job.record[BLOCKED]
+            took = {"seconds": round(now - blocked["since"], 1), **blocked}
+            return job.noted(**{BLOCKED: None, MOVED: took})
+        case _:
+            return job
+
+
+def _arrived(job: Job, transition: Transition) -> Job:
+    """Return the job in the state that it wanted, wanting the next."""
+    job = arrived(job, transition)
+    if job.pair == (State.ICEBERG_DROPPED, State.ICEBERG_DROPPED):
+        job = replace(job.paused(PauseReason.REVERTED), in_process=False, shadow_watermark=None)
+    if job.state is State.HIVE_DROPPED:
+        # What was said to be as it should be holds for what was found then.
+        job = job.noted(**{ACCEPT: None})
+    return job.noted(**{FAILURES: None, LAST_ERROR: None})
+
+
+def _begin_again(one: JobRun, names: Names, why: str) -> bool:
+    """Block once more and copy what was written; False if that was tried often enough, or can't be."""
+    times = one.job.record.get(BEGAN_AGAIN, 0) + 1
+    if times > ATTEMPTS:
+        return False
+    if names.hive in existing.found(one.warehouse, names):
+        # The names are swapped. They can be swapped back while nobody wrote to the copy.
+        if versions.current(one.warehouse, names.main, one.job.target_format) != one.job.shadow_watermark:
+            return False
+        for back in (Rename(names.main, names.copy), Rename(names.hive, names.main)):
+            one.job = perform(back, one.job, one.warehouse, one.save)
+            one.did.append(describe(back))
+    one.did.append(f"{why}: starting again at the block of {names.main}")
+    restarted = replace(one.job, state=State.READY, desired_state=State.WRITES_BLOCKED)
+    one.save(restarted.noted(**{BEGAN_AGAIN: times}))
+    return True
+
+
+def _pause(one: JobRun, reason: PauseReason, why: str) -> JobReport:
+    """Let the job wait for a person, and, if Hive has its name still, let the writers in meanwhile."""
+    job, names = one.job, Names.of(one.job)
+    if job.pair in FORWARD and existing.found(one.warehouse, names).get(names.main) is Kind.HIVE:
+        unblock = UnblockWrites(names.main)
+        job = perform(unblock, job, one.warehouse, one.save)
+        one.did.append(describe(unblock))
+        job = replace(job, state=State.READY, desired_state=State.WRITES_BLOCKED)
+    one.release(job.paused(reason, why).noted(**{BEGAN_AGAIN: None}))
+    return JobReport(one.job, "paused", tuple(one.did), why)
+
+
+def _fail(one: JobRun, why: str) -> JobReport:
+    """Leave the job where it is for the next run, unless it failed often enough."""
+    times = one.job.record.get(FAILURES, 0) + 1
+    if times >= ATTEMPTS:
+        return _pause(one, PauseReason.STEP_FAILED, f"{why}, {times} times")
+    one.release(one.job.noted(**{FAILURES: times, LAST_ERROR: why[:500]}))
+    return JobReport(one.job, "failed", tuple(one.did), why)

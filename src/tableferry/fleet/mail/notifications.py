@@ -1,0 +1,182 @@
+"""Turns jobs into letters: who is told of which tables, in how few letters, and under which Message-ID.
+
+Pure: the same jobs and the same letters remembered give the same letters, each time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Literal
+
+from tableferry.fleet.job import Job, State
+from tableferry.fleet.mail.addresses import LeftOut, people
+from tableferry.fleet.queue.store import NotificationRecord
+from tableferry.tables import TableName
+
+Level = Literal[1, 2, 3]
+"""1 announces the migration, 2 the probation, 3 that it's over."""
+
+Audience = Literal["owner", "user"]
+
+
+@dataclass(frozen=True)
+class Composed:
+    """The letters that are to be written, and who gets none.
+
+    Attributes:
+        letters: None of them recorded.
+        left_out: Owners and users without an address.
+    """
+
+    letters: tuple[NotificationRecord, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def level(job: Job) -> Level:
+    """Return the level of the letter that a job to be told of is due."""
+    match job.state:
+        case State.WRITES_UNBLOCKED:
+            return 2
+        case State.HIVE_DROPPED:
+            return 3
+        case _:
+            return 1
+
+
+def is_needed(job: Job) -> bool:
+    """Say whether anybody is to be told: a step that has no days has no letter."""
+    match level(job):
+        case 1:
+            return job.initial_gap_days > 0
+        case 2:
+            return job.probation_gap_days > 0
+        case 3:
+            return job.initial_gap_days > 0 or job.probation_gap_days > 0
+
+
+def told(job: Job, now: datetime) -> Job:
+    """Return the job with the date of the letter that it was due."""
+    match level(job):
+        case 1:
+            return replace(job, comm_level1_date=now)
+        case 2:
+            return replace(job, comm_level2_date=now)
+        case 3:
+            return replace(job, comm_level3_date=now)
+
+
+def compose(
+    jobs: Iterable[Job],
+    done: Collection[tuple[int, str]],
+    *,
+    now: datetime,
+    domain: str,
+    sent_from: str,
+    batch: int,
+) -> Composed:
+    """Write a letter of each level to each owner, and to users who read the same tables one together.
+
+    Args:
+        jobs: Those to be told of.
+        done: Of which job who has a letter of that level, or will get one that is recorded.
+        now: The time.
+        domain: Added to names that aren't mail addresses.
+        sent_from: The domain of the Message-IDs.
+        batch: At most so many users in one letter.
+    """
+    owners: dict[tuple[Level, str], set[int]] = defaultdict(set)
+    users: dict[tuple[Level, str], set[int]] = defaultdict(set)
+    left_out: dict[tuple[str, str], set[TableName]] = defaultdict(set)
+    for job in filter(is_needed, jobs):
+        due, who = level(job), people(job, domain)
+        for each in who.left_out:
+            left_out[each].add(job.name)
+        for tasks, addresses in ((owners, who.owners), (users, who.users)):
+            for to in addresses:
+                if (job.task_id, to) not in done:
+                    tasks[due, to].add(job.task_id)
+    together: dict[tuple[Level, tuple[int, ...]], list[str]] = defaultdict(list)
+    for (due, to), numbers in users.items():
+        together[due, tuple(sorted(numbers))].append(to)
+    envelopes: list[tuple[Level, tuple[int, ...], tuple[str, ...]]] = [
+        (due, tuple(sorted(numbers)), (to,)) for (due, to), numbers in owners.items()
+    ]
+    for (due, task_ids), readers in together.items():
+        envelopes += [(due, task_ids, chunk) for chunk in _chunks(sorted(readers), batch)]
+    letters = tuple(
+        NotificationRecord(message_id(due, task_ids, to, sent_from), due, task_ids, to, now)
+        for due, task_ids, to in sorted(envelopes)
+    )
+    nobody = [LeftOut(name, tuple(sorted(tables)), why) for (name, why), tables in sorted(left_out.items())]
+    return Composed(letters, tuple(nobody))
+
+
+def message_id(
+    due: int, task_ids: Sequence[int], recipients: Sequence[str], sent_from: str, edition: int = 0
+) -> str:
+    """Return the Message-ID of a letter, the same for the same jobs, level and recipients.
+
+    Args:
+        due: The level.
+        task_ids: The jobs, sorted.
+        recipients: Mail addresses, sorted.
+        sent_from: The sender's domain.
+        edition: Counts letters that say once more what one of an earlier migration of these tables said.
+    """
+    parts = [
+        str(due),
+        ",".join(map(str, task_ids)),
+        ",".join(recipients),
+        *([str(edition)] if edition else []),
+    ]
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    return f"<{due}-{digest}@{sent_from}>"
+
+
+def audience(letter: NotificationRecord, jobs: Iterable[Job], domain: str) -> Audience:
+    """Say to whom a letter speaks: to an owner of all its tables, or to users."""
+    if len(letter.recipients) == 1 and all(
+        letter.recipients[0] in people(job, domain).owners for job in jobs
+    ):
+        return "owner"
+    return "user"
+
+
+def noted(job: Job) -> Mapping[str, tuple[str, ...] | None]:
+    """Return the letters noted on a job for the level that it is due.
+
+    Each Message-ID comes with the recipients who are still to get it; None where that isn't known, so all.
+    """
+    note = job.record.get("letters", {})
+    if note.get("level") != level(job):
+        return {}
+    return {each: None if left is None else tuple(left) for each, left in note["left"].items()}
+
+
+def note(job: Job, letters: Mapping[str, Iterable[str] | None]) -> Job:
+    """Return the job with these letters noted on it, and no others."""
+    if not letters:
+        return job.noted(letters=None)
+    left = {each: None if to is None else sorted(to) for each, to in letters.items()}
+    return job.noted(letters={"level": level(job), "left": left})
+
+
+def binding(letter: NotificationRecord, jobs: Mapping[int, Job]) -> bool:
+    """Say whether a recorded letter may have been sent: it was, or all of its jobs have it noted.
+
+    Args:
+        letter: As it is recorded.
+        jobs: Its jobs that are in the queue, as they are there.
+    """
+    fellows = [jobs[task] for task in letter.task_ids if task in jobs]
+    return letter.sent_at is not None or all(
+        letter.message_id in job.record.get("letters", {}).get("left", {}) for job in fellows
+    )
+
+
+def _chunks(names: list[str], size: int) -> list[tuple[str, ...]]:
+    return [tuple(names[start : start + size]) for start in range(0, len(names), size)]

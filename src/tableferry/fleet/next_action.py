@@ -1,0 +1,61 @@
+"""What happens next to a job, by which mode, and when: pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from tableferry.fleet.job import Job, State
+from tableferry.fleet.pausing import remedy
+from tableferry.fleet.transitions import BACK, FORWARD
+
+Mode = Literal["preprocess", "communicate", "migrate", "shadow", "revert"]
+
+
+@dataclass(frozen=True)
+class NextAction:
+    """What comes next.
+
+    Attributes:
+        mode: Which mode does it; None where nothing moves by itself.
+        what: What it does, or what a person does.
+        when: The first moment at which it can; None for the mode's next run.
+    """
+
+    mode: Mode | None
+    what: str
+    when: datetime | None = None
+
+
+def next_action(job: Job) -> NextAction:
+    """Say what happens next to a job."""
+    if job.migration_paused:
+        return NextAction(None, f"{remedy(job)}; then: tableferry fleet resume {job.name}")
+    if (back := BACK.get(job.pair)) is not None:
+        return NextAction("revert", back.action.value)
+    match job.pair:
+        case State.UNDEFINED, _:
+            return NextAction("preprocess", "look at the table, and fill in owners, users and format")
+        case State.READY, _ if not job.in_process:
+            if job.migration_begins is None:
+                return NextAction("communicate", _letter("the first letter", job.initial_gap_days))
+            return NextAction("migrate", FORWARD[job.pair].action.value, job.migration_begins)
+        case State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED:
+            if job.probation_ends is None:
+                letter = _letter("the second letter", job.probation_gap_days)
+                return NextAction("communicate", f"{letter}: probation begins")
+            return NextAction("preprocess", "probation is over", job.probation_ends)
+        case State.HIVE_DROPPED, State.HIVE_DROPPED:
+            if job.in_process:
+                return NextAction("preprocess", "close the job")
+            if job.comm_level3_date is None:
+                return NextAction("communicate", "the third letter")
+            return NextAction(None, "completed; tableferry fleet archive moves it out of the queue")
+    if (transition := FORWARD.get(job.pair)) is not None:
+        return NextAction("migrate", transition.action.value)
+    return NextAction(None, f"no mode knows a way from {job.state} to {job.desired_state}")
+
+
+def _letter(which: str, days: int) -> str:
+    return which if days else f"{which}, which nobody needs for 0 days"

@@ -1,0 +1,273 @@
+"""What the figures of a whole fleet are made of: groups of jobs, counted by the database.
+
+A fleet of 100,000 jobs has 500,000 events; what comes back are some thousand groups, and the few jobs that
+somebody should look at. Each query groups by little: databases sort what they group, or hash it, and five
+queries with few columns take less time than one with many.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    Text,
+    case,
+    cast,
+    func,
+    select,
+)
+
+from tableferry.fleet.job import Job, State, TargetFormat
+from tableferry.fleet.queue.dialects import LONGEST_KEY, code_of, day_of, key_of
+from tableferry.fleet.queue.schema import events, jobs, jobs_archive
+from tableferry.fleet.queue.selections import Selection, numbered
+from tableferry.fleet.queue.stuck_jobs import Readable, StuckJob, find, last_change
+
+_c = jobs.c
+_ENDS = (State.HIVE_DROPPED.value, State.ICEBERG_DROPPED.value)
+
+# A walk comes to them from one before or beside them in minutes: days don't show them.
+_INNER = (State.ICEBERG_READY, State.ICEBERG_PRIMARY)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Jobs that are alike.
+
+    Attributes:
+        state: Where they are.
+        paused: Whether they wait for a person.
+        target_format: What they become.
+        jobs: How many.
+    """
+
+    state: State
+    paused: bool
+    target_format: TargetFormat
+    jobs: int
+
+
+@dataclass(frozen=True)
+class CountByAge:
+    """Jobs that last changed state, paused or went on, or were added, on a day."""
+
+    since: date
+    state: State
+    jobs: int
+
+
+@dataclass(frozen=True)
+class CountByOwners:
+    """Jobs of the same owners, in the same state."""
+
+    owners: tuple[str, ...]
+    state: State
+    paused: bool
+    jobs: int
+
+
+@dataclass(frozen=True)
+class CountByWait:
+    """Running jobs that aren't at an end, with what they wait for.
+
+    Attributes:
+        state: Where they are.
+        desired_state: Where they go.
+        initial_gap_days: Days from the first letter to the migration.
+        probation_gap_days: Days from the second letter to the archive.
+        letter: The day of the second letter on probation, elsewhere of the first.
+        jobs: How many.
+    """
+
+    state: State
+    desired_state: State
+    initial_gap_days: int
+    probation_gap_days: int
+    letter: date | None
+    jobs: int
+
+
+@dataclass(frozen=True)
+class CountByMove:
+    """Jobs that changed their state on a day."""
+
+    day: date
+    was: State
+    state: State
+    jobs: int
+
+
+@dataclass(frozen=True)
+class CountByDayAdded:
+    """Jobs, archived ones among them, by the day they were added."""
+
+    added: date
+    jobs: int
+
+
+@dataclass(frozen=True)
+class Aggregates:
+    """All that the figures are computed from.
+
+    Attributes:
+        groups: Jobs in the queue.
+        reasons: Paused jobs by the code of their reason.
+        by_age: Jobs in the queue by the day of their last change.
+        by_owners: The same by owners, with those in the archive.
+        archived: Jobs in the archive, by what they became.
+        waiting: Running jobs and what they wait for.
+        moved: Changes of state, day by day.
+        by_day_added: Jobs by the day they were added.
+        lapsed: Jobs whose worker went away.
+        resting: Jobs on the walk that don't move.
+        untold: Jobs of letters that were recorded and not sent.
+        behind: Jobs on probation whose Hive copy isn't kept in step.
+        paused: Paused jobs, the longest first: a part of them.
+        listed: The jobs that the last five name, by number: a part of them.
+    """
+
+    groups: tuple[Group, ...]
+    reasons: tuple[tuple[str, int], ...]
+    by_age: tuple[CountByAge, ...]
+    by_owners: tuple[CountByOwners, ...]
+    archived: tuple[tuple[TargetFormat, int], ...]
+    waiting: tuple[CountByWait, ...]
+    moved: tuple[CountByMove, ...]
+    by_day_added: tuple[CountByDayAdded, ...]
+    lapsed: tuple[StuckJob, ...]
+    resting: tuple[StuckJob, ...]
+    untold: tuple[StuckJob, ...]
+    behind: tuple[StuckJob, ...]
+    paused: tuple[StuckJob, ...]
+    listed: dict[int, Job]
+
+
+def aggregate(store: Readable, now: datetime, rest: timedelta, *, listed: int) -> Aggregates:
+    """Count the queue.
+
+    Args:
+        store: The queue.
+        now: The time.
+        rest: How long a job may rest on its way.
+        listed: How many jobs of each trouble are read whole.
+    """
+    stuck_jobs = find(store, now, rest, listed=listed)
+    wanted = {each.task_id for kind in stuck_jobs.values() for each in kind[:listed]}
+    found = {job.task_id: job for job in store.jobs(numbered(sorted(wanted)))} if wanted else {}
+    return Aggregates(
+        groups=_groups(store),
+        reasons=_reasons(store),
+        by_age=_aged(store),
+        by_owners=_owned(store),
+        archived=_archived(store),
+        waiting=_waiting(store),
+        moved=_moved(store),
+        by_day_added=_kept(store),
+        listed=found,
+        **stuck_jobs,
+    )
+
+
+def _groups(store: Readable) -> tuple[Group, ...]:
+    each = select(_c.state, _c.desired_state, _c.migration_paused, _c.target_format)
+    return tuple(
+        Group(State(state), bool(paused), TargetFormat(form), int(count))
+        for state, _, paused, form, count in store.rows(_counted(each))
+    )
+
+
+def _reasons(store: Readable) -> tuple[tuple[str, int], ...]:
+    each = select(code_of(_c.pause_reason).label("reason")).where(_c.migration_paused.is_(True))
+    return tuple((reason, int(count)) for reason, count in store.rows(_counted(each)))
+
+
+def _aged(store: Readable) -> tuple[CountByAge, ...]:
+    each = select(day_of(last_change()).label("since"), _c.state)
+    return tuple(
+        CountByAge(_known(since), State(state), int(count))
+        for since, state, count in store.rows(_counted(each))
+    )
+
+
+def _owned(store: Readable) -> tuple[CountByOwners, ...]:
+    """Owners are a JSON array: the database groups by its text, which is far fewer than the jobs."""
+    text = cast(_c.tbl_owners, Text)
+
+    def counted(owners: ColumnElement[str], *condition: Selection) -> Sequence[Sequence[Any]]:
+        each = select(owners.label("owners"), _c.state, _c.migration_paused).where(*condition)
+        return store.rows(_counted(each))
+
+    found = counted(key_of(text))
+    # An empty text is no JSON.
+    rows = [row for row in found if row[0] != ""]
+    if len(rows) < len(found):
+        rows += counted(text, func.length(text) > LONGEST_KEY)
+    return tuple(
+        CountByOwners(tuple(sorted(json.loads(owners or "[]") or ())), State(state), bool(paused), int(count))
+        for owners, state, paused, count in rows
+    )
+
+
+def _archived(store: Readable) -> tuple[tuple[TargetFormat, int], ...]:
+    query = _counted(select(jobs_archive.c.target_format))
+    return tuple((TargetFormat(form), int(count)) for form, count in store.rows(query))
+
+
+def _waiting(store: Readable) -> tuple[CountByWait, ...]:
+    on_probation = _c.state == State.WRITES_UNBLOCKED.value
+    letter = case((on_probation, _c.comm_level2_date), else_=_c.comm_level1_date)
+    # SQLite would look for `IS false` in an index, and from there into the table, which takes twice as long.
+    running = _c.migration_paused.is_not(True)
+    each = select(
+        day_of(letter).label("letter"),
+        _c.state,
+        _c.desired_state,
+        _c.initial_gap_days,
+        _c.probation_gap_days,
+    ).where(running, _c.state.not_in(_ENDS))
+    return tuple(
+        CountByWait(State(state), State(desired), int(gap), int(probation), _day(letter), int(count))
+        for letter, state, desired, gap, probation, count in store.rows(_counted(each))
+    )
+
+
+def _moved(store: Readable) -> tuple[CountByMove, ...]:
+    each = select(events.c.day, events.c.was, events.c.state).where(events.c.was != events.c.state)
+    return tuple(
+        CountByMove(_known(day), State(was), State(state), int(count))
+        for day, was, state, count in store.rows(_counted(each))
+        if state not in _INNER
+    )
+
+
+def _kept(store: Readable) -> tuple[CountByDayAdded, ...]:
+    found: list[CountByDayAdded] = []
+    for table in (jobs, jobs_archive):
+        # Whole schemas are added at once: of 100,000 jobs there are some hundred times, in an index.
+        at = select(table.c.created_at.label("at"), func.count().label("jobs")).group_by(table.c.created_at)
+        times = at.subquery()
+        each = select(day_of(times.c.at).label("day"), times.c.jobs).subquery()
+        query = select(each.c.day, func.sum(each.c.jobs)).group_by(each.c.day)
+        found += [CountByDayAdded(_known(day), int(count)) for day, count in store.rows(query)]
+    return tuple(found)
+
+
+def _counted(each: Select[Any]) -> Select[Any]:
+    """Count equal rows; through a subquery, as PostgreSQL takes no two parameters for one expression."""
+    rows = each.subquery()
+    return select(*rows.c, func.count().label("jobs")).group_by(*rows.c)
+
+
+def _known(value: date | str) -> date:
+    return value if isinstance(value, date) else date.fromisoformat(value)
+
+
+def _day(value: date | str | None) -> date | None:
+    """Read a day as databases give it: SQLite as text."""
+    return None if value is None else _known(value)

@@ -1,0 +1,45 @@
+"""Retry with backoff what failed because others were faster, as databases end one of two that conflict."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_TIMES = 30
+
+
+def pause(attempt: int, shortest: float = 0.01, longest: float = 1.0) -> None:
+    """Wait for a random time, on average twice as long after each attempt; seconds."""
+    time.sleep(random.uniform(0, min(longest, shortest * 2**attempt)))
+
+
+def retry(
+    work: Callable[[], T],
+    passing: Callable[[Exception], bool],
+    shortest: float = 0.01,
+    longest: float = 1.0,
+    times: int = _TIMES,
+) -> T:
+    """Do a piece of work until nothing interferes.
+
+    Args:
+        work: Does all of it, or nothing.
+        passing: Tells an error that goes away from one that stays.
+        shortest: About how long to wait after the first attempt, in seconds; or as long as that took.
+        longest: How long to wait at most.
+        times: How often to try.
+    """
+    for attempt in range(times):
+        begun = time.monotonic()
+        try:
+            return work()
+        except Exception as error:
+            if not passing(error):
+                raise
+        # Whoever tries a long thing again at once makes those slower who would else be done.
+        pause(attempt, max(shortest, time.monotonic() - begun), longest)
+    return work()

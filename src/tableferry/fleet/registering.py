@@ -1,0 +1,125 @@
+"""Puts tables into the queue: from names, patterns, files and a query to jobs that weren't there yet."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tableferry.activity import activity
+from tableferry.errors import TableError
+from tableferry.fleet import adding, finding
+from tableferry.fleet.adding import Pattern, TableRequest
+from tableferry.fleet.job import Job
+from tableferry.fleet.queue.selections import named
+from tableferry.fleet.queue.store import NewJob, Store
+from tableferry.fleet.settings import FleetSettings
+from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Databases bound how deep a condition may be.
+_AT_ONCE = 200
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Named:
+    """What somebody named.
+
+    Attributes:
+        tables: Names and patterns.
+        files: Files of them.
+        query: A query that gives catalog, schema and table; empty for none.
+        catalog: Of names that have none.
+        owners: Mail addresses, where a file says nothing else.
+        downstream_users: Mail addresses, likewise.
+    """
+
+    tables: Sequence[str] = ()
+    files: Sequence[Path] = ()
+    query: str = ""
+    catalog: str = "spark_catalog"
+    owners: tuple[str, ...] = ()
+    downstream_users: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What became of it.
+
+    Attributes:
+        jobs: All tables that were named.
+        added: How many of these had no job yet; None if this was only to be seen.
+        left_out: Tables that a migration of this fleet made or renamed.
+    """
+
+    jobs: tuple[NewJob, ...]
+    added: int | None
+    left_out: tuple[TableName, ...]
+
+
+def register(
+    store: Store,
+    asked_for: Named,
+    settings: FleetSettings,
+    now: datetime,
+    *,
+    spark: Callable[[], SparkSession],
+    dry_run: bool = False,
+) -> Registration:
+    """Add jobs for tables that have none yet.
+
+    Args:
+        store: The queue.
+        asked_for: Which tables.
+        settings: What the jobs are like.
+        now: The time.
+        spark: Gives a session, for patterns and a query; names and files need none.
+        dry_run: Find the tables, and add none.
+
+    Raises:
+        TableError: Something names no table.
+        SpecError: A file is wrong.
+    """
+    template = NewJob(
+        TableName(),
+        settings.target_format,
+        settings.initial_gap_days,
+        settings.probation_gap_days,
+        asked_for.owners,
+        asked_for.downstream_users,
+    )
+    requests = [TableRequest(adding.parse(text, asked_for.catalog), template) for text in asked_for.tables]
+    for file in asked_for.files:
+        requests += adding.read_file(file, template, asked_for.catalog)
+    if asked_for.query:
+        with activity(_log, "ask the query for tables", level=logging.DEBUG):
+            requests += [TableRequest(name, template) for name in finding.asked(spark(), asked_for.query)]
+    if not requests:
+        raise TableError("no table is named: give names, patterns such as sales.*, --file or --query")
+
+    def find(pattern: Pattern) -> list[TableName]:
+        with activity(_log, f"look for {pattern}", level=logging.DEBUG):
+            return finding.matching(spark(), pattern)
+
+    jobs = adding.expand(requests, find)
+    jobs, left_out = adding.without_made(jobs, _known(store, adding.possible_owners(jobs)))
+    if dry_run:
+        return Registration(tuple(jobs), None, tuple(left_out))
+    return Registration(tuple(jobs), store.add(jobs, now), tuple(left_out))
+
+
+def _known(store: Store, tables: set[TableName]) -> list[Job]:
+    """Return the jobs of these tables, in the queue and in the archive."""
+    names = iter(sorted(tables))
+    found: list[Job] = []
+    while some := tuple(islice(names, _AT_ONCE)):
+        found += [*store.jobs(named(some)), *store.archived(named(some))]
+    return found

@@ -1,0 +1,85 @@
+"""How the figures are put into words, the same in the terminal and on the page."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta
+
+from tableferry.fleet.status.figures import Due, Figures, Phase, Stuck
+
+
+def tables(count: int) -> str:
+    """Count tables."""
+    return "1 table" if count == 1 else f"{count:,} tables"
+
+
+def day(value: date, beside: date | None = None) -> str:
+    """Write a day, without its year if it's written beside one of the same year."""
+    alone = beside is None or beside.year != value.year
+    return f"{value.day} {value:%B %Y}" if alone else f"{value.day} {value:%B}"
+
+
+def moment(value: datetime) -> str:
+    """Write a time of UTC."""
+    return f"{day(value.date())}, {value:%H:%M} UTC"
+
+
+def age(since: datetime, now: datetime) -> str:
+    """Say how long ago something was, in its largest unit."""
+    passed = max(now - since, timedelta(0))
+    if passed.days:
+        return "1 day" if passed.days == 1 else f"{passed.days:,} days"
+    hours, minutes = divmod(passed.seconds // 60, 60)
+    if hours:
+        return "1 hour" if hours == 1 else f"{hours} hours"
+    return "1 minute" if minutes == 1 else f"{minutes} minutes"
+
+
+def people(owners: tuple[str, ...]) -> str:
+    """Name a table's owners: one, and how many more."""
+    if not owners:
+        return "nobody"
+    more = len(owners) - 1
+    return f"{owners[0]} and {more} more" if more else owners[0]
+
+
+def headline(figures: Figures) -> str:
+    """Say how far the fleet is."""
+    if not figures.total:
+        return "There is no table in the queue yet: tableferry fleet add TABLE…"
+    return (
+        f"{figures.in_phase(Phase.COMPLETED):,} of {tables(figures.total)} are completed ({percent(figures)})"
+    )
+
+
+def percent(figures: Figures) -> str:
+    """Say which part is completed; 100 only for all of them, and 0 only for none."""
+    completed = figures.in_phase(Phase.COMPLETED)
+    share = 100 * completed / figures.total if figures.total else 0.0
+    if 0 < completed < figures.total:
+        share = min(max(share, 0.1), 99.9)
+    return f"{share:.0f} %" if share in (0, 100) else f"{share:.1f} %"
+
+
+def rate(per_day: float) -> str:
+    """Write how many a day, as exactly as it is known."""
+    return f"{per_day:,.0f}" if per_day >= 100 else f"{per_day:,.1f}"
+
+
+def stuck_headline(figures: Figures) -> str:
+    """Say how many are stuck."""
+    if not figures.stuck_total:
+        return "No table is stuck"
+    return "1 table is stuck" if figures.stuck_total == 1 else f"{figures.stuck_total:,} tables are stuck"
+
+
+def why(stuck: Stuck) -> str:
+    """Say what's wrong, with a capital."""
+    return stuck.words[0].upper() + stuck.words[1:]
+
+
+def due(figures: Due) -> list[tuple[str, int, int, int]]:
+    """Return what is due, as rows: what, overdue, today, within 7 days."""
+    return [
+        ("To migrate", figures.migrations_overdue, figures.migrations_today, figures.migrations_week),
+        ("To archive", figures.archives_overdue, figures.archives_today, figures.archives_week),
+    ]

@@ -1,0 +1,212 @@
+"""Whether a Hive table can be moved, decided from what the catalog says of it: pure, and without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tableferry.fleet.job import PauseReason, TargetFormat
+from tableferry.fleet.plan import Kind
+from tableferry.tables import TableName
+
+Format = Literal["parquet", "orc", "avro", "text", "csv", "json", "sequencefile", "other"]
+Type = Mapping[str, Any]
+"""A column's type as DESCRIBE … AS JSON writes it: ``{"name": "decimal", "precision": 10, "scale": 2}``."""
+
+SOURCE = "tableferry.source"
+"""The property that names the Hive table whose files a target was made over."""
+
+_ICEBERG_FORMATS = ("parquet", "orc", "avro")
+_SAME_IN_ICEBERG = frozenset(
+    {
+        "boolean",
+        "int",
+        "bigint",
+        "float",
+        "double",
+        "decimal",
+        "date",
+        "timestamp_ltz",
+        "timestamp_ntz",
+        "string",
+        "binary",
+    }
+)
+# Iceberg has neither the narrow integers nor a length; wider types hold the same values.
+_WIDER_IN_ICEBERG = {"tinyint": "int", "smallint": "int", "varchar": "string"}
+# What add_files makes a partition's value of, from its directory's name.
+_ICEBERG_PARTITIONS = (_SAME_IN_ICEBERG | _WIDER_IN_ICEBERG.keys()) - {"timestamp_ltz", "timestamp_ntz"}
+_NEVER_STORED = ("void", "interval")
+
+
+@dataclass(frozen=True)
+class HiveColumn:
+    """A column of a Hive table.
+
+    Attributes:
+        name: Its name.
+        type: Its type.
+        comment: What somebody said of it; empty if nobody did.
+    """
+
+    name: str
+    type: Type
+    comment: str = ""
+
+
+@dataclass(frozen=True)
+class HiveTable:
+    """What the catalog knows of a table; of one that isn't Hive's, its name, kind and owner alone.
+
+    Attributes:
+        name: The table.
+        kind: What it is.
+        format: How its rows are stored; ``csv`` and ``json`` also where Hive's SerDes read them from text.
+        managed: Whether dropping it removes its files, and renaming it moves them.
+        location: Its directory, as Hadoop writes it: not percent-encoded.
+        columns: All columns in their order, the partition columns last.
+        partition_columns: Their names.
+        buckets: How many files a key is hashed to; 0 if none.
+        transactional: Whether its files are Hive's ACID ones.
+        comment: What somebody said of it.
+        properties: Its properties, those that the metastore keeps too.
+        owner: Who owns it.
+    """
+
+    name: TableName
+    kind: Kind
+    format: Format = "other"
+    managed: bool = False
+    location: str = ""
+    columns: tuple[HiveColumn, ...] = ()
+    partition_columns: tuple[str, ...] = ()
+    buckets: int = 0
+    transactional: bool = False
+    comment: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict, hash=False)
+    owner: str = ""
+
+
+def ineligibility(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, str] | None:
+    """Say why a table can't be moved, in a sentence with the remedy; None if nothing speaks against it."""
+    match table.kind:
+        case Kind.ICEBERG:
+            return PauseReason.IS_ALREADY_ICEBERG, f"{table.name} is an Iceberg table already"
+        case Kind.DELTA:
+            return PauseReason.IS_ALREADY_DELTA, f"{table.name} is a Delta table already"
+        case Kind.VIEW:
+            return PauseReason.IS_VIEW, f"{table.name} is a view: add the tables that it reads"
+        case Kind.HIVE:
+            return _stored_otherwise(table, target) or _columns(table, target)
+
+
+def iceberg_type(kind: Type) -> str:
+    """Write a type as SQL makes an Iceberg column of it; the narrow integers become ``int``.
+
+    Raises:
+        ValueError: Iceberg has no type for it; the message is its SQL name.
+    """
+    match kind["name"]:
+        case "struct":
+            fields = (
+                f"{quoted(each['name'])}: {iceberg_type(each['type'])}{_commented(each.get('comment'))}"
+                for each in kind["fields"]
+            )
+            return f"struct<{', '.join(fields)}>"
+        case "array":
+            return f"array<{iceberg_type(kind['element_type'])}>"
+        case "map":
+            return f"map<{iceberg_type(kind['key_type'])}, {iceberg_type(kind['value_type'])}>"
+        case "decimal":
+            return f"decimal({kind['precision']}, {kind['scale']})"
+        case str(name) if name in _SAME_IN_ICEBERG:
+            return name
+        case str(name) if name in _WIDER_IN_ICEBERG:
+            return _WIDER_IN_ICEBERG[name]
+        case name:
+            length = f"({kind['length']})" if "length" in kind else ""
+            raise ValueError(f"{name}{length}")
+
+
+def quoted(name: str) -> str:
+    """Quote an identifier."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def text(value: str) -> str:
+    """Write a text as a literal of SQL."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _commented(comment: str | None) -> str:
+    return f" COMMENT {text(comment)}" if comment else ""
+
+
+def _stored_otherwise(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, str] | None:
+    anew = "write it anew as Parquet, or leave it in Hive"
+    if table.transactional:
+        return PauseReason.IS_TRANSACTIONAL, (
+            f"{table.name} is transactional, and its files hold rows that were replaced since: {anew}"
+        )
+    if table.format in ("text", "csv"):
+        return PauseReason.IS_CSV_TEXT, f"{table.name} is stored as text: {anew}"
+    if table.format not in _ICEBERG_FORMATS:
+        return PauseReason.UNSUPPORTED_FORMAT, f"{table.name} is stored as {table.format}: {anew}"
+    if target is TargetFormat.DELTA and table.format != "parquet":
+        return PauseReason.UNSUPPORTED_FORMAT, (
+            f"{table.name} is stored as {table.format}, and Delta reads Parquet alone: move it to Iceberg, "
+            "or write it anew as Parquet"
+        )
+    if table.buckets and target is TargetFormat.ICEBERG:
+        return PauseReason.IS_BUCKETED, (
+            f"{table.name} is bucketed into {table.buckets} files, which adding files to Iceberg would "
+            f"lose: {anew}, without buckets"
+        )
+    return None
+
+
+def _columns(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, str] | None:
+    partitions = {name.lower() for name in table.partition_columns}
+    for column in table.columns:
+        for path, name in _leaves(column.name, column.type):
+            if name.startswith(_NEVER_STORED):
+                return _schema(table, path, name, "no table format stores it")
+            if target is TargetFormat.ICEBERG and name not in _SAME_IN_ICEBERG | _WIDER_IN_ICEBERG.keys():
+                return _schema(table, path, name, _WHY.get(name, "Iceberg has no such type"))
+            if target is TargetFormat.ICEBERG and name == "timestamp_ltz" and table.format == "orc":
+                return PauseReason.HAS_TIMESTAMP_COLUMN, (
+                    f"column {path} of {table.name} is a timestamp in ORC files that don't call it an "
+                    "instant, and Iceberg doesn't read these: write the table anew as Parquet, or leave it "
+                    "in Hive"
+                )
+        kind = column.type["name"]
+        if column.name.lower() not in partitions:
+            continue
+        if target is TargetFormat.ICEBERG and kind not in _ICEBERG_PARTITIONS:
+            return _schema(table, column.name, kind, "Iceberg can't take partitions of it over")
+    return None
+
+
+_WHY = {"char": "Iceberg's strings have no padding, so that comparisons would find other rows"}
+
+
+def _schema(table: HiveTable, path: str, kind: str, why: str) -> tuple[PauseReason, str]:
+    return PauseReason.UNSUPPORTED_SCHEMA, (
+        f"column {path} of {table.name} is {kind}, and {why}: change its type, or leave the table in Hive"
+    )
+
+
+def _leaves(path: str, kind: Type) -> Iterator[tuple[str, str]]:
+    """Name every column and field that holds values, with its type's name."""
+    match kind["name"]:
+        case "struct":
+            for each in kind["fields"]:
+                yield from _leaves(f"{path}.{each['name']}", each["type"])
+        case "array":
+            yield from _leaves(f"{path}.element", kind["element_type"])
+        case "map":
+            yield from _leaves(f"{path}.key", kind["key_type"])
+            yield from _leaves(f"{path}.value", kind["value_type"])
+        case name:
+            yield path, name

@@ -1,0 +1,280 @@
+"""What databases count of a fleet, compared with what Python says of the very jobs, events and letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Connection, Table, delete, insert
+from tests.soak import amount
+
+from tableferry.fleet.job import Job, State, TargetFormat
+from tableferry.fleet.queue.aggregates import (
+    Aggregates,
+    CountByAge,
+    CountByDayAdded,
+    CountByMove,
+    CountByOwners,
+    CountByWait,
+    Group,
+)
+from tableferry.fleet.queue.opening import open_store
+from tableferry.fleet.queue.rows import of_job, of_letter
+from tableferry.fleet.queue.schema import events, jobs, jobs_archive, letters, metadata
+from tableferry.fleet.queue.sql import SqlStore
+from tableferry.fleet.queue.store import Event, NotificationRecord
+from tableferry.fleet.queue.stuck_jobs import StuckJob
+from tableferry.fleet.status.counting import LISTED, figures
+from tableferry.fleet.status.reading import status
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+LEASE = timedelta(hours=1)
+DAY = timedelta(days=1)
+TICK = timedelta(microseconds=1)
+WALK = {
+    State.WRITES_BLOCKED,
+    State.ICEBERG_READY,
+    State.ICEBERG_PRIMARY,
+    State.SYNC_HIVE,
+    State.HIVE_PRIMARY,
+}
+ENDS = {State.HIVE_DROPPED, State.ICEBERG_DROPPED}
+OWNERS = ["ann@example.com", "bob@example.com", 'ü"\\@example.com', "x" * 130 + "1@example.com", "x" * 130]
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """All that a queue holds."""
+
+    jobs: Sequence[Job]
+    archived: Sequence[Job]
+    events: Sequence[Event]
+    letters: Sequence[NotificationRecord]
+
+
+# Around the instants at which something becomes late, and around midnight.
+edges = st.sampled_from([timedelta(0), 3 * LEASE, DAY, 2 * DAY, 12 * LEASE, 30 * DAY])
+times = st.builds(
+    lambda ago, off: NOW - ago + off, edges, st.sampled_from([-TICK, timedelta(0), TICK])
+) | st.datetimes(datetime(2025, 6, 1), datetime(2026, 11, 24), timezones=st.just(UTC))
+# From these two a job goes on only when it is asked to.
+states = st.sampled_from([*State, *[State.WRITES_UNBLOCKED, State.HIVE_DROPPED] * 3])
+reasons = st.sampled_from(["None", "REVERTED", "ROWS_DIFFER: 3: of 9", "ROWS_DIFFER", "IS_VIEW: ü"])
+
+
+@st.composite
+def some_jobs(draw: st.DrawFn, first: int) -> list[Job]:
+    found: list[Job] = []
+    for number in range(first, first + draw(st.integers(0, 20))):
+        state = draw(states)
+        job = Job(
+            number,
+            "spark_catalog",
+            "sales",
+            f"t{number}",
+            created_at=draw(times),
+            last_updated_time=draw(times),
+            tbl_owners=tuple(draw(st.lists(st.sampled_from(OWNERS), max_size=3, unique=True))),
+            in_process=draw(st.booleans()),
+            state=state,
+            desired_state=draw(st.just(state) | states),
+            initial_gap_days=draw(st.integers(0, 3)),
+            probation_gap_days=draw(st.integers(0, 2)),
+            comm_level1_date=draw(st.none() | times),
+            comm_level2_date=draw(st.none() | times),
+            shadow_watermark=draw(st.sampled_from([None, "1"])),
+            shadow_status=draw(st.sampled_from([None, None, "Shadowing"])),
+            target_format=draw(st.sampled_from(TargetFormat)),
+        )
+        if draw(st.booleans()):
+            job = replace(job, claimed_by="w", lease_until=draw(times))
+        if draw(st.integers(0, 3)) == 0:
+            job = replace(job, migration_paused=True, pause_reason=draw(reasons))
+        found.append(job)
+    return found
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> Fleet:
+    there, gone = draw(some_jobs(1)), draw(some_jobs(100))
+    numbers = [job.task_id for job in (*there, *gone)]
+    event = st.builds(
+        Event,
+        st.sampled_from([*numbers, 4711]),
+        times,
+        states,
+        states,
+        states,
+        st.booleans(),
+        reasons,
+        st.just("w"),
+    )
+    recorded = draw(st.lists(times, max_size=3, unique=True))
+    sent = [
+        NotificationRecord(
+            f"<{number}@x>",
+            draw(st.integers(1, 3)),
+            tuple(draw(st.lists(st.sampled_from([*numbers, 4711]), max_size=3, unique=True))),
+            ("ann@example.com",),
+            at,
+            draw(st.none() | times),
+        )
+        for number, at in enumerate(recorded)
+    ]
+    return Fleet(there, gone, draw(st.lists(event, max_size=20)), sent)
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[SqlStore]:
+    found = open_store(url)
+    assert isinstance(found, SqlStore)
+    found.create()
+    yield found
+    found.close()
+
+
+# A letter that wasn't sent, about a job that is gone.
+GONE = NotificationRecord("<1@x>", 1, (4711,), ("ann@example.com",), NOW - timedelta(days=3))
+
+
+@example(fleet=Fleet([], [], [], [GONE]))
+@settings(max_examples=amount(5, 20), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(fleet=fleets())
+def test_a_database_counts_as_python_would(store: SqlStore, fleet: Fleet) -> None:
+    with store._engine.begin() as connection:
+        write(connection, fleet)
+    assert status(store, NOW, rest=3 * LEASE) == figures(plainly(fleet), NOW)
+
+
+def write(connection: Connection, fleet: Fleet) -> None:
+    rows: dict[Table, list[dict[str, object]]] = {
+        jobs: [of_job(job) for job in fleet.jobs],
+        jobs_archive: [{**of_job(job), "archived_at": NOW} for job in fleet.archived],
+        events: [
+            {
+                "task_id": each.task_id,
+                "at": each.at,
+                "day": each.at.date(),
+                "was": each.was,
+                "state": each.state,
+                "desired_state": each.desired_state,
+                "paused": each.paused,
+                "pause_reason": each.pause_reason,
+                "worker": each.worker,
+            }
+            for each in fleet.events
+        ],
+        letters: [of_letter(each) for each in fleet.letters],
+    }
+    for table in metadata.sorted_tables:
+        connection.execute(delete(table))
+        if rows[table]:
+            connection.execute(insert(table), rows[table])
+
+
+def plainly(fleet: Fleet) -> Aggregates:
+    """Count one by one."""
+    stuck_jobs = {
+        "lapsed": _by_time((job.lease_until, job) for job in fleet.jobs if _lapsed(job)),
+        "behind": _by_time(
+            (job.last_updated_time if job.shadow_status else job.comm_level2_date, job)
+            for job in fleet.jobs
+            if _behind(job)
+        ),
+        "resting": _by_time((_changed(fleet, job), job) for job in fleet.jobs if _rests(fleet, job)),
+        "untold": _untold(fleet),
+        "paused": _by_time(
+            (_changed(fleet, job), job)
+            for job in fleet.jobs
+            if job.migration_paused and job.state is not State.ICEBERG_DROPPED
+        )[:LISTED],
+    }
+    wanted = {each.task_id for kind in stuck_jobs.values() for each in kind}
+    return Aggregates(
+        groups=tuple(Group(job.state, job.migration_paused, job.target_format, 1) for job in fleet.jobs),
+        reasons=_pauses(fleet),
+        by_age=tuple(CountByAge(_changed(fleet, job).date(), job.state, 1) for job in fleet.jobs),
+        by_owners=tuple(
+            CountByOwners(job.tbl_owners, job.state, job.migration_paused, 1) for job in fleet.jobs
+        ),
+        archived=tuple((job.target_format, 1) for job in fleet.archived),
+        waiting=tuple(
+            CountByWait(
+                job.state,
+                job.desired_state,
+                job.initial_gap_days,
+                job.probation_gap_days,
+                _day(job.comm_level2_date if job.state is State.WRITES_UNBLOCKED else job.comm_level1_date),
+                1,
+            )
+            for job in fleet.jobs
+            if not job.migration_paused and job.state not in ENDS
+        ),
+        moved=tuple(
+            CountByMove(each.at.date(), each.was, each.state, 1)
+            for each in fleet.events
+            if each.was is not each.state and each.state not in (State.ICEBERG_READY, State.ICEBERG_PRIMARY)
+        ),
+        by_day_added=tuple(
+            CountByDayAdded(job.created_at.date(), 1) for job in (*fleet.jobs, *fleet.archived)
+        ),
+        listed={job.task_id: job for job in fleet.jobs if job.task_id in wanted},
+        **stuck_jobs,
+    )
+
+
+def _by_time(found: Iterable[tuple[datetime | None, Job]]) -> tuple[StuckJob, ...]:
+    known = sorted((since, job.task_id) for since, job in found if since is not None)
+    return tuple(StuckJob(task_id, since) for since, task_id in known)
+
+
+def _pauses(fleet: Fleet) -> tuple[tuple[str, int], ...]:
+    codes = [job.pause_reason.split(":")[0] for job in fleet.jobs if job.migration_paused]
+    return tuple((code, codes.count(code)) for code in dict.fromkeys(codes))
+
+
+def _untold(fleet: Fleet) -> tuple[StuckJob, ...]:
+    found: dict[int, StuckJob] = {}
+    for letter in sorted(fleet.letters, key=lambda each: each.recorded_at):
+        if letter.sent_at is None and letter.recorded_at < NOW - DAY:
+            for number in letter.task_ids:
+                found.setdefault(number, StuckJob(number, letter.recorded_at, letter.level))
+    return tuple(found.values())
+
+
+def _changed(fleet: Fleet, job: Job) -> datetime:
+    if not job.in_process:
+        return job.last_updated_time
+    return max((each.at for each in fleet.events if each.task_id == job.task_id), default=job.created_at)
+
+
+def _free(job: Job) -> bool:
+    return job.lease_until is None or job.lease_until <= NOW
+
+
+def _lapsed(job: Job) -> bool:
+    return job.lease_until is not None and job.lease_until < NOW
+
+
+def _rests(fleet: Fleet, job: Job) -> bool:
+    if job.migration_paused or not _free(job):
+        return False
+    asked = job.state in (State.WRITES_UNBLOCKED, State.HIVE_DROPPED) and job.state is not job.desired_state
+    late = 3 * LEASE if job.state in WALK else DAY
+    return (job.state in WALK or asked) and _changed(fleet, job) < NOW - late
+
+
+def _behind(job: Job) -> bool:
+    broken = job.shadow_status is not None and _free(job) and job.last_updated_time < NOW - DAY
+    on_probation = job.in_process and job.pair == (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)
+    never = on_probation and job.probation_gap_days > 0 and job.shadow_watermark is None
+    late = job.comm_level2_date is not None and job.comm_level2_date < NOW - 2 * DAY
+    return not job.migration_paused and (broken or (never and late))
+
+
+def _day(time: datetime | None) -> date | None:
+    return None if time is None else time.date()

@@ -1,0 +1,127 @@
+"""What a worker makes of a job that goes wrong."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.fleet_jobs import NOW
+
+from tableferry.errors import Refused, StateError, TableError, TableferryError
+from tableferry.fleet.job import Job
+from tableferry.fleet.job_run import JobRun, reporting
+from tableferry.fleet.queue.opening import open_store
+from tableferry.fleet.queue.selections import everything
+from tableferry.fleet.queue.store import ClaimLost, NewJob, Store
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.heartbeat import beat, heartbeat
+from tableferry.tables import TableName
+from tableferry.testing import FixedClock
+
+LEASE = timedelta(hours=1)
+LATER = NOW + 2 * LEASE
+ORDERS = TableName(("spark_catalog", "sales", "orders"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = open_store(f"sqlite:///{tmp_path / 'fleet.db'}")
+    store.create()
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize("error", [TableError("a table can't be read"), Refused("a step refuses")])
+def test_a_job_that_goes_wrong_when_another_worker_has_it_is_lost_and_nothing_more(
+    store: Store, error: Exception
+) -> None:
+    store.add([NewJob(ORDERS)], NOW)
+    [job] = store.claim(everything(), "slow", now=NOW, lease=LEASE, limit=1)
+    [theirs] = store.claim(everything(), "quick", now=LATER, lease=LEASE, limit=1)
+    nothing: Any = None
+    warehouse = Warehouse(nothing, nothing)
+
+    def go_wrong() -> None:
+        raise error
+
+    with reporting(JobRun(job, store, warehouse, lambda: LATER, LEASE)) as reports:
+        go_wrong()
+    [report] = reports
+    assert (report.outcome, report.job) == ("lost", job)
+    assert list(store.jobs(everything())) == [theirs]
+
+
+def test_a_folder_that_cannot_be_written_is_trouble_of_one_job_alone(store: Store) -> None:
+    store.add([NewJob(ORDERS)], NOW)
+    [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
+    nothing: Any = None
+
+    def go_wrong() -> None:
+        raise StateError("/lake/orders_sync can't be written")
+
+    with reporting(JobRun(job, store, Warehouse(nothing, nothing), lambda: NOW, LEASE)) as reports:
+        go_wrong()
+    [report] = reports
+    assert (report.outcome, report.error) == ("failed", "/lake/orders_sync can't be written")
+
+
+def test_a_worker_changes_nothing_when_another_one_has_its_job(store: Store) -> None:
+    store.add([NewJob(ORDERS)], NOW)
+    [job] = store.claim(everything(), "slow", now=NOW, lease=LEASE, limit=1)
+    clock = FixedClock(NOW)
+    nothing: Any = None
+    one = JobRun(job, store, Warehouse(nothing, nothing), clock, LEASE)
+    done: list[str] = []
+    one.warehouse.effect(lambda: done.append("in time"))
+    clock.turn(minutes=60)
+    with pytest.raises(ClaimLost, match=r"sales\.orders\) was changed or claimed by somebody else"):
+        one.warehouse.effect(lambda: done.append("its claim lapsed"))
+    [theirs] = store.claim(everything(), "quick", now=clock(), lease=LEASE, limit=1)
+    with pytest.raises(ClaimLost):
+        one.warehouse.effect(lambda: done.append("another one has it"))
+    store.save(theirs, clock(), release=True)
+    with pytest.raises(ClaimLost):
+        one.warehouse.effect(lambda: done.append("another one has done it"))
+    assert done == ["in time"]
+
+
+def test_a_step_of_hours_keeps_its_claim(store: Store) -> None:
+    store.add([NewJob(ORDERS)], NOW)
+    [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
+    clock = FixedClock(NOW)
+    taken: list[Job] = []
+
+    def wait(seconds: float) -> bool:
+        taken.extend(store.claim(everything(), "other", now=clock(), lease=LEASE, limit=1))
+        clock.turn(minutes=int(seconds / 60))
+        return clock() > NOW + 5 * LEASE
+
+    beat(lambda: store.renew([job.task_id], "w", clock(), LEASE), LEASE, wait)
+    assert taken == []
+    assert clock() - NOW > 5 * LEASE
+    # Nobody renews it any more.
+    clock.turn(minutes=60)
+    assert len(store.claim(everything(), "other", now=clock(), lease=LEASE, limit=1)) == 1
+
+
+def test_a_queue_that_cannot_be_reached_for_a_while_ends_no_heartbeat(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    times = iter([False, False, True])
+
+    def fail() -> None:
+        raise TableferryError("the queue can't be reached")
+
+    beat(fail, LEASE, lambda seconds: next(times))
+    assert caplog.messages == ["claims couldn't be renewed: the queue can't be reached"] * 2
+
+
+def test_the_heartbeat_ends_with_its_block() -> None:
+    before = threading.active_count()
+    with heartbeat(lambda: None, LEASE):
+        assert threading.active_count() == before + 1
+    assert threading.active_count() == before

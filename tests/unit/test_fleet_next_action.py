@@ -1,0 +1,106 @@
+"""What comes next to a job, what a pause asks of people, and how a job goes on."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.fleet_jobs import NOW, job
+
+from tableferry.fleet.job import PauseReason, State
+from tableferry.fleet.next_action import NextAction, next_action
+from tableferry.fleet.pausing import REMEDIES, left_as, reason, remedy, resumed
+from tableferry.fleet.transitions import BACK, FORWARD
+
+S = State
+RESTING: dict[str, Any] = {
+    "in_process": True,
+    "state": S.WRITES_UNBLOCKED,
+    "desired_state": S.WRITES_UNBLOCKED,
+}
+COMPLETED: dict[str, Any] = {"state": S.HIVE_DROPPED, "desired_state": S.HIVE_DROPPED}
+READY: dict[str, Any] = {"state": S.READY, "desired_state": S.WRITES_BLOCKED, "to_be_processed": True}
+
+
+@pytest.mark.parametrize(
+    ("columns", "mode", "when"),
+    [
+        ({}, "preprocess", None),
+        (READY, "communicate", None),
+        ({**READY, "comm_level1_date": NOW}, "migrate", NOW + timedelta(days=14)),
+        ({**READY, "to_be_processed": False, "in_process": True}, "migrate", None),
+        ({"in_process": True, "state": S.ICEBERG_READY, "desired_state": S.ICEBERG_PRIMARY}, "migrate", None),
+        (RESTING, "communicate", None),
+        (
+            {**RESTING, "comm_level2_date": NOW, "probation_gap_days": 7},
+            "preprocess",
+            NOW + timedelta(days=7),
+        ),
+        ({**RESTING, "desired_state": S.HIVE_DROPPED}, "migrate", None),
+        ({**COMPLETED, "in_process": True}, "preprocess", None),
+        (COMPLETED, "communicate", None),
+        ({**COMPLETED, "comm_level3_date": NOW}, None, None),
+        ({**RESTING, "desired_state": S.WRITES_BLOCKED}, "revert", None),
+    ],
+)
+def test_the_mode_that_goes_on_is_named_with_its_time(
+    columns: dict[str, Any], mode: str | None, when: datetime | None
+) -> None:
+    found = next_action(job(**columns))
+    assert (found.mode, found.when) == (mode, when)
+    assert found.what
+
+
+def test_every_transition_has_a_mode() -> None:
+    for transitions, mode in ((FORWARD, "migrate"), (BACK, "revert")):
+        for state, desired in transitions:
+            found = next_action(job(state=state, desired_state=desired, in_process=True))
+            assert found == NextAction(found.mode, transitions[state, desired].action.value)
+            assert found.mode == mode
+
+
+def test_a_paused_job_says_what_a_person_does() -> None:
+    paused = job().paused(PauseReason.IS_CSV_TEXT, "it is text")
+    assert reason(paused) is PauseReason.IS_CSV_TEXT
+    assert next_action(paused).what == (
+        "write it anew as Parquet, or leave it in Hive; then: tableferry fleet resume "
+        "spark_catalog.sales.orders"
+    )
+    assert remedy(job(migration_paused=True, pause_reason="on holiday")) == "see what the reason says"
+    assert reason(job()) is None
+
+
+def test_every_reason_has_a_remedy() -> None:
+    assert set(REMEDIES) == set(PauseReason)
+
+
+def test_the_guide_lists_every_reason_with_its_remedy() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "fleet.md").read_text(encoding="utf-8")
+    remedies = dict(re.findall(r"^\| `([A-Z_]+)` \| .*? \| (.+?) \|$", guide, re.M))
+    assert remedies == {each.value: text for each, text in REMEDIES.items() if each is not PauseReason.NONE}
+
+
+def test_a_job_goes_on_where_it_was() -> None:
+    job_run = job(state=S.ICEBERG_READY, desired_state=S.ICEBERG_PRIMARY, in_process=True, record={"a": 1})
+    assert resumed(job_run.paused(PauseReason.ROWS_DIFFER, "2 rows")) == job_run
+
+
+def test_a_reverted_job_begins_from_the_start() -> None:
+    back = job(
+        state=S.ICEBERG_DROPPED,
+        desired_state=S.ICEBERG_DROPPED,
+        comm_level1_date=NOW,
+        comm_level2_date=NOW,
+        tbl_owners=("a@tea.example",),
+        record={"rights": 1},
+    ).paused(PauseReason.REVERTED)
+    assert resumed(back) == job(tbl_owners=("a@tea.example",))
+
+
+def test_what_a_pause_leaves_behind_is_said() -> None:
+    assert left_as(job(**READY)) == ""
+    assert left_as(job(state=S.WRITES_BLOCKED)) == "writes to spark_catalog.sales.orders stay blocked"
+    assert "orders_hive isn't kept in step" in left_as(job(**RESTING))
