@@ -465,7 +465,7 @@ def test_where_nothing_can_be_locked_the_first_beginning_still_wins(project: Pro
             project.insert("src", (2, "b", 2))
             assert StateStore(project.state, first.pipeline_id).begin(first)
 
-    with pytest.raises(Busy, match="another process has just begun the migration"):
+    with pytest.raises(Busy, match="another process has just started the migration"):
         project.run(before=overtaken)
     project.run()
     assert project.rows("orders", "id") == [(1,), (2,)]
