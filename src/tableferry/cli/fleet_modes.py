@@ -78,10 +78,10 @@ def register_modes(app: typer.Typer) -> None:
     app.command("revert")(fleet_revert)
 
 
-def _register(app: typer.Typer, mode: str, communicated: str, work: Callable[[Worker], ModeReport]) -> None:
+def _register(app: typer.Typer, mode: str, description: str, work: Callable[[Worker], ModeReport]) -> None:
     """Add a mode that takes what is due."""
 
-    @app.command(mode, help=communicated)
+    @app.command(mode, help=description)
     def command(
         batch_size: BatchSize = BATCH,
         worker: WorkerAs = "1/1",

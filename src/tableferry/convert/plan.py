@@ -1,4 +1,4 @@
-"""Decides what a conversion does: same facts, same wishes, same plan; nothing is read or written here."""
+"""Decides what a conversion does: same facts and options, same plan; nothing is read or written here."""
 
 from __future__ import annotations
 
@@ -142,13 +142,13 @@ class Plan:
     notes: tuple[str, ...] = ()
 
 
-def engine_for(location: str, local: bool, wished: Engine) -> tuple[Engine, str]:
+def engine_for(location: str, local: bool, requested: Engine) -> tuple[Engine, str]:
     """Choose who writes the first commit, and say why.
 
     Raises:
-        Refused: The wished engine can't.
+        Refused: The requested engine can't.
     """
-    match wished:
+    match requested:
         case Engine.NATIVE:
             return Engine.NATIVE, "asked for"
         case Engine.TABLEFERRY if not local:

@@ -94,7 +94,7 @@ class Job:
         tbl_owners: The owners' mail addresses.
         downstream_users: The mail addresses of those who read it.
         to_be_processed: It's announced, or to be, and waits for its time.
-        in_process: The walk has begun and isn't over; a table on probation is in process too.
+        in_process: Its migration has started and isn't over; a table on probation is in process too.
         state: Where it is.
         desired_state: Where it goes next; the same while it rests.
         initial_gap_days: Days between the first letter and the migration.

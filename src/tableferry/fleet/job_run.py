@@ -1,4 +1,4 @@
-"""Walks a claimed job from state to state: look, plan, perform, save.
+"""Runs a claimed job from state to state: look, plan, perform, save.
 
 Each state that is reached is saved with the claim held; a worker that dies anywhere leaves a job that the
 next one claims when the lease has lapsed, and plans anew from the names that are there.
@@ -79,11 +79,11 @@ class JobRun:
 
 
 def run_job(one: JobRun, transitions: Transitions) -> JobReport:
-    """Walk a job as far as it goes by these ways; its own trouble is reported and never raised.
+    """Run a job as far as these transitions take it; its own errors are reported and never raised.
 
     Args:
         one: The claimed job.
-        transitions: The transitions that may be walked.
+        transitions: The transitions that it may make.
     """
     with reporting(one) as reports:
         while (transition := transitions.get(one.job.pair)) is not None:
@@ -94,7 +94,7 @@ def run_job(one: JobRun, transitions: Transitions) -> JobReport:
 
 
 def dry_run_report(job: Job, warehouse: Warehouse, transitions: Transitions) -> JobReport:
-    """Say what a walk by these ways would do, without doing it."""
+    """Say what a run by these transitions would do, without doing it."""
     try:
         steps = planning.dry_run_steps(job, existing.found(warehouse, Names.of(job)), transitions)
     except TableferryError as error:

@@ -64,7 +64,7 @@ Existing = Mapping[TableName, Kind]
 """Which of a job's names exist, and what each is."""
 
 Transitions = Mapping[tuple[State, State], Transition]
-"""The transitions that may be walked, by state and desired state."""
+"""The transitions that a run may make, by state and desired state."""
 
 
 def next_transition(job: Job) -> Transition | None:
@@ -135,7 +135,7 @@ def arrived(job: Job, transition: Transition) -> Job:
 
 
 def dry_run_steps(job: Job, existing: Existing, transitions: Transitions) -> tuple[Step, ...]:
-    """Return all the steps that a walk by these ways would do, if nothing comes between.
+    """Return all the steps that a run by these transitions would do, if nothing interferes.
 
     Raises:
         Refused: As `plan`.

@@ -50,7 +50,7 @@ FORWARD: Mapping[tuple[State, State], Transition] = {
     (State.ICEBERG_PRIMARY, State.WRITES_UNBLOCKED): Transition(Action.UNBLOCK, State.WRITES_UNBLOCKED),
     (State.WRITES_UNBLOCKED, State.HIVE_DROPPED): Transition(Action.ARCHIVE, State.HIVE_DROPPED),
 }
-"""What the migrator walks."""
+"""The migrator's transitions."""
 
 BACK: Mapping[tuple[State, State], Transition] = {
     # Not begun, or given up before the switch.
@@ -68,7 +68,7 @@ BACK: Mapping[tuple[State, State], Transition] = {
     (State.HIVE_PRIMARY, State.WRITES_UNBLOCKED): Transition(Action.UNBLOCK_HIVE, State.ICEBERG_DROPPED),
     (State.WRITES_UNBLOCKED, State.ICEBERG_DROPPED): Transition(Action.DROP_COPY, State.ICEBERG_DROPPED),
 }
-"""What the reverter walks."""
+"""The reverter's transitions."""
 
 REVERT_TO: Mapping[State, State] = {
     State.READY: State.ICEBERG_DROPPED,

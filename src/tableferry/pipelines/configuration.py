@@ -1,4 +1,4 @@
-"""What a pipeline's configuration says of the project that it draws.
+"""What a pipeline's configuration says of the project that it defines.
 
 tableferry.project      the folder with dataflows/ and pipeline_configs/, or one spec file
 tableferry.environment  which <environment>_substitutions file applies
@@ -17,7 +17,7 @@ _PROJECT, _ENVIRONMENT, _TOKENS = "tableferry.project", "tableferry.environment"
 
 @dataclass(frozen=True)
 class Configuration:
-    """Which project a pipeline draws, and how it's read.
+    """Which project a pipeline defines, and how it's read.
 
     Attributes:
         project: The project's folder or file, as the pipeline sees it.

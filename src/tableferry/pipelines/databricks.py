@@ -1,4 +1,4 @@
-"""The Databricks engine: draws a plan on the pipeline whose source file is being loaded.
+"""The Databricks engine: defines a plan in the pipeline whose source file is being loaded.
 
 It calls `pyspark.pipelines` as Databricks has it (or `dlt`, its older name) and looks up what this runtime's
 functions take. A run-once flow is the platform's own ``once=True``: it runs a single time, and again with a

@@ -1,4 +1,4 @@
-"""The declarative engine: draws a plan on an open-source pipeline (``spark-pipelines run``, Spark 4.1 on).
+"""The declarative engine: defines a plan in an open-source pipeline (``spark-pipelines run``, Spark 4.1 on).
 
 Its ``append_flow`` has no ``once``, and every flow into a streaming table must be a stream. So the copy is a
 stream over a clone of the legacy table that is pinned to the copy's version and that nobody writes to: its

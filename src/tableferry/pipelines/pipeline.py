@@ -26,7 +26,7 @@ class Pipeline(Protocol):
 
     @property
     def kind(self) -> Kind:
-        """Which engine draws on it."""
+        """Which engine defines its flows."""
 
     def progress(self, flows: Flows) -> Progress:
         """Say how far flows are."""
@@ -82,7 +82,7 @@ class DatabricksPipeline:
     kind: Kind = "databricks"
 
     def configuration(self) -> Configuration:
-        """Ask the workspace which project the pipeline draws.
+        """Ask the workspace which project the pipeline defines.
 
         Raises:
             SessionError: There is no login, or the workspace doesn't answer.

@@ -238,8 +238,8 @@ class Posting:
             self.waiting[why].append(each)
         if len(delivery.refused) + len(delivery.waiting) < len(to):
             self.sent.add(letter.message_id)
-            note = "" if letter.message_id in self.new else ", which an earlier run recorded"
-            _log.info("letter %d to %s about %s%s", letter.level, whom, about, note)
+            repeated = "" if letter.message_id in self.new else ", which an earlier run recorded"
+            _log.info("letter %d to %s about %s%s", letter.level, whom, about, repeated)
         if delivery.waiting:
             self.failed.add(letter.message_id)
             self.left[letter.message_id] = frozenset(delivery.waiting)

@@ -1,4 +1,4 @@
-"""The migrator: announced tables whose time has come walk to probation, and from there to the archive."""
+"""The migrator: moves announced tables whose time has come to probation, and from there to the archive."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from tableferry.fleet.queue.stuck_jobs import Readable, StuckJob, find, last_cha
 _c = jobs.c
 _ENDS = (State.HIVE_DROPPED.value, State.ICEBERG_DROPPED.value)
 
-# A walk comes to them from one before or beside them in minutes: days don't show them.
+# A run passes through them in minutes: days don't show them.
 _INNER = (State.ICEBERG_READY, State.ICEBERG_PRIMARY)
 
 
@@ -125,7 +125,7 @@ class Aggregates:
         moved: Changes of state, day by day.
         by_day_added: Jobs by the day they were added.
         lapsed: Jobs whose worker went away.
-        resting: Jobs on the walk that don't move.
+        resting: Jobs in the middle of a run that don't move.
         untold: Jobs of letters that were recorded and not sent.
         behind: Jobs on probation whose Hive copy isn't kept in step.
         paused: Paused jobs, the longest first: a part of them.
@@ -163,12 +163,12 @@ def aggregate(store: Readable, now: datetime, rest: timedelta, *, listed: int) -
     return Aggregates(
         groups=_groups(store),
         reasons=_reasons(store),
-        by_age=_aged(store),
-        by_owners=_owned(store),
+        by_age=_by_age(store),
+        by_owners=_by_owners(store),
         archived=_archived(store),
         waiting=_waiting(store),
         moved=_moved(store),
-        by_day_added=_kept(store),
+        by_day_added=_by_day_added(store),
         listed=found,
         **stuck_jobs,
     )
@@ -187,7 +187,7 @@ def _reasons(store: Readable) -> tuple[tuple[str, int], ...]:
     return tuple((reason, int(count)) for reason, count in store.rows(_counted(each)))
 
 
-def _aged(store: Readable) -> tuple[CountByAge, ...]:
+def _by_age(store: Readable) -> tuple[CountByAge, ...]:
     each = select(day_of(last_change()).label("since"), _c.state)
     return tuple(
         CountByAge(_known(since), State(state), int(count))
@@ -195,7 +195,7 @@ def _aged(store: Readable) -> tuple[CountByAge, ...]:
     )
 
 
-def _owned(store: Readable) -> tuple[CountByOwners, ...]:
+def _by_owners(store: Readable) -> tuple[CountByOwners, ...]:
     """Owners are a JSON array: the database groups by its text, which is far fewer than the jobs."""
     text = cast(_c.tbl_owners, Text)
 
@@ -246,7 +246,7 @@ def _moved(store: Readable) -> tuple[CountByMove, ...]:
     )
 
 
-def _kept(store: Readable) -> tuple[CountByDayAdded, ...]:
+def _by_day_added(store: Readable) -> tuple[CountByDayAdded, ...]:
     found: list[CountByDayAdded] = []
     for table in (jobs, jobs_archive):
         # Whole schemas are added at once: of 100,000 jobs there are some hundred times, in an index.

@@ -103,7 +103,7 @@ def _lapsed(now: datetime) -> Selection:
 
 
 def _on_the_way(now: datetime) -> Selection:
-    """Jobs that nobody has and that should be walking."""
+    """Unclaimed jobs that should be moving."""
     asked = and_(
         _c.state.in_((State.WRITES_UNBLOCKED.value, State.HIVE_DROPPED.value)),
         _c.state != _c.desired_state,
@@ -112,7 +112,7 @@ def _on_the_way(now: datetime) -> Selection:
 
 
 def _rests(state: str, since: datetime, now: datetime, rest: timedelta) -> bool:
-    """Tell whether a job should have gone on by now; before its walk, a day is no rest."""
+    """Tell whether a job should have gone on by now; before its run, a day is no rest."""
     return since < now - (rest if state in _ON_THE_WALK else max(rest, timedelta(days=1)))
 
 

@@ -15,7 +15,7 @@ from tableferry.tables import TableName
 
 
 class Phase(StrEnum):
-    """A stretch of the way, as people speak of it; in the order of the walk."""
+    """A part of the migration, as people speak of it; in the order in which jobs reach it."""
 
     NEW = "new"
     READY = "ready"
@@ -38,7 +38,7 @@ PHASES: Mapping[State, Phase] = {
     State.HIVE_PRIMARY: Phase.GOING_BACK,
     State.ICEBERG_DROPPED: Phase.REVERTED,
 }
-"""Every state in the order of the walk, there and then back."""
+"""Every state in the order of the migration, forward and then back."""
 
 STATE_WORDS: Mapping[State, str] = {
     State.UNDEFINED: "new, not looked at yet",
@@ -323,7 +323,7 @@ class Figures:
         total: All jobs, archived ones among them.
         archived: Jobs that left the queue: they are completed.
         paused: Jobs that wait for a person.
-        states: Jobs by state, in the order of the walk.
+        states: Jobs by state, in the order of the migration.
         ages: Jobs in the queue by phase and age.
         owners: The owners with most jobs that aren't completed, then the rest in one row.
         owner_count: How many owners there are.

@@ -38,7 +38,7 @@ def validated(
 ) -> Model | None:
     """Return the data as a model, or None where it can't be had; either way, all its problems are told.
 
-    What is wrong is mended as its message says, and looked at again: so what it hid is told too.
+    What is wrong is fixed as its message says, and looked at again: so what it hid is told too.
 
     Args:
         model: What the data must fit.
@@ -52,7 +52,7 @@ def validated(
     except ValidationError as error:
         failure = error
     found: dict[Problem, None] = {}
-    mended = copy.deepcopy(data)
+    fixed = copy.deepcopy(data)
     made: Model | None = None
     for _ in range(_LOOKS):
         better = False
@@ -65,11 +65,11 @@ def validated(
                 close = _closest(str(steps[-1]), _keys(_walk(model, each["loc"][:-1])[1]))
             if not known:
                 found.update(dict.fromkeys(_problems(each, place, steps, close)))
-            better |= fixes.take_out(mended, steps) if known else _fix(mended, each, steps, close)
+            better |= fixes.take_out(fixed, steps) if known else _fix(fixed, each, steps, close)
         if not better:
             break
         try:
-            made = model.model_validate(mended)
+            made = model.model_validate(fixed)
             break
         except ValidationError as error:
             failure = error
