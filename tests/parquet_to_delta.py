@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tableferry.convert import types
+from tableferry import types
 from tableferry.convert.facts import DataFile, Footer
 from tableferry.convert.log.statistics import statistics_json
 from tableferry.convert.merging import merge
 from tableferry.convert.parquet.reading import read
-from tableferry.convert.types import Struct
+from tableferry.types import Struct
 
 
 def files_of(root: Path) -> list[DataFile]:

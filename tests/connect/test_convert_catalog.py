@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tableferry.convert.through_spark.catalog_partitions import partitions_of, register_missing
 from tableferry.convert.through_spark.entries import entry, tables
 from tableferry.convert.through_spark.native import convert, convert_table, list_files
+from tableferry.convert.through_spark.partitions import partitions_of
 from tableferry.convert.through_spark.switching import switch_to_delta
 from tableferry.errors import Refused, TableError
+from tableferry.hive.catalog_partitions import register_partitions
 from tableferry.tables import TableName
 
 
@@ -35,7 +36,7 @@ def test_a_table_is_compared_converted_and_switched(spark: SparkSession, schema:
     assert [each.spec for each in mismatches.missing] == ["k=3"]
     assert [each.location for each in mismatches.outside] == [f"file:{tmp_path}/out"]
     spark.sql(f"ALTER TABLE {schema}.t DROP PARTITION (k = 4)")
-    register_missing(spark, found)
+    register_partitions(spark, found.name)
     assert not partitions_of(spark, found, list_files(spark, found.location))
 
     with pytest.raises(TableError, match="has no Delta log"):

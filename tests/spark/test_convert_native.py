@@ -15,13 +15,14 @@ from tests import soak
 
 from tableferry import session
 from tableferry.catalog import condition
-from tableferry.convert.facts import DataFile, PartitionColumn
+from tableferry.convert.facts import DataFile
 from tableferry.convert.through_spark.entries import entry
 from tableferry.convert.through_spark.native import convert, convert_table, list_files
-from tableferry.convert.through_spark.settings import wished
-from tableferry.convert.types import INTEGER, TIMESTAMP
 from tableferry.errors import Busy, Refused, TableError
+from tableferry.hive.partitions import PartitionColumn
+from tableferry.hive.settings import optional_settings
 from tableferry.tables import TableName
+from tableferry.types import INTEGER, TIMESTAMP
 
 K = (PartitionColumn("k", INTEGER),)
 
@@ -329,6 +330,6 @@ def test_of_two_native_runs_one_commits(spark: SparkSession, tmp_path: Path) -> 
 def test_a_wish_that_spark_refuses_is_done_without(spark: SparkSession) -> None:
     taken, refused = "spark.sql.maxMetadataStringLength", "spark.sql.warehouse.dir"
     before = spark.conf.get(taken)
-    with wished(spark, {refused: "/nowhere", taken: "77"}):
+    with optional_settings(spark, {refused: "/nowhere", taken: "77"}):
         assert (spark.conf.get(taken), spark.conf.get(refused) == "/nowhere") == ("77", False)
     assert spark.conf.get(taken) == before

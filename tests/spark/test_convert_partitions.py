@@ -16,7 +16,7 @@ import pytest
 from tableferry.convert.facts import Partitions
 from tableferry.convert.folder.discover import list_files
 from tableferry.convert.partitions.inference import infer
-from tableferry.convert.types import LONG, Field, Struct, to_json
+from tableferry.types import LONG, Field, Struct, to_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

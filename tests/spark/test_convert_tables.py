@@ -27,8 +27,8 @@ from tableferry.convert.entry import Entry
 from tableferry.convert.folder.discover import list_files
 from tableferry.convert.log import commit
 from tableferry.convert.through_spark import switching
-from tableferry.convert.through_spark.catalog_partitions import partitions_of
 from tableferry.convert.through_spark.entries import entry
+from tableferry.convert.through_spark.partitions import partitions_of
 from tableferry.tables import TableName
 
 FIRST = "00000000000000000000.json"
@@ -457,7 +457,7 @@ def dying(patched: pytest.MonkeyPatch, at: int) -> list[str]:
     """Die right before the given one of a conversion's effects; return those that were had, as they are."""
     done: list[str] = []
     for module, name_ in (
-        (through_spark, "register_missing"),
+        (through_spark, "register_partitions"),
         (commit, "put"),
         (through_spark, "switch_to_delta"),
         # After it comes the statement alone.

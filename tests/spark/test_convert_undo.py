@@ -20,8 +20,8 @@ from tableferry.convert.entry import Entry
 from tableferry.convert.folder.discover import list_files
 from tableferry.convert.log import commit
 from tableferry.convert.through_spark import undoing
-from tableferry.convert.through_spark.catalog_partitions import partitions_of
 from tableferry.convert.through_spark.entries import entry
+from tableferry.convert.through_spark.partitions import partitions_of
 from tableferry.errors import Busy, Refused, TableError
 from tableferry.tables import TableName
 
@@ -149,7 +149,7 @@ class Death(BaseException):
 
 # Everything that an undo changes, by where it is done.
 EFFECTS = {
-    undoing: ("_run", "_rename", "register_missing"),
+    undoing: ("_run", "_rename", "register_partitions"),
     commit: ("set_aside", "forget"),
 }
 

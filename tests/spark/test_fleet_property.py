@@ -31,7 +31,7 @@ from tableferry.fleet.settings import LateFiles
 from tableferry.fleet.steps import Step
 from tableferry.fleet.warehouse import existing
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.shadow.partitions import NULL
+from tableferry.hive.partitions import NULL
 
 _numbers = count(1)
 DAYS = ("a", "b", "c", None)

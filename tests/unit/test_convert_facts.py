@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableferry.convert import types
+from tableferry import types
 from tableferry.convert.facts import Bounds, FileSchema, Footer, Leaf
 from tableferry.convert.parquet.footers import read_footer
 from tableferry.convert.through_spark.schemas import from_text, to_text
-from tableferry.convert.types import Array, Decimal, Field, Map, Struct
+from tableferry.types import Array, Decimal, Field, Map, Struct
 
 # JSON text, of which no line end is a part.
 texts = st.none() | st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), min_size=1)

@@ -16,13 +16,13 @@ import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
 
-from tableferry.convert import types
+from tableferry import types
 from tableferry.convert.facts import Bounds, DataFile, Footer, Leaf, Unreadable
 from tableferry.convert.parquet.elements import Annotation, Element
 from tableferry.convert.parquet.footers import Known, read_footer
 from tableferry.convert.parquet.reading import read
 from tableferry.convert.parquet.schema import Illegal, interpret
-from tableferry.convert.types import Array, Decimal, Field, Map, Struct
+from tableferry.types import Array, Decimal, Field, Map, Struct
 
 
 def written(path: Path, table: pa.Table, **options: Any) -> Footer:

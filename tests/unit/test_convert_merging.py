@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableferry.convert import types
+from tableferry import types
 from tableferry.convert.facts import FileSchema
 from tableferry.convert.merging import Merged, Widening, merge, widens
-from tableferry.convert.types import Array, DataType, Decimal, Field, Leafy, Map, Struct
 from tableferry.errors import Refused
+from tableferry.types import Array, DataType, Decimal, Field, Map, Primitive, Struct
 
 
 def schema(**columns: DataType) -> FileSchema:
@@ -66,8 +66,8 @@ def test_everything_may_be_null() -> None:
         (Decimal(5, 2), Decimal(10, 4)),
     ],
 )
-def test_a_type_widens_at_any_depth(narrow: Leafy, wide: Leafy) -> None:
-    def nested(leaf: Leafy) -> FileSchema:
+def test_a_type_widens_at_any_depth(narrow: Primitive, wide: Primitive) -> None:
+    def nested(leaf: Primitive) -> FileSchema:
         inner = Struct((Field("x", leaf),))
         return schema(a=leaf, s=inner, l=Array(inner), m=Map(leaf, Array(leaf)))
 
@@ -90,7 +90,7 @@ def test_a_type_widens_at_any_depth(narrow: Leafy, wide: Leafy) -> None:
         (types.INTEGER, types.FLOAT, types.DOUBLE),
     ],
 )
-def test_two_types_may_need_a_third(one: Leafy, other: Leafy, wide: Leafy) -> None:
+def test_two_types_may_need_a_third(one: Primitive, other: Primitive, wide: Primitive) -> None:
     found = merged(schema(a=one), schema(a=other))
     assert found.columns == schema(a=wide).columns
     assert {each.narrow for each in found.widenings} == {str(one), str(other)}
@@ -163,7 +163,7 @@ def test_one_schema_may_come_often() -> None:
     assert merge(()) == Merged(Struct())
 
 
-leaves: st.SearchStrategy[Leafy] = st.sampled_from(
+leaves: st.SearchStrategy[Primitive] = st.sampled_from(
     [
         *(types.BYTE, types.SHORT, types.INTEGER, types.LONG, types.FLOAT, types.DOUBLE),
         *(Decimal(5, 2), Decimal(10, 0), Decimal(20, 5), Decimal(38, 10)),
@@ -178,9 +178,9 @@ leaves: st.SearchStrategy[Leafy] = st.sampled_from(
     )
 )
 def test_the_order_of_files_decides_nothing_but_the_order_of_columns(
-    orders: tuple[list[Leafy], list[Leafy]],
+    orders: tuple[list[Primitive], list[Primitive]],
 ) -> None:
-    def outcome(order: list[Leafy]) -> DataType | None:
+    def outcome(order: list[Primitive]) -> DataType | None:
         try:
             return merged(*(schema(a=kind) for kind in order)).columns
         except Refused:

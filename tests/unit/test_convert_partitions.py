@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableferry.convert.facts import DataFile, PartitionColumn, Partitions
+from tableferry.convert.facts import DataFile, Partitions
 from tableferry.convert.partitions.columns import declared
 from tableferry.convert.partitions.inference import check, infer
-from tableferry.convert.types import (
+from tableferry.errors import Refused
+from tableferry.hive.partitions import PartitionColumn
+from tableferry.types import (
     BINARY,
     BOOLEAN,
     BYTE,
@@ -26,9 +28,8 @@ from tableferry.convert.types import (
     TIMESTAMP,
     TIMESTAMP_NTZ,
     Decimal,
-    Leafy,
+    Primitive,
 )
-from tableferry.errors import Refused
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -366,7 +367,7 @@ def test_directories_are_held_against_declared_columns(paths: list[str], columns
     assert str(refused.value).startswith(message)
 
 
-def _split(text: str) -> tuple[str, Leafy]:
+def _split(text: str) -> tuple[str, Primitive]:
     name, _ = text.split()
     return name, INTEGER
 
@@ -413,7 +414,7 @@ def hive_escaped(text: str) -> str:
     return "".join(f"%{ord(char):02X}" if char in escaped else char for char in text)
 
 
-def naive_type(texts: set[str]) -> Leafy:
+def naive_type(texts: set[str]) -> Primitive:
     """Tell a column's type by trying everything on each value."""
 
     def whole(text: str, bits: int) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tableferry.convert import types
+from tableferry import types
 from tableferry.convert.facts import Bounds, FileSchema, Footer, Leaf
 from tableferry.convert.log.statistics import statistics_json
-from tableferry.convert.types import Array, DataType, Decimal, Field, Leafy, Map, Struct
+from tableferry.types import Array, DataType, Decimal, Field, Map, Primitive, Struct
 
 
 def struct(**columns: DataType) -> Struct:
@@ -23,7 +23,7 @@ def footer(rows: int, columns: Struct, **bounds: Bounds) -> Footer:
         for part in name.split("__"):
             assert isinstance(kind, Struct)
             kind = next(each.type for each in kind.fields if each.name == part)
-        assert isinstance(kind, Leafy)
+        assert isinstance(kind, Primitive)
         leaves.append(Leaf(tuple(name.split("__")), kind))
     return Footer.of(rows, FileSchema(columns, tuple(leaves)), tuple(bounds.values()))
 

@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableferry.convert.locations import below
-from tableferry.convert.mismatches import Registered
 from tableferry.fleet.job import MOVED, Job, PauseReason, TargetFormat
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.prechecking import blocked_seconds
@@ -19,6 +17,8 @@ from tableferry.fleet.status.preflight import headline, lines, page
 from tableferry.fleet.warehouse.eligibility import HiveColumn, HiveTable
 from tableferry.fleet.warehouse.files import ListedFile, Listing
 from tableferry.fleet.warehouse.preflight import Places, Seen, findings, remarks
+from tableferry.hive.locations import below
+from tableferry.hive.partitions import CatalogPartition
 from tableferry.tables import TableName
 
 NAME = TableName(("spark_catalog", "sales", "orders"))
@@ -32,9 +32,9 @@ TABLE = HiveTable(
     columns=(HiveColumn("id", {"name": "int"}), HiveColumn("day", {"name": "int"})),
     partition_columns=("day",),
 )
-INSIDE = Registered("day=1", f"{ROOT}/day=1")
-OUTSIDE = Registered("day=2", "file:/elsewhere/2")
-NULL = Registered("day=__HIVE_DEFAULT_PARTITION__", f"{ROOT}/day=__HIVE_DEFAULT_PARTITION__")
+INSIDE = CatalogPartition("day=1", f"{ROOT}/day=1")
+OUTSIDE = CatalogPartition("day=2", "file:/elsewhere/2")
+NULL = CatalogPartition("day=__HIVE_DEFAULT_PARTITION__", f"{ROOT}/day=__HIVE_DEFAULT_PARTITION__")
 FILE = ListedFile(f"{ROOT}/day=1/a", 10, 0)
 SEEN = Seen(TABLE, (INSIDE,), Listing((FILE,), (), ()))
 ICEBERG, DELTA = TargetFormat.ICEBERG, TargetFormat.DELTA

@@ -19,13 +19,15 @@ from tableferry.fleet.warehouse.shadow.changes import (
     decide,
     demand_names,
 )
-from tableferry.fleet.warehouse.shadow.conditions import chunks, spec, text, where
+from tableferry.fleet.warehouse.shadow.conditions import chunks, spec, where
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
 from tableferry.fleet.warehouse.shadow.iceberg_metadata import Metadata
 from tableferry.fleet.warehouse.shadow.marks import FOLDER, PENDING, SWEEP, TARGET, WATERMARK, Marks
-from tableferry.fleet.warehouse.shadow.partitions import NULL, Partition, canonical, parse, spell
+from tableferry.fleet.warehouse.shadow.partitions import Partition, canonical, parse, spell
 from tableferry.fleet.warehouse.shadow.sweeping import unused
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
+from tableferry.hive.partitions import NULL
+from tableferry.hive.sql import text
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:

@@ -1,20 +1,11 @@
-"""What needs Spark's Python package and no JVM: mentions, properties, and the log of an empty table."""
+"""What needs Spark's Python package and no JVM: mentions and properties."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-
-import deltalake
 import pytest
 
-from tableferry.convert.entry import Entry
-from tableferry.convert.facts import PartitionColumn
-from tableferry.convert.types import LONG, STRING, Field, Struct
-from tableferry.errors import Refused
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse.definitions import kept
-from tableferry.fleet.warehouse.delta import begin_empty
 from tableferry.fleet.warehouse.existing import kind_of
 from tableferry.fleet.warehouse.views import mentioned
 from tableferry.tables import TableName
@@ -68,29 +59,3 @@ def test_properties_that_somebody_set_are_carried() -> None:
 )
 def test_what_an_entry_is(said: str, kind: Kind) -> None:
     assert kind_of(said) is kind
-
-
-def test_the_log_of_an_empty_table_has_the_catalog_s_columns(tmp_path: Path) -> None:
-    columns = Struct((Field("id", LONG, metadata={"comment": "its number"}), Field("k", STRING)))
-    entry = Entry(
-        TableName(("spark_catalog", "db", "t")),
-        "parquet",
-        "external",
-        f"file:{tmp_path}",
-        tmp_path,
-        columns=columns,
-        partition_columns=(PartitionColumn("k", STRING),),
-        comment="nothing yet",
-        properties={"team": "a"},
-    )
-    # What an emptied directory may hold.
-    (tmp_path / "k=1").mkdir()
-    begin_empty(entry)
-    table = deltalake.DeltaTable(str(tmp_path))
-    assert table.file_uris() == []
-    assert [field.name for field in table.schema().fields] == ["id", "k"]
-    assert table.metadata().partition_columns == ["k"]
-    assert table.metadata().description == "nothing yet"
-    assert table.metadata().configuration == {"team": "a"}
-    with pytest.raises(Refused, match="is empty"):
-        begin_empty(replace(entry, folder=None))

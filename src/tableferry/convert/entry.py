@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from tableferry.convert.facts import PartitionColumn
-from tableferry.convert.types import Struct
 from tableferry.errors import Refused
+from tableferry.hive.partitions import PartitionColumn
 from tableferry.tables import TableName
+from tableferry.types import Struct
 
 # The metastore sets it again with every change; `CONVERT TO DELTA` leaves it out of its comparison too.
 _TRANSIENT = frozenset({"transient_lastDdlTime"})

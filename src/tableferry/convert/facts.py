@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tableferry.convert.types import Leafy, Struct
+from tableferry.hive.partitions import PartitionColumn
+from tableferry.types import Primitive, Struct
 
 
 class DataFile(NamedTuple):
@@ -33,7 +34,7 @@ class Leaf:
     """
 
     path: tuple[str, ...]
-    type: Leafy
+    type: Primitive
 
 
 @dataclass(frozen=True)
@@ -118,17 +119,6 @@ class Unreadable(NamedTuple):
     """
 
     reason: str
-
-
-@dataclass(frozen=True)
-class PartitionColumn:
-    """A column whose value the directories' names give."""
-
-    name: str
-    type: Leafy
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.type}"
 
 
 @dataclass(frozen=True)

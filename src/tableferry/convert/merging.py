@@ -20,10 +20,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tableferry.convert import types
+from tableferry import types
 from tableferry.convert.facts import FileSchema
-from tableferry.convert.types import Array, DataType, Decimal, Field, Leafy, Map, Struct
 from tableferry.errors import Refused
+from tableferry.types import Array, DataType, Decimal, Field, Map, Primitive, Struct
 
 _WHOLE = (types.BYTE, types.SHORT, types.INTEGER, types.LONG)
 # Digits of the widest number: Parquet's readers widen by how it's stored, 32 bits or 64.
@@ -75,7 +75,7 @@ class _Node:
     name: str = ""
     undecimal: bool = False
     metadata: dict[str, Any] = field(default_factory=dict)
-    seen: dict[Leafy, str] = field(default_factory=dict)
+    seen: dict[Primitive, str] = field(default_factory=dict)
     parts: dict[str, _Node] = field(default_factory=dict)
 
 
@@ -102,7 +102,7 @@ def merge(schemas: Iterable[tuple[FileSchema, str]]) -> Merged:
     return Merged(columns, tuple(_widenings(top, ())))
 
 
-def widens(narrow: Leafy, wide: Leafy) -> bool:
+def widens(narrow: Primitive, wide: Primitive) -> bool:
     """Say whether files of one type can be read as the other, with each value what it was."""
     return _wider(narrow, wide) == wide
 
@@ -165,7 +165,7 @@ def _empty(found: DataType) -> DataType:
     return Struct() if isinstance(found, Struct) else found
 
 
-def _wider(one: Leafy, other: Leafy) -> Leafy | None:
+def _wider(one: Primitive, other: Primitive) -> Primitive | None:
     """Return the narrowest type that holds the values of both."""
     if one == other:
         return one
@@ -183,7 +183,7 @@ def _wider(one: Leafy, other: Leafy) -> Leafy | None:
     return Decimal(whole + scale, scale) if whole + scale <= _MOST_DIGITS else None
 
 
-def _as_decimal(leaf: Leafy) -> Decimal | None:
+def _as_decimal(leaf: Primitive) -> Decimal | None:
     if isinstance(leaf, Decimal):
         return leaf
     return Decimal(_WHOLE_DIGITS[leaf], 0) if leaf in _WHOLE_DIGITS else None

@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from urllib.parse import unquote
 
-from tableferry.convert.facts import PartitionColumn
-from tableferry.convert.locations import below
-from tableferry.convert.types import BYTE, INTEGER, LONG, SHORT
+from tableferry.hive.locations import below
+from tableferry.hive.partitions import CatalogPartition, PartitionColumn, same_values, values_of
 from tableferry.tables import TableName
 
 _SHOWN = 10
-
-
-@dataclass(frozen=True, order=True)
-class Registered:
-    """A partition in the catalog.
-
-    Attributes:
-        spec: Its values as its directory would be called: ``year=2024/city=S%3Ao``.
-        location: Where the catalog says that its files are.
-    """
-
-    spec: str
-    location: str
-
-    def __str__(self) -> str:
-        return f"{self.spec} at {self.location}"
 
 
 @dataclass(frozen=True)
@@ -42,9 +23,9 @@ class PartitionMismatches:
         unregistered: Directories of partitions, with files, that the catalog doesn't know.
     """
 
-    outside: tuple[Registered, ...] = ()
-    elsewhere: tuple[Registered, ...] = ()
-    missing: tuple[Registered, ...] = ()
+    outside: tuple[CatalogPartition, ...] = ()
+    elsewhere: tuple[CatalogPartition, ...] = ()
+    missing: tuple[CatalogPartition, ...] = ()
     unregistered: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
@@ -57,7 +38,7 @@ class PartitionMismatches:
 
 
 def compare(
-    registered: Iterable[Registered],
+    registered: Iterable[CatalogPartition],
     directories: Iterable[str],
     root: str,
     columns: Sequence[PartitionColumn],
@@ -86,30 +67,18 @@ def compare(
             outside.append(each)
             continue
         known.add(place)
-        if not same(each.spec, place, columns):
+        if not same_values(each.spec, place, columns):
             elsewhere.append(each)
         elif place not in parents:
             missing.append(each)
     unregistered = (
         directory
         for directory in directories
-        if _values(directory, columns) is not None and known.isdisjoint(_upwards(directory))
+        if values_of(directory, columns) is not None and known.isdisjoint(_upwards(directory))
     )
     return PartitionMismatches(
         tuple(sorted(outside)), tuple(sorted(elsewhere)), tuple(sorted(missing)), tuple(sorted(unregistered))
     )
-
-
-def same(spec: str, place: str, columns: Sequence[PartitionColumn]) -> bool:
-    """Say whether a directory below the root gives the values of a partition."""
-    wanted = _values(spec, columns)
-    return wanted is not None and wanted == _values(place, columns)
-
-
-def split(spec: str) -> list[tuple[str, str]]:
-    """Return the columns and values of ``year=2024/city=S%3Ao``, unescaped."""
-    parts = (part.partition("=") for part in spec.split("/"))
-    return [(unquote(name), unquote(value)) for name, _, value in parts]
 
 
 def sentences(table: TableName, root: str, found: PartitionMismatches) -> tuple[str, ...]:
@@ -139,20 +108,6 @@ def sentences(table: TableName, root: str, found: PartitionMismatches) -> tuple[
             "them in with --msck"
         )
     return tuple(said)
-
-
-def _values(directory: str, columns: Sequence[PartitionColumn]) -> tuple[str | int, ...] | None:
-    """Return a directory's values, comparable, or None if it isn't one of a partition."""
-    parts = split(directory)
-    if len(parts) != len(columns):
-        return None
-    values: list[str | int] = []
-    for (name, value), column in zip(parts, columns, strict=True):
-        if name.lower() != column.name.lower():
-            return None
-        integer = column.type in (BYTE, SHORT, INTEGER, LONG) and re.fullmatch(r"[+-]?[0-9]+", value)
-        values.append(int(value) if integer else value)
-    return tuple(values)
 
 
 def _upwards(directory: str) -> Iterator[str]:

@@ -53,8 +53,7 @@ def perform(plan: Plan, spark: SparkProvider) -> verify.Verdict | None:
 def _perform(step: Step, plan: Plan, spark: SparkProvider, running: Activity) -> verify.Verdict | None:
     match step:
         case RegisterPartitions():
-            session = spark.session()
-            through_spark.register_missing(session, through_spark.entry(session, step.table))
+            through_spark.register_partitions(spark.session(), step.table)
         case PutFirstCommit():
             put(Path(step.root), _scanned(step, spark, running))
             running.count("files", len(step.contents.files))

@@ -14,8 +14,7 @@ from tableferry.convert.entry import (
     losses,
     needs_defaults,
 )
-from tableferry.convert.facts import DataFile, FileSchema, Footer, PartitionColumn, Partitions
-from tableferry.convert.locations import for_spark
+from tableferry.convert.facts import DataFile, FileSchema, Footer, Partitions
 from tableferry.convert.log import mapping
 from tableferry.convert.log.contents import Contents
 from tableferry.convert.merging import Merged
@@ -29,8 +28,10 @@ from tableferry.convert.steps import (
     SwitchEntry,
     Verify,
 )
-from tableferry.convert.types import Field, Struct
 from tableferry.errors import Refused
+from tableferry.hive.locations import for_spark
+from tableferry.hive.partitions import PartitionColumn
+from tableferry.types import Field, Struct
 
 _SHOWN = 5
 

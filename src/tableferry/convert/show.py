@@ -6,9 +6,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tableferry import report
+from tableferry import report, types
 from tableferry.amounts import size
-from tableferry.convert import types
 from tableferry.convert.plan import Plan
 from tableferry.convert.steps import describe
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias, assert_never
 
-from tableferry.convert.facts import PartitionColumn
 from tableferry.convert.log.contents import Contents
+from tableferry.hive.partitions import PartitionColumn
 from tableferry.tables import TableName
 
 

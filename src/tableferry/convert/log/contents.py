@@ -14,13 +14,12 @@ from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
-from tableferry import __version__
-from tableferry.convert import types
+from tableferry import __version__, types
 from tableferry.convert.entry import Entry
 from tableferry.convert.facts import DataFile, Footer
 from tableferry.convert.log import definitions
 from tableferry.convert.log.statistics import INDEXED, statistics_json, with_statistics
-from tableferry.convert.types import TIMESTAMP_NTZ, VARIANT, Array, DataType, Map, Struct
+from tableferry.types import TIMESTAMP_NTZ, VARIANT, Array, DataType, Map, Struct
 
 # What Java's URI escapes in a path, as Spark's own conversion does. Delta compares paths as strings when it
 # vacuums: the file of a path that is spelled in another way would be deleted, though it's live.

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tableferry.convert import types
+from tableferry import types
 from tableferry.convert.entry import Entry, SerDe, lasting_properties, log_columns
-from tableferry.convert.facts import PartitionColumn
-from tableferry.convert.types import Array, Atomic, DataType, Decimal, Field, Map, Struct
+from tableferry.hive.partitions import PartitionColumn
+from tableferry.hive.sql import quoted, text
 from tableferry.tables import TableName
+from tableferry.types import Array, Atomic, DataType, Decimal, Field, Map, Struct
 
 KEY = "tableferryCatalogEntry"
 """Where the first commit's ``commitInfo`` has it."""
@@ -94,7 +95,7 @@ def statement(entry: Entry, name: TableName) -> str:
         columns = tuple(each for each in columns if each.name not in partitions)
         partitioned = [_column(by_name[each.name]) for each in entry.partition_columns]
     else:
-        partitioned = [_quoted(each.name) for each in entry.partition_columns]
+        partitioned = [quoted(each.name) for each in entry.partition_columns]
     clauses = [
         f"CREATE {'EXTERNAL ' if entry.serde and entry.type == 'external' else ''}TABLE {name.sql} "
         f"({', '.join(map(_column, columns))})",
@@ -105,12 +106,12 @@ def statement(entry: Entry, name: TableName) -> str:
     clauses += [f"PARTITIONED BY ({', '.join(partitioned)})"] if partitioned else []
     clauses += [_buckets(entry)] if entry.buckets else []
     if entry.serde:
-        clauses.append(f"ROW FORMAT SERDE {_text(entry.serde.library)}")
+        clauses.append(f"ROW FORMAT SERDE {text(entry.serde.library)}")
         clauses += [f"WITH SERDEPROPERTIES {_pairs(entry.options)}"] if entry.options else []
-        formats = _text(entry.serde.input_format), _text(entry.serde.output_format)
+        formats = text(entry.serde.input_format), text(entry.serde.output_format)
         clauses.append("STORED AS INPUTFORMAT {} OUTPUTFORMAT {}".format(*formats))
-    clauses += [f"COMMENT {_text(entry.comment)}"] if entry.comment is not None else []
-    clauses += [f"LOCATION {_text(entry.location)}"] if entry.type == "external" else []
+    clauses += [f"COMMENT {text(entry.comment)}"] if entry.comment is not None else []
+    clauses += [f"LOCATION {text(entry.location)}"] if entry.type == "external" else []
     properties = lasting_properties(entry)
     clauses += [f"TBLPROPERTIES {_pairs(properties)}"] if properties else []
     return " ".join(clauses)
@@ -137,16 +138,16 @@ def _partition(name: str, of: DataType) -> PartitionColumn:
 def _column(column: Field) -> str:
     said = column.metadata
     default = f" DEFAULT {said['CURRENT_DEFAULT']}" if "CURRENT_DEFAULT" in said else ""
-    comment = f" COMMENT {_text(said['comment'])}" if "comment" in said else ""
-    return f"{_quoted(column.name)} {said.get(_RAW_TYPE) or _type(column.type)}{default}{comment}"
+    comment = f" COMMENT {text(said['comment'])}" if "comment" in said else ""
+    return f"{quoted(column.name)} {said.get(_RAW_TYPE) or _type(column.type)}{default}{comment}"
 
 
 def _type(of: DataType) -> str:
     match of:
         case Struct():
             fields = (
-                f"{_quoted(each.name)}: {_type(each.type)}"
-                + (f" COMMENT {_text(each.metadata['comment'])}" if "comment" in each.metadata else "")
+                f"{quoted(each.name)}: {_type(each.type)}"
+                + (f" COMMENT {text(each.metadata['comment'])}" if "comment" in each.metadata else "")
                 for each in of.fields
             )
             return f"STRUCT<{', '.join(fields)}>"
@@ -159,22 +160,14 @@ def _type(of: DataType) -> str:
 
 
 def _buckets(entry: Entry) -> str:
-    by = ", ".join(map(_quoted, entry.bucket_columns))
-    rows = f" SORTED BY ({', '.join(map(_quoted, entry.sort_columns))})" if entry.sort_columns else ""
+    by = ", ".join(map(quoted, entry.bucket_columns))
+    rows = f" SORTED BY ({', '.join(map(quoted, entry.sort_columns))})" if entry.sort_columns else ""
     return f"CLUSTERED BY ({by}){rows} INTO {entry.buckets} BUCKETS"
 
 
 def _pairs(pairs: Mapping[str, str]) -> str:
-    return _listed(f"{_text(key)} = {_text(value)}" for key, value in sorted(pairs.items()))
+    return _listed(f"{text(key)} = {text(value)}" for key, value in sorted(pairs.items()))
 
 
 def _listed(items: Iterable[str]) -> str:
     return f"({', '.join(items)})"
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

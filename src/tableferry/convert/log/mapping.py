@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 
-from tableferry.convert.types import Array, DataType, Field, Map, Struct, changed
+from tableferry.types import Array, DataType, Field, Map, Struct, changed
 
 FEATURE = "columnMapping"
 

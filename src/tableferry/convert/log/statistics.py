@@ -16,10 +16,10 @@ from collections.abc import Callable, Collection
 from json import JSONEncoder
 from typing import NamedTuple, TypeAlias
 
-from tableferry.convert import types
+from tableferry import types
 from tableferry.convert.facts import FileSchema, Footer
 from tableferry.convert.merging import widens
-from tableferry.convert.types import DataType, Struct
+from tableferry.types import DataType, Struct
 
 # delta.dataSkippingNumIndexedCols, unless a table says otherwise.
 INDEXED = 32

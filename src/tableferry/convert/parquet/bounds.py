@@ -22,10 +22,10 @@ from json import JSONEncoder
 from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
 
-from tableferry.convert import types
+from tableferry import types
 from tableferry.convert.parquet.elements import Element
 from tableferry.convert.parquet.writers import Trust
-from tableferry.convert.types import Decimal, Leafy
+from tableferry.types import Decimal, Primitive
 
 Texts: TypeAlias = tuple[str | None, str | None]
 
@@ -88,7 +88,7 @@ def kind(element: Element, believed: Trust) -> Kind | None:
             return None
 
 
-def texts_of(of: Leafy, *, ancient: bool) -> Callable[[Any, Any], Texts] | None:
+def texts_of(of: Primitive, *, ancient: bool) -> Callable[[Any, Any], Texts] | None:
     """Choose how to write bounds that were found in the data; None if the type gets none.
 
     Args:

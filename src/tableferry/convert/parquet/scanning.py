@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tableferry.convert import types
+from tableferry import types
 from tableferry.convert.facts import Bounds, DataFile, Footer, Leaf, Unreadable
 from tableferry.convert.parquet import reading
 from tableferry.convert.parquet.bounds import texts_of
 from tableferry.convert.parquet.writers import trust
-from tableferry.convert.types import Decimal, Leafy
+from tableferry.types import Decimal, Primitive
 
 # Rows of a batch: a column of long strings stays within some megabytes.
 _ROWS = 1 << 16
@@ -84,7 +84,7 @@ def _scan(path: str, footer: Footer, wanted: frozenset[tuple[str, ...]]) -> Foot
     return Footer.of(rows, footer.schema, [each.bounds(ancient) if each else _UNKNOWN for each in leaves])
 
 
-def _ancient(file: pq.ParquetFile) -> frozenset[Leafy]:
+def _ancient(file: pq.ParquetFile) -> frozenset[Primitive]:
     """Return the types whose dates before 1582 and instants before 1900 mean what they say."""
     metadata = file.metadata
     if not trust(metadata.created_by or "", metadata.metadata or {}).ancient:
@@ -148,7 +148,7 @@ class _Scanned:
             case _:
                 return end.as_py()
 
-    def bounds(self, ancient: frozenset[Leafy]) -> Bounds:
+    def bounds(self, ancient: frozenset[Primitive]) -> Bounds:
         """Return the statistics of what was read; of floats with a NaN no bounds, as Spark orders it last."""
         texts = texts_of(self._type, ancient=self._type in ancient)
         if texts is None or self._nan or not self._ends:

@@ -12,10 +12,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tableferry.convert import types
+from tableferry import types
 from tableferry.convert.facts import FileSchema, Leaf
 from tableferry.convert.parquet.elements import Element
-from tableferry.convert.types import Array, DataType, Decimal, Field, Leafy, Map, Struct
+from tableferry.types import Array, DataType, Decimal, Field, Map, Primitive, Struct
 
 # How many digits fit for sure; binary of any length has no such limit.
 _MOST_DIGITS = 38
@@ -204,7 +204,7 @@ class _Walk:
         return types.VARIANT
 
 
-def _leaf(element: Element, path: tuple[str, ...]) -> Leafy:
+def _leaf(element: Element, path: tuple[str, ...]) -> Primitive:
     said = element.annotation
     # A column of nulls whose type nobody knew is to Spark what it's stored as.
     kind = said.kind if said and said.kind != "UNKNOWN" else ""
@@ -290,7 +290,7 @@ def _dressed(found: DataType, said: DataType) -> DataType | None:
             return found if found == said else None
 
 
-def _type_at(columns: DataType, path: tuple[str, ...]) -> Leafy | None:
+def _type_at(columns: DataType, path: tuple[str, ...]) -> Primitive | None:
     """Return a leaf's type, or None where Spark's own schema has made the struct around it a Variant."""
     for name in path:
         if not isinstance(columns, Struct):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from tableferry.convert.facts import PartitionColumn
-from tableferry.convert.types import (
+from tableferry.errors import Refused
+from tableferry.hive.partitions import PartitionColumn
+from tableferry.types import (
     BINARY,
     BOOLEAN,
     BYTE,
@@ -19,9 +20,8 @@ from tableferry.convert.types import (
     TIMESTAMP,
     TIMESTAMP_NTZ,
     Decimal,
-    Leafy,
+    Primitive,
 )
-from tableferry.errors import Refused
 
 _TYPES = {
     **dict.fromkeys(("tinyint", "byte"), BYTE),
@@ -71,7 +71,7 @@ def declared(text: str) -> tuple[PartitionColumn, ...]:
     return tuple(columns)
 
 
-def _type(text: str, place: str) -> Leafy:
+def _type(text: str, place: str) -> Primitive:
     if not text:
         raise Refused(f"{place} has no type: write one of {_OFFERED} behind it")
     if text in _TYPES:

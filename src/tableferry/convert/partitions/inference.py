@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from decimal import Decimal as Number
 
-from tableferry.convert.facts import DataFile, PartitionColumn, Partitions
+from tableferry.convert.facts import DataFile, Partitions
 from tableferry.convert.partitions.paths import Directory, Layout, demand_one_shape, lay_out, listed
 from tableferry.convert.partitions.values import cast, is_number, is_numeric, recognise
-from tableferry.convert.types import INTEGER, LONG, STRING, TIMESTAMP, Leafy
 from tableferry.errors import Refused
+from tableferry.hive.partitions import PartitionColumn
+from tableferry.types import INTEGER, LONG, STRING, TIMESTAMP, Primitive
 
 
 def infer(files: Sequence[DataFile]) -> Partitions:
@@ -84,8 +85,8 @@ def _partitions(
     return Partitions(tuple(columns), tuple([of[place] for place in layout.places]), tuple(notes))
 
 
-def _settle(name: str, examples: dict[str, str]) -> tuple[Leafy, list[str]]:
-    kinds: dict[Leafy, str] = {}
+def _settle(name: str, examples: dict[str, str]) -> tuple[Primitive, list[str]]:
+    kinds: dict[Primitive, str] = {}
     for text in examples:
         kinds.setdefault(recognise(text), text)
     if not kinds:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tableferry.convert.facts import DataFile
 from tableferry.errors import Refused
+from tableferry.hive.partitions import NULL, has_escaped_utf8, unescape
 
-_NULLS = ("__HIVE_DEFAULT_PARTITION__", "")
-_ESCAPED = re.compile("(?:%[0-9A-Fa-f]{2})+")
+_NULLS = (NULL, "")
 
 
 @dataclass(frozen=True)
@@ -97,26 +96,9 @@ def listed(names: Sequence[str]) -> str:
     return f"[{', '.join(f'`{name}`' for name in names)}]"
 
 
-def unescape(text: str) -> str:
-    """Decode ``%3A`` and the like, once.
-
-    Hive and Spark escape ASCII characters alone. An octet beyond them was written by somebody who escapes
-    UTF-8, such as Arrow, and is read as that; where it isn't UTF-8, as Spark reads it: a character per octet.
-    """
-    return _ESCAPED.sub(_decoded, text) if "%" in text else text
-
-
-def _decoded(escaped: re.Match[str]) -> str:
-    octets = bytes.fromhex(escaped[0].replace("%", ""))
-    try:
-        return octets.decode()
-    except UnicodeDecodeError:
-        return octets.decode("latin-1")
-
-
 def _escapes(names: Iterable[str]) -> Iterable[tuple[str, str]]:
     for name in names:
-        if "%" in name and any(not _decoded(run).isascii() for run in _ESCAPED.finditer(name)):
+        if has_escaped_utf8(name):
             yield name, unescape(name)
 
 

@@ -15,7 +15,7 @@ from datetime import UTC, date, datetime
 from decimal import Context
 from decimal import Decimal as Number
 
-from tableferry.convert.types import (
+from tableferry.types import (
     BINARY,
     BOOLEAN,
     BYTE,
@@ -30,10 +30,10 @@ from tableferry.convert.types import (
     TIMESTAMP_NTZ,
     Atomic,
     Decimal,
-    Leafy,
+    Primitive,
 )
 
-_BITS: dict[Leafy, int] = {BYTE: 8, SHORT: 16, INTEGER: 32, LONG: 64}
+_BITS: dict[Primitive, int] = {BYTE: 8, SHORT: 16, INTEGER: 32, LONG: 64}
 _WORDS = dict.fromkeys(("true", "t", "yes", "y", "1"), "true") | dict.fromkeys(
     ("false", "f", "no", "n", "0"), "false"
 )
@@ -74,12 +74,12 @@ def is_number(text: str) -> bool:
     return len(text) <= _LONGEST and _INTEGER.fullmatch(text) is not None
 
 
-def is_numeric(type_: Leafy) -> bool:
+def is_numeric(type_: Primitive) -> bool:
     """Say whether a type's values are numbers."""
     return isinstance(type_, Decimal) or type_ in (*_BITS, FLOAT, DOUBLE)
 
 
-def cast(text: str, type_: Leafy) -> str:
+def cast(text: str, type_: Primitive) -> str:
     """Return a value of a type as the log writes it.
 
     Whole numbers stay as they're spelled, as with Spark's own conversion: everybody reads ``007`` as 7.
@@ -110,12 +110,12 @@ def cast(text: str, type_: Leafy) -> str:
     raise ValueError(f"no partition column is a {type_}")
 
 
-def _fits(number: int, type_: Leafy) -> bool:
+def _fits(number: int, type_: Primitive) -> bool:
     half = 1 << (_BITS[type_] - 1)
     return -half <= number < half
 
 
-def _float(text: str, type_: Leafy) -> str:
+def _float(text: str, type_: Primitive) -> str:
     if text in ("NaN", "Infinity", "-Infinity"):
         return text
     _matched(_NUMBER, text)
@@ -137,7 +137,7 @@ def _decimal(text: str, type_: Decimal) -> str:
     return f"{Number(text):.{type_.scale}f}"
 
 
-def _timestamp(text: str, type_: Leafy) -> str:
+def _timestamp(text: str, type_: Primitive) -> str:
     match = _matched(_TIME, text)
     fraction = (match[4] or "").ljust(6, "0")
     moment = datetime.fromisoformat(f"{match[1]}T{match[2] or '00:00'}{match[3] or ':00'}.{fraction}")

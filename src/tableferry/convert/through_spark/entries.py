@@ -9,33 +9,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from tableferry import catalog
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert.entry import Entry, SerDe
-from tableferry.convert.facts import PartitionColumn
-from tableferry.convert.locations import reachable
-from tableferry.convert.types import Atomic, Decimal, Field, Struct, from_json
 from tableferry.driver import in_process
 from tableferry.errors import Refused, TableError, first_line
+from tableferry.hive.catalog_tables import list_tables, provider_name, qualified
+from tableferry.hive.locations import reachable
+from tableferry.hive.partitions import PartitionColumn
 from tableferry.tables import TableName
+from tableferry.types import Atomic, Decimal, Field, Struct, from_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-# The Hive formats that people have, by the end of the input format's name.
-_HIVE_FORMATS = {
-    "MapredParquetInputFormat": "parquet",
-    "OrcInputFormat": "orc",
-    "AvroContainerInputFormat": "avro",
-    "TextInputFormat": "text",
-    "SequenceFileInputFormat": "sequencefile",
-    "RCFileInputFormat": "rcfile",
-}
-_PARQUET_SERDE = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"
-_STORAGE = ("Location", "Serde Library", "InputFormat")
 
 # What an undo leaves that died, or somebody who removed the log.
 _NO_LOG = "DELTA_PATH_DOES_NOT_EXIST"
@@ -68,28 +56,6 @@ class SchemaTables:
 
     tables: tuple[TableName, ...]
     skipped: tuple[Skipped, ...]
-
-
-@dataclass(frozen=True)
-class Listed:
-    """What the catalog itself says of a table, whatever its log says.
-
-    Attributes:
-        provider: ``parquet``, ``delta``, ``view`` or another format.
-        type: Whether dropping the table removes its files.
-        location: The table's root, as Hadoop writes it: not percent-encoded.
-        folder: The root, if this process sees the same files as Spark.
-    """
-
-    provider: str
-    type: Literal["managed", "external"]
-    location: str
-    folder: Path | None
-
-    @property
-    def is_delta(self) -> bool:
-        """Whether the catalog takes it for a Delta table."""
-        return self.provider == "delta"
 
 
 def entry(spark: SparkSession, name: TableName) -> Entry:
@@ -129,67 +95,13 @@ def tables(spark: SparkSession, schema: Sequence[str]) -> SchemaTables:
     """
     found: list[TableName] = []
     skipped: list[Skipped] = []
-    for table, details in _details(spark, schema, "*").items():
-        name = TableName((*schema, table))
-        reason = _why_not(details)
-        if reason:
-            skipped.append(Skipped(name, reason))
+    for table in list_tables(spark, schema).values():
+        if table.provider in ("parquet", "delta"):
+            found.append(table.name)
         else:
-            found.append(name)
+            article = "a view" if table.provider == "view" else f"a {table.provider} table"
+            skipped.append(Skipped(table.name, f"is {article}"))
     return SchemaTables(tuple(sorted(found)), tuple(sorted(skipped, key=lambda each: each.name)))
-
-
-def listed(spark: SparkSession, schema: Sequence[str], names: Sequence[str] = ("*",)) -> dict[str, Listed]:
-    """Return what the catalog itself says of tables of a schema, by their names in lower case.
-
-    Logs and files aren't looked at, so that a Delta table whose log is gone is found as well.
-
-    Raises:
-        TableError: There is no such schema, or it may not be listed.
-    """
-    found = {}
-    for table, details in _details(spark, schema, "|".join(names)).items():
-        location = details.get("Location", "")
-        found[table.lower()] = Listed(
-            "view" if "VIEW" in details.get("Type", "").upper() else _provider_of(details),
-            "managed" if details.get("Type", "").upper() == "MANAGED" else "external",
-            location,
-            reachable(location, same_machine=in_process(spark)),
-        )
-    return found
-
-
-def qualified(spark: SparkSession, name: TableName) -> TableName:
-    """Give a bare name its schema, so that no temporary view can take the table's place."""
-    if len(name.parts) != 1:
-        return name
-    return TableName((spark.catalog.currentCatalog(), spark.catalog.currentDatabase(), *name.parts))
-
-
-def _details(spark: SparkSession, schema: Sequence[str], pattern: str) -> dict[str, dict[str, str]]:
-    where = TableName(tuple(schema))
-    quoted = pattern.replace("\\", "\\\\").replace("'", "\\'")
-    try:
-        rows = spark.sql(f"SHOW TABLE EXTENDED IN {where.sql} LIKE '{quoted}'").collect()
-    except SPARK_ERRORS as error:
-        raise TableError(
-            f"the tables of schema {where} can't be listed ({first_line(error)}): check its name and your "
-            "rights"
-        ) from error
-    return {row["tableName"]: _lines(row["information"]) for row in rows if not row["isTemporary"]}
-
-
-def _why_not(details: Mapping[str, str]) -> str | None:
-    if "VIEW" in details.get("Type", "").upper():
-        return "is a view"
-    provider = _provider_of(details)
-    return None if provider in ("parquet", "delta") else f"is a {provider} table"
-
-
-def _provider_of(details: Mapping[str, str]) -> str:
-    return _provider(
-        details.get("Provider", ""), details.get("Serde Library", ""), details.get("InputFormat", "")
-    )
 
 
 def _entry(spark: SparkSession, name: TableName) -> Entry:
@@ -203,7 +115,7 @@ def _entry(spark: SparkSession, name: TableName) -> Entry:
         said |= {"location": details.get("Location", ""), "owner": details.get("Owner", "")}
     if "VIEW" in said.get("type", "").upper():
         raise Refused(f"{name} is a view: name the Parquet table behind it")
-    provider = _provider(
+    provider = provider_name(
         said.get("provider", ""), said.get("serde_library", ""), said.get("input_format", "")
     )
     if provider not in ("parquet", "delta"):
@@ -239,17 +151,6 @@ def _entry(spark: SparkSession, name: TableName) -> Entry:
     )
 
 
-def _provider(provider: str, serde: str, input_format: str) -> str:
-    """Name a table's format; Hive's is known by its SerDe."""
-    if provider.lower() != "hive":
-        return provider.lower()
-    if serde == _PARQUET_SERDE:
-        return "parquet"
-    short = input_format.rpartition(".")[2]
-    # Hive has a Parquet input format that rows of another SerDe can come through.
-    return _HIVE_FORMATS.get(short, "hive") if "Parquet" not in short else "hive"
-
-
 def _serde(said: Mapping[str, Any]) -> SerDe | None:
     if said["provider"].lower() != "hive":
         return None
@@ -272,14 +173,3 @@ def _partition_columns(name: TableName, columns: Struct, names: Sequence[str]) -
 def _options(storage: Mapping[str, Any]) -> dict[str, str]:
     # What Hive's metastore writes into every entry, and where Spark writes the location once more.
     return {key: str(value) for key, value in storage.items() if key not in ("serialization.format", "path")}
-
-
-def _lines(information: str) -> dict[str, str]:
-    details: dict[str, str] = {}
-    for line in information.splitlines():
-        key, colon, value = line.partition(": ")
-        # Comments, properties and a view's text may have lines of this form too. They come behind the table's
-        # type and before where it is stored.
-        if colon and (key in _STORAGE or key not in details):
-            details[key] = value
-    return details

@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING
 
 from tableferry.catalog import SPARK_ERRORS, condition
 from tableferry.convert.entry import Entry, existence_defaults, kept_properties, needs_defaults
-from tableferry.convert.facts import DataFile, PartitionColumn
-from tableferry.convert.locations import below, literal, reachable
-from tableferry.convert.through_spark.catalog_partitions import has_null
-from tableferry.convert.through_spark.settings import FEW_LISTING_TASKS, wished
+from tableferry.convert.facts import DataFile
 from tableferry.convert.through_spark.switching import NO_LOG, restore_comments, switch_to_delta
-from tableferry.convert.types import TIMESTAMP, TIMESTAMP_NTZ
 from tableferry.driver import in_process
 from tableferry.errors import Busy, Refused, TableError, first_line
+from tableferry.hive.catalog_partitions import has_null_partition
+from tableferry.hive.locations import below, literal, reachable
+from tableferry.hive.partitions import PartitionColumn
+from tableferry.hive.settings import FEW_LISTING_TASKS, optional_settings
+from tableferry.hive.sql import quoted
+from tableferry.types import TIMESTAMP, TIMESTAMP_NTZ
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,7 +76,7 @@ def list_files(spark: SparkSession, location: str) -> tuple[DataFile, ...]:
     """
     files = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     try:
-        with wished(spark, FEW_LISTING_TASKS):
+        with optional_settings(spark, FEW_LISTING_TASKS):
             listed = files.load(literal(location)).selectExpr(
                 "path", "length", "unix_millis(modificationTime) AS modified"
             )
@@ -103,7 +105,7 @@ def has_log(spark: SparkSession, location: str) -> bool:
         TableError: Nobody lets us look.
     """
     try:
-        spark.sql(f"DESCRIBE DETAIL delta.{_quoted(location)}").collect()
+        spark.sql(f"DESCRIBE DETAIL delta.{quoted(location)}").collect()
     except SPARK_ERRORS as error:
         if condition(error).startswith(NO_LOG):
             return False
@@ -133,10 +135,10 @@ def convert(
                 f"{location}: CONVERT TO DELTA takes no partition column of type {column.type} "
                 f"({column.name}): declare it a string, or convert with --engine tableferry"
             )
-    columns = ", ".join(f"{_quoted(each.name)} {each.type}" for each in partition_columns)
+    columns = ", ".join(f"{quoted(each.name)} {each.type}" for each in partition_columns)
     _run(
         spark,
-        f"CONVERT TO DELTA parquet.{_quoted(location)}"
+        f"CONVERT TO DELTA parquet.{quoted(location)}"
         + ("" if statistics else " NO STATISTICS")
         + (f" PARTITIONED BY ({columns})" if columns else ""),
         location,
@@ -161,7 +163,7 @@ def convert_table(spark: SparkSession, entry: Entry, *, statistics: bool) -> Non
             "the log: convert with --engine tableferry, or write it anew with CREATE TABLE … USING delta AS "
             "SELECT"
         )
-    if has_null(spark, entry):
+    if entry.partition_columns and has_null_partition(spark, entry.name):
         # What the switch would refuse has to be refused before anything is written.
         kept_properties(entry)
         convert(spark, entry.location, entry.partition_columns, statistics=statistics)
@@ -213,7 +215,3 @@ def _translated(error: Exception, location: str) -> TableError | Refused | Busy:
     return Refused(
         f"{location} can't be converted ({reason}): mend the cause, or convert with --engine tableferry"
     )
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import cast
 
-from tableferry.convert import types
+from tableferry import types
 from tableferry.convert.facts import FileSchema, Leaf
-from tableferry.convert.types import Leafy, Struct
+from tableferry.types import Primitive, Struct
 
 
 def to_text(schema: FileSchema) -> str:
@@ -22,6 +22,6 @@ def from_text(text: str) -> FileSchema:
     columns, leaves, undecimal = json.loads(text)
     return FileSchema(
         cast(Struct, types.typed(columns)),
-        tuple(Leaf(tuple(path), cast(Leafy, types.typed(leaf))) for path, leaf in leaves),
+        tuple(Leaf(tuple(path), cast(Primitive, types.typed(leaf))) for path, leaf in leaves),
         frozenset(map(tuple, undecimal)),
     )

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from tableferry.catalog import SPARK_ERRORS, condition
 from tableferry.convert.entry import Entry, kept_properties
-from tableferry.convert.through_spark.settings import wished
-from tableferry.convert.types import Field
 from tableferry.errors import Refused, TableError, first_line
+from tableferry.hive.settings import optional_settings
+from tableferry.hive.sql import quoted, text
+from tableferry.types import Field
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +52,7 @@ def switch_to_delta(spark: SparkSession, entry: Entry, *, merge_properties: bool
             f"{', '.join(differing)}: give both the same, with ALTER TABLE … SET or UNSET TBLPROPERTIES"
         )
     try:
-        with wished(spark, _NO_COMPARISON if merge_properties else {}):
+        with optional_settings(spark, _NO_COMPARISON if merge_properties else {}):
             spark.sql(f"CONVERT TO DELTA {entry.name.sql} NO STATISTICS").collect()
     except SPARK_ERRORS as error:
         if condition(error) == "DELTA_CONVERT_METASTORE_METADATA_MISMATCH":
@@ -74,15 +75,15 @@ def restore_comments(spark: SparkSession, entry: Entry) -> None:
     try:
         [detail] = spark.sql(f"DESCRIBE DETAIL {entry.name.sql}").select("description").collect()
         if entry.comment and detail["description"] != entry.comment:
-            spark.sql(f"COMMENT ON TABLE {entry.name.sql} IS {_literal(entry.comment)}")
+            spark.sql(f"COMMENT ON TABLE {entry.name.sql} IS {text(entry.comment)}")
         there = {
             each.name.lower(): each.metadata.get("comment") for each in spark.table(entry.name.sql).schema
         }
         for column in entry.columns.fields:
             comment = _comment(column)
             if comment and there.get(column.name.lower(), comment) != comment:
-                quoted = "`" + column.name.replace("`", "``") + "`"
-                spark.sql(f"ALTER TABLE {entry.name.sql} ALTER COLUMN {quoted} COMMENT {_literal(comment)}")
+                altered = f"ALTER TABLE {entry.name.sql} ALTER COLUMN {quoted(column.name)}"
+                spark.sql(f"{altered} COMMENT {text(comment)}")
     except SPARK_ERRORS as error:
         raise TableError(
             f"the comments of {entry.name} can't be restored ({first_line(error)}): set them with COMMENT ON"
@@ -90,9 +91,8 @@ def restore_comments(spark: SparkSession, entry: Entry) -> None:
 
 
 def _configuration(spark: SparkSession, entry: Entry) -> dict[str, str]:
-    path = "`" + entry.location.replace("`", "``") + "`"
     try:
-        [detail] = spark.sql(f"DESCRIBE DETAIL delta.{path}").select("properties").collect()
+        [detail] = spark.sql(f"DESCRIBE DETAIL delta.{quoted(entry.location)}").select("properties").collect()
     except SPARK_ERRORS as error:
         if condition(error).startswith(NO_LOG):
             raise TableError(
@@ -107,7 +107,3 @@ def _configuration(spark: SparkSession, entry: Entry) -> dict[str, str]:
 def _comment(column: Field) -> str | None:
     comment = column.metadata.get("comment")
     return str(comment) if comment else None
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

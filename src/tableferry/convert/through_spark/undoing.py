@@ -15,17 +15,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tableferry import files
+from tableferry import files, types
 from tableferry.catalog import SPARK_ERRORS
-from tableferry.convert import types
 from tableferry.convert.entry import Entry
-from tableferry.convert.facts import PartitionColumn
 from tableferry.convert.log import commit, definitions
-from tableferry.convert.through_spark.catalog_partitions import register_missing
-from tableferry.convert.through_spark.entries import Listed, entry, listed, qualified
-from tableferry.convert.types import Atomic, Decimal, Field, from_json
+from tableferry.convert.through_spark.entries import entry
 from tableferry.errors import Refused, StateError, TableError, first_line
+from tableferry.hive.catalog_partitions import register_partitions
+from tableferry.hive.catalog_tables import CatalogTable, list_tables, qualified
+from tableferry.hive.partitions import PartitionColumn
 from tableferry.tables import DEFAULT_CATALOG, TableName
+from tableferry.types import Atomic, Decimal, Field, from_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,8 +50,8 @@ class _Table:
 
     name: TableName
     spare: TableName
-    entry: Listed | None
-    made: Listed | None
+    entry: CatalogTable | None
+    made: CatalogTable | None
     root: Path
     managed: bool
 
@@ -108,7 +108,7 @@ def undo_if_named(spark: SparkSession, name: TableName, root: Path) -> tuple[str
 
 def _look(spark: SparkSession, name: TableName) -> _Table:
     spare = TableName((*name.parts[:-1], name.table + _SPARE))
-    found = listed(spark, name.parts[:-1], (name.table, spare.table))
+    found = list_tables(spark, name.parts[:-1], (name.table, spare.table))
     old, made = found.get(name.table.lower()), found.get(spare.table.lower())
     shown = old or made
     if shown is None:
@@ -233,11 +233,11 @@ def _make(spark: SparkSession, table: _Table, wanted: Entry) -> None:
             f"{table.name}: {problem}: copy it with CREATE TABLE … USING parquet AS SELECT, and drop it then"
         )
     if not table.managed and made.partition_columns:
-        register_missing(spark, made)
+        register_partitions(spark, made.name)
 
 
 def _drop_spare(spark: SparkSession, table: _Table) -> None:
-    made = listed(spark, table.spare.parts[:-1], (table.spare.table,)).get(table.spare.table.lower())
+    made = list_tables(spark, table.spare.parts[:-1], (table.spare.table,)).get(table.spare.table.lower())
     if made is None:
         return
     same = made.type == table.entry.type if table.entry else False
@@ -251,7 +251,7 @@ def _drop_spare(spark: SparkSession, table: _Table) -> None:
 
 
 def _drop(spark: SparkSession, table: _Table) -> None:
-    now = listed(spark, table.name.parts[:-1], (table.name.table,)).get(table.name.table.lower())
+    now = list_tables(spark, table.name.parts[:-1], (table.name.table,)).get(table.name.table.lower())
     if now != table.entry:
         raise Refused(f"{table.name} was changed while it was undone: look at it, and undo it again")
     if table.managed and table.root.exists():
@@ -270,7 +270,7 @@ def _finish(spark: SparkSession, table: _Table) -> None:
     if table.managed:
         now = entry(spark, table.name)
         if now.partition_columns:
-            register_missing(spark, now)
+            register_partitions(spark, now.name)
     _run(spark, f"REFRESH TABLE {table.name.sql}", table.name)
     commit.forget(table.root)
 
@@ -316,10 +316,9 @@ def _plain(column: Field) -> Field:
 
 def _on(spark: SparkSession, table: _Table) -> list[TableName]:
     """Name the Delta tables of the same schema that are in the same folder."""
-    found = listed(spark, table.name.parts[:-1])
     return [
-        TableName((*table.name.parts[:-1], name))
-        for name, each in found.items()
+        each.name
+        for each in list_tables(spark, table.name.parts[:-1]).values()
         if each.is_delta and each.folder is not None and _same_folder(each.folder, table.root)
     ]
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
-from tableferry import session, verify
-from tableferry.convert import types
-from tableferry.convert.types import Struct
+from tableferry import session, types, verify
 from tableferry.tables import TableName
+from tableferry.types import Struct
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

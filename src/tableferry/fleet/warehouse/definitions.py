@@ -10,8 +10,9 @@ from tableferry.errors import TableError, first_line
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import hive, metastore
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import HiveTable, quoted, text
+from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.existing import kind
+from tableferry.hive.sql import quoted, text
 from tableferry.tables import TableName
 
 # What the metastore, Spark and Hive's tools keep for themselves.

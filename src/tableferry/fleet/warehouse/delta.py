@@ -6,39 +6,20 @@ external entry shows the directory as Delta.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import assert_never
 
 from tableferry.catalog import SPARK_ERRORS
-from tableferry.convert.entry import Entry
-from tableferry.convert.facts import Partitions
-from tableferry.convert.gather import Found, gather
-from tableferry.convert.locations import below, split
-from tableferry.convert.log import commit, contents
-from tableferry.convert.merging import merge
-from tableferry.convert.perform import perform
-from tableferry.convert.plan import Facts, Options, Plan, all_schemas, decide
-from tableferry.convert.spark_provider import SparkProvider
-from tableferry.convert.steps import (
-    ConvertNatively,
-    PutFirstCommit,
-    RegisterPartitions,
-    Step,
-    SwitchEntry,
-    Verify,
-)
-from tableferry.convert.through_spark import entry, has_log
+from tableferry.convert import overlay
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import dropping, hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import HiveTable, ineligibility, quoted, text
+from tableferry.fleet.warehouse.eligibility import HiveTable, ineligibility
 from tableferry.fleet.warehouse.existing import kinds
 from tableferry.fleet.warehouse.files import listing
+from tableferry.hive.locations import below, split
+from tableferry.hive.sql import quoted, text
 from tableferry.tables import TableName
 
 # What carrying a definition over does to a log, besides its first commit.
@@ -72,7 +53,7 @@ def _make(warehouse: Warehouse, table: HiveTable, target: TableName) -> int:
     partitions = hive.partitions(warehouse, table)
     wanted = [file.path for file in listing(warehouse, table, partitions).read]
     named = _is_ours(warehouse, table, target)
-    logged = has_log(spark, table.location)
+    logged = overlay.has_log(spark, table.location)
     if (logged and not _is_current(warehouse, table, wanted)) or (named and not logged):
         dropping.forget(warehouse, target if named else None, table.location)
         named = logged = False
@@ -82,12 +63,11 @@ def _make(warehouse: Warehouse, table: HiveTable, target: TableName) -> int:
                 f"{table.name} has partitions outside its directory {table.location}, which no Delta log "
                 f"names: {', '.join(map(str, outside[:5]))}; move them below it, or choose Iceberg"
             )
-        if wanted:
-            warehouse.effect(lambda: _convert(warehouse, table))
-        else:
-            warehouse.effect(
-                lambda: begin_empty(entry(spark, table.name), column_mapping=warehouse.column_mapping)
+        warehouse.effect(
+            lambda: overlay.write(
+                spark, table.name, empty=not wanted, column_mapping=warehouse.column_mapping
             )
+        )
     if not named:
         warehouse.run(f"CREATE TABLE {target.sql} USING delta LOCATION {text(table.location)}")
     return len(wanted)
@@ -124,36 +104,6 @@ def _is_current(warehouse: Warehouse, table: HiveTable, wanted: Sequence[str]) -
     return sorted(map(split, held)) == sorted(map(split, wanted))
 
 
-def begin_empty(known: Entry, *, column_mapping: bool = False) -> None:
-    """Write the log of a table that has no file yet, with the catalog's columns.
-
-    Raises:
-        Refused: Only Spark reaches its storage, and Spark's own command converts no empty directory.
-    """
-    _demand_reachable(known)
-    facts = Facts(
-        str(known.name),
-        str(known.folder),
-        local=True,
-        delta=False,
-        table_id=str(uuid.uuid4()),
-        partitions=Partitions(known.partition_columns, ()),
-        merged=merge(all_schemas((), known)),
-        entry=known,
-    )
-    for step in decide(facts, Options(column_mapping=column_mapping)).steps:
-        if isinstance(step, PutFirstCommit):
-            commit.put(Path(step.root), contents.lines(step.contents, commit.now()))
-
-
-def _demand_reachable(known: Entry) -> None:
-    if known.folder is None:
-        raise Refused(
-            f"{known.name} is empty and in storage that only Spark reaches from here: make it anew with "
-            "CREATE TABLE … USING delta, or write a first row to it"
-        )
-
-
 def check(warehouse: Warehouse, table: HiveTable, *, empty: bool) -> None:
     """Make sure that `make` can take a Hive table over as it is.
 
@@ -166,38 +116,4 @@ def check(warehouse: Warehouse, table: HiveTable, *, empty: bool) -> None:
         Refused: It can't.
         TableError: Something about it can't be read.
     """
-    if empty:
-        _demand_reachable(entry(warehouse.spark, table.name))
-    else:
-        planned(warehouse, table)
-
-
-def _convert(warehouse: Warehouse, table: HiveTable) -> None:
-    """Write the log's first commit, by the catalog's columns and partitions; the entry isn't switched."""
-    plan = planned(warehouse, table)
-    steps = (_unnamed(step) for step in plan.steps if not isinstance(step, SwitchEntry))
-    perform(replace(plan, steps=tuple(steps)), SparkProvider(warehouse.spark, lambda: warehouse.spark))
-
-
-def planned(warehouse: Warehouse, table: HiveTable) -> Plan:
-    """Plan the first commit of a log over a Hive table's files.
-
-    Raises:
-        Refused: Delta can't take the table as it is.
-        TableError: Something about it can't be read.
-    """
-    options = Options(column_mapping=warehouse.column_mapping)
-    found = Found(str(table.name), table=table.name)
-    spark_provider = SparkProvider(warehouse.spark, lambda: warehouse.spark)
-    return decide(gather(found, options, spark_provider, lambda done, total: None), options)
-
-
-def _unnamed(step: Step) -> Step:
-    """Let Spark's own command convert the directory alone, for by name it would switch the entry."""
-    match step:
-        case ConvertNatively():
-            return replace(step, table=None)
-        case PutFirstCommit() | RegisterPartitions() | SwitchEntry() | Verify():
-            return step
-        case _:
-            assert_never(step)
+    overlay.check(warehouse.spark, table.name, empty=empty, column_mapping=warehouse.column_mapping)

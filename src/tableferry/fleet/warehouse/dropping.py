@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tableferry import files
 from tableferry.catalog import SPARK_ERRORS
-from tableferry.convert.locations import reachable
-from tableferry.convert.log import commit
-from tableferry.convert.through_spark.entries import listed
+from tableferry.convert import overlay
 from tableferry.driver import in_process
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse import versions
 from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
 from tableferry.fleet.warehouse.existing import kinds
+from tableferry.hive.catalog_tables import list_tables
+from tableferry.hive.locations import reachable
 from tableferry.tables import TableName
 
 # A name that nobody lists, for a log that is being removed.
@@ -46,20 +44,15 @@ def drop_copy(warehouse: Warehouse, name: TableName, form: TargetFormat) -> None
         ) from error
 
 
-def _what(root: Path) -> tuple[Mapping[str, Any], list[str]]:
-    """Return what tells a log from any other: what its first commit says, and its files."""
-    return commit.info(root), sorted(files.names(commit.log(root)))
-
-
-def _set_aside(root: Path, seen: tuple[Mapping[str, Any], list[str]]) -> None:
+def _set_aside(root: Path, seen: overlay.LogIdentity) -> None:
     """Take a log out of sight, if it's as it was when it was looked at.
 
     Raises:
         Refused: It isn't: the table was migrated again meanwhile, or written to.
     """
-    if _what(root) != seen:
+    if overlay.log_identity(root) != seen:
         raise Refused(f"the Delta log in {root} is another than it was a moment ago: run again")
-    commit.log(root).rename(root / _ASIDE)
+    overlay.log_folder(root).rename(root / _ASIDE)
 
 
 class WrittenBehind(NeedsPerson):
@@ -98,7 +91,7 @@ def demand_unwritten(
 
 def location(warehouse: Warehouse, name: TableName) -> str:
     """Return where the catalog has a table, also if its log isn't there."""
-    return listed(warehouse.spark, name.parts[:-1], (name.table,))[name.table.lower()].location
+    return list_tables(warehouse.spark, name.parts[:-1], (name.table,))[name.table.lower()].location
 
 
 def forget(warehouse: Warehouse, name: TableName | None, place: str) -> None:
@@ -106,9 +99,9 @@ def forget(warehouse: Warehouse, name: TableName | None, place: str) -> None:
     root = reachable(place, same_machine=in_process(warehouse.spark))
     # Out of sight first: an entry without a log is found and dropped by the next run, a log without an entry
     # would be taken for somebody's table.
-    if root is not None and commit.log(root).exists():
+    if root is not None and overlay.log_folder(root).exists():
         warehouse.effect(partial(files.remove, root / _ASIDE))
-        warehouse.effect(partial(_set_aside, root, _what(root)))
+        warehouse.effect(partial(_set_aside, root, overlay.log_identity(root)))
     if name is not None:
         warehouse.run(f"DROP TABLE {name.sql}")
     if root is not None:

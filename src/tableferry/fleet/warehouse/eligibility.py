@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from tableferry.fleet.job import PauseReason, TargetFormat
 from tableferry.fleet.plan import Kind
+from tableferry.hive.sql import quoted, text
 from tableferry.tables import TableName
 
 Format = Literal["parquet", "orc", "avro", "text", "csv", "json", "sequencefile", "other"]
@@ -127,16 +128,6 @@ def iceberg_type(kind: Type) -> str:
         case name:
             length = f"({kind['length']})" if "length" in kind else ""
             raise ValueError(f"{name}{length}")
-
-
-def quoted(name: str) -> str:
-    """Quote an identifier."""
-    return "`" + name.replace("`", "``") + "`"
-
-
-def text(value: str) -> str:
-    """Write a text as a literal of SQL."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _commented(comment: str | None) -> str:

@@ -10,7 +10,7 @@ from tableferry.errors import TableError, first_line
 from tableferry.fleet.naming import Names
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import text
+from tableferry.hive.sql import text
 from tableferry.tables import TableName
 
 # Delta's spark_catalog shows an Iceberg table as Hive's, with this among its properties.

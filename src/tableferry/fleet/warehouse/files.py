@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tableferry.catalog import SPARK_ERRORS, condition
-from tableferry.convert.locations import below, literal, split
-from tableferry.convert.mismatches import Registered
-from tableferry.convert.through_spark.settings import FEW_LISTING_TASKS, wished
 from tableferry.errors import TableError, first_line
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
+from tableferry.hive.locations import below, literal, split
+from tableferry.hive.partitions import CatalogPartition
+from tableferry.hive.settings import FEW_LISTING_TASKS, optional_settings
 
 _LISTING = {
     **FEW_LISTING_TASKS,
@@ -55,7 +55,7 @@ class Listing(NamedTuple):
     stray: tuple[ListedFile, ...]
 
 
-def listing(warehouse: Warehouse, table: HiveTable, partitions: Sequence[Registered]) -> Listing:
+def listing(warehouse: Warehouse, table: HiveTable, partitions: Sequence[CatalogPartition]) -> Listing:
     """List a table's files, by their paths.
 
     Raises:
@@ -84,7 +84,7 @@ def list_files(warehouse: Warehouse, locations: Sequence[str]) -> list[ListedFil
     Raises:
         TableError: One can't be listed.
     """
-    with wished(warehouse.spark, _LISTING):
+    with optional_settings(warehouse.spark, _LISTING):
         found = _listed(warehouse, locations)
         if found is None:
             found = [each for location in locations for each in _listed(warehouse, [location]) or ()]

@@ -10,17 +10,15 @@ from typing import Any
 
 from tableferry import catalog
 from tableferry.catalog import SPARK_ERRORS
-from tableferry.convert.entry import Entry
-from tableferry.convert.facts import PartitionColumn
-from tableferry.convert.mismatches import Registered
-from tableferry.convert.through_spark.catalog_partitions import registered
-from tableferry.convert.types import BYTE, INTEGER, LONG, SHORT, STRING
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import Format, HiveColumn, HiveTable
 from tableferry.fleet.warehouse.existing import kinds
+from tableferry.hive.catalog_partitions import list_partitions
+from tableferry.hive.partitions import CatalogPartition, PartitionColumn
 from tableferry.tables import TableName
+from tableferry.types import BYTE, INTEGER, LONG, SHORT, STRING
 
 _FORMATS: Mapping[str, Format] = {
     "parquet": "parquet",
@@ -89,7 +87,7 @@ def demand(warehouse: Warehouse, name: TableName) -> HiveTable:
     return table
 
 
-def partitions(warehouse: Warehouse, table: HiveTable) -> tuple[Registered, ...]:
+def partitions(warehouse: Warehouse, table: HiveTable) -> tuple[CatalogPartition, ...]:
     """Return the partitions that the catalog knows, with their locations wherever they are.
 
     Raises:
@@ -97,14 +95,14 @@ def partitions(warehouse: Warehouse, table: HiveTable) -> tuple[Registered, ...]
     """
     if not table.partition_columns:
         return ()
-    return tuple(registered(warehouse.spark, entry_of(table)))
+    columns = partition_columns(table)
+    return tuple(list_partitions(warehouse.spark, table.name, table.location, columns))
 
 
-def entry_of(table: HiveTable) -> Entry:
-    """Return as much of a table's entry as its partitions are looked up by."""
+def partition_columns(table: HiveTable) -> tuple[PartitionColumn, ...]:
+    """Return a table's partition columns as its partitions are looked up by: integers, else strings."""
     types = {column.name.lower(): _INTEGERS.get(column.type["name"], STRING) for column in table.columns}
-    columns = tuple(PartitionColumn(name, types[name.lower()]) for name in table.partition_columns)
-    return Entry(table.name, table.format, "external", table.location, None, partition_columns=columns)
+    return tuple(PartitionColumn(name, types[name.lower()]) for name in table.partition_columns)
 
 
 def _padded(warehouse: Warehouse, table: HiveTable) -> HiveTable:

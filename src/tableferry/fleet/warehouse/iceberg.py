@@ -13,23 +13,17 @@ import json
 from collections.abc import Mapping, Sequence
 
 from tableferry.catalog import SPARK_ERRORS
-from tableferry.convert.locations import literal
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import (
-    SOURCE,
-    HiveTable,
-    iceberg_type,
-    ineligibility,
-    quoted,
-    text,
-)
+from tableferry.fleet.warehouse.eligibility import SOURCE, HiveTable, iceberg_type, ineligibility
 from tableferry.fleet.warehouse.existing import kinds
 from tableferry.fleet.warehouse.files import listing
 from tableferry.fleet.warehouse.spelling import Mapped, by_place, extended, leaves, mapped
+from tableferry.hive.locations import literal
+from tableferry.hive.sql import quoted, text
 from tableferry.tables import TableName
 
 _MAPPING = "schema.name-mapping.default"

@@ -9,8 +9,8 @@ from urllib.parse import quote
 from tableferry.catalog import SPARK_ERRORS, condition
 from tableferry.errors import Refused, first_line
 from tableferry.fleet.warehouse import rest
-from tableferry.fleet.warehouse.eligibility import text
 from tableferry.fleet.warehouse.people import People, is_person
+from tableferry.hive.sql import text
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:

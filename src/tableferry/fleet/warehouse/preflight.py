@@ -13,10 +13,7 @@ from itertools import islice
 
 from tableferry.amounts import first_of
 from tableferry.catalog import SPARK_ERRORS
-from tableferry.convert.locations import below, split
-from tableferry.convert.log import mapping
-from tableferry.convert.mismatches import Registered
-from tableferry.convert.through_spark.entries import listed
+from tableferry.convert import overlay
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.job import PauseReason, TargetFormat
 from tableferry.fleet.reports import Finding, Preflight
@@ -26,11 +23,13 @@ from tableferry.fleet.warehouse.eligibility import HiveTable, Type, ineligibilit
 from tableferry.fleet.warehouse.files import Listing, listing
 from tableferry.fleet.warehouse.shadow.hive_copy import PURGE, HiveCopy
 from tableferry.fleet.warehouse.shadow.marks import synced
+from tableferry.hive.catalog_tables import list_tables
+from tableferry.hive.locations import below, split
+from tableferry.hive.partitions import NULL, CatalogPartition
 from tableferry.tables import TableName
 
 _log = logging.getLogger(__name__)
 
-_NULL = "__HIVE_DEFAULT_PARTITION__"
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _NO_FILES = Listing((), (), ())
 
@@ -49,7 +48,7 @@ class Seen:
     """
 
     table: HiveTable
-    partitions: tuple[Registered, ...] = ()
+    partitions: tuple[CatalogPartition, ...] = ()
     files: Listing = _NO_FILES
     neighbours: tuple[tuple[TableName, str], ...] = ()
     movable: bool = True
@@ -109,7 +108,7 @@ class Neighbourhood:
         for row in spark.sql(f"SHOW SCHEMAS IN {TableName((catalog,)).sql}").collect():
             schema = (catalog, row[0].strip("`"))
             try:
-                tables = listed(spark, schema)
+                tables = list_tables(spark, schema)
             except TableError as error:
                 _log.warning("tables that share directories with these aren't looked for there: %s", error)
                 continue
@@ -199,7 +198,7 @@ def findings(seen: Seen, form: TargetFormat) -> Iterator[Finding]:
             f"{table.name} has files in directories below its own or its partitions', which Spark leaves "
             f"out: {first_of([each.path for each in seen.files.nested])}; move them up, or away",
         )
-    unsuitable = [".".join(path) for path in _names(table) if not mapping.fits(path[-1])]
+    unsuitable = [".".join(path) for path in _names(table) if not overlay.is_plain_name(path[-1])]
     if unsuitable and form is TargetFormat.DELTA and not seen.column_mapping:
         yield Finding(
             PauseReason.UNSUPPORTED_SCHEMA,
@@ -208,7 +207,7 @@ def findings(seen: Seen, form: TargetFormat) -> Iterator[Finding]:
         )
     kinds = {column.name.lower(): column.type["name"] for column in table.columns}
     if table.format == "avro" and any(kinds[each.lower()] in _INTEGERS for each in table.partition_columns):
-        nulls = [each.spec for each in seen.partitions if _NULL in each.spec]
+        nulls = [each.spec for each in seen.partitions if NULL in each.spec]
         if nulls:
             yield Finding(
                 PauseReason.UNSUPPORTED_LAYOUT,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tableferry.catalog import SPARK_ERRORS
-from tableferry.convert.through_spark.entries import listed
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import kinds
+from tableferry.hive.catalog_tables import list_tables
 from tableferry.tables import DEFAULT_CATALOG, TableName
 
 
@@ -53,7 +53,7 @@ def rename(warehouse: Warehouse, name: TableName, to: TableName) -> None:
 def _seen(warehouse: Warehouse, *names: TableName) -> dict[str, tuple[str, str]]:
     """Return what the catalog says of each name that there is: its format, and where it is."""
     [schema] = {name.parts[:-1] for name in names}
-    found = listed(warehouse.spark, schema, [name.table for name in names])
+    found = list_tables(warehouse.spark, schema, [name.table for name in names])
     return {name: (each.provider, each.location) for name, each in found.items()}
 
 

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from tableferry.convert.locations import below
 from tableferry.errors import Refused
 from tableferry.fleet.warehouse.shadow.partitions import Partition, nulls_first
+from tableferry.hive.locations import below
 
 
 class What(StrEnum):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tableferry.fleet.warehouse.shadow.partitions import Partition
+from tableferry.hive.sql import quoted, text
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
@@ -59,11 +60,6 @@ def texts(columns: Sequence[str]) -> list[str]:
     return [f"CAST({quoted(column)} AS STRING) AS p{number}" for number, column in enumerate(columns)]
 
 
-def text(value: str) -> str:
-    """Write a text as SQL reads it."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
 def sql_type(kind: DataType) -> str:
     """Write a type as SQL reads it, with quotes around names of fields that aren't plain."""
     match kind.typeName():
@@ -80,11 +76,6 @@ def sql_type(kind: DataType) -> str:
 
 def _field(name: str) -> str:
     return name if _PLAIN.fullmatch(name) else quoted(name)
-
-
-def quoted(name: str) -> str:
-    """Write a column's name as SQL reads it."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _is(column: str, value: str | None, types: Mapping[str, str]) -> str:

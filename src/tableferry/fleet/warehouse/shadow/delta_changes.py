@@ -11,13 +11,14 @@ from pyspark.sql.functions import expr
 
 from tableferry import catalog
 from tableferry.catalog import SPARK_ERRORS, condition
-from tableferry.convert.locations import below, literal
 from tableferry.errors import TableError, first_line
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.changes import Added, Changes
-from tableferry.fleet.warehouse.shadow.conditions import chunks, sql_type, text, where
+from tableferry.fleet.warehouse.shadow.conditions import chunks, sql_type, where
 from tableferry.fleet.warehouse.shadow.marks import Marks
 from tableferry.fleet.warehouse.shadow.partitions import Partition, spell
+from tableferry.hive.locations import below, literal
+from tableferry.hive.sql import text
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:

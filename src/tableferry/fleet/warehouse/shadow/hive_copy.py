@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from tableferry import files, session
 from tableferry.catalog import SPARK_ERRORS, parallel_map
-from tableferry.convert.locations import below, reachable
-from tableferry.convert.through_spark.settings import wished
 from tableferry.driver import in_process
 from tableferry.errors import Refused, StateError, TableError, first_line
 from tableferry.fleet.warehouse import metastore
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.changes import Columns
-from tableferry.fleet.warehouse.shadow.conditions import quoted, spec, sql_type, text
+from tableferry.fleet.warehouse.shadow.conditions import spec, sql_type
 from tableferry.fleet.warehouse.shadow.marks import PREFIX
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, parse, spell
+from tableferry.hive.locations import below, reachable
+from tableferry.hive.settings import optional_settings
+from tableferry.hive.sql import quoted, text
 from tableferry.tables import DEFAULT_CATALOG, TableName
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ class HiveCopy:
         """Add rows to partitions that are there, wherever they are, or to the table."""
         rows = self.rows(frame)
         with (
-            wished(self.spark, _FOR_HIVE | {_BASENAME: basename}),
+            optional_settings(self.spark, _FOR_HIVE | {_BASENAME: basename}),
             session.settings(self.spark, _DYNAMIC, str(self.name)),
         ):
             self.warehouse.effect(lambda: rows.write.insertInto(self.name.sql))
@@ -186,7 +187,7 @@ class HiveCopy:
             self._write_as_hive(rows, folder, columns, basename)
             return
         writer = rows.write.mode("append").format(self.format).options(**_NO_MARK)
-        with wished(self.spark, _FOR_HIVE | {_BASENAME: basename}):
+        with optional_settings(self.spark, _FOR_HIVE | {_BASENAME: basename}):
             self.warehouse.effect(lambda: writer.partitionBy(*self.partition_columns).save(folder))
 
     def _write_as_hive(self, rows: DataFrame, folder: str, columns: Columns, basename: str) -> None:

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 
 from tableferry import session
 from tableferry.catalog import SPARK_ERRORS
-from tableferry.convert.locations import literal
 from tableferry.errors import TableError, first_line
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.changes import Added, Changes
-from tableferry.fleet.warehouse.shadow.conditions import quoted, sql_type, text, texts
+from tableferry.fleet.warehouse.shadow.conditions import sql_type, texts
 from tableferry.fleet.warehouse.shadow.iceberg_metadata import Metadata, Snapshot
 from tableferry.fleet.warehouse.shadow.marks import Marks
 from tableferry.fleet.warehouse.shadow.partitions import Partition
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
+from tableferry.hive.locations import literal
+from tableferry.hive.sql import quoted, text
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:

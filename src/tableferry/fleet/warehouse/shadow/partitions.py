@@ -6,13 +6,12 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 
-from tableferry.convert.partitions.paths import unescape
+from tableferry.hive.partitions import NULL, unescape
 
 Partition = tuple[str | None, ...]
 """A partition's values as Spark casts them to text, in the Hive table's order; empty for a table without."""
 
 WHOLE: Partition = ()
-NULL = "__HIVE_DEFAULT_PARTITION__"
 
 # As Spark's and Hive's own writers escape a value for a directory's name.
 _TO_ESCAPE = re.compile(r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]")

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from tableferry.amounts import first_of
 from tableferry.catalog import SPARK_ERRORS
-from tableferry.convert.locations import below, reachable
 from tableferry.driver import in_process
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.settings import RemovedPartitions
@@ -34,7 +33,7 @@ from tableferry.fleet.warehouse.shadow.changes import (
     decide,
     demand_names,
 )
-from tableferry.fleet.warehouse.shadow.conditions import chunks, quoted, texts, where
+from tableferry.fleet.warehouse.shadow.conditions import chunks, texts, where
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
 from tableferry.fleet.warehouse.shadow.late.classify import basename
 from tableferry.fleet.warehouse.shadow.late.settling import Settled, settle
@@ -43,6 +42,8 @@ from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition
 from tableferry.fleet.warehouse.shadow.sweeping import unused
 from tableferry.fleet.warehouse.shadow.target import Target
 from tableferry.fleet.warehouse.shadow.targets import read_target
+from tableferry.hive.locations import below, reachable
+from tableferry.hive.sql import quoted
 from tableferry.tables import TableName
 from tableferry.verify import verify
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tableferry.convert.locations import below
+from tableferry.hive.locations import below
 
 
 def unused(directories: Iterable[str], root: str, used: Sequence[str]) -> tuple[str, ...]:

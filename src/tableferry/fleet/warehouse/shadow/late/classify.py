@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from tableferry.convert.locations import below, split
 from tableferry.fleet.warehouse.files import ListedFile
+from tableferry.hive.locations import below, split
 
 # The names of files that Delta's writers make before their commit names them, and of its deletion vectors.
 _DELTAS = re.compile(r"part-\d{5}-[0-9a-f-]{36}[.-]c\d{3}(\.\w+)?\.parquet")

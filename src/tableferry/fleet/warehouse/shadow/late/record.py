@@ -12,12 +12,12 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tableferry.convert.locations import below, literal
-from tableferry.convert.mismatches import same
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import text
 from tableferry.fleet.warehouse.files import ListedFile, listing
+from tableferry.hive.locations import below, literal
+from tableferry.hive.partitions import same_values
+from tableferry.hive.sql import text
 from tableferry.tables import TableName
 
 FILES, ROOT, ODD = "tableferry.known_files", "tableferry.first_location", "tableferry.odd_directories"
@@ -58,9 +58,9 @@ class Record:
         table = hive.demand(warehouse, name)
         partitions = hive.partitions(warehouse, table)
         found = listing(warehouse, table, partitions)
-        columns = hive.entry_of(table).partition_columns
+        columns = hive.partition_columns(table)
         odd = not all(
-            same(each.spec, below(each.location, table.location) or "", columns) for each in partitions
+            same_values(each.spec, below(each.location, table.location) or "", columns) for each in partitions
         )
         folder = f"{table.location.rstrip('/')}_sync/known-{uuid.uuid4().hex[:8]}"
         record = cls(warehouse, folder, table.location, odd)

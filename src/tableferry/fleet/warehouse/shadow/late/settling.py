@@ -9,7 +9,6 @@ from time import sleep
 
 from tableferry.amounts import first_of
 from tableferry.catalog import SPARK_ERRORS
-from tableferry.convert.locations import below, literal, split
 from tableferry.errors import TableError, first_line
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.settings import LateFiles
@@ -23,6 +22,7 @@ from tableferry.fleet.warehouse.shadow.marks import Marks
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, parse
 from tableferry.fleet.warehouse.shadow.target import Target
 from tableferry.fleet.warehouse.shadow.targets import read_target
+from tableferry.hive.locations import below, literal, split
 from tableferry.tables import TableName
 
 # How often, and after how many seconds, a table that is being written to is looked at again.

@@ -10,10 +10,11 @@ from urllib.parse import unquote
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import TableError, first_line
 from tableferry.fleet.warehouse.files import ListedFile
-from tableferry.fleet.warehouse.shadow.conditions import quoted, spec, text
+from tableferry.fleet.warehouse.shadow.conditions import spec
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
 from tableferry.fleet.warehouse.shadow.partitions import Partition
 from tableferry.fleet.warehouse.shadow.target import Target
+from tableferry.hive.sql import quoted, text
 from tableferry.tables import DEFAULT_CATALOG, TableName
 
 if TYPE_CHECKING:

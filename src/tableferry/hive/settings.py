@@ -19,12 +19,12 @@ WHOLE_PLANS = {"spark.sql.maxMetadataStringLength": str(2**30)}
 
 
 @contextmanager
-def wished(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+def optional_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Apply those settings that Spark takes for the length of a ``with``: serverless compute takes few."""
     with ExitStack() as applied:
         for key, value in settings.items():
             try:
-                applied.enter_context(session.settings(spark, {key: value}, "a wish"))
+                applied.enter_context(session.settings(spark, {key: value}, "a setting that may be refused"))
             except SessionError:
                 continue
         yield

@@ -88,7 +88,7 @@ class Struct:
         return f"struct<{','.join(f'{each.name}:{each.type}' for each in self.fields)}>"
 
 
-Leafy: TypeAlias = Atomic | Decimal
+Primitive: TypeAlias = Atomic | Decimal
 DataType: TypeAlias = Atomic | Decimal | Array | Map | Struct
 
 _T = TypeVar("_T", bound=DataType)

@@ -1,0 +1,1 @@
+../../../../../../src/tableferry/hive/__init__.py

@@ -1,0 +1,1 @@
+../../../../../../src/tableferry/hive/catalog_partitions.py

@@ -1,0 +1,1 @@
+../../../../../../src/tableferry/hive/partitions.py

@@ -1,0 +1,1 @@
+../../../../../../src/tableferry/hive/sql.py

@@ -1,0 +1,52 @@
+"""Whether the partitions that the catalog knows are those on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tableferry.catalog import SPARK_ERRORS, condition, parallel_map
+from tableferry.convert.entry import Entry
+from tableferry.convert.facts import DataFile
+from tableferry.convert.mismatches import PartitionMismatches, compare
+from tableferry.errors import TableError, first_line
+from tableferry.hive.catalog_partitions import list_partitions
+from tableferry.hive.locations import below, literal
+from tableferry.hive.partitions import CatalogPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def partitions_of(spark: SparkSession, entry: Entry, listing: Iterable[DataFile]) -> PartitionMismatches:
+    """Compare the catalog's partitions with the files on disk.
+
+    A partition without files whose directory exists is an empty one, and no mismatch.
+
+    Raises:
+        TableError: The catalog doesn't give its partitions.
+    """
+    if not entry.partition_columns:
+        return PartitionMismatches()
+    directories = {each.path.rpartition("/")[0] for each in listing}
+    registered = list_partitions(spark, entry.name, entry.location, entry.partition_columns)
+    found = compare(registered, directories, entry.location, entry.partition_columns)
+    there = parallel_map(lambda each: _exists(spark, entry, each), found.missing)
+    missing = (each for each, exists in zip(found.missing, there, strict=True) if not exists)
+    return replace(found, missing=tuple(missing))
+
+
+def _exists(spark: SparkSession, entry: Entry, partition: CatalogPartition) -> bool:
+    """Say whether the directory of a partition without files exists."""
+    if entry.folder is not None:
+        return (entry.folder / (below(partition.location, entry.location) or "")).is_dir()
+    try:
+        spark.read.format("binaryFile").load(literal(partition.location)).limit(0).collect()
+    except SPARK_ERRORS as error:
+        if condition(error) != "PATH_NOT_FOUND":
+            raise TableError(
+                f"{partition} can't be listed ({first_line(error)}): check your rights"
+            ) from error
+        return False
+    return True

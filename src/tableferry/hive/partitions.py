@@ -1,0 +1,90 @@
+"""Partitions as the catalog and the directories' names have them: frozen, and without Spark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from tableferry.types import BYTE, INTEGER, LONG, SHORT, Primitive
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+"""What stands for a null value in a directory's name."""
+
+_ESCAPED = re.compile("(?:%[0-9A-Fa-f]{2})+")
+
+
+@dataclass(frozen=True)
+class PartitionColumn:
+    """A column whose value the directories' names give."""
+
+    name: str
+    type: Primitive
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.type}"
+
+
+@dataclass(frozen=True, order=True)
+class CatalogPartition:
+    """A partition in the catalog.
+
+    Attributes:
+        spec: Its values as its directory would be called: ``year=2024/city=S%3Ao``.
+        location: Where the catalog says that its files are.
+    """
+
+    spec: str
+    location: str
+
+    def __str__(self) -> str:
+        return f"{self.spec} at {self.location}"
+
+
+def split_spec(spec: str) -> list[tuple[str, str]]:
+    """Return the columns and values of ``year=2024/city=S%3Ao``, unescaped."""
+    levels = (level.partition("=") for level in spec.split("/"))
+    return [(unquote(name), unquote(value)) for name, _, value in levels]
+
+
+def values_of(directory: str, columns: Sequence[PartitionColumn]) -> tuple[str | int, ...] | None:
+    """Return a partition directory's values, comparable, or None if it isn't one of these columns."""
+    levels = split_spec(directory)
+    if len(levels) != len(columns):
+        return None
+    values: list[str | int] = []
+    for (name, value), column in zip(levels, columns, strict=True):
+        if name.lower() != column.name.lower():
+            return None
+        integer = column.type in (BYTE, SHORT, INTEGER, LONG) and re.fullmatch(r"[+-]?[0-9]+", value)
+        values.append(int(value) if integer else value)
+    return tuple(values)
+
+
+def same_values(spec: str, directory: str, columns: Sequence[PartitionColumn]) -> bool:
+    """Say whether a directory below the root gives the values of a partition."""
+    values = values_of(spec, columns)
+    return values is not None and values == values_of(directory, columns)
+
+
+def unescape(text: str) -> str:
+    """Decode ``%3A`` and the like, once.
+
+    Hive and Spark escape ASCII characters alone. An octet beyond them was written by somebody who escapes
+    UTF-8, such as Arrow, and is read as that; where it isn't UTF-8, as Spark reads it: a character per octet.
+    """
+    return _ESCAPED.sub(_decoded, text) if "%" in text else text
+
+
+def has_escaped_utf8(text: str) -> bool:
+    """Say whether a name escapes characters beyond ASCII, as neither Hive nor Spark does."""
+    return "%" in text and any(not _decoded(run).isascii() for run in _ESCAPED.finditer(text))
+
+
+def _decoded(escaped: re.Match[str]) -> str:
+    octets = bytes.fromhex(escaped[0].replace("%", ""))
+    try:
+        return octets.decode()
+    except UnicodeDecodeError:
+        return octets.decode("latin-1")

@@ -1,0 +1,42 @@
+"""A Delta log over a Hive table: what needs no JVM."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import deltalake
+import pytest
+
+from tableferry.convert.entry import Entry
+from tableferry.convert.overlay import write_empty
+from tableferry.errors import Refused
+from tableferry.hive.partitions import PartitionColumn
+from tableferry.tables import TableName
+from tableferry.types import LONG, STRING, Field, Struct
+
+
+def test_the_log_of_an_empty_table_has_the_catalog_s_columns(tmp_path: Path) -> None:
+    columns = Struct((Field("id", LONG, metadata={"comment": "its number"}), Field("k", STRING)))
+    entry = Entry(
+        TableName(("spark_catalog", "db", "t")),
+        "parquet",
+        "external",
+        f"file:{tmp_path}",
+        tmp_path,
+        columns=columns,
+        partition_columns=(PartitionColumn("k", STRING),),
+        comment="nothing yet",
+        properties={"team": "a"},
+    )
+    # What an emptied directory may hold.
+    (tmp_path / "k=1").mkdir()
+    write_empty(entry)
+    table = deltalake.DeltaTable(str(tmp_path))
+    assert table.file_uris() == []
+    assert [field.name for field in table.schema().fields] == ["id", "k"]
+    assert table.metadata().partition_columns == ["k"]
+    assert table.metadata().description == "nothing yet"
+    assert table.metadata().configuration == {"team": "a"}
+    with pytest.raises(Refused, match="is empty"):
+        write_empty(replace(entry, folder=None))

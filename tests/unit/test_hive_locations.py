@@ -1,0 +1,55 @@
+"""Locations as Hadoop writes them, and the folders behind them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tableferry.hive.locations import below, literal, reachable
+
+ROOT = "file:/data/t"
+
+
+@pytest.mark.parametrize(
+    ("location", "place"),
+    [
+        ("file:/data/t", ""),
+        ("file:///data//t/", ""),
+        ("file:/data/t/a b%2F/x", "a b%2F/x"),
+        ("/data/t/a", "a"),
+        ("file:/data/t2", None),
+        ("file:/data", None),
+        ("hdfs://name/data/t/a", None),
+    ],
+)
+def test_a_location_is_below_its_root_or_outside(location: str, place: str | None) -> None:
+    assert below(location, ROOT) == place
+
+
+def test_the_root_of_a_storage_holds_all_of_it() -> None:
+    assert below("s3://bucket/a/b", "s3://bucket/") == "a/b"
+    assert below("s3://bucket/a/b", "s3://bucket") == "a/b"
+    assert below("s3://other/a/b", "s3://bucket") is None
+
+
+@pytest.mark.parametrize(
+    ("location", "folder"),
+    [
+        ("file:/data/a b%41?#", "/data/a b%41?#"),
+        ("file:///data/t/", "/data/t"),
+        ("/data/t", "/data/t"),
+        ("s3://bucket/t", None),
+        ("hdfs:/data/t", None),
+        ("dbfs:/data/t", None),
+        ("file://elsewhere/data/t", None),
+        ("data/t", None),
+    ],
+)
+def test_local_files_are_seen_by_a_process_on_the_same_machine(location: str, folder: str | None) -> None:
+    assert reachable(location, same_machine=True) == (Path(folder) if folder else None)
+    assert reachable(location, same_machine=False) is None
+
+
+def test_wildcards_are_taken_for_themselves() -> None:
+    assert literal("s3://b/a[1]*{x}?\\ y") == "s3://b/a\\[1\\]\\*\\{x\\}\\?\\\\ y"
