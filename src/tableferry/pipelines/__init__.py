@@ -10,19 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tableferry.pipelines.declaring import declare
-    from tableferry.pipelines.migrate import (
-        FinishReport,
-        RunReport,
-        StatusReport,
-        TargetReport,
-        check,
-        finish,
-        plan,
-        prepare,
-        run,
-        status,
-    )
+    from tableferry.pipelines.migrate import check, finish, plan, prepare, run, status
     from tableferry.pipelines.pipeline import DatabricksPipeline, Pipeline, SparkPipeline
+    from tableferry.pipelines.reports import FinishReport, RunReport, StatusReport, TargetReport
 
 __all__ = [
     "DatabricksPipeline",
@@ -43,8 +33,12 @@ __all__ = [
 
 _ELSEWHERE = {
     "DatabricksPipeline": "pipeline",
+    "FinishReport": "reports",
     "Pipeline": "pipeline",
+    "RunReport": "reports",
     "SparkPipeline": "pipeline",
+    "StatusReport": "reports",
+    "TargetReport": "reports",
     "declare": "declaring",
 }
 

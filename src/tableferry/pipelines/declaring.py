@@ -16,7 +16,7 @@ from tableferry.pipelines.declarative import DeclarativeEngine, pinned_name
 from tableferry.pipelines.engine import define
 from tableferry.pipelines.flows import DeltaSource, JoinSource, Project
 from tableferry.pipelines.graph import takes
-from tableferry.pipelines.opening import opened
+from tableferry.pipelines.opening import open_project
 from tableferry.pipelines.pipeline import Defining
 from tableferry.pipelines.plans import Facts, Plan
 from tableferry.tables import TableName
@@ -43,7 +43,7 @@ def declare(dp: Any, spark: SparkSession) -> Plan:
     """
     project = _project(spark)
     pipeline = Defining("databricks" if takes(dp.append_flow, "once") else "declarative")
-    planned, found = opened(project, spark, pipeline=pipeline).decided()
+    planned, found = open_project(project, spark, pipeline=pipeline).decided()
     if planned.refusals:
         raise Refused("\n".join(planned.refusals))
     unprepared = [str(one.target) for one in planned.targets if one.state_steps]

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedProject:
     """A project with its state.
 
     Attributes:
@@ -133,7 +133,7 @@ class Opened:
         return found
 
 
-def opened(
+def open_project(
     project: Project | str | Path,
     spark: SparkSession,
     *,
@@ -141,7 +141,7 @@ def opened(
     pipeline_id: str | None = None,
     environment: str | None = None,
     pipeline: Pipeline | None = None,
-) -> Opened:
+) -> OpenedProject:
     """Open a project; the arguments are those of `migrate.plan`.
 
     Raises:
@@ -163,7 +163,7 @@ def opened(
         or _slug(loaded.name)
     )
     store = StateStore(Path(loaded.root, loaded.state_volume), name)
-    return Opened(loaded, store, spark, _keys(loaded, targets), pipeline)
+    return OpenedProject(loaded, store, spark, _keys(loaded, targets), pipeline)
 
 
 def _registered(project: Project, spark: SparkSession) -> Project:

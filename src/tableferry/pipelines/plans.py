@@ -36,6 +36,9 @@ PHASES: Mapping[Phase, str] = {
     "refused": "can't go on",
 }
 
+OVER = frozenset[Phase]({"complete", "plain", "finished"})
+"""The phases in which nothing of a migration is left to do."""
+
 HISTORY_VIEW = "v_tableferry_history"
 HISTORY_FLOW = "f_tableferry_history"
 

@@ -1,4 +1,4 @@
-"""What an update of a declarative pipeline can't do itself, done before it: one target at a time."""
+"""What an update of a declarative pipeline can't do itself, done before it."""
 
 from __future__ import annotations
 
@@ -7,45 +7,47 @@ from typing import TYPE_CHECKING
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import TableError, first_line
 from tableferry.pipelines.declarative import pinned_name
+from tableferry.pipelines.opening import OpenedProject
 from tableferry.pipelines.perform import Runner
 from tableferry.pipelines.pipeline import Pipeline
-from tableferry.pipelines.plans import HISTORY_FLOW, TargetPlan
+from tableferry.pipelines.plans import HISTORY_FLOW, Plan, TargetPlan
 from tableferry.pipelines.steps import Forget
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def wanted(target: TargetPlan) -> bool:
+def is_needed(target: TargetPlan) -> bool:
     """Say whether a target has something to prepare."""
     return bool(target.state_steps) or target.copy
 
 
-def prepare(target: TargetPlan, pipeline: Pipeline, spark: SparkSession, runner: Runner) -> None:
-    """Record where a target begins, pin what it copies, and compare its copy once the pipeline has made it.
+def prepare(plan: Plan, opened: OpenedProject, runner: Runner) -> None:
+    """Record where targets begin, pin what they copy, and compare each copy once the pipeline has made it.
 
     Raises:
-        TableError: The legacy table can't be pinned.
+        TableError: A legacy table can't be pinned.
     """
-    runner.remember(target)
-    if any(isinstance(step, Forget) for step in target.state_steps):
-        clear(target, pipeline, spark)
-    if target.copy and pipeline.kind == "declarative":
-        _pin(target, spark, runner)
-    if target.copy and is_copied(target, pipeline):
-        runner.compare(target)
+    for target in plan.targets:
+        runner.remember(target)
+        if any(isinstance(step, Forget) for step in target.state_steps):
+            clear(target, opened)
+        if target.copy and plan.engine == "declarative":
+            _pin(target, opened.spark, runner)
+        if target.copy and opened.pipeline and _is_copied(target, opened.pipeline):
+            runner.compare(target)
 
 
-def is_copied(target: TargetPlan, pipeline: Pipeline) -> bool:
+def _is_copied(target: TargetPlan, pipeline: Pipeline) -> bool:
     """Say whether the pipeline has brought the whole copy."""
-    found = pipeline.progress([(target.target, HISTORY_FLOW)])
-    return found[target.target.key, HISTORY_FLOW].caught_up
+    progress = pipeline.progress([(target.target, HISTORY_FLOW)])
+    return progress[target.target.key, HISTORY_FLOW].caught_up
 
 
-def clear(target: TargetPlan, pipeline: Pipeline, spark: SparkSession) -> None:
+def clear(target: TargetPlan, opened: OpenedProject) -> None:
     """Drop what was made for the copy alone."""
-    if pipeline.kind == "declarative":
-        spark.sql(f"DROP TABLE IF EXISTS {pinned_name(target.target).sql}")
+    if opened.pipeline and opened.pipeline.kind == "declarative":
+        opened.spark.sql(f"DROP TABLE IF EXISTS {pinned_name(target.target).sql}")
 
 
 def _pin(target: TargetPlan, spark: SparkSession, runner: Runner) -> None:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tableferry.pipelines.flows import Project
-    from tableferry.pipelines.migrate import FinishReport, RunReport, StatusReport
     from tableferry.pipelines.perform import NotRepresentable
+    from tableferry.pipelines.reports import FinishReport, RunReport, StatusReport
 
 _VERIFIED = {"match": "matches", "differ": "DIFFERS", "": None}
 

@@ -1,0 +1,138 @@
+"""One change of a project's targets: decided and validated first, then performed under their lock."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from tableferry import files, session
+from tableferry.errors import Refused
+from tableferry.pipelines import preparing
+from tableferry.pipelines.opening import OpenedProject
+from tableferry.pipelines.perform import Before, Runner, progress
+from tableferry.pipelines.plans import OVER, PHASES, Facts, Plan, TargetPlan
+from tableferry.pipelines.reports import FinishReport, RunReport, TargetReport
+
+_log = logging.getLogger(__name__)
+
+
+class Update:
+    """One change of an opened project's targets.
+
+    What is refused or has nothing to do leaves no trace, so all is decided before anything is locked. What
+    another process does in between shows in the state, and all is decided again under the lock.
+    """
+
+    def __init__(
+        self,
+        opened: OpenedProject,
+        before: Before = lambda _: None,
+        *,
+        refreshed: frozenset[str] = frozenset(),
+        adopt: bool = False,
+        drop_history: bool = False,
+    ) -> None:
+        self._opened = opened
+        self._refreshed, self._adopt, self._drop_history = refreshed, adopt, drop_history
+        self._runner = Runner(opened.store, opened.spark, before)
+
+    def run(self) -> RunReport:
+        """Copy what isn't copied, take every commit that is there, and stop."""
+        project, store = self._opened.project, self._opened.store
+        for skipped in project.skipped:
+            _log.warning("%s", skipped)
+        if not files.is_mounted(store.volume):
+            raise Refused(
+                f"{store.volume} isn't mounted here, and from outside no run can lock it: start "
+                "the pipeline or the job that the bundle deploys; plan, status and finish work from here"
+            )
+        origin = f"{project.root}: pipeline_configs/global.json: spark_config"
+        with session.settings(self._opened.spark, project.spark_config, origin):
+            return self._advance(lambda plan: bool(plan.steps), self._runner.run)
+
+    def prepare(self) -> RunReport:
+        """Do what an update of the project's declarative pipeline can't do itself."""
+        return self._advance(
+            lambda plan: any(map(preparing.is_needed, plan.targets)),
+            lambda plan: preparing.prepare(plan, self._opened, self._runner),
+        )
+
+    def finish(self) -> FinishReport:
+        """Remove the state of complete migrations."""
+
+        def remove(plan: Plan, facts: Facts) -> tuple[Plan, Facts]:
+            for target in _migrating(plan):
+                self._runner.guard()
+                self._opened.store.finish(target.target)
+                preparing.clear(target, self._opened)
+            return plan, facts
+
+        plan = self._perform(_check_complete, lambda plan, _: bool(_migrating(plan)), remove)
+        targets = _migrating(plan)
+        return FinishReport(
+            tuple(target.target for target in targets if target.phase != "finished"),
+            tuple(target.target for target in targets if target.phase == "finished"),
+        )
+
+    def _advance(self, has_work: Callable[[Plan], bool], work: Callable[[Plan], None]) -> RunReport:
+        """Perform the work of a plan, if there is any, and record how far each target is then."""
+        in_pipeline = self._opened.pipeline is not None
+
+        def advance(plan: Plan, facts: Facts) -> tuple[Plan, Facts]:
+            if has_work(plan):
+                work(plan)
+                plan, facts = self._opened.decided()
+            self._runner.track(progress(plan, facts, in_pipeline=in_pipeline))
+            return plan, facts
+
+        plan = self._perform(
+            self._runner.validate,
+            lambda plan, facts: has_work(plan) or bool(progress(plan, facts, in_pipeline=in_pipeline)),
+            advance,
+        )
+        return RunReport(plan.pipeline_id, tuple(map(self._target_report, plan.targets)))
+
+    def _perform(
+        self,
+        validate: Callable[[Plan], None],
+        is_needed: Callable[[Plan, Facts], bool],
+        perform: Callable[[Plan, Facts], tuple[Plan, Facts]],
+    ) -> Plan:
+        plan, facts = self._decide(validate)
+        if is_needed(plan, facts):
+            with self._opened.locked() as self._runner.guard:
+                if not self._opened.hold(facts, self._refreshed):
+                    plan, facts = self._decide(validate)
+                plan, facts = perform(plan, facts)
+        return plan
+
+    def _decide(self, validate: Callable[[Plan], None]) -> tuple[Plan, Facts]:
+        plan, facts = self._opened.decided(
+            self._refreshed, adopt=self._adopt, drop_history=self._drop_history
+        )
+        validate(plan)
+        return plan, facts
+
+    def _target_report(self, target: TargetPlan) -> TargetReport:
+        key = target.target.key
+        return TargetReport(target, tuple(self._runner.results.get(key, ())), self._runner.verdicts.get(key))
+
+
+def _migrating(plan: Plan) -> tuple[TargetPlan, ...]:
+    """Return the targets that have, or had, a migration."""
+    return tuple(
+        target for target in plan.targets if target.dataflow.migration or target.stored.migration_start
+    )
+
+
+def _check_complete(plan: Plan) -> None:
+    unfinished = [target for target in _migrating(plan) if target.phase not in OVER]
+    if unfinished:
+        raise Refused(
+            "\n".join(
+                f"{target.target}: its migration isn't complete ({PHASES[target.phase]}"
+                + "".join(f"; {wait.table} {wait.why}" for wait in target.waits)
+                + "): run the project until `tableferry pipelines status` says complete"
+                for target in unfinished
+            )
+        )
