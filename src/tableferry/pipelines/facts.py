@@ -222,7 +222,7 @@ def _recorded(
             # A merge makes commits of its own, which say nothing of the stream that brought their rows.
             queries = {
                 progress[owner.key, flow.name].id
-                for flow in one.live
+                for flow in one.streaming_flows
                 if flow.target.key == table.name.key and flow.kind == "append"
             } | {
                 identity.checkpoint

@@ -313,7 +313,12 @@ class DataFlow:
     disabled: frozenset[str] = frozenset()
 
     @property
-    def live(self) -> tuple[Flow, ...]:
+    def tables(self) -> tuple[Target, ...]:
+        """The tables that its flows fill: its target and its staging tables."""
+        return (self.target, *self.staging)
+
+    @property
+    def streaming_flows(self) -> tuple[Flow, ...]:
         """The flows that run for as long as commits arrive."""
         return tuple(flow for flow in self.flows if not flow.once)
 

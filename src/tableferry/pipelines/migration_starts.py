@@ -1,163 +1,177 @@
-"""Decides where a target's migration begins: its baselines and its pinned copy, recorded once."""
+"""Decides where a target's migration starts: its baselines and its pinned copy, recorded once."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tableferry.pipelines.cases import Case
 from tableferry.pipelines.flows import DataFlow, Migration
+from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
 from tableferry.pipelines.reads import Read
 from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, Stored
 from tableferry.pipelines.steps import Adopt, Begin, Forget
-from tableferry.tables import TableName
+from tableferry.tables import TableFacts, TableName
 
 
-def adopt(case: Case) -> None:
-    """Take over state that another pipeline recorded of the target, where the user asks for it."""
-    stored, elsewhere = case.stored, case.stored.elsewhere
-    found = case.facts.adoptable.get(case.name.key)
+def adopt(context: PlanningContext) -> tuple[Stored, Findings]:
+    """Take over state that another pipeline recorded of the target, where the user asks for it.
+
+    Returns:
+        The state to go on with, and what was found.
+    """
+    stored, target = context.stored, context.target
+    adoptable = context.facts.adoptable.get(target.key)
     if stored.migration_start:
-        if (
-            found
-            and found.migration_start
-            and found.migration_start.recorded_at == stored.migration_start.recorded_at
-        ):
+        same = adoptable and adoptable.migration_start
+        if adoptable and same and same.recorded_at == stored.migration_start.recorded_at:
             # An adoption died here: the other pipeline's files say the same.
-            case.steps.append(Adopt(case.name, elsewhere[0]))
-            case.stored = replace(stored, tracking=stored.tracking or found.tracking)
-        return
-    if not elsewhere or not case.dataflow.migration:
-        return
-    others = ", ".join(elsewhere)
-    if not case.request.adopt:
-        case.refusals.append(
-            f"{case.name}: its migration began under pipelineId={others}, not {case.request.pipeline_id}: "
+            adopted = replace(stored, tracking=stored.tracking or adoptable.tracking)
+            return adopted, planned(Adopt(target, stored.elsewhere[0]))
+        return stored, Findings()
+    if not stored.elsewhere or not context.dataflow.migration:
+        return stored, Findings()
+    others = ", ".join(stored.elsewhere)
+    if not context.request.adopt:
+        return stored, refused(
+            f"{target}: its migration began under pipelineId={others}, not {context.request.pipeline_id}: "
             "run with --adopt to go on from there"
         )
-    elif found is None:
-        case.refusals.append(
-            f"{case.name}: its state is recorded under several pipelines ({others}): keep the right one's "
+    if adoptable is None:
+        return stored, refused(
+            f"{target}: its state is recorded under several pipelines ({others}): keep the right one's "
             "folders under initial_versions and tracking, and remove the others"
         )
-    else:
-        case.steps.append(Adopt(case.name, elsewhere[0]))
-        case.stored = replace(found, generation=stored.generation, resetting=stored.resetting)
+    adopted = replace(adoptable, generation=stored.generation, resetting=stored.resetting)
+    return adopted, planned(Adopt(target, stored.elsewhere[0]))
 
 
-def uncopied_producers(case: Case) -> tuple[TableName, ...]:
+def uncopied_producers(context: PlanningContext) -> tuple[TableName, ...]:
     """Targets of this project that the migration reads and whose own history isn't copied yet."""
-    if not (case.dataflow.migration and case.dataflow.migration.auto_starting_versions):
+    if not (context.dataflow.migration and context.dataflow.migration.auto_starting_versions):
         return ()
-    found = {}
-    for read in case.reads():
-        maker = case.producers.get(read.table.key)
-        if maker and maker is not case.dataflow and maker.migration and read.explicit is None:
-            name = maker.target.name
-            if not case.facts.stored.get(name.key, Stored()).copied:
-                found[name.key] = name
-    return tuple(found.values())
+    uncopied = {}
+    for read in context.reads():
+        producer = context.producers.get(read.table.key)
+        if producer and producer is not context.dataflow and producer.migration and read.explicit is None:
+            target = producer.target.name
+            if not context.facts.stored.get(target.key, Stored()).copied:
+                uncopied[target.key] = target
+    return tuple(uncopied.values())
 
 
-def migration_start(case: Case, migration: Migration) -> MigrationStart | None:
-    """Return where the migration begins, as recorded or about to be; None where that's refused."""
-    recorded = case.stored.migration_start
+def migration_start(
+    context: PlanningContext, migration: Migration, *, refused_already: bool
+) -> tuple[MigrationStart | None, Findings]:
+    """Return where the migration starts, as recorded or about to be; None where that's refused.
+
+    Args:
+        context: The target.
+        migration: Its migration.
+        refused_already: Something that was decided before stops the target.
+    """
+    target = context.target
+    recorded = context.stored.migration_start
     if recorded:
-        if recorded.copy.table.key != migration.table.key:
-            case.refusals.append(
-                f"{migration.place}: the migration of {case.name} began with {recorded.copy.table}, and the "
-                f"spec now names {migration.table}: name the first one again"
-            )
-        return recorded
-    legacy = case.facts.tables.get(migration.table.key)
-    if migration.table.key == case.name.key:
-        case.refusals.append(
-            f"{migration.place}: {case.name} can't be copied into itself: name the legacy table"
+        if recorded.copy.table.key == migration.table.key:
+            return recorded, Findings()
+        return recorded, refused(
+            f"{migration.place}: the migration of {target} began with {recorded.copy.table}, and the "
+            f"spec now names {migration.table}: name the first one again"
         )
+    findings = Findings()
+    legacy = context.facts.tables.get(migration.table.key)
+    if migration.table.key == target.key:
+        findings += refused(f"{migration.place}: {target} can't be copied into itself: name the legacy table")
     elif legacy is None:
-        case.refusals.append(
+        findings += refused(
             f"{migration.place}: table {migration.table} doesn't exist: correct database and table"
         )
-    if case.name.key in case.facts.filled and not case.refusals:
-        case.refusals.append(
-            f"{case.dataflow.target.place}: {case.name} already has data that this migration didn't bring: "
+    if target.key in context.facts.filled and not findings and not refused_already:
+        findings += refused(
+            f"{context.dataflow.target.place}: {target} already has data that this migration didn't bring: "
             "empty or drop it"
         )
     baselines: dict[str, Baseline] = {}
     if migration.auto_starting_versions:
-        for read in case.reads():
-            _add_baseline(case, baselines, read)
-    if legacy is None or case.refusals:
-        return None
+        for read in context.reads():
+            source = context.facts.tables.get(read.table.key)
+            findings += _check_source(context, read, source)
+            if source and not read.unseen and not context.makes(read):
+                baseline = baselines.get(read.table.key)
+                baselines[read.table.key] = _with_view(
+                    baseline or Baseline(read.table, source.table_id, source.version), read.view
+                )
+    if legacy is None or findings or refused_already:
+        return None, findings
     copy = PinnedCopy(migration.table, legacy.table_id, legacy.version)
-    new = MigrationStart(case.request.pipeline_id, case.name, copy, baselines, case.request.now)
-    case.steps.append(Begin(new))
-    return new
+    start = MigrationStart(context.request.pipeline_id, target, copy, baselines, context.request.now)
+    return start, planned(Begin(start))
 
 
-def check_legacy(case: Case, migration: Migration, migration_start: MigrationStart) -> None:
+def check_legacy(context: PlanningContext, migration: Migration, migration_start: MigrationStart) -> Findings:
     """Refuse a copy whose legacy table isn't the one that was pinned any more."""
-    legacy = case.facts.tables.get(migration.table.key)
+    pinned = migration_start.copy
+    legacy = context.facts.tables.get(migration.table.key)
     if legacy is None:
-        case.refusals.append(
-            f"{migration.place}: table {migration.table} is gone and its history isn't in {case.name}: "
+        return refused(
+            f"{migration.place}: table {migration.table} is gone and its history isn't in {context.target}: "
             "restore it"
         )
-    elif (legacy.table_id or migration_start.copy.table_id) != migration_start.copy.table_id or (
-        legacy.version < migration_start.copy.version
-    ):
-        case.refusals.append(
+    if (legacy.table_id and legacy.table_id != pinned.table_id) or legacy.version < pinned.version:
+        return refused(
             f"{migration.place}: {migration.table} was dropped and made anew since its copy was pinned to "
-            f"version {migration_start.copy.version}: restore the old table"
+            f"version {pinned.version}: restore the old table"
         )
+    return Findings()
 
 
-def end(case: Case) -> None:
+def end(context: PlanningContext) -> Findings:
     """Look at state that outlived its migration: it may go once nothing depends on it."""
-    if not case.stored.migration_start:
-        if case.stored.elsewhere and not case.started:
-            case.refusals.append(
-                f"{case.dataflow.file}: the migration of {case.name} began under pipelineId="
-                f"{', '.join(case.stored.elsewhere)} and is switched off before its flows have started: "
-                "switch it on again, and run with --adopt"
-            )
-        return
-    if case.copied and case.started:
-        case.steps.append(Forget(case.name))
-        case.notes.append("its migration is complete and switched off: its state files are removed")
-    else:
-        case.refusals.append(
-            f"{case.dataflow.file}: tableMigrationDetails of {case.name} is switched off before the "
-            "migration is complete: switch it on again until `tableferry pipelines status` says complete"
+    stored, target, file = context.stored, context.target, context.dataflow.file
+    flows = context.dataflow.streaming_flows
+    unstarted = next((flow for flow in flows if not context.checkpoint(flow).started), None)
+    if not stored.migration_start:
+        if not stored.elsewhere or not unstarted:
+            return Findings()
+        return context.ambiguous(unstarted) + refused(
+            f"{file}: the migration of {target} began under pipelineId="
+            f"{', '.join(stored.elsewhere)} and is switched off before its flows have started: "
+            "switch it on again, and run with --adopt"
         )
+    incomplete = refused(
+        f"{file}: tableMigrationDetails of {target} is switched off before the "
+        "migration is complete: switch it on again until `tableferry pipelines status` says complete"
+    )
+    if not context.copied:
+        return incomplete
+    if unstarted:
+        return context.ambiguous(unstarted) + incomplete
+    note = "its migration is complete and switched off: its state files are removed"
+    return planned(Forget(target)) + noted(note)
 
 
-def _add_baseline(case: Case, baselines: dict[str, Baseline], read: Read) -> None:
+def _check_source(context: PlanningContext, read: Read, source: TableFacts | None) -> Findings:
+    """Refuse a source of which no baseline can be recorded, unless all its rows are new."""
     if read.unseen:
-        if read.explicit is None:
-            case.refusals.append(f"{read.place}: {read.unseen}")
-        return
-    source = case.facts.tables.get(read.table.key)
-    if source is None:
-        maker = case.producers.get(read.table.key)
-        if maker is None:
-            case.refusals.append(
-                f"{read.place}: table {read.table} doesn't exist: restore it, or correct the spec"
-            )
-        elif maker is not case.dataflow and read.explicit is None and not _starts_known(case, maker):
-            case.refusals.append(
-                f"{read.place}: {read.table} is made by this project and doesn't exist yet, so it can't be "
-                f"known which of its rows {case.name} already holds: run the project once without this "
-                f"migration, or {read.how} (0 = all its rows)"
-            )
-        return
-    if case.makes(read):
-        return
-    known = baselines.get(read.table.key) or Baseline(read.table, source.table_id, source.version)
-    views = known.views if read.view in known.views else (*known.views, read.view)
-    baselines[read.table.key] = replace(known, views=views)
+        return refused(f"{read.place}: {read.unseen}") if read.explicit is None else Findings()
+    producer = context.producers.get(read.table.key)
+    if source or producer is context.dataflow:
+        return Findings()
+    if producer is None:
+        return refused(f"{read.place}: table {read.table} doesn't exist: restore it, or correct the spec")
+    if read.explicit is None and not _starts_known(context, producer):
+        return refused(
+            f"{read.place}: {read.table} is made by this project and doesn't exist yet, so it can't be "
+            f"known which of its rows {context.target} already holds: run the project once without this "
+            f"migration, or {read.how} (0 = all its rows)"
+        )
+    return Findings()
 
 
-def _starts_known(case: Case, maker: DataFlow) -> bool:
+def _with_view(baseline: Baseline, view: str) -> Baseline:
+    return baseline if view in baseline.views else replace(baseline, views=(*baseline.views, view))
+
+
+def _starts_known(context: PlanningContext, producer: DataFlow) -> bool:
     """Say whether all that will flow into another target comes after starts that the user gave."""
-    reads = [read for flow in maker.flows for read in case.facts.follows(maker, flow)]
+    reads = [read for flow in producer.flows for read in context.facts.follows(producer, flow)]
     return bool(reads) and all(read.explicit is not None for read in reads)

@@ -1,11 +1,12 @@
-"""Decides where each live flow stands: it starts, goes on, has nothing new, or is left out until ready."""
+"""Decides where each flow stands: it starts, goes on, has nothing new, or is left out until ready."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from tableferry.pipelines.cases import Case
 from tableferry.pipelines.flows import DataFlow, Flow, Migration
+from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
 from tableferry.pipelines.plans import Checkpoint, FlowPlan, Wait
 from tableferry.pipelines.reads import Read
 from tableferry.pipelines.state import Baseline, MigrationStart, Stored
@@ -13,199 +14,258 @@ from tableferry.pipelines.steps import RenameFlow, Start
 from tableferry.tables import TableFacts
 
 
+@dataclass(frozen=True)
+class _Position:
+    """Where a flow stands in one of the tables that it follows.
+
+    Attributes:
+        read: The table, and the view that follows it.
+        ready: The flow can read it now.
+        news: It may have commits that the flow hasn't taken.
+        start: Where the stream starts; None goes on from the checkpoint.
+        has_start: Whether the stream is given a start.
+        wait: Why the flow must wait for it, if it must.
+        empty: It has no commit yet where the flow is to start.
+    """
+
+    read: Read
+    ready: bool = False
+    news: bool = False
+    start: Start | None = None
+    has_start: bool = False
+    wait: Wait | None = None
+    empty: Wait | None = None
+
+
 def flow_plans(
-    case: Case, migration: Migration | None, migration_start: MigrationStart | None, generation: int
-) -> tuple[FlowPlan, ...]:
+    context: PlanningContext,
+    migration: Migration | None,
+    migration_start: MigrationStart | None,
+    generation: int,
+) -> tuple[tuple[FlowPlan, ...], Findings]:
     """Decide what happens to each flow of a target.
 
     Args:
-        case: The target.
+        context: The target.
         migration: Its migration, unless there is none or it's finished.
-        migration_start: Where the migration begins.
+        migration_start: Where the migration starts.
         generation: The generation that the flows fill.
     """
-    fresh = generation != case.stored.generation or case.stored.resetting
-    if not fresh and not case.request.in_pipeline:
-        _rename(case, generation)
-    return tuple(_flow_plan(case, flow, migration, migration_start, fresh=fresh) for flow in _in_order(case))
+    fresh = context.fresh(generation)
+    findings = Findings() if fresh or context.request.in_pipeline else _renames(context, generation)
+    plans = []
+    for flow in _in_order(context):
+        checkpoint = Checkpoint() if fresh else context.checkpoint(flow)
+        plan, found = _flow_plan(context, flow, migration, migration_start, checkpoint)
+        if not flow.once and plan.action in ("start", "continue"):
+            context = replace(context, filling=context.filling | {flow.target.key})
+        plans.append(plan)
+        findings += found
+    return tuple(plans), findings
 
 
-def _rename(case: Case, generation: int) -> None:
+def _renames(context: PlanningContext, generation: int) -> Findings:
+    """Let each flow that has another name now go on from the checkpoint that it had under the old one."""
+    findings = Findings()
     continued: dict[str, str] = {}
-    for flow in case.dataflow.flows:
-        if case.facts.checkpoints.get((case.name.key, flow.name), Checkpoint()) != Checkpoint():
-            continue
-        old = case.renamed(flow)[0]
+    for flow in context.dataflow.flows:
+        findings += context.ambiguous(flow)
+        old = context.renamed(flow)
         if old in continued:
-            case.refusals.append(
+            findings += refused(
                 f"{flow.place}: {flow.name} and {continued[old]} are new, and both read what {old} did, "
                 "which the spec no longer has: give the one that continues it that name"
             )
         elif old:
             continued[old] = flow.name
-            case.steps.append(RenameFlow(case.name, generation, old, flow.name))
+            findings += planned(RenameFlow(context.target, generation, old, flow.name))
+    return findings
 
 
 def _flow_plan(
-    case: Case,
+    context: PlanningContext,
     flow: Flow,
     migration: Migration | None,
     migration_start: MigrationStart | None,
-    *,
-    fresh: bool,
-) -> FlowPlan:
-    checkpoint = Checkpoint() if fresh else case.checkpoint(flow)
+    checkpoint: Checkpoint,
+) -> tuple[FlowPlan, Findings]:
+    in_pipeline, started = context.request.in_pipeline, checkpoint.started
     if flow.once:
-        return FlowPlan(flow, "done" if checkpoint.done and not case.request.in_pipeline else "start")
-    if case.dataflow.views[flow.view].mode == "batch":
-        case.refusals.append(
+        return FlowPlan(flow, "done" if checkpoint.done and not in_pipeline else "start"), Findings()
+    if context.dataflow.views[flow.view].mode == "batch":
+        return FlowPlan(flow, "wait"), refused(
             f"{flow.place}: {flow.view} is read as a batch: make it a stream (in SQL: STREAM(table)), or set "
             "once for the flow"
         )
-        return FlowPlan(flow, "wait")
-    started = checkpoint.started
-    starts: dict[str, dict[str, Start | None]] = {}
-    waits: list[Wait] = []
-    empty: list[Wait] = []
-    ready = started
-    idle = started and not checkpoint.pending and not case.request.in_pipeline
-    for read in case.follows(flow):
-        if read.unseen:
-            idle, ready = False, True
-            continue
-        source = case.facts.tables.get(read.table.key)
-        if source is None and read.table.key not in case.producers:
-            case.refusals.append(
-                f"{read.place}: table {read.table} doesn't exist: restore it, or correct the spec"
-            )
-            continue
-        if source is None and not started and read.table.key not in case.filling:
-            waits.append(Wait(read.table, None, None, "isn't made yet"))
-            continue
+    findings = Findings()
+    positions = []
+    for read in context.follows(flow):
         baseline = migration_start.baselines.get(read.table.key) if migration_start else None
-        if source and _recreated(case, read, source, baseline, checkpoint):
-            continue
-        start = _start(case, read, migration, baseline, source, started=started)
-        begins = source is not None and isinstance(start, int) and not checkpoint.has_read(source)
-        if source and isinstance(start, int) and begins and source.version < start:
-            empty.append(Wait(read.table, start - 1, source.version, "has no commit after its baseline"))
-        else:
-            ready = True
-            idle = idle and source is not None and not _has_news(case, read, source, checkpoint)
-            if isinstance(start, int) and begins:
-                _check_readable(case, read, start)
-        if start is not None:
-            goes_on = not case.request.in_pipeline and _goes_on(case, read, source, checkpoint, start)
-            starts.setdefault(read.view, {})[read.table.key] = None if goes_on else start
-    if empty and (case.request.in_pipeline or not ready):
-        # A pipeline can't begin a source where there is no commit yet.
+        position, found = _position(context, read, migration, baseline, checkpoint)
+        positions.append(position)
+        findings += found
+    starts: dict[str, dict[str, Start | None]] = {}
+    for position in positions:
+        if position.has_start:
+            starts.setdefault(position.read.view, {})[position.read.table.key] = position.start
+    waits = [position.wait for position in positions if position.wait]
+    empty = [position.empty for position in positions if position.empty]
+    ready = started or any(position.ready for position in positions)
+    if empty and (in_pipeline or not ready):
+        # A pipeline can't start a source where there is no commit yet.
         waits = [*empty, *waits]
     if not started and migration and not waits:
-        waits += _held(case)
-    if case.request.in_pipeline and not started:
-        _check_name(case, flow)
-    if case.request.in_pipeline and migration and not case.copied:
+        waits += _unrecorded_readers(context)
+    if in_pipeline and not started:
+        findings += _check_name(context, flow)
+    if in_pipeline and migration and not context.copied:
         # Only while nothing but the copy flows can the target be compared with the legacy table.
         waits.append(Wait(migration.table, None, None, "isn't copied and compared yet"))
     if waits:
-        return FlowPlan(flow, "wait", starts, tuple(waits))
-    if idle:
-        return FlowPlan(flow, "idle", starts)
-    case.filling.add(flow.target.key)
+        return FlowPlan(flow, "wait", starts, tuple(waits)), findings
+    if (
+        started
+        and not checkpoint.pending
+        and not in_pipeline
+        and not any(position.news for position in positions)
+    ):
+        return FlowPlan(flow, "idle", starts), findings
     if empty and not started:
         tables = ", ".join(str(wait.table) for wait in empty)
-        case.notes.append(f"{flow.name} begins without {tables}, which has no commit after its baseline yet")
-    return FlowPlan(flow, "continue" if started else "start", starts, ahead=bool(empty))
+        findings += noted(f"{flow.name} begins without {tables}, which has no commit after its baseline yet")
+    return FlowPlan(flow, "continue" if started else "start", starts, ahead=bool(empty)), findings
 
 
-def _check_name(case: Case, flow: Flow) -> None:
+def _position(
+    context: PlanningContext,
+    read: Read,
+    migration: Migration | None,
+    baseline: Baseline | None,
+    checkpoint: Checkpoint,
+) -> tuple[_Position, Findings]:
+    if read.unseen:
+        return _Position(read, ready=True, news=True), Findings()
+    started = checkpoint.started
+    source = context.facts.tables.get(read.table.key)
+    if source is None and read.table.key not in context.producers:
+        return _Position(read), refused(
+            f"{read.place}: table {read.table} doesn't exist: restore it, or correct the spec"
+        )
+    if source is None and not started and read.table.key not in context.filling:
+        return _Position(read, wait=Wait(read.table, None, None, "isn't made yet")), Findings()
+    if source and (recreated := _check_recreated(context, read, source, baseline, checkpoint)):
+        return _Position(read), recreated
+    start, findings = _start(context, read, migration, baseline, source, started=started)
+    continues = not context.request.in_pipeline and _continues(context, read, source, checkpoint, start)
+    position = _Position(read, start=None if continues else start, has_start=start is not None)
+    begins = source is not None and isinstance(start, int) and not checkpoint.has_read(source)
+    if source and isinstance(start, int) and begins and source.version < start:
+        wait = Wait(read.table, start - 1, source.version, "has no commit after its baseline")
+        return replace(position, empty=wait), findings
+    if isinstance(start, int) and begins:
+        findings += _check_readable(context, read, start)
+    news = source is None or _has_news(context, read, source, checkpoint)
+    return replace(position, ready=True, news=news), findings
+
+
+def _check_name(context: PlanningContext, flow: Flow) -> Findings:
     """Refuse a flow that a pipeline would read from its start, where it may go on from another one."""
-    ran = case.stored.tracking.started if case.stored.tracking else ()
-    known = {one.name for one in case.dataflow.flows} | case.dataflow.disabled
-    gone = [name for name in ran if name not in known]
-    if gone and flow.name not in ran and any(read.explicit is None for read in case.follows(flow)):
-        case.refusals.append(
+    ran = context.stored.tracking.started if context.stored.tracking else ()
+    in_spec = {flow.name for flow in context.dataflow.flows} | context.dataflow.disabled
+    gone = [name for name in ran if name not in in_spec]
+    if gone and flow.name not in ran and any(read.explicit is None for read in context.follows(flow)):
+        return refused(
             f"{flow.place}: {flow.name} is new, and {', '.join(gone)}, which the pipeline has run, isn't in "
             "the spec any more: the pipeline keeps a flow's checkpoint under its name, so the rows behind "
             f"the baseline would come twice: name it {gone[0]} again, or give readerOptions.startingVersion"
         )
+    return Findings()
 
 
-def _has_news(case: Case, read: Read, source: TableFacts, checkpoint: Checkpoint) -> bool:
+def _has_news(context: PlanningContext, read: Read, source: TableFacts, checkpoint: Checkpoint) -> bool:
     offset = checkpoint.offsets.get(source.table_id)
     passed = offset is not None and offset.whole and source.version < offset.version
-    return not passed or read.table.key in case.filling
+    return not passed or read.table.key in context.filling
 
 
-def _in_order(case: Case) -> Iterable[Flow]:
+def _in_order(context: PlanningContext) -> Iterable[Flow]:
     """Order flows so that staging tables are filled before they are read."""
     into: dict[str, list[tuple[DataFlow, Flow]]] = {}
-    for flow in case.dataflow.flows:
-        into.setdefault(flow.target.key, []).append((case.dataflow, flow))
-    return [flow for key in case.facts.in_order(into) for _, flow in into[key]]
+    for flow in context.dataflow.flows:
+        into.setdefault(flow.target.key, []).append((context.dataflow, flow))
+    return [flow for key in context.facts.in_order(into) for _, flow in into[key]]
 
 
-def _recreated(
-    case: Case, read: Read, source: TableFacts, baseline: Baseline | None, checkpoint: Checkpoint
-) -> bool:
+def _check_recreated(
+    context: PlanningContext,
+    read: Read,
+    source: TableFacts,
+    baseline: Baseline | None,
+    checkpoint: Checkpoint,
+) -> Findings:
     if not source.table_id:
-        return False
-    anew = baseline is not None and baseline.table_id != source.table_id
-    known = not checkpoint.offsets or checkpoint.others or source.table_id in checkpoint.offsets
-    if anew or (not known and baseline is None):
-        case.refusals.append(
-            f"{read.place}: {read.table} was dropped and made anew since {case.name} last knew it, so no "
-            "version of it means what it meant: restore the old table, or finish this source and add the "
-            f"new one as a source of its own: {read.how} (0 = all of it)"
-        )
-        return True
-    return False
+        return Findings()
+    recreated = (
+        baseline.table_id != source.table_id
+        if baseline
+        else checkpoint.offsets and not checkpoint.others and source.table_id not in checkpoint.offsets
+    )
+    if not recreated:
+        return Findings()
+    return refused(
+        f"{read.place}: {read.table} was dropped and made anew since {context.target} last knew it, so no "
+        "version of it means what it meant: restore the old table, or finish this source and add the "
+        f"new one as a source of its own: {read.how} (0 = all of it)"
+    )
 
 
 def _start(
-    case: Case,
+    context: PlanningContext,
     read: Read,
     migration: Migration | None,
     baseline: Baseline | None,
     source: TableFacts | None,
     *,
     started: bool,
-) -> Start | None:
+) -> tuple[Start | None, Findings]:
     """Return where a stream starts; None where it starts at the table's own start."""
     if read.explicit == "latest":
-        if baseline is not None:
-            case.notes.append(f"{read.view} starts behind the baseline of {read.table}, the latest then")
-            return baseline.version + 1
-        case.refusals.append(
-            f"{read.place}: startingVersion latest is looked up anew at every start, so commits between two "
-            "runs would be lost: give a number"
-        )
-        return None
-    if read.explicit is not None:
-        case.notes.append(f"{read.view} starts at {read.explicit} of {read.table}, as the spec says")
-        return read.explicit
-    if migration is None or case.makes(read):
-        return None
-    if not migration.auto_starting_versions:
-        if not started and source is not None:
-            rows = case.facts.rows.get(read.table.key)
-            case.notes.append(
-                f"warning: {read.view} reads {read.table} from its start ({source.version + 1} commits"
-                + (f", {rows:,} rows" if rows is not None else "")
-                + "), for no startingVersion is given: rows that the copy already has come twice"
+        if baseline is None:
+            return None, refused(
+                f"{read.place}: startingVersion latest is looked up anew at every start, so commits between "
+                "two runs would be lost: give a number"
             )
-        return None
-    if baseline is not None:
-        return baseline.version + 1
-    if source is not None and not started:
-        case.refusals.append(
-            f"{read.place}: {read.table} joined after the migration of {case.name} began, so nobody knows "
-            f"where it must start: {read.how} (0 = all of it)"
+        note = f"{read.view} starts behind the baseline of {read.table}, the latest then"
+        return baseline.version + 1, noted(note)
+    if read.explicit is not None:
+        note = f"{read.view} starts at {read.explicit} of {read.table}, as the spec says"
+        return read.explicit, noted(note)
+    if migration is None or context.makes(read):
+        return None, Findings()
+    if migration.auto_starting_versions and baseline is not None:
+        return baseline.version + 1, Findings()
+    if started or source is None:
+        return None, Findings()
+    if migration.auto_starting_versions:
+        return None, refused(
+            f"{read.place}: {read.table} joined after the migration of {context.target} began, so nobody "
+            f"knows where it must start: {read.how} (0 = all of it)"
         )
-    return None
+    rows = context.facts.rows.get(read.table.key)
+    return None, noted(
+        f"warning: {read.view} reads {read.table} from its start ({source.version + 1} commits"
+        + (f", {rows:,} rows" if rows is not None else "")
+        + "), for no startingVersion is given: rows that the copy already has come twice"
+    )
 
 
-def _goes_on(case: Case, read: Read, source: TableFacts | None, checkpoint: Checkpoint, start: Start) -> bool:
+def _continues(
+    context: PlanningContext,
+    read: Read,
+    source: TableFacts | None,
+    checkpoint: Checkpoint,
+    start: Start | None,
+) -> bool:
     """Say whether a stream needs no start, which Spark would look for in a log that is cleaned by now.
 
     Before the second batch it asks for the first one again, which it knows by its start alone; without one it
@@ -214,33 +274,34 @@ def _goes_on(case: Case, read: Read, source: TableFacts | None, checkpoint: Chec
     if source is not None and not checkpoint.has_read(source):
         return False
     if checkpoint.committed == 0 and isinstance(start, int):
-        return case.facts.earliest.get(read.table.key, 0) > start
+        return context.facts.earliest.get(read.table.key, 0) > start
     return checkpoint.started
 
 
-def _check_readable(case: Case, read: Read, start: int) -> None:
-    earliest = case.facts.earliest.get(read.table.key, 0)
-    if earliest > start:
-        case.refusals.append(
-            f"{read.place}: {read.table} can't be read from version {start} any more (the oldest is "
-            f"{earliest}): {read.how} and bring what lies between by hand, or restore the log"
+def _check_readable(context: PlanningContext, read: Read, start: int) -> Findings:
+    earliest = context.facts.earliest.get(read.table.key, 0)
+    if earliest <= start:
+        return Findings()
+    return refused(
+        f"{read.place}: {read.table} can't be read from version {start} any more (the oldest is "
+        f"{earliest}): {read.how} and bring what lies between by hand, or restore the log"
+    )
+
+
+def _unrecorded_readers(context: PlanningContext) -> Sequence[Wait]:
+    """Wait until migrations that read this target have recorded where they start."""
+    if context.copied:
+        return ()
+    return [
+        Wait(reader.target.name, None, None, "must record where it begins first")
+        for reader in context.dataflows
+        if reader is not context.dataflow
+        and reader.migration
+        and reader.migration.auto_starting_versions
+        and context.facts.stored.get(reader.target.name.key, Stored()).migration_start is None
+        and any(
+            read.table.key == context.target.key and read.explicit is None
+            for flow in reader.flows
+            for read in context.facts.follows(reader, flow)
         )
-
-
-def _held(case: Case) -> list[Wait]:
-    """Wait until migrations that read this target have recorded where they begin."""
-    if case.copied:
-        return []
-    held = []
-    for other in case.dataflows:
-        name = other.target.name
-        reads = (read for flow in other.flows for read in case.facts.follows(other, flow))
-        if (
-            other is not case.dataflow
-            and other.migration
-            and other.migration.auto_starting_versions
-            and case.facts.stored.get(name.key, Stored()).migration_start is None
-            and any(read.table.key == case.name.key and read.explicit is None for read in reads)
-        ):
-            held.append(Wait(name, None, None, "must record where it begins first"))
-    return held
+    ]

@@ -2,178 +2,195 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from tableferry.pipelines.cases import Case
 from tableferry.pipelines.flows import CdcSettings, Flow, Target
 from tableferry.pipelines.identities import FlowIdentity, FlowSettings, Recorded
+from tableferry.pipelines.planning_context import Findings, PlanningContext, refused
 from tableferry.pipelines.plans import Checkpoint
 
 
-def check(case: Case) -> None:
+def check(context: PlanningContext) -> Findings:
     """Refuse a target where something was lost, replaced, or brought back from a backup, between two runs."""
-    if case.request.in_pipeline or case.stored.resetting or case.name.key in case.request.full_refresh:
-        return
-    if _newest_copy(case) > case.stored.generation:
-        case.refusals.append(
-            f"{case.name}: its history was copied after {_newest_copy(case)} full refreshes, and its "
-            f"checkpoints know of {case.stored.generation}: restore {case.facts.state}, or rebuild it with "
-            f"--full-refresh {case.name}"
+    if context.request.in_pipeline or context.stored.resetting or context.refreshed:
+        return Findings()
+    generation, newest = context.stored.generation, _newest_copy(context)
+    if newest > generation:
+        return refused(
+            f"{context.target}: its history was copied after {newest} full refreshes, and its "
+            f"checkpoints know of {generation}: restore {context.facts.state}, or rebuild it with "
+            f"--full-refresh {context.target}"
         )
-        return
-    for table in (case.dataflow.target, *case.dataflow.staging):
-        if recorded := case.facts.recorded.get(table.name.key):
-            _check_table(case, table, recorded)
+    findings = Findings()
+    for table in context.dataflow.tables:
+        if recorded := context.facts.recorded.get(table.name.key):
+            findings += _check_table(context, table, recorded)
+    return findings
 
 
-def newest_generation(case: Case) -> int:
+def newest_generation(context: PlanningContext) -> int:
     """Return the newest generation that anything is recorded of, lost state included."""
-    tables = (case.dataflow.target, *case.dataflow.staging)
-    found = [case.facts.recorded[one.name.key] for one in tables if one.name.key in case.facts.recorded]
-    generations = (case.stored.generation, _newest_copy(case))
-    return max([*generations, *(one.on_table.generation for one in found if one.on_table)])
+    on_tables = (recorded.on_table.generation for recorded in all_recorded(context) if recorded.on_table)
+    return max(context.stored.generation, _newest_copy(context), *on_tables)
 
 
-def _newest_copy(case: Case) -> int:
-    tracking = case.stored.tracking
+def all_recorded(context: PlanningContext) -> Iterator[Recorded]:
+    """Return what is recorded of a target and its staging tables."""
+    for table in context.dataflow.tables:
+        if recorded := context.facts.recorded.get(table.name.key):
+            yield recorded
+
+
+def _newest_copy(context: PlanningContext) -> int:
+    tracking = context.stored.tracking
     return (tracking.copied or 0) if tracking else 0
 
 
-def settings(case: Case, flow: Flow, cdc: CdcSettings | None) -> FlowSettings:
+def settings(context: PlanningContext, flow: Flow, cdc: CdcSettings | None) -> FlowSettings:
     """Return what a flow can't change once it has brought rows."""
     sources = {}
-    for read in case.follows(flow):
+    for read in context.follows(flow):
         if not read.unseen:
-            found = case.facts.tables.get(read.table.key)
-            sources[read.table.key] = found.table_id if found else ""
+            source = context.facts.tables.get(read.table.key)
+            sources[read.table.key] = source.table_id if source else ""
     if flow.kind != "cdc" or cdc is None:
         return FlowSettings({}, sources)
-    given = {
+    cdc_settings = {
         "keys": ", ".join(cdc.keys),
         "scd_type": str(cdc.scd_type),
         "sequence_by": cdc.sequence_by,
     }
-    return FlowSettings(given, sources)
+    return FlowSettings(cdc_settings, sources)
 
 
-def is_recorded(case: Case, flow: Flow) -> bool:
-    """Say whether a flow's identity is recorded in both places."""
-    recorded = case.facts.recorded.get(flow.target.key)
-    checkpoint = case.checkpoint(flow).id
+def is_recorded(context: PlanningContext, flow: Flow) -> bool:
+    """Say whether a flow's identity is recorded both on its table and in the state."""
+    recorded = context.facts.recorded.get(flow.target.key)
+    checkpoint = context.checkpoint(flow).id
     return bool(
         recorded
         and checkpoint
         and all(
-            one and one.generation == case.stored.generation and _named(one.flows, checkpoint)
-            for one in (recorded.on_table, recorded.in_state)
+            table
+            and table.generation == context.stored.generation
+            and _with_checkpoint(table.flows, checkpoint)
+            for table in (recorded.on_table, recorded.in_state)
         )
     )
 
 
-def _check_table(case: Case, table: Target, recorded: Recorded) -> None:
-    refuse, rebuild = case.refusals.append, f"rebuild it with --full-refresh {case.name}"
+def _check_table(context: PlanningContext, table: Target, recorded: Recorded) -> Findings:
+    rebuild = f"rebuild it with --full-refresh {context.target}"
     on_table, in_state = recorded.on_table, recorded.in_state
     if in_state and in_state.table_id != recorded.table_id:
-        refuse(
+        return refused(
             f"{table.place}: {table.name} was replaced since its flows began (the id of its log was "
             f"{in_state.table_id} and is {recorded.table_id}), so they would go on behind rows that it may "
             f"not have: restore the old table, or {rebuild}"
         )
-        return
-    if on_table and on_table.generation > case.stored.generation:
-        refuse(
+    if on_table and on_table.generation > context.stored.generation:
+        return refused(
             f"{table.place}: {table.name} was refreshed {on_table.generation} times, and the state says "
-            f"{case.stored.generation}: restore {case.facts.state}, or {rebuild}"
+            f"{context.stored.generation}: restore {context.facts.state}, or {rebuild}"
         )
-        return
     if recorded.set_back is not None:
         version = "an older version" if recorded.set_back < 0 else f"version {recorded.set_back}"
-        refuse(
+        return refused(
             f"{table.place}: {table.name} was set back to {version} since its flows last ran, and their "
             f"checkpoints weren't, so rows are missing: restore version {recorded.left_at}, or {rebuild}"
         )
-        return
-    known: dict[str, FlowIdentity] = {}
-    for one in (on_table, in_state):
-        if one and one.generation == case.stored.generation:
-            known |= one.flows
-    for flow in case.live:
+    identities: dict[str, FlowIdentity] = {}
+    for identity in (on_table, in_state):
+        if identity and identity.generation == context.stored.generation:
+            identities |= identity.flows
+    findings = Findings()
+    for flow in context.dataflow.streaming_flows:
         if flow.target.key == table.name.key:
-            _check_flow(case, table, flow, known, recorded)
+            findings += context.ambiguous(flow) + _check_flow(context, table, flow, identities, recorded)
+    return findings
 
 
 def _check_flow(
-    case: Case, table: Target, flow: Flow, known: Mapping[str, FlowIdentity], recorded: Recorded
-) -> None:
-    refuse, rebuild = case.refusals.append, f"rebuild it with --full-refresh {case.name}"
-    checkpoint = case.checkpoint(flow)
-    where = f"{flow.place}: "
+    context: PlanningContext,
+    table: Target,
+    flow: Flow,
+    identities: Mapping[str, FlowIdentity],
+    recorded: Recorded,
+) -> Findings:
+    rebuild = f"rebuild it with --full-refresh {context.target}"
+    checkpoint = context.checkpoint(flow)
     if checkpoint.offered is None:
         if recorded.batches.get(checkpoint.id, -1) >= 0:
-            _check_batches(case, table, flow, checkpoint, recorded)
-        elif lost := _lost(case, flow, known, recorded):
-            refuse(
-                f"{where}the checkpoint of {lost} is gone, so {flow.name} would bring rows again that "
-                f"{table.name} has: restore {case.facts.state}, or {rebuild}"
+            return _check_batches(context, table, flow, checkpoint, recorded)
+        if lost := _lost(context, flow, identities, recorded):
+            return refused(
+                f"{flow.place}: the checkpoint of {lost} is gone, so {flow.name} would bring rows again that "
+                f"{table.name} has: restore {context.facts.state}, or {rebuild}"
             )
-        return
-    identity = _named(known, checkpoint.id)
+        return Findings()
+    identity = _with_checkpoint(identities, checkpoint.id)
     if identity is None:
-        if flow.name in known:
-            refuse(
-                f"{where}the checkpoint of {flow.name} isn't the one that {table.name} was filled from: "
-                f"restore that one, or {rebuild}"
-            )
-        return
-    for was, is_now in identity.changes(settings(case, flow, table.cdc)):
-        refuse(
-            f"{where}{flow.name} has filled {table.name} with {was}, and the spec now says {is_now}: put "
-            f"that back, or {rebuild}"
+        if flow.name not in identities:
+            return Findings()
+        return refused(
+            f"{flow.place}: the checkpoint of {flow.name} isn't the one that {table.name} was filled from: "
+            f"restore that one, or {rebuild}"
         )
-    _check_batches(case, table, flow, checkpoint, recorded)
+    changes = (
+        f"{flow.place}: {flow.name} has filled {table.name} with {before}, and the spec now says {now}: put "
+        f"that back, or {rebuild}"
+        for before, now in identity.changes(settings(context, flow, table.cdc))
+    )
+    return refused(*changes) + _check_batches(context, table, flow, checkpoint, recorded)
 
 
-def _lost(case: Case, flow: Flow, known: Mapping[str, FlowIdentity], recorded: Recorded) -> str:
+def _lost(
+    context: PlanningContext, flow: Flow, identities: Mapping[str, FlowIdentity], recorded: Recorded
+) -> str:
     """Name the flow whose checkpoint is gone and which a flow without a checkpoint is, or may be."""
-    here = case.checkpoint_ids()
-    gone = {
-        name: one
-        for name, one in known.items()
-        if one.checkpoint not in here
-        and name not in case.dataflow.disabled
-        and recorded.batches.get(one.checkpoint) != -1
-    }
-    if flow.name in gone:
+    checkpoint_ids = context.checkpoint_ids()
+    lost = [
+        name
+        for name, identity in identities.items()
+        if identity.checkpoint not in checkpoint_ids
+        and name not in context.dataflow.disabled
+        and recorded.batches.get(identity.checkpoint) != -1
+    ]
+    if flow.name in lost:
         return flow.name
-    if any(read.explicit is None for read in case.follows(flow)):
-        names = {one.name for one in case.dataflow.flows}
-        return next((name for name in gone if name not in names), "")
+    if any(read.explicit is None for read in context.follows(flow)):
+        in_spec = {flow.name for flow in context.dataflow.flows}
+        return next((name for name in lost if name not in in_spec), "")
     return ""
 
 
-def _check_batches(case: Case, table: Target, flow: Flow, checkpoint: Checkpoint, recorded: Recorded) -> None:
+def _check_batches(
+    context: PlanningContext, table: Target, flow: Flow, checkpoint: Checkpoint, recorded: Recorded
+) -> Findings:
+    findings = Findings()
     newest = recorded.batches.get(checkpoint.id)
     if newest is None:
-        return
+        return findings
     if checkpoint.offered is None or newest > checkpoint.offered:
-        case.refusals.append(
+        findings += refused(
             f"{flow.place}: the checkpoint of {flow.name} is behind {table.name}: it knows of "
             f"{_batch(checkpoint.offered)}, and the table has batch {newest}, so new rows would be "
             "taken for those it has: restore the newer checkpoint, or rebuild the table with --full-refresh "
-            f"{case.name}"
+            f"{context.target}"
         )
     if checkpoint.committed is not None and newest < checkpoint.committed:
-        case.refusals.append(
+        findings += refused(
             f"{flow.place}: the checkpoint of {flow.name} is ahead of {table.name}: it has done "
             f"{_batch(checkpoint.committed)}, and the table has {_batch(newest)}, so rows are "
-            f"missing: restore the newer table, or rebuild it with --full-refresh {case.name}"
+            f"missing: restore the newer table, or rebuild it with --full-refresh {context.target}"
         )
+    return findings
 
 
 def _batch(number: int | None) -> str:
     return "no batch" if number is None or number < 0 else f"batch {number}"
 
 
-def _named(flows: Mapping[str, FlowIdentity], checkpoint: str) -> FlowIdentity | None:
+def _with_checkpoint(identities: Mapping[str, FlowIdentity], checkpoint: str) -> FlowIdentity | None:
     """Find the flow that goes on from a checkpoint, whatever it was called then."""
-    return next((one for one in flows.values() if one.checkpoint == checkpoint), None)
+    return next((identity for identity in identities.values() if identity.checkpoint == checkpoint), None)

@@ -1,0 +1,1 @@
+../../../../../../src/tableferry/pipelines/definitions.py

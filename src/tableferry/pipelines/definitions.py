@@ -1,0 +1,126 @@
+"""Defines, from decisions made, the tables, views and flows of one target's run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from tableferry.pipelines import recognition
+from tableferry.pipelines.flows import Flow, HistorySource, Migration, Target, View
+from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
+from tableferry.pipelines.plans import HISTORY_FLOW, HISTORY_VIEW, FlowPlan
+from tableferry.pipelines.reads import views_behind
+from tableferry.pipelines.state import MigrationStart
+from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView, Start
+
+
+def definitions(
+    context: PlanningContext,
+    copied: Migration | None,
+    migration_start: MigrationStart | None,
+    flows: Sequence[FlowPlan],
+    generation: int,
+) -> Findings:
+    """Define the tables, views and flows of a run.
+
+    Args:
+        context: The target.
+        copied: The migration whose history the run copies, or the pipeline knows how to.
+        migration_start: Where the migration starts.
+        flows: What happens to each flow.
+        generation: The generation that they fill.
+    """
+    running = [plan for plan in flows if plan.action in ("start", "continue")]
+    findings = Findings()
+    if not running and not copied:
+        return findings
+    dataflow = context.dataflow
+    for table in (*dataflow.staging, dataflow.target):
+        into = [plan for plan in flows if plan.flow.target.key == table.name.key]
+        filled = any(plan.action in ("continue", "idle", "done") for plan in into)
+        filled |= table is dataflow.target and migration_start is not None and copied is None
+        once = all(plan.flow.once for plan in running if plan.flow.target.key == table.name.key)
+        create = not filled or context.request.in_pipeline
+        history = _history(context, migration_start) if table is dataflow.target else ""
+        findings += planned(DefineTable(table, create=create, once=once, history=history))
+        if context.request.engine != "databricks" and not filled:
+            findings += _check_properties(table)
+    if copied and migration_start:
+        source = HistorySource(copied, migration_start.copy.version, dataflow.target.cdc)
+        view = View(HISTORY_VIEW, "batch", source, copied.place)
+        flow = Flow(HISTORY_FLOW, "append", context.target, HISTORY_VIEW, place=copied.place)
+        findings += planned(
+            DefineView(view, context.target, once=True),
+            _flow_definition(context, flow, generation, once=True),
+        )
+    starts = _starts(running)
+    streamed = {
+        name
+        for plan in running
+        if not plan.flow.once
+        for name in views_behind(dataflow.views, plan.flow.view)
+    }
+    defined: set[str] = set()
+    for plan in running:
+        for name in views_behind(dataflow.views, plan.flow.view):
+            if name not in defined:
+                defined.add(name)
+                # A view that run-once flows share with streaming ones has the starts of those.
+                view_starts = starts.get(name, {})
+                once = name not in streamed
+                findings += planned(DefineView(dataflow.views[name], context.target, view_starts, once=once))
+        flow, once = plan.flow, plan.flow.once
+        findings += planned(_flow_definition(context, flow, generation, once=once, ahead=plan.ahead))
+    return findings
+
+
+def _check_properties(table: Target) -> Findings:
+    """Say which properties of a table mean nothing outside Databricks, and refuse those that protect rows."""
+    findings = Findings()
+    if warned := [rule.name for rule in table.expectations if rule.action == "warn"]:
+        findings += noted(f"expect rules only warn, and aren't counted here: {', '.join(warned)}")
+    if table.cluster_auto:
+        findings += noted(f"clusterByAuto is for Databricks: elsewhere {table.name} isn't clustered")
+    if table.row_filter:
+        findings += refused(
+            f"{table.place}: rowFilter can't be set outside a Databricks pipeline, and without it "
+            f"{table.name} would show every row: run the project there, or take rowFilter out here"
+        )
+    return findings
+
+
+def _starts(running: Iterable[FlowPlan]) -> dict[str, dict[str, Start | None]]:
+    """Return where the streams of each view start, by table."""
+    starts: dict[str, dict[str, Start | None]] = {}
+    for plan in running:
+        for view, view_starts in plan.starts.items():
+            # A flow that goes on doesn't mind the start of another that shares its view and begins.
+            beginning = {table: start for table, start in view_starts.items() if start is not None}
+            starts[view] = {**view_starts, **starts.get(view, {}), **beginning}
+    return starts
+
+
+def _history(context: PlanningContext, migration_start: MigrationStart | None) -> str:
+    """Name the table and version whose history the target holds, or will."""
+    if migration_start:
+        return f"{migration_start.copy.table}@{migration_start.copy.version}"
+    return "" if context.refreshed or context.stored.resetting else recorded_history(context)
+
+
+def recorded_history(context: PlanningContext) -> str:
+    """Name the table and version whose history the target holds already; empty for none."""
+    recorded = context.facts.recorded.get(context.target.key)
+    return recorded.on_table.history if recorded and recorded.on_table else ""
+
+
+def _flow_definition(
+    context: PlanningContext, flow: Flow, generation: int, *, once: bool, ahead: bool = False
+) -> DefineAppend | DefineAutoCdc:
+    table = next(table for table in context.dataflow.tables if table.name.key == flow.target.key)
+    recorded = not context.fresh(generation) and recognition.is_recorded(context, flow)
+    needs_identity = not once and not context.request.in_pipeline and not recorded
+    identify = recognition.settings(context, flow, table.cdc) if needs_identity else None
+    if table.cdc and (flow.kind == "cdc" or flow.name == HISTORY_FLOW):
+        cdc_flow = replace(flow, kind="cdc")
+        return DefineAutoCdc(cdc_flow, context.target, generation, table.cdc, once, identify, ahead)
+    return DefineAppend(flow, context.target, generation, once, identify, ahead)

@@ -1,0 +1,165 @@
+"""What is decided of one target: the facts that it's decided from, and the findings that come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tableferry.pipelines.flows import DataFlow, Flow
+from tableferry.pipelines.plans import Checkpoint, Facts, Request
+from tableferry.pipelines.reads import Read
+from tableferry.pipelines.state import Stored
+from tableferry.pipelines.steps import Step
+from tableferry.tables import TableName
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What came of a decision, each in the order in which it was found.
+
+    Attributes:
+        steps: What the run will do.
+        notes: What a careful reader should know.
+        refusals: Why it can't go on.
+    """
+
+    steps: tuple[Step, ...] = ()
+    notes: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
+
+    def __add__(self, later: Findings) -> Findings:
+        """Return these findings and later ones."""
+        return Findings(self.steps + later.steps, self.notes + later.notes, self.refusals + later.refusals)
+
+    def __bool__(self) -> bool:
+        """Say whether there are any."""
+        return bool(self.steps or self.notes or self.refusals)
+
+
+def planned(*steps: Step) -> Findings:
+    """Return steps that the run will do."""
+    return Findings(steps=steps)
+
+
+def noted(*notes: str) -> Findings:
+    """Return what a careful reader should know."""
+    return Findings(notes=notes)
+
+
+def refused(*reasons: str) -> Findings:
+    """Return why a target can't go on."""
+    return Findings(refusals=reasons)
+
+
+@dataclass(frozen=True)
+class PlanningContext:
+    """All that one target is decided from.
+
+    Attributes:
+        dataflow: Its spec.
+        dataflows: All specs of the project, each behind those whose targets it reads.
+        producers: The spec that makes a table, by the table's key.
+        facts: What is known.
+        request: What is asked for.
+        filling: Keys of the tables into which this run brings rows, as far as that is decided.
+        stored: Its state, as it will be once it is adopted.
+    """
+
+    dataflow: DataFlow
+    dataflows: Sequence[DataFlow]
+    producers: Mapping[str, DataFlow]
+    facts: Facts
+    request: Request
+    filling: frozenset[str]
+    stored: Stored
+
+    @property
+    def target(self) -> TableName:
+        """The table that is decided on."""
+        return self.dataflow.target.name
+
+    @property
+    def refreshed(self) -> bool:
+        """Whether a full refresh of it is asked for."""
+        return self.target.key in self.request.full_refresh
+
+    @property
+    def copied(self) -> bool:
+        """Whether the generation on disk holds the whole initial copy."""
+        return self.stored.copied and not self.stored.resetting
+
+    def fresh(self, generation: int) -> bool:
+        """Say whether flows that fill a generation have no checkpoint of it yet."""
+        return generation != self.stored.generation or self.stored.resetting
+
+    def follows(self, flow: Flow) -> tuple[Read, ...]:
+        """Return what one of its flows follows."""
+        return self.facts.follows(self.dataflow, flow)
+
+    def reads(self) -> Iterable[Read]:
+        """Return what its streaming flows follow."""
+        return (read for flow in self.dataflow.streaming_flows for read in self.follows(flow))
+
+    def makes(self, read: Read) -> bool:
+        """Say whether its own spec makes a table: all its rows are new, for its own sources are tracked."""
+        return self.producers.get(read.table.key) is self.dataflow
+
+    def checkpoint(self, flow: Flow) -> Checkpoint:
+        """Return a flow's checkpoint, under whichever name it has one."""
+        return self._own_checkpoint(flow) or next(iter(self._renamed(flow).values()), Checkpoint())
+
+    def checkpoint_ids(self) -> frozenset[str]:
+        """Return the ids of all checkpoints that are there, also of flows that the spec no longer has."""
+        own = (
+            checkpoint
+            for (owner, _), checkpoint in self.facts.checkpoints.items()
+            if owner == self.target.key
+        )
+        return frozenset(checkpoint.id for checkpoint in (*own, *self._orphans.values()))
+
+    def renamed(self, flow: Flow) -> str:
+        """Return the name under which a flow has its checkpoint, if that isn't its own; else nothing."""
+        return next(iter(self._renamed(flow)), "")
+
+    def ambiguous(self, flow: Flow) -> Findings:
+        """Refuse a new flow that may go on from more than one checkpoint."""
+        candidates = self._candidates(flow)
+        if len(candidates) < 2:
+            return Findings()
+        return refused(
+            f"{flow.place}: {flow.name} is new, and {' and '.join(candidates)}, which "
+            "the spec no longer has, read the same tables: give the flow the name of the one that it "
+            "continues"
+        )
+
+    @property
+    def _orphans(self) -> Mapping[str, Checkpoint]:
+        return self.facts.orphans.get(self.target.key, {})
+
+    def _own_checkpoint(self, flow: Flow) -> Checkpoint | None:
+        checkpoint = self.facts.checkpoints.get((self.target.key, flow.name))
+        return None if checkpoint == Checkpoint() else checkpoint
+
+    def _renamed(self, flow: Flow) -> Mapping[str, Checkpoint]:
+        candidates = self._candidates(flow)
+        return candidates if len(candidates) == 1 else {}
+
+    def _candidates(self, flow: Flow) -> Mapping[str, Checkpoint]:
+        """Find the checkpoints that a flow without one may have had under an earlier name.
+
+        They have read the same tables. A start of the user's own means a new flow.
+        """
+        if self._own_checkpoint(flow):
+            return {}
+        reads = self.follows(flow)
+        ids = {source.table_id for read in reads if (source := self.facts.tables.get(read.table.key))}
+        if len(ids) != len({read.table.key for read in reads}) or any(
+            read.explicit is not None for read in reads
+        ):
+            return {}
+        return {
+            name: checkpoint
+            for name, checkpoint in self._orphans.items()
+            if checkpoint.offsets
+            and (checkpoint.offsets.keys() == ids or (checkpoint.others and checkpoint.offsets.keys() < ids))
+        }
