@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tableferry.pipelines.engine import Engine, define
 from tableferry.pipelines.flows import CdcSettings, DeltaSource, Flow, Target, View
-from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView, describe
+from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView
 from tableferry.tables import TableName
 from tableferry.testing import RecordingEngine
 
@@ -17,10 +17,10 @@ VIEW = DefineView(
     {"bronze.orders": 6},
 )
 ONCE = DefineAppend(Flow("f_once", "append", ORDERS, "v_orders", once=True), ORDERS, 0, once=True)
-LIVE = DefineAutoCdc(Flow("f_orders", "cdc", ORDERS, "v_orders"), ORDERS, 0, SCD1)
+STREAMING = DefineAutoCdc(Flow("f_orders", "cdc", ORDERS, "v_orders"), ORDERS, 0, SCD1)
 
 
-def test_an_engine_gets_each_definition_by_its_own_verb_and_in_order() -> None:
+def test_an_engine_gets_each_definition_by_its_own_method_and_in_order() -> None:
     calls: list[str] = []
 
     class Spelling(RecordingEngine):
@@ -42,13 +42,13 @@ def test_an_engine_gets_each_definition_by_its_own_verb_and_in_order() -> None:
 
     recorder = Spelling()
     engine: Engine = recorder
-    define([TABLE, VIEW, ONCE, VIEW, LIVE], engine)
+    define([TABLE, VIEW, ONCE, VIEW, STREAMING], engine)
     assert calls == ["table", "view", "append", "view", "cdc"]
-    assert recorder.defined == [TABLE, VIEW, ONCE, VIEW, LIVE]
+    assert recorder.defined == [TABLE, VIEW, ONCE, VIEW, STREAMING]
 
 
 def test_each_definition_is_described_in_one_line() -> None:
-    assert [describe(one) for one in (TABLE, VIEW, ONCE, LIVE)] == [
+    assert [str(step) for step in (TABLE, VIEW, ONCE, STREAMING)] == [
         "create silver.orders unless it's there",
         "read v_orders from bronze.orders@6",
         "append v_orders to silver.orders, once",

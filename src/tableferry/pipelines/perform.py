@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
@@ -13,7 +13,7 @@ from tableferry import verify
 from tableferry.activity import Activity, activity
 from tableferry.catalog import SPARK_ERRORS, exists, schema_exists
 from tableferry.driver import following
-from tableferry.errors import Busy, Refused, TableError, TableferryError, first_line
+from tableferry.errors import Refused, TableError, TableferryError, first_line
 from tableferry.pipelines import batches, cdc, copies, history, views
 from tableferry.pipelines.engine import define
 from tableferry.pipelines.flows import CdcSettings, DataFlow, Flow, Project
@@ -21,16 +21,7 @@ from tableferry.pipelines.misfits import too_wide
 from tableferry.pipelines.plans import HISTORY_FLOW, Facts, Plan, TargetPlan
 from tableferry.pipelines.rows import flow_rows
 from tableferry.pipelines.state import MigrationStart, StateStore, Tracking
-from tableferry.pipelines.steps import (
-    Adopt,
-    Begin,
-    DefineAutoCdc,
-    Forget,
-    RenameFlow,
-    Reset,
-    StateStep,
-    describe,
-)
+from tableferry.pipelines.steps import Begin, DefineAutoCdc, Reset
 from tableferry.pipelines.streaming import FlowResult, StreamingEngine, failed
 from tableferry.tables import TableName
 
@@ -72,7 +63,7 @@ class Runner:
     """
 
     def __init__(self, store: StateStore, spark: SparkSession, before: Before) -> None:
-        self._store, self._spark = store, spark
+        self.store, self._spark = store, spark
         self._before = before
         self.guard: Callable[[], None] = lambda: None
         self.results: dict[str, list[FlowResult]] = {}
@@ -167,7 +158,7 @@ class Runner:
         """Perform a plan; what each flow did is in ``results``, how each copy compares in ``verdicts``."""
         for target in planned.targets:
             self.remember(target)
-        engine = StreamingEngine(self._spark, self._store, before=self.before)
+        engine = StreamingEngine(self._spark, self.store, before=self.before)
         for target in planned.targets:
             define(target.definitions, engine)
         by_target = {one.target.key: one for one in planned.targets}
@@ -177,49 +168,30 @@ class Runner:
     def remember(self, target: TargetPlan) -> None:
         """Perform the steps that change what Tableferry remembers of a target."""
         for step in target.state_steps:
-            self.before(describe(step))
-            with activity(_log, describe(step), table=target.target):
-                self._remember(step)
+            self.before(str(step))
+            with activity(_log, str(step), table=target.target):
+                step.perform(self)
 
     def track(self, made: Iterable[tuple[MigrationStart, Tracking]]) -> None:
         """Write the progress that was made."""
         for migration_start, tracking in made:
             self.before(f"recording the progress of {migration_start.target}")
-            self._store.track(migration_start, tracking)
+            self.store.track(migration_start, tracking)
 
-    def _remember(self, step: StateStep) -> None:
-        match step:
-            case Adopt(target, pipeline_id):
-                self._store.adopt(target, pipeline_id)
-            case Begin(migration_start):
-                if not self._store.begin(migration_start):
-                    raise Busy(
-                        f"another process has just started the migration of {migration_start.target}: run "
-                        "again to go on"
-                    )
-            case Reset(target, tables, generation):
-                self._reset(target, tables, generation)
-            case RenameFlow(target, generation, old, new):
-                self._store.rename_flow(target, generation, old, new)
-            case Forget(target):
-                self._store.finish(target)
-            case _:
-                assert_never(step)
+    def delete_rows(self, table: TableName) -> None:
+        """Delete all rows of a table, if it's there.
 
-    def _reset(self, target: TableName, tables: Sequence[TableName], generation: int) -> None:
-        # From here on the next run knows that it must go on dropping, wherever this one dies.
-        self._store.start_generation(target, generation)
-        for table in tables:
-            if exists(self._spark, table):
-                self.before(f"dropping the rows of {table}")
-                try:
-                    self._spark.sql(f"DELETE FROM {table.sql}")
-                except SPARK_ERRORS as error:
-                    raise TableError(
-                        f"{table}: its rows can't be dropped ({first_line(error)}): mend it and run again"
-                    ) from error
-        self.before(f"dropping the checkpoints of {target}")
-        self._store.end_reset(target, generation)
+        Raises:
+            TableError: They can't be deleted.
+        """
+        if exists(self._spark, table):
+            self.before(f"dropping the rows of {table}")
+            try:
+                self._spark.sql(f"DELETE FROM {table.sql}")
+            except SPARK_ERRORS as error:
+                raise TableError(
+                    f"{table}: its rows can't be dropped ({first_line(error)}): fix it and run again"
+                ) from error
 
     def _done(self, target: TargetPlan, result: FlowResult, running: Activity) -> None:
         self.results.setdefault(target.target.key, []).append(result)
@@ -253,7 +225,7 @@ class Runner:
             "match" if verdict.matches else "differ",
         )
         self.before(f"recording that {target.target} is copied")
-        self._store.track(migration_start, tracking)
+        self.store.track(migration_start, tracking)
 
 
 def _live_cdc(planned: Plan) -> Iterator[Flow]:

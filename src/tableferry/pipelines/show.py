@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from tableferry import report
 from tableferry.pipelines.plans import PHASES, Plan, TargetPlan, Wait
-from tableferry.pipelines.steps import describe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +28,7 @@ def plan_data(plan: Plan, found: Sequence[NotRepresentable] | None = None) -> di
         "targets": [
             {
                 **_target_data(one),
-                "steps": [describe(step) for step in one.steps],
+                "steps": [str(step) for step in one.steps],
                 "notes": list(one.notes),
                 "refusals": list(one.refusals),
             }
@@ -86,7 +85,7 @@ def print_plan(console: Console, plan: Plan, found: Sequence[NotRepresentable] |
     for one in plan.targets:
         console.print(f"{one.target}: {PHASES[one.phase]}")
         for number, step in enumerate(one.steps, 1):
-            console.print(f"  {number}. {describe(step)}")
+            console.print(f"  {number}. {step}")
         for flow in one.flows:
             if flow.action == "idle":
                 console.print(f"  - {flow.flow.name}: nothing new")

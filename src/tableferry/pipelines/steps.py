@@ -1,18 +1,37 @@
-"""The effects of a pipeline migration as data: what is planned, described and performed."""
+"""The effects of a pipeline migration as data: planned, described and performed.
+
+A step that changes state performs itself, with what `Effects` gives it; what is defined is performed by an
+`engine.Engine`. What `str` makes of a step is its line in a plan.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import Protocol
 
+from tableferry.errors import Busy
 from tableferry.pipelines.flows import CdcSettings, Flow, HistorySource, Target, View
 from tableferry.pipelines.identities import FlowSettings
-from tableferry.pipelines.state import MigrationStart
+from tableferry.pipelines.state import MigrationStart, StateStore
 from tableferry.tables import TableName
 
 Start = int | str
 """A starting version, ``latest``, or ``timestamp:…`` for a starting timestamp."""
+
+
+class Effects(Protocol):
+    """What a step needs to change state."""
+
+    @property
+    def store(self) -> StateStore:
+        """Where the state is."""
+
+    def before(self, what: str) -> None:
+        """Report what comes next, and make sure that it may be done."""
+
+    def delete_rows(self, table: TableName) -> None:
+        """Delete all rows of a table, if it's there."""
 
 
 @dataclass(frozen=True)
@@ -22,12 +41,40 @@ class Adopt:
     target: TableName
     pipeline_id: str
 
+    def __str__(self) -> str:
+        return f"adopt the state of {self.target} from pipeline {self.pipeline_id}"
+
+    def perform(self, effects: Effects) -> None:
+        """Take the state over."""
+        effects.store.adopt(self.target, self.pipeline_id)
+
 
 @dataclass(frozen=True)
 class Begin:
     """Record the baselines and the pinned copy, before the first row is copied."""
 
     migration_start: MigrationStart
+
+    def __str__(self) -> str:
+        start = self.migration_start
+        sources = ", ".join(
+            f"{baseline.table}@{baseline.version}" for baseline in sorted(start.baselines.values())
+        )
+        copy = f"copy pinned to {start.copy.table}@{start.copy.version}"
+        baselines = f"baselines {sources}" if sources else "no baselines"
+        return f"record where {start.target} begins: {copy}, {baselines}"
+
+    def perform(self, effects: Effects) -> None:
+        """Record it, unless another process is first.
+
+        Raises:
+            Busy: It was.
+        """
+        if not effects.store.begin(self.migration_start):
+            raise Busy(
+                f"another process has just started the migration of {self.migration_start.target}: run "
+                "again to go on"
+            )
 
 
 @dataclass(frozen=True)
@@ -37,6 +84,18 @@ class Reset:
     target: TableName
     tables: tuple[TableName, ...]
     generation: int
+
+    def __str__(self) -> str:
+        return f"drop the data and checkpoints of {self.target}: {', '.join(map(str, self.tables))}"
+
+    def perform(self, effects: Effects) -> None:
+        """Drop rows and checkpoints."""
+        # From here on the next run knows that it must go on dropping, wherever this one dies.
+        effects.store.start_generation(self.target, self.generation)
+        for table in self.tables:
+            effects.delete_rows(table)
+        effects.before(f"dropping the checkpoints of {self.target}")
+        effects.store.end_reset(self.target, self.generation)
 
 
 @dataclass(frozen=True)
@@ -48,12 +107,26 @@ class RenameFlow:
     old: str
     new: str
 
+    def __str__(self) -> str:
+        return f"let {self.new} of {self.target} go on from the checkpoint of {self.old}"
+
+    def perform(self, effects: Effects) -> None:
+        """Give the checkpoint the new name."""
+        effects.store.rename_flow(self.target, self.generation, self.old, self.new)
+
 
 @dataclass(frozen=True)
 class Forget:
     """Take out a migration that is complete and switched off."""
 
     target: TableName
+
+    def __str__(self) -> str:
+        return f"remove the state files of {self.target}: its migration is over"
+
+    def perform(self, effects: Effects) -> None:
+        """Remove the state files."""
+        effects.store.finish(self.target)
 
 
 @dataclass(frozen=True)
@@ -72,6 +145,9 @@ class DefineTable:
     once: bool = False
     history: str = ""
 
+    def __str__(self) -> str:
+        return f"create {self.target.name} unless it's there" if self.create else f"fill {self.target.name}"
+
 
 @dataclass(frozen=True)
 class DefineView:
@@ -89,6 +165,18 @@ class DefineView:
     owner: TableName
     starts: Mapping[str, Start | None] = field(default_factory=dict)
     once: bool = False
+
+    def __str__(self) -> str:
+        source = self.view.source
+        if isinstance(source, HistorySource):
+            return f"read {self.view.name}: {source.migration.table} as of version {source.version}"
+        if self.once or self.view.mode == "batch":
+            return f"read {self.view.name} whole"
+        starts = (
+            f" from {key}@{'checkpoint' if start is None else start}"
+            for key, start in sorted(self.starts.items())
+        )
+        return f"read {self.view.name}" + ("".join(starts) or " from the start")
 
 
 @dataclass(frozen=True)
@@ -111,6 +199,9 @@ class DefineAppend:
     identify: FlowSettings | None = None
     ahead: bool = False
 
+    def __str__(self) -> str:
+        return f"append {self.flow.view} to {self.flow.target}" + (", once" if self.once else "")
+
 
 @dataclass(frozen=True)
 class DefineAutoCdc:
@@ -124,48 +215,11 @@ class DefineAutoCdc:
     identify: FlowSettings | None = None
     ahead: bool = False
 
+    def __str__(self) -> str:
+        kind = f"SCD type {self.settings.scd_type}" + (", once" if self.once else "")
+        return f"apply {self.flow.view} to {self.flow.target} as {kind}"
+
 
 StateStep = Adopt | Begin | Reset | RenameFlow | Forget
 Definition = DefineTable | DefineView | DefineAppend | DefineAutoCdc
 Step = StateStep | Definition
-
-
-def describe(step: Step) -> str:
-    """Say in one line what a step does."""
-    match step:
-        case Adopt(target, pipeline_id):
-            return f"adopt the state of {target} from pipeline {pipeline_id}"
-        case Begin(migration_start):
-            sources = ", ".join(
-                f"{one.table}@{one.version}" for one in sorted(migration_start.baselines.values())
-            )
-            copy = f"copy pinned to {migration_start.copy.table}@{migration_start.copy.version}"
-            return f"record where {migration_start.target} begins: {copy}, " + (
-                f"baselines {sources}" if sources else "no baselines"
-            )
-        case Reset(target, tables):
-            return f"drop the data and checkpoints of {target}: " + ", ".join(str(table) for table in tables)
-        case RenameFlow(target, _, old, new):
-            return f"let {new} of {target} go on from the checkpoint of {old}"
-        case Forget(target):
-            return f"remove the state files of {target}: its migration is over"
-        case DefineTable(target, create):
-            return f"create {target.name} unless it's there" if create else f"fill {target.name}"
-        case DefineView(view, _, starts, once):
-            return f"read {view.name}" + _reading(view, starts, once)
-        case DefineAppend(flow, _, _, once):
-            return f"append {flow.view} to {flow.target}" + (", once" if once else "")
-        case DefineAutoCdc(flow, _, _, settings, once):
-            kind = f"SCD type {settings.scd_type}"
-            return f"apply {flow.view} to {flow.target} as {kind}" + (", once" if once else "")
-        case _:
-            assert_never(step)
-
-
-def _reading(view: View, starts: Mapping[str, Start | None], once: bool) -> str:
-    if isinstance(view.source, HistorySource):
-        return f": {view.source.migration.table} as of version {view.source.version}"
-    if once or view.mode == "batch":
-        return " whole"
-    said = (f" from {key}@{'checkpoint' if one is None else one}" for key, one in sorted(starts.items()))
-    return "".join(said) or " from the start"
