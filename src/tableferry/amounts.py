@@ -28,6 +28,11 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Write how many there are of something: ``1 table``, ``1,204 tables``, ``2 entries``."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
 def first_of(names: Sequence[str], more: str = "more") -> str:
     """Write the first five names, and how many more there are: ``a, b, c, d, e and 1,204 more``."""
     rest = len(names) - _SHOWN

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -21,13 +22,13 @@ def as_json(value: object) -> str:
 
 def grid(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
     """Make a table of rows under bold headings; numbers stand right, None is a dash."""
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for position, name in enumerate(columns):
         numbers = all(row[position] is None or isinstance(row[position], int) for row in rows)
-        made.add_column(name, justify="right" if numbers else "left", overflow="fold")
+        grid.add_column(name, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(_cell(value) for value in row))
-    return made
+        grid.add_row(*(_cell(value) for value in row))
+    return grid
 
 
 def table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -39,8 +40,9 @@ def table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[obje
 
 def console() -> Console:
     """Return a console that prints words as they are; a pipe gets long lines, not folded ones."""
-    found = Console(markup=False, highlight=False, soft_wrap=True)
-    return found if found.is_terminal else Console(markup=False, highlight=False, soft_wrap=True, width=200)
+    plain = partial(Console, markup=False, highlight=False, emoji=False, soft_wrap=True)
+    terminal = plain()
+    return terminal if terminal.is_terminal else plain(width=200)
 
 
 def _cell(value: object) -> str:

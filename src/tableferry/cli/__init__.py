@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tableferry import __version__, bundle, report
-from tableferry import new as making
+from tableferry import __version__, bundle
+from tableferry import new as template
 from tableferry import verify as verifying
+from tableferry.amounts import counted
+from tableferry.cli.command import Answer, App, Common, Output
 from tableferry.cli.convert import convert_app
 from tableferry.cli.fleet import fleet_app
-from tableferry.cli.logs import App
-from tableferry.cli.options import (
-    Debug,
-    Environment,
-    Output,
-    OutputAs,
-    Project,
-    Tokens,
-    Warehouse,
-    guarded,
-    pairs,
-    resolved,
-)
+from tableferry.cli.options import Environment, Project, Tokens, Warehouse, pairs, resolved, separated
 from tableferry.cli.pipelines import pipelines_app
 from tableferry.errors import SpecError
 from tableferry.pipelines import spec
@@ -65,32 +56,22 @@ def spec_schema() -> None:
 
 @spec_app.command("check")
 def spec_check(
-    project: Project,
-    environment: Environment = None,
-    token: Tokens = None,
-    output: OutputAs = Output.TEXT,
-    debug: Debug = False,
-) -> None:
+    project: Project, environment: Environment = None, token: Tokens = None, *, common: Common
+) -> Answer:
     """Read a project's files and say everything that is wrong with them."""
-
-    def check() -> None:
-        try:
-            loaded = spec.load(project, environment=environment, reserved=pairs("--token", token or ()))
-        except SpecError as error:
-            if output is Output.JSON:
-                typer.echo(report.as_json({"problems": error.problems}))
-                raise typer.Exit(1) from None
-            raise
-        if output is Output.JSON:
-            typer.echo(report.as_json({"problems": [], "skipped": [str(one) for one in loaded.skipped]}))
-            return
-        for one in loaded.skipped:
-            typer.echo(str(one))
-        migrating = sum(1 for one in loaded.dataflows if one.migration)
-        flows = "1 data flow" if len(loaded.dataflows) == 1 else f"{len(loaded.dataflows)} data flows"
-        typer.echo(f"{project}: {flows}, {migrating} with a migration: all right")
-
-    guarded(check, debug)
+    try:
+        loaded = spec.load(project, environment=environment, reserved=pairs("--token", token))
+    except SpecError as error:
+        if common.output is Output.JSON:
+            return Answer({"problems": error.problems}, (), ok=False)
+        raise
+    skipped = [str(file) for file in loaded.skipped]
+    flows = counted(len(loaded.dataflows), "data flow")
+    migrations = sum(1 for dataflow in loaded.dataflows if dataflow.migration)
+    return Answer(
+        {"problems": [], "skipped": skipped},
+        [*skipped, f"{project}: {flows}, {migrations} with a migration: all right"],
+    )
 
 
 @bundle_app.command("check")
@@ -99,27 +80,19 @@ def bundle_check(
     target: Annotated[
         str | None, typer.Option("--target", "-t", metavar="NAME", help="Only this target of the bundle.")
     ] = None,
-    output: OutputAs = Output.TEXT,
-    debug: Debug = False,
-) -> None:
+) -> Answer:
     """Say everything that is wrong with a bundle, without a workspace or the Databricks CLI."""
+    report = bundle.examine(folder, target)
 
-    def check() -> None:
-        found = bundle.examine(folder, target)
-        if output is Output.JSON:
-            typer.echo(report.as_json(found))
-        else:
-            for problem in found.problems:
-                typer.echo(problem)
-            for note in found.notes:
-                _log.info("Note: %s", note)
-            if not found.problems:
-                files = "1 file" if len(found.files) == 1 else f"{len(found.files)} files"
-                typer.echo(f"{folder}: {files}, for {' and '.join(found.targets)}: all right")
-        if found.problems:
-            raise typer.Exit(1)
+    def lines() -> Iterator[str]:
+        yield from map(str, report.problems)
+        for note in report.notes:
+            _log.info("Note: %s", note)
+        if not report.problems:
+            files = counted(len(report.files), "file")
+            yield f"{folder}: {files}, for {' and '.join(report.targets)}: all right"
 
-    guarded(check, debug)
+    return Answer(report, lines(), ok=not report.problems)
 
 
 @app.command("verify")
@@ -132,19 +105,13 @@ def verify(
     ] = "",
     exclude: Annotated[str, typer.Option("--exclude", metavar="A,B", help="Columns to leave out.")] = "",
     warehouse: Warehouse = None,
-    output: OutputAs = Output.TEXT,
-    debug: Debug = False,
-) -> None:
+) -> Answer:
     """Compare two tables: columns, row counts, an order-free hash, and the rows that differ."""
-
-    def compare() -> None:
-        spark = resolved(warehouse)
-        verdict = verifying.verify_tables(spark, source, target, keys=_names(keys), exclude=_names(exclude))
-        typer.echo(report.as_json(verdict.to_dict()) if output is Output.JSON else verifying.render(verdict))
-        if not verdict.matches:
-            raise typer.Exit(1)
-
-    guarded(compare, debug)
+    spark = resolved(warehouse)
+    verdict = verifying.verify_tables(
+        spark, source, target, keys=separated([keys]), exclude=separated([exclude])
+    )
+    return Answer(verdict.to_dict(), [verifying.render(verdict)], ok=verdict.matches)
 
 
 @app.command("new")
@@ -161,21 +128,12 @@ def new(
     no_input: Annotated[
         bool, typer.Option("--no-input", help="Ask nothing: defaults count where no answer is given.")
     ] = False,
-    debug: Debug = False,
 ) -> None:
     """Make a bundle of your own, to deploy to a workspace."""
-
-    def make() -> None:
-        made = making.create(folder, pairs("--answer", answer or ()), no_input=no_input)
-        typer.echo(f"Made {made}. Next:\n")
-        for command in making.next_commands(made):
-            typer.echo(f"    {command}")
-
-    guarded(make, debug)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+    made = template.create(folder, pairs("--answer", answer), no_input=no_input)
+    typer.echo(f"Made {made}. Next:\n")
+    for command in template.next_commands(made):
+        typer.echo(f"    {command}")
 
 
 def main() -> None:

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tableferry import convert, report
-from tableferry.cli.logs import App
-from tableferry.cli.options import Debug, Output, OutputAs, Warehouse, guarded, resolved
+from tableferry import convert
+from tableferry.cli.command import Answer, App
+from tableferry.cli.options import Warehouse, resolved
 from tableferry.convert import show
 
 # A source between backticks may hold a comma.
@@ -99,61 +99,47 @@ def convert_run(
         ),
     ] = False,
     warehouse: Warehouse = None,
-    output: OutputAs = Output.TEXT,
-    debug: Debug = False,
-) -> None:
+) -> Answer:
     """Turn Parquet into Delta in place: one file is written, the first commit of the log.
 
     To take it back while nothing was written after it: tableferry convert undo SOURCE
     """
-    named = [*(sources or ()), *(one for text in more_sources or () for one in _separated(text))]
-    if not named:
+    names = [*(sources or ()), *(name for text in more_sources or () for name in _separated(text))]
+    if not names:
         raise typer.BadParameter("name a SOURCE: a folder, a table or a schema (db.*)")
-
-    def work() -> None:
-        done = convert.run(
-            named,
-            partitioned_by=partitioned_by,
-            dry_run=dry_run,
-            statistics=statistics,
-            engine=engine,
-            reader=reader,
-            recursive=recursive,
-            msck=msck,
-            column_mapping=column_mapping,
-            verify=verify,
-            include_subfolders=include_subfolders,
-            resolve=partial(resolved, warehouse),
-        )
-        if output is Output.JSON:
-            typer.echo(report.as_json(show.data(done)))
-        else:
-            show.print_report(report.console(), done)
-        if not done.ok:
-            raise typer.Exit(1)
-
-    guarded(work, debug)
+    conversion = convert.run(
+        names,
+        partitioned_by=partitioned_by,
+        dry_run=dry_run,
+        statistics=statistics,
+        engine=engine,
+        reader=reader,
+        recursive=recursive,
+        msck=msck,
+        column_mapping=column_mapping,
+        verify=verify,
+        include_subfolders=include_subfolders,
+        resolve=partial(resolved, warehouse),
+    )
+    return Answer(
+        show.data(conversion), lambda console: show.print_report(console, conversion), ok=conversion.ok
+    )
 
 
 @convert_app.command("undo")
 def convert_undo(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="What was converted.")],
     warehouse: Warehouse = None,
-    output: OutputAs = Output.TEXT,
-    debug: Debug = False,
-) -> None:
+) -> Answer:
     """Take a conversion back while nothing was written after it."""
-
-    def work() -> None:
-        notes = convert.undo(source, resolve=partial(resolved, warehouse))
-        if output is Output.JSON:
-            typer.echo(report.as_json({"source": source, "outcome": "undone", "notes": notes}))
-        else:
-            for note in notes:
-                typer.echo(f"Note: {note}")
-            typer.echo(f"{source} is Parquet again, and no data file was touched")
-
-    guarded(work, debug)
+    notes = convert.undo(source, resolve=partial(resolved, warehouse))
+    return Answer(
+        {"source": source, "outcome": "undone", "notes": notes},
+        [
+            *(f"Note: {note}" for note in notes),
+            f"{source} is Parquet again, and no data file was touched",
+        ],
+    )
 
 
 def _separated(text: str) -> Iterator[str]:

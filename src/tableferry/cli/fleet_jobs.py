@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from tableferry import fleet, report
-from tableferry.cli.fleet_options import (
-    Env,
-    Fleet,
-    MoreTables,
-    Patterns,
-    SettingsFile,
-    StoreUrl,
-    Where,
-    many,
-    separated,
-)
-from tableferry.cli.options import Debug, Output, OutputAs, Warehouse, guarded
+from tableferry.amounts import counted
+from tableferry.cli.command import Answer, Common, Output
+from tableferry.cli.fleet_options import OpenFleet, Patterns, WhichQueue, WhichTables
 from tableferry.errors import Busy, TableferryError
 from tableferry.fleet.job import Job, PauseReason, State
 from tableferry.fleet.next_action import next_action
@@ -42,97 +34,78 @@ def fleet_list(
     ] = None,
     archived: Annotated[bool, typer.Option("--archived", help="Those in the archive.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="At most so many.")] = None,
-    store: StoreUrl = None,
-    settings: SettingsFile = None,
-    env: Env = None,
-    warehouse: Warehouse = None,
-    output: OutputAs = Output.TEXT,
-    debug: Debug = False,
-) -> None:
+    *,
+    which: WhichQueue,
+) -> Answer:
     """List jobs: where each is, and what comes next."""
+    filter_ = fleet.Filter(tables or (), states or (), paused, owner)
+    with which.opened() as opened:
+        jobs = fleet.list_jobs(opened.store, filter_, archived=archived)
+    shown = jobs[:limit]
 
-    def work() -> None:
-        wanted = fleet.Filter(tables or (), states or (), paused, owner)
-        with Where(store, settings, env, warehouse).opened() as found:
-            jobs = fleet.list_jobs(found.store, wanted, archived=archived)
-        shown = jobs[:limit]
-        if output is Output.JSON:
-            typer.echo(report.as_json([row(job) for job in shown]))
-            return
+    def show(console: Console) -> None:
         if not shown:
-            typer.echo("No job is like that." if wanted != fleet.Filter() else "The queue is empty.")
+            console.print("No job is like that." if filter_ != fleet.Filter() else "The queue is empty.")
             return
         headings = ("table", "state", "to", "owners", "next")
-        lines = [
+        rows = [
             (job.name, _state(job), job.target_format.value, ", ".join(job.tbl_owners) or None, _next(job))
             for job in shown
         ]
-        report.table(report.console(), headings, lines)
-        of = f" of {len(jobs):,}" if len(shown) < len(jobs) else ""
-        typer.echo(f"{len(shown):,}{of} {'job' if len(jobs) == 1 else 'jobs'}")
+        report.table(console, headings, rows)
+        total = counted(len(jobs), "job")
+        console.print(total if len(shown) == len(jobs) else f"{len(shown):,} of {total}")
 
-    guarded(work, debug)
+    return Answer([row(job) for job in shown], show)
 
 
 def fleet_show(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="A table, as schema.table or in full.")],
-    store: StoreUrl = None,
-    settings: SettingsFile = None,
-    env: Env = None,
-    warehouse: Warehouse = None,
-    output: OutputAs = Output.TEXT,
-    debug: Debug = False,
-) -> None:
+    which: WhichQueue,
+) -> Answer:
     """Show a table's job: its row, what happened, its letters, and what comes next."""
+    with which.opened() as opened:
+        jobs = fleet.select_jobs(opened.store, [table], archive=True)
+        if len(jobs) > 1:
+            names = ", ".join(str(job.name) for job in jobs)
+            raise TableferryError(f"'{table}' means {len(jobs)} jobs ({names}): write one in full")
+        (job,) = jobs
+        events = fleet.events_of(opened.store, job)
+        notifications = fleet.notifications_of(opened.store, job)
 
-    def work() -> None:
-        with Where(store, settings, env, warehouse).opened() as found:
-            jobs = fleet.select_jobs(found.store, [table], archive=True)
-            if len(jobs) > 1:
-                names = ", ".join(str(job.name) for job in jobs)
-                raise TableferryError(f"'{table}' means {len(jobs)} jobs ({names}): write one in full")
-            (job,) = jobs
-            events = fleet.events_of(found.store, job)
-            letters = fleet.notifications_of(found.store, job)
-        if output is Output.JSON:
-            typer.echo(report.as_json({**row(job), "events": events, "letters": letters}))
-            return
-        typer.echo(f"{job.name}: {_state(job)}")
-        typer.echo(f"Next: {_next(job)}\n")
+    def show(console: Console) -> None:
+        console.print(f"{job.name}: {_state(job)}")
+        console.print(f"Next: {_next(job)}\n")
         for name, value in _columns(job).items():
-            typer.echo(f"  {name:<18}  {value}")
+            console.print(f"  {name:<18}  {value}")
         if events:
-            happened = [
+            rows = [
                 (_minute(event.at), event.state, event.desired_state, _paused(event), event.worker or None)
                 for event in events
             ]
-            report.table(report.console(), ("when", "state", "desired", "paused", "by"), happened)
-        if letters:
-            sent = [
+            report.table(console, ("when", "state", "desired", "paused", "by"), rows)
+        if notifications:
+            letters = [
                 (
-                    each.level,
-                    _minute(each.recorded_at),
-                    each.sent_at and _minute(each.sent_at),
-                    ", ".join(each.recipients),
+                    letter.level,
+                    _minute(letter.recorded_at),
+                    letter.sent_at and _minute(letter.sent_at),
+                    ", ".join(letter.recipients),
                 )
-                for each in letters
+                for letter in notifications
             ]
-            report.table(report.console(), ("letter", "recorded", "sent", "to"), sent)
+            report.table(console, ("letter", "recorded", "sent", "to"), letters)
 
-    guarded(work, debug)
+    return Answer({**row(job), "events": events, "letters": notifications}, show)
 
 
 def fleet_pause(
-    tables: Patterns = None,
-    more_tables: MoreTables = None,
+    which_tables: WhichTables,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for whoever asks.")] = "",
-    store: StoreUrl = None,
-    settings: SettingsFile = None,
-    env: Env = None,
-    warehouse: Warehouse = None,
-    output: OutputAs = Output.TEXT,
-    debug: Debug = False,
-) -> None:
+    *,
+    which: WhichQueue,
+    common: Common,
+) -> Answer:
     """Let jobs wait until they are resumed."""
 
     def pause(job: Job) -> tuple[Job, str]:
@@ -141,13 +114,11 @@ def fleet_pause(
         left = left_as(job)
         return job.paused(PauseReason.PAUSED_BY_USER, reason), f"is paused{f'; {left}' if left else ''}"
 
-    where = Where(store, settings, env, warehouse)
-    guarded(lambda: _edit(where, [*(tables or ()), *separated(more_tables)], pause, output), debug)
+    return _edit_jobs(which, which_tables.patterns, pause, common.output)
 
 
 def fleet_resume(
-    tables: Patterns = None,
-    more_tables: MoreTables = None,
+    which_tables: WhichTables,
     accept: Annotated[
         bool,
         typer.Option(
@@ -156,13 +127,10 @@ def fleet_resume(
             "copy that a revert is to drop.",
         ),
     ] = False,
-    store: StoreUrl = None,
-    settings: SettingsFile = None,
-    env: Env = None,
-    warehouse: Warehouse = None,
-    output: OutputAs = Output.TEXT,
-    debug: Debug = False,
-) -> None:
+    *,
+    which: WhichQueue,
+    common: Common,
+) -> Answer:
     """Let paused jobs go on; one that was reverted begins from the start."""
 
     def resume(job: Job) -> tuple[Job, str]:
@@ -171,29 +139,15 @@ def fleet_resume(
         job = resumed(job, accept=accept)
         return job, f"goes on: {_next(job)}"
 
-    where = Where(store, settings, env, warehouse)
-    guarded(lambda: _edit(where, [*(tables or ()), *separated(more_tables)], resume, output), debug)
+    return _edit_jobs(which, which_tables.patterns, resume, common.output)
 
 
-def fleet_archive(
-    store: StoreUrl = None,
-    settings: SettingsFile = None,
-    env: Env = None,
-    warehouse: Warehouse = None,
-    output: OutputAs = Output.TEXT,
-    debug: Debug = False,
-) -> None:
+def fleet_archive(which: WhichQueue) -> Answer:
     """Move jobs that are completed, with their last letter sent, out of the queue."""
-
-    def work() -> None:
-        with Where(store, settings, env, warehouse).opened() as found:
-            moved = found.store.archive(fleet.selections.finished(), found.store.now())
-        if output is Output.JSON:
-            typer.echo(report.as_json({"archived": moved}))
-            return
-        typer.echo(f"{many(moved, 'job')} moved to the archive; tableferry fleet list --archived shows them.")
-
-    guarded(work, debug)
+    with which.opened() as opened:
+        moved = opened.store.archive(fleet.selections.finished(), opened.store.now())
+    text = f"{counted(moved, 'job')} moved to the archive; tableferry fleet list --archived shows them."
+    return Answer({"archived": moved}, [text])
 
 
 def register_jobs(app: typer.Typer) -> None:
@@ -207,85 +161,77 @@ def register_jobs(app: typer.Typer) -> None:
 
 def row(job: Job) -> dict[str, Any]:
     """Return a job for programs: the columns of its row, and what comes next."""
-    comes = next_action(job)
+    action = next_action(job)
     return {
         "table": job.name,
         **_row(job),
-        "next": {"mode": comes.mode, "what": comes.what, "when": comes.when},
+        "next": {"mode": action.mode, "what": action.what, "when": action.when},
     }
 
 
-def _row(job: Job) -> Mapping[str, Any]:
+def _row(job: Job) -> dict[str, Any]:
     return {name: getattr(job, name) for name in Job.__dataclass_fields__}
+
+
+# What the first line of `fleet show` says.
+_IN_HEADING = frozenset(
+    ("catalog_name", "db_name", "tbl_name", "state", "desired_state", "migration_paused", "revision")
+)
 
 
 def _columns(job: Job) -> dict[str, str]:
     """Return the row for people: what is empty, or is in the heading, isn't shown."""
-    heading = {
-        "catalog_name",
-        "db_name",
-        "tbl_name",
-        "state",
-        "desired_state",
-        "migration_paused",
-        "revision",
-    }
-    found = {}
+    columns = {}
     for name, value in _row(job).items():
-        if name in heading or value in (None, "", (), {}) or (name == "pause_reason" and value == "None"):
+        if name in _IN_HEADING or value in (None, "", (), {}) or (name == "pause_reason" and value == "None"):
             continue
         match value:
             case datetime():
-                found[name] = _minute(value)
+                columns[name] = _minute(value)
             case bool():
-                found[name] = "yes" if value else "no"
+                columns[name] = "yes" if value else "no"
             case tuple():
-                found[name] = ", ".join(value)
+                columns[name] = ", ".join(value)
             case _:
-                found[name] = str(value)
-    return found
+                columns[name] = str(value)
+    return columns
 
 
-def _edit(where: Where, tables: list[str], change: Callable[[Job], tuple[Job, str]], output: Output) -> None:
-    """Change jobs one by one, and say of each what became of it; one that a worker has stays as it is."""
-    if not tables:
+def _edit_jobs(
+    which: WhichQueue, patterns: list[str], edit: Callable[[Job], tuple[Job, str]], output: Output
+) -> Answer:
+    """Edit jobs one by one, and print at once what became of each; one that a worker has stays as it is."""
+    if not patterns:
         raise TableferryError("no table is named: give names, or patterns such as sales.*")
-    told: list[dict[str, Any]] = []
-    with where.opened() as found:
-        for job in fleet.select_jobs(found.store, tables):
-            told.append(_edited(found, job, change))
+    results: list[dict[str, Any]] = []
+    with which.opened() as opened:
+        for job in fleet.select_jobs(opened.store, patterns):
+            ok, text = _edit_job(opened, job, edit)
+            results.append({"table": job.name, "ok": ok, "said": text})
             if output is Output.TEXT:
-                typer.echo(f"{job.name} {told[-1]['said']}", err=not told[-1]["ok"])
-    if output is Output.JSON:
-        typer.echo(report.as_json(told))
-    if not all(each["ok"] for each in told):
-        raise typer.Exit(1)
+                typer.echo(f"{job.name} {text}", err=not ok)
+    return Answer(results, (), ok=all(result["ok"] for result in results))
 
 
-def _edited(found: Fleet, job: Job, change: Callable[[Job], tuple[Job, str]]) -> dict[str, Any]:
-    changed, said = change(job)
-    if changed == job:
-        return {"table": job.name, "ok": True, "said": said}
-    try:
-        found.store.edit(changed, found.store.now(), by=getpass.getuser())
-    except Busy as error:
-        return {
-            "table": job.name,
-            "ok": False,
-            "said": f"stays as it is ({error}): try again when its run is over",
-        }
-    return {"table": job.name, "ok": True, "said": said}
+def _edit_job(opened: OpenFleet, job: Job, edit: Callable[[Job], tuple[Job, str]]) -> tuple[bool, str]:
+    edited, text = edit(job)
+    if edited != job:
+        try:
+            opened.store.edit(edited, opened.store.now(), by=getpass.getuser())
+        except Busy as error:
+            return False, f"stays as it is ({error}): try again when its run is over"
+    return True, text
 
 
 def _state(job: Job) -> str:
-    where = job.state.value if job.state is job.desired_state else f"{job.state} → {job.desired_state}"
-    return f"{where}, paused: {job.pause_reason}" if job.migration_paused else where
+    state = job.state.value if job.state is job.desired_state else f"{job.state} → {job.desired_state}"
+    return f"{state}, paused: {job.pause_reason}" if job.migration_paused else state
 
 
 def _next(job: Job) -> str:
-    comes = next_action(job)
-    when = f", from {_minute(comes.when)} on" if comes.when else ""
-    return f"{comes.mode}: {comes.what}{when}" if comes.mode else comes.what
+    action = next_action(job)
+    when = f", from {_minute(action.when)} on" if action.when else ""
+    return f"{action.mode}: {action.what}{when}" if action.mode else action.what
 
 
 def _paused(event: Any) -> str | None:

@@ -13,20 +13,10 @@ from uuid import uuid4
 
 import typer
 
-from tableferry import fleet, report, session
-from tableferry.cli.fleet_options import (
-    Env,
-    MoreTables,
-    Patterns,
-    Set,
-    SettingsFile,
-    StoreUrl,
-    Where,
-    separated,
-    share,
-)
+from tableferry import fleet, session
+from tableferry.cli.command import Answer
+from tableferry.cli.fleet_options import WhichFleet, WhichTables
 from tableferry.cli.fleet_reports import data, notification_lines, report_lines
-from tableferry.cli.options import Debug, Output, OutputAs, Warehouse, guarded
 from tableferry.fleet.reports import ModeReport
 
 if TYPE_CHECKING:
@@ -40,18 +30,41 @@ class Dry(StrEnum):
     FALSE = "false"
 
 
-BATCH = 5000
+@dataclass(frozen=True)
+class ModeOptions:
+    """How a mode runs."""
 
-BatchSize = Annotated[
-    int, typer.Option("--batch-size", min=1, metavar="N", help="At most so many jobs in this run.")
-]
-WorkerAs = Annotated[
-    str, typer.Option("--worker", metavar="I/N", help="The I-th of N workers that share the queue.")
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Say of each job what would be done, and do nothing.")
-]
-Dryrun = Annotated[Dry, typer.Option("--dryrun", help="The same, for schedulers that can pass only values.")]
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", min=1, metavar="N", help="At most so many jobs in this run.")
+    ] = 5000
+    worker: Annotated[
+        str, typer.Option("--worker", metavar="I/N", help="The I-th of N workers that share the queue.")
+    ] = "1/1"
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say of each job what would be done, and do nothing.")
+    ] = False
+    dryrun: Annotated[
+        Dry, typer.Option("--dryrun", help="The same, for schedulers that can pass only values.")
+    ] = Dry.FALSE
+
+    @property
+    def dry(self) -> bool:
+        """Whether nothing is to be done."""
+        return self.dry_run or self.dryrun is Dry.TRUE
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """Which of how many workers it is, from zero.
+
+        Raises:
+            typer.BadParameter: It isn't written ``I/N``.
+        """
+        number, slash, workers = self.worker.partition("/")
+        if not (slash and number.isdecimal() and workers.isdecimal() and 1 <= int(number) <= int(workers)):
+            raise typer.BadParameter(
+                f"--worker {self.worker}: write it as I/N, the I-th of N workers, such as 1/4"
+            )
+        return int(number) - 1, int(workers)
 
 
 def register_modes(app: typer.Typer) -> None:
@@ -78,26 +91,12 @@ def register_modes(app: typer.Typer) -> None:
     app.command("revert")(fleet_revert)
 
 
-def _register(app: typer.Typer, mode: str, description: str, work: Callable[[Worker], ModeReport]) -> None:
+def _register(app: typer.Typer, mode: str, description: str, run: Callable[[Worker], ModeReport]) -> None:
     """Add a mode that takes what is due."""
 
     @app.command(mode, help=description)
-    def command(
-        batch_size: BatchSize = BATCH,
-        worker: WorkerAs = "1/1",
-        dry_run: DryRun = False,
-        dryrun: Dryrun = Dry.FALSE,
-        store: StoreUrl = None,
-        settings: SettingsFile = None,
-        env: Env = None,
-        setting: Set = None,
-        warehouse: Warehouse = None,
-        output: OutputAs = Output.TEXT,
-        debug: Debug = False,
-    ) -> None:
-        where = Where(store, settings, env, warehouse, {}, setting)
-        run = Run(mode, batch_size, share(worker), dry_run or dryrun is Dry.TRUE, output)
-        guarded(lambda: _run(run, where, work), debug)
+    def command(options: ModeOptions, which: WhichFleet) -> Answer:
+        return _run(mode, options, which, run)
 
 
 def fleet_communicate(
@@ -105,120 +104,64 @@ def fleet_communicate(
         Path,
         typer.Option("--letters", metavar="DIR", help="Where a dry run writes the letters, as .eml files."),
     ] = Path(session.DEFAULT_WAREHOUSE, "letters"),
-    batch_size: BatchSize = BATCH,
-    worker: WorkerAs = "1/1",
-    dry_run: DryRun = False,
-    dryrun: Dryrun = Dry.FALSE,
-    store: StoreUrl = None,
-    settings: SettingsFile = None,
-    env: Env = None,
-    setting: Set = None,
-    warehouse: Warehouse = None,
-    output: OutputAs = Output.TEXT,
-    debug: Debug = False,
-) -> None:
+    *,
+    options: ModeOptions,
+    which: WhichFleet,
+) -> Answer:
     """Send the letters that are due to owners and users; a dry run writes them into a folder."""
-    mine = share(worker)
-    only_to = letters if dry_run or dryrun is Dry.TRUE else None
-
-    def work() -> None:
-        with Where(store, settings, env, warehouse, {}, setting).opened() as found:
-            communicated = fleet.communicate(
-                found.store,
-                found.settings,
-                worker=worker_name(),
-                clock=found.store.now,
-                batch_size=batch_size,
-                share=mine,
-                dry_run_to=only_to,
-            )
-        if output is Output.JSON:
-            typer.echo(report.as_json(communicated))
-        else:
-            for line in notification_lines(communicated, only_to):
-                typer.echo(line)
-        if not communicated.ok:
-            raise typer.Exit(1)
-
-    guarded(work, debug)
+    share = options.share
+    folder = letters if options.dry else None
+    with which.opened() as opened:
+        communicated = fleet.communicate(
+            opened.store,
+            opened.settings,
+            worker=worker_name(),
+            clock=opened.store.now,
+            batch_size=options.batch_size,
+            share=share,
+            dry_run_to=folder,
+        )
+    return Answer(communicated, notification_lines(communicated, folder), ok=communicated.ok)
 
 
 def fleet_revert(
-    tables: Patterns = None,
-    more_tables: MoreTables = None,
+    which_tables: WhichTables,
     from_archive: Annotated[
         bool, typer.Option("--from-archive", help="Also tables that are completed, or in the archive.")
     ] = False,
-    batch_size: BatchSize = BATCH,
-    worker: WorkerAs = "1/1",
-    dry_run: DryRun = False,
-    dryrun: Dryrun = Dry.FALSE,
-    store: StoreUrl = None,
-    settings: SettingsFile = None,
-    env: Env = None,
-    setting: Set = None,
-    warehouse: Warehouse = None,
-    output: OutputAs = Output.TEXT,
-    debug: Debug = False,
-) -> None:
+    *,
+    options: ModeOptions,
+    which: WhichFleet,
+) -> Answer:
     """Give Hive tables their names back, with every row; without a TABLE, go on with those under way."""
-    written = [*(tables or ()), *separated(more_tables)]
 
-    def revert(one: Worker) -> ModeReport:
-        jobs = fleet.select_jobs(one.store, written, archive=from_archive)
-        return fleet.revert(one, [job.name for job in jobs], from_archive=from_archive)
+    def revert(worker: Worker) -> ModeReport:
+        jobs = fleet.select_jobs(worker.store, which_tables.patterns, archive=from_archive)
+        return fleet.revert(worker, [job.name for job in jobs], from_archive=from_archive)
 
-    where = Where(store, settings, env, warehouse, {}, setting)
-    run = Run("revert", batch_size, share(worker), dry_run or dryrun is Dry.TRUE, output)
-    guarded(lambda: _run(run, where, revert), debug)
+    return _run("revert", options, which, revert)
 
 
-@dataclass(frozen=True)
-class Run:
-    """How a mode runs.
-
-    Attributes:
-        mode: Its name.
-        batch_size: At most how many jobs it takes.
-        share: Which of how many workers it is, from zero.
-        dry_run: Whether nothing is done.
-        output: For whom it prints.
-    """
-
-    mode: str
-    batch_size: int
-    share: tuple[int, int]
-    dry_run: bool
-    output: Output
-
-
-def _run(run: Run, where: Where, work: Callable[[Worker], ModeReport]) -> None:
-    """Run a mode, and say what came of it."""
-    with where.opened() as found:
-        spark = found.spark()
-        known = found.settings
-        access = fleet.open_access(spark, users=known.users_file, require_lineage=known.require_lineage)
-        warehouse = fleet.Warehouse.of(spark, access, known)
-        done = work(
+def _run(mode: str, options: ModeOptions, which: WhichFleet, run: Callable[[Worker], ModeReport]) -> Answer:
+    share = options.share
+    with which.opened() as opened:
+        report = run(
             fleet.Worker(
-                store=found.store,
-                warehouse=warehouse,
-                settings=known,
+                store=opened.store,
+                warehouse=opened.warehouse(),
+                settings=opened.settings,
                 name=worker_name(),
-                clock=found.store.now,
-                batch_size=run.batch_size,
-                share=run.share,
-                dry_run=run.dry_run,
+                clock=opened.store.now,
+                batch_size=options.batch_size,
+                share=share,
+                dry_run=options.dry,
             )
         )
-    if run.output is Output.JSON:
-        jobs = [data(one) for one in done.jobs]
-        typer.echo(report.as_json({"mode": run.mode, "dryRun": run.dry_run, "jobs": jobs}))
-    else:
-        for line in report_lines(done, run.dry_run):
-            typer.echo(line)
-    if not done.ok:
-        raise typer.Exit(1)
+    return Answer(
+        {"mode": mode, "dryRun": options.dry, "jobs": [data(job) for job in report.jobs]},
+        report_lines(report, options.dry),
+        ok=report.ok,
+    )
 
 
 def worker_name() -> str:

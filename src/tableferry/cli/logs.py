@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import json
 import logging
 import threading
@@ -12,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -37,57 +35,6 @@ class LogFormat(StrEnum):
 
     TEXT = "text"
     JSON = "json"
-
-
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also say what matters only to a search.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on the way but warnings and errors.")]
-LogFormatAs = Annotated[
-    LogFormat,
-    typer.Option(
-        "--log-format",
-        envvar="TABLEFERRY_LOG_FORMAT",
-        help="How stderr says what happens: for people, or one JSON object a line.",
-    ),
-]
-
-
-class App(typer.Typer):
-    """An application whose commands all take ``--verbose``, ``--quiet`` and ``--log-format``."""
-
-    def command(  # type: ignore[override]  # Typer's own, whichever options its version has
-        self, *args: Any, **options: Any
-    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Register a command, as `typer.Typer.command` does."""
-        register = super().command(*args, **options)
-
-        def add(work: Callable[..., Any]) -> Callable[..., Any]:
-            register(_shown(work))
-            return work
-
-        return add
-
-
-def _shown(work: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options, and show what it logs."""
-
-    @functools.wraps(work)
-    def command(*, verbose: bool, quiet: bool, log_format: LogFormat, **given: Any) -> Any:
-        if verbose and quiet:
-            raise typer.BadParameter("--verbose and --quiet exclude each other")
-        with showing(verbose=verbose, quiet=quiet, log_format=log_format):
-            return work(**given)
-
-    kind = inspect.Parameter.KEYWORD_ONLY
-    added = [
-        inspect.Parameter("verbose", kind, default=False, annotation=Verbose),
-        inspect.Parameter("quiet", kind, default=False, annotation=Quiet),
-        inspect.Parameter("log_format", kind, default=LogFormat.TEXT, annotation=LogFormatAs),
-    ]
-    signature = inspect.signature(work, eval_str=True)
-    own = [parameter.replace(kind=kind) for parameter in signature.parameters.values()]
-    command.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *added)}
-    return command
 
 
 @contextmanager
@@ -146,7 +93,7 @@ class _Display(logging.Handler):
         """Take in what starts and ends."""
         activity: Activity | None = getattr(record, "activity", None)
         if activity is not None:
-            others = tuple(each for each in self.running if each is not activity)
+            others = tuple(running for running in self.running if running is not activity)
             self.running = (*others, activity) if getattr(record, "event", "") == "started" else others
 
     def tick(self) -> None:
@@ -162,8 +109,8 @@ class _Display(logging.Handler):
         super().close()
 
     def _count(self) -> None:
-        for each in self.running:
-            each.refresh()
+        for activity in self.running:
+            activity.refresh()
 
     def _once_a_second(self, work: Callable[[], None]) -> None:
         while not self._ended.wait(_TICK):
@@ -193,7 +140,7 @@ class Lines(_Display):
         running = self.running
         message = "; ".join(map(_still, running))
         if self._format is LogFormat.JSON:
-            steps = [each.fields() for each in running]
+            steps = [activity.fields() for activity in running]
             self._write(_json({"level": "INFO", "event": "running", "message": message, "running": steps}))
         else:
             self._write(f"{_time()} {message}")

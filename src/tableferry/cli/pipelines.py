@@ -1,36 +1,18 @@
-"""The commands of pipeline migration."""
+"""``tableferry pipelines``: the commands of pipeline migration."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tableferry import pipelines, report, session
-from tableferry.cli.logs import App
-from tableferry.cli.options import (
-    Adopt,
-    Debug,
-    DropHistory,
-    Engine,
-    EngineAs,
-    Environment,
-    Output,
-    OutputAs,
-    PipelineId,
-    PipelineProject,
-    Project,
-    Storage,
-    Target,
-    Tokens,
-    Warehouse,
-    guarded,
-    pairs,
-    resolved,
-)
+from tableferry import pipelines, session
+from tableferry.cli.command import Answer, App
+from tableferry.cli.options import Environment, Project, Tokens, Warehouse, pairs, resolved
 from tableferry.errors import TableferryError
 from tableferry.pipelines import show, spec
 
@@ -46,19 +28,130 @@ pipelines_app = App(
 )
 
 
+class Engine(StrEnum):
+    """What runs a project's flows."""
+
+    STREAMING = "streaming"
+    DATABRICKS = "databricks"
+    DECLARATIVE = "declarative"
+
+
+Targets = Annotated[
+    list[str] | None,
+    typer.Option("--target", metavar="NAME", help="Only this target table (may be repeated)."),
+]
+EngineOption = Annotated[
+    Engine,
+    typer.Option(
+        "--engine", help="What runs the flows: tableferry itself, or a declarative pipeline of either kind."
+    ),
+]
+Adopt = Annotated[bool, typer.Option("--adopt", help="Go on from state that another pipelineId recorded.")]
+DropHistory = Annotated[
+    bool,
+    typer.Option(
+        "--drop-history",
+        help="With --full-refresh: drop the copied history of a finished migration too, for good.",
+    ),
+]
+
+
 @dataclass(frozen=True)
-class _Place:
-    """What a command works on: a project, the session where its tables are, and what runs its flows."""
+class Opened:
+    """A project that was read, the session where its tables are, and what runs its flows."""
 
     project: LoadedProject
     spark: SparkSession
     pipeline: pipelines.Pipeline | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Which:
+    """Which project is meant, and where its tables are; only the fields that are annotated are options."""
+
+    project: Path | None
+    engine: Engine = Engine.STREAMING
+    storage: Path | None = None
+    environment: Environment = None
+    token: Tokens = None
+    pipeline_id: Annotated[
+        str | None, typer.Option("--pipeline-id", metavar="ID", help="Under which id state is recorded.")
+    ] = None
+    warehouse: Warehouse = None
+
+    def opened(self) -> Opened:
+        """Read the project, and then ask for a session, so that wrong files are reported at once."""
+        project, environment, tokens = self.project, self.environment, pairs("--token", self.token)
+        pipeline = self._pipeline()
+        if isinstance(pipeline, pipelines.DatabricksPipeline):
+            configured = pipeline.configuration()
+            project = project or Path(configured.project)
+            environment = environment or configured.environment
+            tokens = {**configured.tokens, **tokens}
+        if project is None:
+            raise TableferryError(
+                "which project? give its folder, or with --engine databricks the pipeline's id"
+            )
+        loaded = spec.load(project, environment=environment, reserved=tokens)
+        spark = resolved(self.warehouse)
+        session.use(spark, tokens.get("pipeline_catalog"), tokens.get("pipeline_schema"))
+        return Opened(loaded, spark, pipeline)
+
+    def _pipeline(self) -> pipelines.Pipeline | None:
+        match self.engine:
+            case Engine.STREAMING:
+                return None
+            case Engine.DATABRICKS:
+                if self.pipeline_id is None:
+                    raise TableferryError(
+                        "--engine databricks needs to know which pipeline: give --pipeline-id"
+                    )
+                return pipelines.DatabricksPipeline(self.pipeline_id)
+            case Engine.DECLARATIVE:
+                if self.storage is None:
+                    raise TableferryError(
+                        "--engine declarative needs the storage of spark-pipeline.yml: give --storage"
+                    )
+                return pipelines.SparkPipeline(self.storage)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhichProject(_Which):
+    """The options of a command that runs the flows itself."""
+
+    project: Project
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhichPipeline(_Which):
+    """The options of a command for flows that a declarative pipeline may run."""
+
+    project: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[PROJECT]",
+            help="As for run; with --engine databricks, what the pipeline's own configuration names.",
+        ),
+    ] = None
+    engine: EngineOption = Engine.STREAMING
+    storage: Annotated[
+        Path | None,
+        typer.Option(
+            "--storage", metavar="DIR", help="The storage of spark-pipeline.yml, for --engine declarative."
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhichDeclarativePipeline(WhichPipeline):
+    """The same, where a declarative pipeline has to run them."""
+
+    engine: EngineOption = Engine.DATABRICKS
+
+
 @pipelines_app.command("plan")
 def pipelines_plan(
-    project: PipelineProject = None,
-    target: Target = None,
+    target: Targets = None,
     full_refresh: Annotated[
         list[str] | None,
         typer.Option("--full-refresh", metavar="TARGET", help="Plan a rebuild of this target."),
@@ -68,38 +161,26 @@ def pipelines_plan(
     ] = False,
     drop_history: DropHistory = False,
     adopt: Adopt = False,
-    engine: EngineAs = Engine.STREAMING,
-    storage: Storage = None,
-    environment: Environment = None,
-    token: Tokens = None,
-    pipeline_id: PipelineId = None,
-    warehouse: Warehouse = None,
-    output: OutputAs = Output.TEXT,
-    debug: Debug = False,
-) -> None:
+    *,
+    which: WhichPipeline,
+) -> Answer:
     """Say what a run would do; writes nothing."""
-
-    def plan() -> None:
-        at = _place(project, environment, token, warehouse, engine, storage, pipeline_id)
-        planned = pipelines.plan(
-            at.project, at.spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
-            drop_history=drop_history, pipeline_id=pipeline_id, pipeline=at.pipeline,
-        )  # fmt: skip
-        found = pipelines.check(planned, at.spark) if check else None
-        if output is Output.JSON:
-            typer.echo(report.as_json(show.plan_data(planned, found)))
-        else:
-            show.print_plan(report.console(), planned, found)
-        if planned.refusals or any(not one.left_out for one in found or ()):
-            raise typer.Exit(1)
-
-    guarded(plan, debug)
+    opened = which.opened()
+    plan = pipelines.plan(
+        opened.project, opened.spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
+        drop_history=drop_history, pipeline_id=which.pipeline_id, pipeline=opened.pipeline,
+    )  # fmt: skip
+    checked = pipelines.check(plan, opened.spark) if check else None
+    return Answer(
+        show.plan_data(plan, checked),
+        lambda console: show.print_plan(console, plan, checked),
+        ok=not plan.refusals and all(rows.left_out for rows in checked or ()),
+    )
 
 
 @pipelines_app.command("run")
 def pipelines_run(
-    project: Project,
-    target: Target = None,
+    target: Targets = None,
     full_refresh: Annotated[
         list[str] | None,
         typer.Option(
@@ -108,164 +189,60 @@ def pipelines_run(
     ] = None,
     drop_history: DropHistory = False,
     adopt: Adopt = False,
-    environment: Environment = None,
-    token: Tokens = None,
-    pipeline_id: PipelineId = None,
-    warehouse: Warehouse = None,
-    output: OutputAs = Output.TEXT,
-    debug: Debug = False,
-) -> None:
+    *,
+    which: WhichProject,
+) -> Answer:
     """Make one update: copy what isn't copied, take every commit that is there, and stop."""
-
-    def run() -> None:
-        at = _place(project, environment, token, warehouse)
-        done = pipelines.run(
-            at.project, at.spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
-            drop_history=drop_history, pipeline_id=pipeline_id,
-        )  # fmt: skip
-        _told(done, output, show.print_run)
-
-    guarded(run, debug)
+    opened = which.opened()
+    run = pipelines.run(
+        opened.project, opened.spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
+        drop_history=drop_history, pipeline_id=which.pipeline_id,
+    )  # fmt: skip
+    return _answer(run, show.print_run)
 
 
 @pipelines_app.command("prepare")
 def pipelines_prepare(
-    project: PipelineProject = None,
-    engine: EngineAs = Engine.DATABRICKS,
-    target: Target = None,
-    adopt: Adopt = False,
-    storage: Storage = None,
-    environment: Environment = None,
-    token: Tokens = None,
-    pipeline_id: PipelineId = None,
-    warehouse: Warehouse = None,
-    output: OutputAs = Output.TEXT,
-    debug: Debug = False,
-) -> None:
+    target: Targets = None, adopt: Adopt = False, *, which: WhichDeclarativePipeline
+) -> Answer:
     """Do what an update of a declarative pipeline can't do itself; run it before each update.
 
     It records where migrations begin, and compares the copies that the pipeline has made.
     """
-
-    def prepare() -> None:
-        at = _place(project, environment, token, warehouse, engine, storage, pipeline_id)
-        if at.pipeline is None:
-            raise TableferryError(
-                "--engine streaming needs nothing prepared: use `tableferry pipelines run`, or name the "
-                "kind of pipeline"
-            )
-        done = pipelines.prepare(
-            at.project, at.spark, pipeline=at.pipeline, targets=target or (), adopt=adopt,
-            pipeline_id=pipeline_id,
-        )  # fmt: skip
-        _told(done, output, show.print_prepared)
-
-    guarded(prepare, debug)
+    opened = which.opened()
+    if opened.pipeline is None:
+        raise TableferryError(
+            "--engine streaming needs nothing prepared: use `tableferry pipelines run`, or name the "
+            "kind of pipeline"
+        )
+    run = pipelines.prepare(
+        opened.project, opened.spark, pipeline=opened.pipeline, targets=target or (), adopt=adopt,
+        pipeline_id=which.pipeline_id,
+    )  # fmt: skip
+    return _answer(run, show.print_prepared)
 
 
 @pipelines_app.command("status")
-def pipelines_status(
-    project: PipelineProject = None,
-    target: Target = None,
-    engine: EngineAs = Engine.STREAMING,
-    storage: Storage = None,
-    environment: Environment = None,
-    token: Tokens = None,
-    pipeline_id: PipelineId = None,
-    warehouse: Warehouse = None,
-    output: OutputAs = Output.TEXT,
-    debug: Debug = False,
-) -> None:
+def pipelines_status(target: Targets = None, *, which: WhichPipeline) -> Answer:
     """Say for each target whether it's copying, waiting for which sources, or complete."""
-
-    def status() -> None:
-        at = _place(project, environment, token, warehouse, engine, storage, pipeline_id)
-        found = pipelines.status(
-            at.project, at.spark, targets=target or (), pipeline_id=pipeline_id, pipeline=at.pipeline
-        )
-        if output is Output.JSON:
-            typer.echo(report.as_json(show.status_data(found)))
-        else:
-            show.print_status(report.console(), found)
-
-    guarded(status, debug)
+    opened = which.opened()
+    status = pipelines.status(
+        opened.project, opened.spark, targets=target or (), pipeline_id=which.pipeline_id,
+        pipeline=opened.pipeline,
+    )  # fmt: skip
+    return Answer(show.status_data(status), lambda console: show.print_status(console, status))
 
 
 @pipelines_app.command("finish")
-def pipelines_finish(
-    project: PipelineProject = None,
-    target: Target = None,
-    engine: EngineAs = Engine.STREAMING,
-    storage: Storage = None,
-    environment: Environment = None,
-    token: Tokens = None,
-    pipeline_id: PipelineId = None,
-    warehouse: Warehouse = None,
-    output: OutputAs = Output.TEXT,
-    debug: Debug = False,
-) -> None:
+def pipelines_finish(target: Targets = None, *, which: WhichPipeline) -> Answer:
     """Take complete migrations out: state files go, data and live flows stay."""
-
-    def finish() -> None:
-        at = _place(project, environment, token, warehouse, engine, storage, pipeline_id)
-        done = pipelines.finish(
-            at.project, at.spark, targets=target or (), pipeline_id=pipeline_id, pipeline=at.pipeline
-        )
-        if output is Output.JSON:
-            typer.echo(report.as_json(show.finish_data(done)))
-        else:
-            show.print_finish(report.console(), done)
-
-    guarded(finish, debug)
+    opened = which.opened()
+    finish = pipelines.finish(
+        opened.project, opened.spark, targets=target or (), pipeline_id=which.pipeline_id,
+        pipeline=opened.pipeline,
+    )  # fmt: skip
+    return Answer(show.finish_data(finish), lambda console: show.print_finish(console, finish))
 
 
-def _place(
-    project: Path | None,
-    environment: str | None,
-    token: list[str] | None,
-    warehouse: Path | None,
-    engine: Engine = Engine.STREAMING,
-    storage: Path | None = None,
-    pipeline_id: str | None = None,
-) -> _Place:
-    """Read the project before a session is asked for, as what is wrong with its files is told at once."""
-    tokens = pairs("--token", token or ())
-    pipeline = _pipeline(engine, storage, pipeline_id)
-    if isinstance(pipeline, pipelines.DatabricksPipeline):
-        configured = pipeline.configuration()
-        project = project or Path(configured.project)
-        environment = environment or configured.environment
-        tokens = {**configured.tokens, **tokens}
-    if project is None:
-        raise TableferryError("which project? give its folder, or with --engine databricks the pipeline's id")
-    loaded = spec.load(project, environment=environment, reserved=tokens)
-    spark = resolved(warehouse)
-    session.use(spark, tokens.get("pipeline_catalog"), tokens.get("pipeline_schema"))
-    return _Place(loaded, spark, pipeline)
-
-
-def _pipeline(engine: Engine, storage: Path | None, pipeline_id: str | None) -> pipelines.Pipeline | None:
-    match engine:
-        case Engine.STREAMING:
-            return None
-        case Engine.DATABRICKS:
-            if pipeline_id is None:
-                raise TableferryError("--engine databricks needs to know which pipeline: give --pipeline-id")
-            return pipelines.DatabricksPipeline(pipeline_id)
-        case Engine.DECLARATIVE:
-            if storage is None:
-                raise TableferryError(
-                    "--engine declarative needs the storage of spark-pipeline.yml: give --storage"
-                )
-            return pipelines.SparkPipeline(storage)
-
-
-def _told(
-    done: pipelines.RunReport, output: Output, print_: Callable[[Console, pipelines.RunReport], None]
-) -> None:
-    if output is Output.JSON:
-        typer.echo(report.as_json(show.run_data(done)))
-    else:
-        print_(report.console(), done)
-    if not done.ok:
-        raise typer.Exit(1)
+def _answer(run: pipelines.RunReport, print_: Callable[[Console, pipelines.RunReport], None]) -> Answer:
+    return Answer(show.run_data(run), lambda console: print_(console, run), ok=run.ok)
