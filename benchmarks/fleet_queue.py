@@ -46,7 +46,7 @@ from tableferry.fleet.queue.opening import PASSWORD_VARIABLE, open_store  # noqa
 from tableferry.fleet.queue.selections import to_preprocess  # noqa: E402
 from tableferry.fleet.queue.sql import SqlStore  # noqa: E402
 from tableferry.fleet.queue.store import NewJob, Store  # noqa: E402
-from tableferry.fleet.status.reading import status  # noqa: E402
+from tableferry.fleet.status.reading import read_status  # noqa: E402
 from tableferry.tables import TableName  # noqa: E402
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
@@ -158,7 +158,7 @@ def measure_status(name: str, url: str, jobs: int) -> None:
     worked: list[float] = []
     for _ in range(LOOKS):
         begun, busy = time.monotonic(), time.process_time()
-        assert status(store, BEGIN).total == jobs
+        assert read_status(store, BEGIN).total == jobs
         took.append(time.monotonic() - begun)
         worked.append(time.process_time() - busy)
     seconds = [f"{each:.2f} s" for each in (statistics.median(took), min(took), statistics.median(worked))]

@@ -41,8 +41,8 @@ from tableferry.fleet.queue.selections import everything, named
 from tableferry.fleet.queue.store import NewJob, Store
 from tableferry.fleet.reports import ModeReport
 from tableferry.fleet.settings import FleetSettings, MailSettings
-from tableferry.fleet.status import text
-from tableferry.fleet.status.reading import status
+from tableferry.fleet.status.reading import read_status
+from tableferry.fleet.status.text import as_text
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.tables import TableName
@@ -357,7 +357,7 @@ def count(demo: Demo, table: str) -> int:
 def ended(demo: Demo) -> bool:
     """Show the fleet, and compare every table with its archived Hive copy."""
     demo.command("status")
-    demo.console.print(text.render(status(demo.store, demo.clock())))
+    demo.console.print(as_text(read_status(demo.store, demo.clock())))
     demo.command("list")
     found = demo.store.jobs(everything())
     report.table(

@@ -15,7 +15,7 @@ from tableferry.fleet.queue.selections import everything, finished, named
 from tableferry.fleet.queue.store import NewJob, NotificationRecord, Store
 from tableferry.fleet.status.datasets import datasets
 from tableferry.fleet.status.figures import Phase
-from tableferry.fleet.status.reading import status
+from tableferry.fleet.status.reading import read_status
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def test_the_dashboard_says_what_the_command_line_says(
     store.record_notifications([letter])
     small.close()
     assert store.archive(finished(), NOW) == 1
-    figures = status(store, NOW)
+    figures = read_status(store, NOW)
 
     if not soak.SOAKING:
         # Eighteen reads of rows that are in mind cost a third of those of Delta's tables.

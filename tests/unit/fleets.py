@@ -15,7 +15,7 @@ from tableferry.fleet.queue.selections import everything, named
 from tableferry.fleet.queue.store import NewJob, Store
 from tableferry.fleet.status.counting import LISTED
 from tableferry.fleet.status.figures import Day, Figures, Paused, Stuck, Trouble
-from tableferry.fleet.status.reading import status
+from tableferry.fleet.status.reading import read_status
 from tableferry.tables import TableName
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
@@ -144,7 +144,7 @@ def small_figures() -> Figures:
     with TemporaryDirectory() as folder:
         store = opened(Path(folder))
         small(store)
-        found = status(store, NOW)
+        found = read_status(store, NOW)
         store.close()
         return found
 

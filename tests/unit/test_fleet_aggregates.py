@@ -29,7 +29,7 @@ from tableferry.fleet.queue.sql import SqlStore
 from tableferry.fleet.queue.store import Event, NotificationRecord
 from tableferry.fleet.queue.stuck_jobs import StuckJob
 from tableferry.fleet.status.counting import LISTED, figures
-from tableferry.fleet.status.reading import status
+from tableferry.fleet.status.reading import read_status
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 LEASE = timedelta(hours=1)
@@ -147,7 +147,7 @@ GONE = NotificationRecord("<1@x>", 1, (4711,), ("ann@example.com",), NOW - timed
 def test_a_database_counts_as_python_would(store: SqlStore, fleet: Fleet) -> None:
     with store._engine.begin() as connection:
         write(connection, fleet)
-    assert status(store, NOW, rest=3 * LEASE) == figures(plainly(fleet), NOW)
+    assert read_status(store, NOW, rest=3 * LEASE) == figures(plainly(fleet), NOW)
 
 
 def write(connection: Connection, fleet: Fleet) -> None:

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from tests.unit.fleets import NOW, Fleet, huge_figures, opened, small_figures
 
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.status import page
+from tableferry.fleet.status import charts
 from tableferry.fleet.status.charts import burn_down, over_time
 from tableferry.fleet.status.figures import Day, Figures
-from tableferry.fleet.status.reading import status
+from tableferry.fleet.status.page import page
+from tableferry.fleet.status.reading import read_status
 from tableferry.tables import TableName
 
 VOID = {"meta", "link", "wbr", "br"}
@@ -62,7 +63,7 @@ class Page(HTMLParser):
 
 @pytest.mark.parametrize("name", ["none", "one", "some", "huge"])
 def test_a_page_is_whole_and_asks_nothing_of_others(name: str, store: Store) -> None:
-    found = Page(page.render(sized(name, store)))
+    found = Page(page(sized(name, store)))
     tags = {tag for tag, _ in found.elements}
     assert {"script", "img", "iframe", "object", "embed"} & tags == set()
     asked = [
@@ -79,10 +80,10 @@ def test_a_page_is_whole_and_asks_nothing_of_others(name: str, store: Store) -> 
 def sized(name: str, store: Store) -> Figures:
     match name:
         case "none":
-            return status(store, NOW)
+            return read_status(store, NOW)
         case "one":
             Fleet(store).add("only", at=NOW)
-            return status(store, NOW)
+            return read_status(store, NOW)
         case "some":
             return small_figures()
         case _:
@@ -90,11 +91,11 @@ def sized(name: str, store: Store) -> Figures:
 
 
 def test_a_pages_size_doesnt_grow_with_the_fleet() -> None:
-    assert len(page.render(huge_figures())) < 300_000
+    assert len(page(huge_figures())) < 300_000
 
 
 def test_every_table_and_chart_says_what_it_is() -> None:
-    found = Page(page.render(small_figures()))
+    found = Page(page(small_figures()))
     headers = [attributes for tag, attributes in found.elements if tag == "th"]
     assert headers
     assert all(attributes["scope"] in {"row", "col"} for attributes in headers)
@@ -136,7 +137,7 @@ def test_every_text_is_escaped(names: tuple[str, str], owner: str, reason: str) 
         owners=(replace(one.owners[0], owner=owner), *one.owners[1:]),
         pauses=tuple(replace(each, reason=reason) for each in one.pauses),
     )
-    plain, found = Page(page.render(one)), Page(page.render(odd))
+    plain, found = Page(page(one)), Page(page(odd))
     without_breaks = [tag for tag, _ in found.elements if tag != "wbr"]
     assert without_breaks == [tag for tag, _ in plain.elements if tag != "wbr"]
     assert found.text.count(str(table)) >= 2
@@ -165,7 +166,7 @@ def contrast(one: str, other: str) -> float:
 
 @pytest.mark.parametrize("media", [None, "(prefers-color-scheme: dark)", "print"])
 def test_words_stand_out_from_their_ground(media: str | None) -> None:
-    css = Path(page.__file__).with_name("templates").joinpath("page.css").read_text()
+    css = Path(charts.__file__).with_name("templates").joinpath("page.css").read_text()
     found = colours(css, media)
     for ink in ("ink", "muted"):
         for paper in ("paper", "surface", "alarm-paper"):

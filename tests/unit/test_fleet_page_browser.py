@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from tests.unit.fleets import huge_figures, small_figures
 
-from tableferry.fleet.status import page
+from tableferry.fleet.status.page import page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -42,8 +42,8 @@ onload = () => { found.textContent = JSON.stringify(Array.from(frames, measure))
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("fleet_page")
-    (made / "small.html").write_text(page.render(small_figures()))
-    (made / "huge.html").write_text(page.render(huge_figures()))
+    (made / "small.html").write_text(page(small_figures()))
+    (made / "huge.html").write_text(page(huge_figures()))
     print(f"pictures of the page: {made}")
     return made
 

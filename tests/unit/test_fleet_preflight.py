@@ -13,7 +13,7 @@ from tableferry.fleet.job import MOVED, Job, PauseReason, TargetFormat
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.prechecking import blocked_seconds
 from tableferry.fleet.reports import Finding, Preflight
-from tableferry.fleet.status.preflight import headline, lines, page
+from tableferry.fleet.status.preflight import headline, preflight_lines, preflight_page
 from tableferry.fleet.warehouse.eligibility import HiveColumn, HiveTable
 from tableferry.fleet.warehouse.files import ListedFile, Listing
 from tableferry.fleet.warehouse.preflight import Places, Seen, findings, remarks
@@ -116,7 +116,7 @@ STOPPED = Preflight(OTHER, DELTA, (Finding(PauseReason.REMOVES_FILES, "<b>it rem
 
 
 def test_it_reads_as_text() -> None:
-    assert list(lines([FINE, STOPPED])) == [
+    assert list(preflight_lines([FINE, STOPPED])) == [
         "spark_catalog.sales.orders: parquet to Iceberg, 1,204 files, 3.4 GB, 365 partitions; "
         "writers wait about 2 min 10 s",
         "spark_catalog.sales.copies: to Delta",
@@ -130,14 +130,14 @@ def test_it_reads_as_text() -> None:
 
 
 def test_it_reads_as_a_page() -> None:
-    text = page([FINE, STOPPED])
+    text = preflight_page([FINE, STOPPED])
     assert "&lt;b&gt;it" in text.replace("<wbr>", "")
     assert "<b>it" not in text
     assert "2 min 10 s" in text
     assert text.count("not looked at") == 4
     assert "0 B" not in text
-    assert "not known yet" in page([replace(FINE, blocked_seconds=None)])
-    assert "What would stop" not in page([FINE])
+    assert "not known yet" in preflight_page([replace(FINE, blocked_seconds=None)])
+    assert "What would stop" not in preflight_page([FINE])
 
 
 PLACES = st.lists(st.sampled_from(("a", "b", "a-", "ab")), max_size=4).map(

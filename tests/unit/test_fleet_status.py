@@ -15,9 +15,9 @@ from tableferry.cli import app
 from tableferry.fleet.job import PauseReason, State, TargetFormat
 from tableferry.fleet.queue.selections import finished
 from tableferry.fleet.queue.store import NotificationRecord, Store
-from tableferry.fleet.status import text
 from tableferry.fleet.status.figures import Figures, Phase, Trouble
-from tableferry.fleet.status.reading import status
+from tableferry.fleet.status.reading import read_status
+from tableferry.fleet.status.text import as_text
 from tableferry.fleet.status.watch import watch
 
 
@@ -65,7 +65,7 @@ def test_ages_count_from_the_last_change_of_state(figures: Figures) -> None:
 def test_a_claim_makes_no_job_younger(store: Store) -> None:
     fleet = small(store)
     fleet.change("half", days_ago(0.1), shadow_watermark="2")
-    ages = {age.phase: age for age in status(store, NOW).ages}
+    ages = {age.phase: age for age in read_status(store, NOW).ages}
     assert ages[Phase.MIGRATING].under_week == 1
 
 
@@ -82,7 +82,7 @@ def test_many_owners_are_a_row_together(store: Store) -> None:
     for number in range(20):
         fleet.add(f"t{number}", at=NOW, owners=(f"o{number:02}@example.com",))
     fleet.add("nobodys", at=NOW, owners=())
-    figures = status(store, NOW)
+    figures = read_status(store, NOW)
     assert figures.owner_count == 20
     assert figures.owners[-1].owner is None
     assert sum(owner.jobs for owner in figures.owners) == 21
@@ -119,8 +119,8 @@ def test_a_walk_that_goes_on_isnt_stuck(store: Store) -> None:
     fleet.add("quick", at=days_ago(30))
     fleet.ready("quick", days_ago(29), told=days_ago(29))
     fleet.migrated("quick", NOW - 2 * LEASE, steps=1)
-    assert status(store, NOW, rest=3 * LEASE).stuck == ()
-    assert len(status(store, NOW, rest=1.5 * LEASE).stuck) == 1
+    assert read_status(store, NOW, rest=3 * LEASE).stuck == ()
+    assert len(read_status(store, NOW, rest=1.5 * LEASE).stuck) == 1
 
 
 def test_a_lapsed_claim_is_stuck(store: Store) -> None:
@@ -131,11 +131,11 @@ def test_a_lapsed_claim_is_stuck(store: Store) -> None:
     store.claim(finished() | ~finished(), "gone", now=NOW - 3 * LEASE, lease=LEASE, limit=1)
     store.claim(finished() | ~finished(), "here", now=NOW, lease=LEASE, limit=1)
     held = {job.claimed_by for job in store.jobs(finished() | ~finished())}
-    stuck = status(store, NOW).stuck
+    stuck = read_status(store, NOW).stuck
     # The first claim had lapsed, so the second took that very job.
     assert held == {"here", None}
     assert stuck == ()
-    later = status(store, NOW + 2 * LEASE).stuck
+    later = read_status(store, NOW + 2 * LEASE).stuck
     assert [(each.trouble, each.words) for each in later] == [
         (Trouble.CLAIM_LAPSED, "worker here went away with it")
     ]
@@ -152,13 +152,13 @@ def test_a_letter_that_wasnt_sent_for_a_day_is_stuck(store: Store) -> None:
             NotificationRecord("<2@x>", 1, numbers[2:], ("ann@example.com",), days_ago(0.5)),
         ]
     )
-    stuck = status(store, NOW).stuck
+    stuck = read_status(store, NOW).stuck
     assert [(each.task_id, each.trouble) for each in stuck] == [
         (number, Trouble.LETTER_NOT_SENT) for number in numbers[:2]
     ]
     assert {each.command for each in stuck} == {"tableferry fleet communicate"}
     store.notifications_sent(["<1@x>"], NOW)
-    assert status(store, NOW).stuck == ()
+    assert read_status(store, NOW).stuck == ()
 
 
 @pytest.mark.parametrize(
@@ -171,9 +171,9 @@ def test_a_copy_that_isnt_kept_in_step_is_stuck(store: Store, values: dict[str, 
     fleet.add("t", at=days_ago(30))
     fleet.ready("t", days_ago(29), told=days_ago(29))
     fleet.migrated("t", days_ago(3))
-    assert status(store, NOW).stuck == ()
+    assert read_status(store, NOW).stuck == ()
     fleet.change("t", days_ago(1.5), **values)
-    (stuck,) = status(store, NOW).stuck
+    (stuck,) = read_status(store, NOW).stuck
     assert (stuck.trouble, stuck.since, stuck.command) == (
         Trouble.SHADOW_BEHIND,
         at,
@@ -187,8 +187,8 @@ def test_a_revert_that_nobody_takes_up_is_stuck_after_a_day(store: Store) -> Non
     fleet.ready("t", days_ago(29), told=days_ago(29))
     fleet.migrated("t", days_ago(10))
     fleet.change("t", days_ago(0.9), desired_state=State.WRITES_BLOCKED)
-    assert status(store, NOW).stuck == ()
-    (stuck,) = status(store, NOW + timedelta(days=1)).stuck
+    assert read_status(store, NOW).stuck == ()
+    (stuck,) = read_status(store, NOW + timedelta(days=1)).stuck
     assert (stuck.words, stuck.command) == ("asked for, and no run took it up", "tableferry fleet revert")
 
 
@@ -202,7 +202,7 @@ def test_what_is_due(store: Store) -> None:
     for table, switched in (("over", 20), ("ends_today", 14)):
         fleet.ready(table, days_ago(39), told=days_ago(38))
         fleet.migrated(table, days_ago(switched))
-    due = status(store, NOW).due
+    due = read_status(store, NOW).due
     assert (due.migrations_overdue, due.migrations_today, due.migrations_week) == (1, 1, 2)
     assert (due.archives_overdue, due.archives_today, due.archives_week) == (1, 1, 1)
 
@@ -219,7 +219,7 @@ def test_a_pause_while_on_probation_isnt_a_migration(store: Store) -> None:
     fleet = small(store)
     fleet.paused("probation", days_ago(1), PauseReason.PAUSED_BY_USER)
     fleet.change("probation", days_ago(1), migration_paused=False, pause_reason="None")
-    assert status(store, NOW).pace[0].migrated == 1
+    assert read_status(store, NOW).pace[0].migrated == 1
 
 
 def test_days_add_up_and_end_with_now(figures: Figures) -> None:
@@ -242,9 +242,9 @@ def test_days_add_up_and_end_with_now(figures: Figures) -> None:
 
 def test_archived_jobs_stay_in_the_figures(store: Store) -> None:
     small(store)
-    before = status(store, NOW)
+    before = read_status(store, NOW)
     assert store.archive(finished(), NOW) == 1
-    after = status(store, NOW)
+    after = read_status(store, NOW)
     assert after.archived == 1
     assert (after.total, after.days, after.formats, after.pace) == (
         before.total,
@@ -256,7 +256,7 @@ def test_archived_jobs_stay_in_the_figures(store: Store) -> None:
 
 
 def test_an_empty_queue(store: Store) -> None:
-    figures = status(store, NOW)
+    figures = read_status(store, NOW)
     assert (figures.total, figures.days, figures.stuck, figures.owner_count) == (0, (), (), 0)
     assert "no table in the queue" in printed(figures)
 
@@ -301,7 +301,7 @@ def test_watching_reads_anew_until_ctrl_c(store: Store) -> None:
 
     console = Console(force_terminal=True, width=160, height=60, record=True, markup=False)
     with console.capture() as captured:
-        watch(lambda: status(store, NOW), console, seconds=5, wait=wait)
+        watch(lambda: read_status(store, NOW), console, seconds=5, wait=wait)
     assert waited == [5, 5]
     shown = captured.get()
     assert shown.index("1 of 7 tables are completed") < shown.index("2 of 7 tables are completed")
@@ -310,13 +310,13 @@ def test_watching_reads_anew_until_ctrl_c(store: Store) -> None:
 def printed(figures: Figures) -> str:
     console = Console(markup=False, highlight=False, soft_wrap=True, width=200)
     with console.capture() as captured:
-        console.print(text.render(figures))
+        console.print(as_text(figures))
     return captured.get()
 
 
 def test_the_first_day_of_a_fleet(store: Store) -> None:
     Fleet(store).add("t", at=NOW - timedelta(hours=1))
-    figures = status(store, NOW)
+    figures = read_status(store, NOW)
     assert [day.day for day in figures.days] == [date(2026, 11, 22)]
     assert figures.pace[0].elapsed == 1
     assert figures.forecast.words.startswith("No forecast")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,13 +13,12 @@ from tableferry import __version__, bundle
 from tableferry import new as template
 from tableferry import verify as verifying
 from tableferry.amounts import counted
-from tableferry.cli.command import Answer, App, Common, Output
+from tableferry.cli.command import Answer, App
 from tableferry.cli.convert import convert_app
 from tableferry.cli.fleet import fleet_app
-from tableferry.cli.options import Environment, Project, Tokens, Warehouse, pairs, resolved, separated
+from tableferry.cli.options import Warehouse, pairs, resolved, separated
 from tableferry.cli.pipelines import pipelines_app
-from tableferry.errors import SpecError
-from tableferry.pipelines import spec
+from tableferry.cli.spec import spec_app
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +28,6 @@ app = App(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-spec_app = App(help="Data flow specs.", no_args_is_help=True)
 bundle_app = App(help="The bundle that deploys it all.", no_args_is_help=True)
 app.add_typer(pipelines_app, name="pipelines")
 app.add_typer(convert_app, name="convert")
@@ -46,32 +43,6 @@ def _root(
     if version:
         typer.echo(__version__)
         raise typer.Exit
-
-
-@spec_app.command("schema")
-def spec_schema() -> None:
-    """Print the JSON Schema of data flow specs, for editors."""
-    typer.echo(json.dumps(spec.json_schema(), indent=2))
-
-
-@spec_app.command("check")
-def spec_check(
-    project: Project, environment: Environment = None, token: Tokens = None, *, common: Common
-) -> Answer:
-    """Read a project's files and say everything that is wrong with them."""
-    try:
-        loaded = spec.load(project, environment=environment, reserved=pairs("--token", token))
-    except SpecError as error:
-        if common.output is Output.JSON:
-            return Answer({"problems": error.problems}, (), ok=False)
-        raise
-    skipped = [str(file) for file in loaded.skipped]
-    flows = counted(len(loaded.dataflows), "data flow")
-    migrations = sum(1 for dataflow in loaded.dataflows if dataflow.migration)
-    return Answer(
-        {"problems": [], "skipped": skipped},
-        [*skipped, f"{project}: {flows}, {migrations} with a migration: all right"],
-    )
 
 
 @bundle_app.command("check")

@@ -13,7 +13,6 @@ from typer.core import TyperGroup
 from tableferry import convert
 from tableferry.cli.command import Answer, App
 from tableferry.cli.options import Warehouse, resolved
-from tableferry.convert import show
 
 # A source between backticks may hold a comma.
 _SEPARATED = re.compile(r"(?:`[^`]*`|[^,\n`])+")
@@ -122,7 +121,9 @@ def convert_run(
         resolve=partial(resolved, warehouse),
     )
     return Answer(
-        show.data(conversion), lambda console: show.print_report(console, conversion), ok=conversion.ok
+        convert.show.data(conversion),
+        lambda console: convert.show.print_report(console, conversion),
+        ok=conversion.ok,
     )
 
 

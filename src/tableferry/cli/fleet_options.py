@@ -16,13 +16,12 @@ import typer
 from tableferry import fleet
 from tableferry.cli.options import Warehouse, pairs, resolved, separated
 from tableferry.fleet.job import TargetFormat
-from tableferry.fleet.loading import load
-from tableferry.fleet.settings import FleetSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tableferry.fleet.queue.store import Store
+    from tableferry.fleet.settings import FleetSettings
 
 Patterns = Annotated[
     list[str] | None,
@@ -125,7 +124,7 @@ class WhichQueue:
         """
         flags = {"store": self.store, **flags}
         given = {name: str(value) for name, value in flags.items() if value is not None}
-        settings = load(
+        settings = fleet.loading.load(
             {**pairs("--set", self.setting), **given}, file=self.settings, env=self.env, environ=os.environ
         )
         spark = partial(resolved, self.warehouse, iceberg=True)

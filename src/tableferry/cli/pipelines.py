@@ -14,7 +14,6 @@ from tableferry import pipelines, session
 from tableferry.cli.command import Answer, App
 from tableferry.cli.options import Environment, Project, Tokens, Warehouse, pairs, resolved
 from tableferry.errors import TableferryError
-from tableferry.pipelines import show, spec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,7 +91,7 @@ class _Which:
             raise TableferryError(
                 "which project? give its folder, or with --engine databricks the pipeline's id"
             )
-        loaded = spec.load(project, environment=environment, reserved=tokens)
+        loaded = pipelines.spec.load(project, environment=environment, reserved=tokens)
         spark = resolved(self.warehouse)
         session.use(spark, tokens.get("pipeline_catalog"), tokens.get("pipeline_schema"))
         return Opened(loaded, spark, pipeline)
@@ -172,8 +171,8 @@ def pipelines_plan(
     )  # fmt: skip
     checked = pipelines.check(plan, opened.spark) if check else None
     return Answer(
-        show.plan_data(plan, checked),
-        lambda console: show.print_plan(console, plan, checked),
+        pipelines.show.plan_data(plan, checked),
+        lambda console: pipelines.show.print_plan(console, plan, checked),
         ok=not plan.refusals and all(rows.left_out for rows in checked or ()),
     )
 
@@ -198,7 +197,7 @@ def pipelines_run(
         opened.project, opened.spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
         drop_history=drop_history, pipeline_id=which.pipeline_id,
     )  # fmt: skip
-    return _answer(run, show.print_run)
+    return _answer(run, pipelines.show.print_run)
 
 
 @pipelines_app.command("prepare")
@@ -219,7 +218,7 @@ def pipelines_prepare(
         opened.project, opened.spark, pipeline=opened.pipeline, targets=target or (), adopt=adopt,
         pipeline_id=which.pipeline_id,
     )  # fmt: skip
-    return _answer(run, show.print_prepared)
+    return _answer(run, pipelines.show.print_prepared)
 
 
 @pipelines_app.command("status")
@@ -230,7 +229,9 @@ def pipelines_status(target: Targets = None, *, which: WhichPipeline) -> Answer:
         opened.project, opened.spark, targets=target or (), pipeline_id=which.pipeline_id,
         pipeline=opened.pipeline,
     )  # fmt: skip
-    return Answer(show.status_data(status), lambda console: show.print_status(console, status))
+    return Answer(
+        pipelines.show.status_data(status), lambda console: pipelines.show.print_status(console, status)
+    )
 
 
 @pipelines_app.command("finish")
@@ -241,8 +242,10 @@ def pipelines_finish(target: Targets = None, *, which: WhichPipeline) -> Answer:
         opened.project, opened.spark, targets=target or (), pipeline_id=which.pipeline_id,
         pipeline=opened.pipeline,
     )  # fmt: skip
-    return Answer(show.finish_data(finish), lambda console: show.print_finish(console, finish))
+    return Answer(
+        pipelines.show.finish_data(finish), lambda console: pipelines.show.print_finish(console, finish)
+    )
 
 
 def _answer(run: pipelines.RunReport, print_: Callable[[Console, pipelines.RunReport], None]) -> Answer:
-    return Answer(show.run_data(run), lambda console: print_(console, run), ok=run.ok)
+    return Answer(pipelines.show.run_data(run), lambda console: print_(console, run), ok=run.ok)

@@ -4,19 +4,6 @@
 where pyarrow isn't installed.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from tableferry import lazy
 
-from tableferry.convert.plan import Engine, Statistics
-from tableferry.convert.steps import Reader
-
-if TYPE_CHECKING:
-    from tableferry.convert.converting import Report, TableReport, run, undo
-
-__all__ = ["Engine", "Reader", "Report", "Statistics", "TableReport", "run", "undo"]
-
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        return getattr(import_module("tableferry.convert.converting"), name)
-    raise AttributeError(f"module {__name__} has no attribute {name}")
+__getattr__, __dir__, __all__ = lazy.attach(__name__)

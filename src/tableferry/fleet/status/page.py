@@ -31,7 +31,7 @@ def _breakable(text: object, after: str = "._") -> Markup:
 templates.filters["breakable"] = _breakable
 
 
-def render(figures: Figures) -> str:
+def page(figures: Figures) -> str:
     """Return the page; its size doesn't grow with the fleet."""
     phases = [(phase, PHASE_WORDS[phase], figures.in_phase(phase)) for phase in Phase]
     return templates.get_template("page.html").render(

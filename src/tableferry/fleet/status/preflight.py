@@ -21,7 +21,7 @@ def headline(found: Sequence[Preflight]) -> str:
     return "The table can be migrated" if len(found) == 1 else f"{tables} can be migrated"
 
 
-def lines(found: Sequence[Preflight]) -> Iterator[str]:
+def preflight_lines(found: Sequence[Preflight]) -> Iterator[str]:
     """Say it for a terminal: each table with what would stop it, then what to know, then how it stands."""
     for each in found:
         yield f"{each.table}: {_described(each)}"
@@ -39,7 +39,7 @@ def remarks(found: Sequence[Preflight]) -> list[tuple[str, str]]:
     return [(text, first_of(names)) for text, names in about.items()]
 
 
-def page(found: Sequence[Preflight]) -> str:
+def preflight_page(found: Sequence[Preflight]) -> str:
     """Return it as one HTML page that asks nothing of any other."""
     return templates.get_template("preflight.html").render(
         headline=headline(found),

@@ -12,7 +12,7 @@ from tableferry.fleet.status.figures import Figures
 DEFAULT_REST = timedelta(hours=3)
 
 
-def status(store: Readable, now: datetime, *, rest: timedelta = DEFAULT_REST) -> Figures:
+def read_status(store: Readable, now: datetime, *, rest: timedelta = DEFAULT_REST) -> Figures:
     """Return how far the fleet is.
 
     Args:

@@ -15,7 +15,7 @@ _LISTED = 8
 _BAR = 60
 
 
-def render(figures: Figures) -> RenderableType:
+def as_text(figures: Figures) -> RenderableType:
     """Return the figures as what a console prints and a live view shows."""
     return Group(*_parts(figures))
 

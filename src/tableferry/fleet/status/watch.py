@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tableferry.fleet.status import labels
 from tableferry.fleet.status.figures import Figures
-from tableferry.fleet.status.text import render
+from tableferry.fleet.status.text import as_text
 
 
 def watch(
@@ -34,7 +34,7 @@ def watch(
             while True:
                 figures = read()
                 footer = f"{labels.moment(figures.at)}, every {seconds:g} seconds; Ctrl-C ends it"
-                live.update(Group(render(figures), Text(), Text(footer, style="dim")), refresh=True)
+                live.update(Group(as_text(figures), Text(), Text(footer, style="dim")), refresh=True)
                 wait(seconds)
     except KeyboardInterrupt:
         return

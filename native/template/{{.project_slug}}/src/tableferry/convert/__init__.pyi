@@ -1,0 +1,1 @@
+../../../../../../src/tableferry/convert/__init__.pyi

@@ -1,0 +1,1 @@
+../../../../../../src/tableferry/fleet/__init__.pyi

@@ -1,0 +1,1 @@
+../../../../../src/tableferry/lazy.py

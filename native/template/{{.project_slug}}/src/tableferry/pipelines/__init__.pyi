@@ -1,0 +1,1 @@
+../../../../../../src/tableferry/pipelines/__init__.pyi

@@ -1,0 +1,1 @@
+../../../../../../src/tableferry/verify/__init__.pyi

@@ -1,0 +1,41 @@
+"""``tableferry spec``: data flow specs, without a session."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+
+from tableferry import pipelines
+from tableferry.amounts import counted
+from tableferry.cli.command import Answer, App, Common, Output
+from tableferry.cli.options import Environment, Project, Tokens, pairs
+from tableferry.errors import SpecError
+
+spec_app = App(help="Data flow specs.", no_args_is_help=True)
+
+
+@spec_app.command("schema")
+def spec_schema() -> None:
+    """Print the JSON Schema of data flow specs, for editors."""
+    typer.echo(json.dumps(pipelines.spec.json_schema(), indent=2))
+
+
+@spec_app.command("check")
+def spec_check(
+    project: Project, environment: Environment = None, token: Tokens = None, *, common: Common
+) -> Answer:
+    """Read a project's files and say everything that is wrong with them."""
+    try:
+        loaded = pipelines.spec.load(project, environment=environment, reserved=pairs("--token", token))
+    except SpecError as error:
+        if common.output is Output.JSON:
+            return Answer({"problems": error.problems}, (), ok=False)
+        raise
+    skipped = [str(file) for file in loaded.skipped]
+    flows = counted(len(loaded.dataflows), "data flow")
+    migrations = sum(1 for dataflow in loaded.dataflows if dataflow.migration)
+    return Answer(
+        {"problems": [], "skipped": skipped},
+        [*skipped, f"{project}: {flows}, {migrations} with a migration: all right"],
+    )

@@ -1,0 +1,16 @@
+from tableferry.pipelines import show as show
+from tableferry.pipelines import spec as spec
+from tableferry.pipelines.declaring import declare as declare
+from tableferry.pipelines.migrate import check as check
+from tableferry.pipelines.migrate import finish as finish
+from tableferry.pipelines.migrate import plan as plan
+from tableferry.pipelines.migrate import prepare as prepare
+from tableferry.pipelines.migrate import run as run
+from tableferry.pipelines.migrate import status as status
+from tableferry.pipelines.pipeline import DatabricksPipeline as DatabricksPipeline
+from tableferry.pipelines.pipeline import Pipeline as Pipeline
+from tableferry.pipelines.pipeline import SparkPipeline as SparkPipeline
+from tableferry.pipelines.reports import FinishReport as FinishReport
+from tableferry.pipelines.reports import RunReport as RunReport
+from tableferry.pipelines.reports import StatusReport as StatusReport
+from tableferry.pipelines.reports import TargetReport as TargetReport

@@ -1,0 +1,42 @@
+"""The public names of a package whose modules are loaded at first use."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+from tableferry import fleet
+from tableferry.fleet.queue import selections
+from tableferry.fleet.selecting import select_jobs
+
+PACKAGES = ["convert", "fleet", "pipelines", "verify"]
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_every_name_of_the_stub_is_there(name: str) -> None:
+    package = importlib.import_module(f"tableferry.{name}")
+    assert package.__all__ == sorted(package.__all__) == dir(package)
+    for public in package.__all__:
+        thing = getattr(package, public)
+        assert isinstance(thing, ModuleType) or thing.__module__.startswith("tableferry."), public
+
+
+def test_a_name_is_what_its_module_has_or_the_module() -> None:
+    assert fleet.select_jobs is select_jobs
+    assert fleet.selections is selections
+
+
+def test_another_name_is_refused_as_everywhere() -> None:
+    with pytest.raises(AttributeError, match=r"module tableferry\.fleet has no attribute nothing"):
+        getattr(fleet, "nothing")  # noqa: B009  # Type checkers know that it isn't there.
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_nothing_of_a_package_is_loaded_before_it_is_used(name: str) -> None:
+    program = f"import sys, tableferry.{name}; print([m for m in sys.modules if 'tableferry.{name}.' in m])"
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert shown.stdout == "[]\n"
