@@ -182,7 +182,7 @@ def test_a_source_in_a_spec_that_was_not_asked_for(project: ProjectFiles) -> Non
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ("{", "no spec of this project that can be read fills live.orders: mend the others, or write"),
+        ("{", "no spec of this project that can be read fills live.orders: fix the others, or write"),
         (None, "no spec of this project fills live.orders: write"),
     ],
 )

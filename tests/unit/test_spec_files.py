@@ -27,12 +27,12 @@ MAIN = SPECS + "orders_main.json"
         (
             "x_main.json",
             '{"a": 1,\n "b" 2}',
-            "isn't valid JSON: Expecting ':' delimiter at line 2, column 6: mend it there",
+            "isn't valid JSON: Expecting ':' delimiter at line 2, column 6: fix it there",
         ),
         (
             "x_main.yaml",
             "a: 1\nb: [1\n",
-            "isn't valid YAML: did not find expected ',' or ']' at line 3, column 1: mend it there",
+            "isn't valid YAML: did not find expected ',' or ']' at line 3, column 1: fix it there",
         ),
         ("x_main.json", "", "is empty: fill it or remove it"),
         ("x_main.yaml", "# nothing\n", "is empty: fill it or remove it"),
@@ -54,7 +54,7 @@ MAIN = SPECS + "orders_main.json"
             "x_main.yaml",
             "a: !!python/object:os.system {}\n",
             "isn't valid YAML: could not determine a constructor for the tag "
-            "'tag:yaml.org,2002:python/object:os.system' at line 1, column 4: mend it there",
+            "'tag:yaml.org,2002:python/object:os.system' at line 1, column 4: fix it there",
         ),
         ("x_main.json", '{"template": "t"}', "template: templates aren't supported: write each spec out"),
     ],
@@ -81,7 +81,7 @@ def test_flow_file_without_a_main_file(project: ProjectFiles) -> None:
     project.write(SPECS + "mixed_flow.json", {"dataFlowId": "orders_append", **group})
     project.write(SPECS + "nameless_flow.json", group)
     assert project.problems() == [
-        f"{SPECS}lost_flow.json: dataFlowId: no *_main file has the dataFlowId 'lost': add one, or mend the id",
+        f"{SPECS}lost_flow.json: dataFlowId: no *_main file has the dataFlowId 'lost': add one, or correct the id",
         f"{SPECS}mixed_flow.json: dataFlowId: 'orders_append' is a standard spec, which has no flow groups: "
         "set its dataFlowType to flow",
         f"{SPECS}nameless_flow.json: dataFlowId: is required: add it",
@@ -210,7 +210,7 @@ def test_all_problems_at_once(project: ProjectFiles) -> None:
     project.write("pipeline_configs/global.json", {"spark_conf": {}})
     assert project.problems() == [
         f"{SPECS}a_main.json: isn't valid JSON: Expecting property name enclosed in double quotes at line 1, "
-        "column 2: mend it there",
+        "column 2: fix it there",
         f"{SPECS}c_main.json: flowGroups[0].flows.f_rows.flowDetails.sourceView: 'v_nothing' is no view of "
         "this spec's enabled flows (they have: v_rows): define it",
         f"{SPECS}c_main.json: yyy: unknown key 'yyy': take it out",

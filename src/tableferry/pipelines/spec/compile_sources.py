@@ -38,70 +38,76 @@ class Sources:
     views: set[str]
     problems: list[Problem]
 
-    def view(self, name: str, written: sources.View, place: SourceLocation) -> flows.View | None:
+    def view(self, name: str, written: sources.View, location: SourceLocation) -> flows.View | None:
         """Make a view, or say what is wrong with it."""
-        source = self._source(written, place.at("sourceDetails"))
+        source = self._source(written, location.at("sourceDetails"))
         return (
-            None if source is None else flows.View(name, written.mode, source, str(place.at("sourceDetails")))
+            None
+            if source is None
+            else flows.View(name, written.mode, source, str(location.at("sourceDetails")))
         )
 
-    def sql(self, statement: str | None, path: str | None, place: SourceLocation) -> flows.SqlSource | None:
+    def sql(
+        self, statement: str | None, path: str | None, location: SourceLocation
+    ) -> flows.SqlSource | None:
         """Make a source from a statement or from the file that holds it."""
-        there = place.at("sqlStatement")
+        statement_location = location.at("sqlStatement")
         if path is not None:
-            file = Beside(self.file).find(path, "dml", place.at("sqlPath"), self.problems)
+            file = Beside(self.file).find(path, "dml", location.at("sqlPath"), self.problems)
             if file is None:
                 return None
-            there = SourceLocation(read.name(file, self.root))
-            content = read.text(file, there, self.problems)
+            statement_location = SourceLocation(read.name(file, self.root))
+            content = read.text(file, statement_location, self.problems)
             if content is None:
                 return None
             statement = self.values.leniently(content)
-        made = self.names.in_sql((statement or "").strip().rstrip(";"), self.views)
+        resolved = self.names.in_sql((statement or "").strip().rstrip(";"), self.views)
         try:
-            references(made)
+            references(resolved)
         except SqlglotError as error:
             reason = str(error.__cause__ if isinstance(error.__cause__, SqlglotError) else error)
-            self.problems.append(there.problem(f"its SQL can't be read ({_one_line(reason)}): correct it"))
+            self.problems.append(
+                statement_location.problem(f"its SQL can't be read ({_one_line(reason)}): correct it")
+            )
             return None
-        return flows.SqlSource(made)
+        return flows.SqlSource(resolved)
 
-    def find(self, written: str | None, kind: str, place: SourceLocation) -> str | None:
+    def find(self, written: str | None, kind: str, location: SourceLocation) -> str | None:
         """Resolve a path of the spec, if there is one."""
         if written is None:
             return None
-        file = Beside(self.file).find(written, kind, place, self.problems)
+        file = Beside(self.file).find(written, kind, location, self.problems)
         return None if file is None else str(file)
 
-    def schema(self, written: str | None, place: SourceLocation) -> str | None:
+    def schema(self, written: str | None, location: SourceLocation) -> str | None:
         """Resolve a ``schemaPath``."""
         if written is not None and not written.endswith((".json", ".ddl")):
-            self.problems.append(place.problem(f"'{written}' must be a .json or .ddl file"))
+            self.problems.append(location.problem(f"'{written}' must be a .json or .ddl file"))
             return None
-        return self.find(written, "schemas", place)
+        return self.find(written, "schemas", location)
 
-    def _source(self, view: sources.View, place: SourceLocation) -> flows.Source | None:
+    def _source(self, view: sources.View, location: SourceLocation) -> flows.Source | None:
         match view:
             case sources.DeltaView():
-                return self._delta(view.source_details, place)
+                return self._delta(view.source_details, location)
             case sources.DeltaJoinView():
-                return self._join(view, place)
+                return self._join(view, location)
             case sources.SqlView():
-                return self.sql(view.source_details.sql_statement, view.source_details.sql_path, place)
+                return self.sql(view.source_details.sql_statement, view.source_details.sql_path, location)
             case sources.PythonView():
                 written = view.source_details
                 return flows.PythonSource(
-                    self._code(written.function_path, written.python_module, written.tokens, place)
+                    self._code(written.function_path, written.python_module, written.tokens, location)
                 )
             case _:
-                return self._other(view, place)
+                return self._other(view, location)
 
-    def _delta(self, written: sources.DeltaDetails, place: SourceLocation) -> flows.DeltaSource | None:
-        table = self._table(written, place)
+    def _delta(self, written: sources.DeltaDetails, location: SourceLocation) -> flows.DeltaSource | None:
+        table = self._table(written, location)
         if table is None:
             return None
         code = written.python_transform
-        there = place.at("pythonTransform")
+        code_location = location.at("pythonTransform")
         return flows.DeltaSource(
             table,
             written.cdf_enabled,
@@ -109,30 +115,32 @@ class Sources:
             written.reader_options,
             tuple(written.where_clause),
             tuple(written.select_exp),
-            self.schema(written.schema_path, place.at("schemaPath")),
-            self._code(code.function_path, code.module, code.tokens, there) if code is not None else None,
+            self.schema(written.schema_path, location.at("schemaPath")),
+            self._code(code.function_path, code.module, code.tokens, code_location)
+            if code is not None
+            else None,
         )
 
-    def _table(self, written: sources.DeltaDetails, place: SourceLocation) -> TableName | None:
+    def _table(self, written: sources.DeltaDetails, location: SourceLocation) -> TableName | None:
         if written.table_path is not None:
             return TableName.at(written.table_path)
         table = written.table or ""
         if (written.database or "").lower() != "live":
-            return table_name(written.database, table, place.at("table"), self.problems)
-        found = self.names.live(table)
-        if found is None and self.names.unread != "told":
+            return table_name(written.database, table, location.at("table"), self.problems)
+        own = self.names.live(table)
+        if own is None and self.names.unread != "told":
             which, remedy = "no spec of this project", ""
             if self.names.unread == "untold":
-                which, remedy = "no spec of this project that can be read", "mend the others, or "
+                which, remedy = "no spec of this project that can be read", "fix the others, or "
             message = f"{which} fills live.{table}: {remedy}write its database and table"
-            self.problems.append(place.at("table").problem(message))
-        return found
+            self.problems.append(location.at("table").problem(message))
+        return own
 
-    def _join(self, view: sources.DeltaJoinView, place: SourceLocation) -> flows.JoinSource | None:
+    def _join(self, view: sources.DeltaJoinView, location: SourceLocation) -> flows.JoinSource | None:
         written = view.source_details
         sides = []
         for position, (side, mode) in enumerate(zip(written.sources, view.join_modes, strict=True)):
-            source = self._delta(side, place.at("sources", position))
+            source = self._delta(side, location.at("sources", position))
             if source is not None:
                 sides.append(flows.JoinSide(side.alias, mode, source))
         if len(sides) < len(written.sources):
@@ -145,7 +153,9 @@ class Sources:
         )
 
     def _other(
-        self, view: sources.CloudFilesView | sources.BatchFilesView | sources.KafkaView, place: SourceLocation
+        self,
+        view: sources.CloudFilesView | sources.BatchFilesView | sources.KafkaView,
+        location: SourceLocation,
     ) -> flows.OtherSource:
         written = view.source_details
         files = written if isinstance(written, sources.FilesDetails) else None
@@ -155,17 +165,17 @@ class Sources:
             files.path if files else None,
             tuple(written.where_clause),
             tuple(written.select_exp),
-            self.schema(files.schema_path, place.at("schemaPath")) if files else None,
+            self.schema(files.schema_path, location.at("schemaPath")) if files else None,
         )
 
     def _code(
-        self, path: str | None, module: str | None, tokens: dict[str, object], place: SourceLocation
+        self, path: str | None, module: str | None, tokens: dict[str, object], location: SourceLocation
     ) -> flows.PythonCode:
-        there = place.at("functionPath")
+        path_location = location.at("functionPath")
         if path is not None and not path.endswith(".py"):
-            self.problems.append(there.problem(f"'{path}' must be a .py file"))
+            self.problems.append(path_location.problem(f"'{path}' must be a .py file"))
             path = None
-        return flows.PythonCode(self.find(path, "python_functions", there), module, tokens)
+        return flows.PythonCode(self.find(path, "python_functions", path_location), module, tokens)
 
 
 def _one_line(text: str) -> str:

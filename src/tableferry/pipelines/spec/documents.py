@@ -33,7 +33,7 @@ class Group:
     """A flow group and where it stands."""
 
     path: Path
-    place: SourceLocation
+    location: SourceLocation
     written: FlowGroup
 
 
@@ -43,14 +43,14 @@ class Document:
 
     Attributes:
         path: The main file.
-        place: It, as messages name it.
+        location: It, as messages name it.
         spec: What it says.
         view: A standard spec's one view.
         groups: A flow spec's groups, those of other files included.
     """
 
     path: Path
-    place: SourceLocation
+    location: SourceLocation
     spec: StandardSpec | FlowSpec
     view: View | None
     groups: tuple[Group, ...]
@@ -100,9 +100,9 @@ class Reader:
                 continue
             key = str(data.get("dataFlowId"))
             if key in seen and isinstance(data.get("dataFlowId"), str):
-                other = self._folder.place(seen[key]).file
+                other = self._folder.location(seen[key]).file
                 message = f"'{key}' is the id of {other} too, and must be unique in the project: change one"
-                self._problems.append(self._folder.place(file).at("dataFlowId").problem(message))
+                self._problems.append(self._folder.location(file).at("dataFlowId").problem(message))
             seen.setdefault(key, file)
             document = self._document(file, data, groups.get(key, []))
             # With a broken part, what the other parts say about its views and tables would look wrong.
@@ -112,37 +112,37 @@ class Reader:
         return documents
 
     def _read(self, file: Path, problems: list[Problem]) -> dict[str, Any] | None:
-        place = self._folder.place(file)
+        location = self._folder.location(file)
         actual = "json" if file.suffix == ".json" else "yaml"
         if self._format and self._format.format != actual and not self._format.allow_override:
             message = (
                 f"is {actual.upper()}, but pipeline_bundle_spec_format says {self._format.format}: convert "
                 "the file, or set allow_override to true"
             )
-            problems.append(place.problem(message))
-        return mapping(file, place, problems)
+            problems.append(location.problem(message))
+        return mapping(file, location, problems)
 
     def _part_file(self, file: Path) -> _Part:
-        found: list[Problem] = []
-        return _Part(file, found, self._read(file, found))
+        problems: list[Problem] = []
+        return _Part(file, problems, self._read(file, problems))
 
     def _skip(self, mains: list[_Main], parts: list[_Part]) -> tuple[list[_Main], list[_Part]]:
         """Leave out specs that use what isn't handled, with their parts, unless there is nothing else.
 
-        One that has a migration, or is the only one asked for, isn't left out: there it's told what is wrong.
+        One that has a migration, or is the only one asked for, isn't left out but reported.
         """
         skipped: dict[str, Skipped] = {}
         for file, data in mains:
             key = data.get("dataFlowId") if data else None
             if data is None or not isinstance(key, str) or self._folder.alone or _migrates(data):
                 continue
-            place = self._folder.place(file)
-            refusals = list(refuse.unsupported(data, place))
+            location = self._folder.location(file)
+            refusals = list(refuse.unsupported(data, location))
             for part in parts:
                 if part.data is not None and part.data.get("dataFlowId") == key:
-                    refusals += _refusals(part.data, self._folder.place(part.file))
+                    refusals += _refusals(part.data, self._folder.location(part.file))
             if problems := tuple(problem for _, problem in refusals if problem is not None):
-                skipped[key] = Skipped(place.file, self._target(data, place), problems)
+                skipped[key] = Skipped(location.file, self._target(data, location), problems)
         if len(skipped) == len(mains):
             return mains, parts
         self.skipped = tuple(skipped.values())
@@ -151,9 +151,9 @@ class Reader:
             [part for part in parts if part.data is None or part.data.get("dataFlowId") not in skipped],
         )
 
-    def _target(self, data: dict[str, Any], place: SourceLocation) -> TableName | None:
+    def _target(self, data: dict[str, Any], location: SourceLocation) -> TableName | None:
         """Return what a spec that nobody checks any further fills."""
-        target = self._values.apply(data, place, []).get("targetDetails")
+        target = self._values.apply(data, location, []).get("targetDetails")
         if not isinstance(target, dict) or not isinstance(table := target.get("table"), str):
             return None
         database = target.get("database")
@@ -164,117 +164,117 @@ class Reader:
 
     def _part(self, part: _Part, mains: list[_Main], groups: dict[str, list[Group]]) -> None:
         """Read a file of flow groups into its spec's groups."""
-        file, found, data = part.file, part.problems, part.data
+        file, problems, data = part.file, part.problems, part.data
         if data is None:
-            self._problems.extend(found)
+            self._problems.extend(problems)
             self._broken.add(None)
             return
-        place = self._folder.place(file)
+        location = self._folder.location(file)
         key = data.get("dataFlowId")
         owners = [main for _, main in mains if main is not None and main.get("dataFlowId") == key]
         if isinstance(key, str) and not owners:
             # An unreadable main file might be its owner.
             if not self._folder.alone and all(main is not None for _, main in mains):
-                self._problems.extend(found)
-                message = f"no *_main file has the dataFlowId '{key}': add one, or mend the id"
-                self._problems.append(place.at("dataFlowId").problem(message))
+                self._problems.extend(problems)
+                message = f"no *_main file has the dataFlowId '{key}': add one, or correct the id"
+                self._problems.append(location.at("dataFlowId").problem(message))
                 self._broken.add(key)
             return
-        self._problems.extend(found)
+        self._problems.extend(problems)
         if any(main.get("dataFlowType") == "standard" for main in owners):
             message = f"'{key}' is a standard spec, which has no flow groups: set its dataFlowType to flow"
-            self._problems.append(place.at("dataFlowId").problem(message))
+            self._problems.append(location.at("dataFlowId").problem(message))
             return
         several = "flowGroups" in data
-        refused = self._refuse(_refusals(data, place))
-        data = self._substitute(data, place, refused)
+        refused = self._refuse(_refusals(data, location))
+        data = self._substitute(data, location, refused)
         model: type[FlowGroupsFile | FlowGroupFile] = FlowGroupsFile if several else FlowGroupFile
-        written = validated(model, data, place, self._problems, refused)
+        written = validated(model, data, location, self._problems, refused)
         if written is None or _another_kind(refused):
             self._broken.add(key if isinstance(key, str) else None)
             return
-        if isinstance(written, FlowGroupsFile):
-            joining = [
-                Group(file, place.at("flowGroups", position), group)
-                for position, group in enumerate(written.flow_groups)
-            ]
-        else:
-            joining = [Group(file, place, written)]
-        groups.setdefault(str(key), []).extend(joining)
+        groups.setdefault(str(key), []).extend(
+            _groups(file, location, written)
+            if isinstance(written, FlowGroupsFile)
+            else [Group(file, location, written)]
+        )
 
     def _document(self, file: Path, data: dict[str, Any], parts: list[Group]) -> Document | None:
-        place = self._folder.place(file)
-        refused = self._refuse(refuse.unsupported(data, place))
-        if place.at("template") in refused or place.at("dataFlowType") in refused:
+        location = self._folder.location(file)
+        refused = self._refuse(refuse.unsupported(data, location))
+        if location.at("template") in refused or location.at("dataFlowType") in refused:
             return None
-        data = self._substitute(data, place, refused)
+        data = self._substitute(data, location, refused)
         flow_type = data.get("dataFlowType")
         if flow_type not in ("standard", "flow"):
             message = f"must be 'standard' or 'flow', not {kind(flow_type)}"
-            told = message if "dataFlowType" in data else REQUIRED
-            self._problems.append(place.at("dataFlowType").problem(told))
+            problem = message if "dataFlowType" in data else REQUIRED
+            self._problems.append(location.at("dataFlowType").problem(problem))
             # The kind that is likely meant says what else is wrong.
             flow_type = "flow" if "flowGroups" in data or parts else "standard"
             data = {**data, "dataFlowType": flow_type}
         spec: StandardSpec | FlowSpec | None
         view: View | None = None
         if flow_type == "standard":
-            spec = validated(StandardSpec, data, place, self._problems, refused)
+            spec = validated(StandardSpec, data, location, self._problems, refused)
             keys = ("mode", "sourceType", "sourceDetails")
             given = {key: data[key] for key in keys if key in data}
             if given or not refused:
-                root = validated(_View, given, place, self._problems, refused)
+                root = validated(_View, given, location, self._problems, refused)
                 view = root.root if root is not None else None
         else:
-            spec = validated(FlowSpec, data, place, self._problems, refused)
+            spec = validated(FlowSpec, data, location, self._problems, refused)
         if spec is None or _another_kind(refused):
             return None
         groups: list[Group] = []
         if isinstance(spec, FlowSpec):
-            own = [
-                Group(file, place.at("flowGroups", position), group)
-                for position, group in enumerate(spec.flow_groups)
-            ]
-            groups = [*own, *parts]
-            self._check_groups(groups, place, sure=not self._broken & {spec.data_flow_id, None})
-        return Document(file, place, spec, view, tuple(groups))
+            groups = [*_groups(file, location, spec), *parts]
+            self._check_groups(groups, location, sure=not self._broken & {spec.data_flow_id, None})
+        return Document(file, location, spec, view, tuple(groups))
 
-    def _check_groups(self, groups: list[Group], place: SourceLocation, *, sure: bool) -> None:
+    def _check_groups(self, groups: list[Group], location: SourceLocation, *, sure: bool) -> None:
         """Refuse groups that share an id, and no groups at all where it's sure that there are none."""
         if not groups and sure:
             message = "holds no flows: write them here, or a *_flow file with its dataFlowId"
-            self._problems.append(place.at("flowGroups").problem(message))
+            self._problems.append(location.at("flowGroups").problem(message))
         seen: dict[str, Group] = {}
         for group in groups:
             other = seen.setdefault(group.written.flow_group_id, group)
             if other is not group:
-                message = f"'{group.written.flow_group_id}' is taken by {other.place}: give it another id"
-                self._problems.append(group.place.at("flowGroupId").problem(message))
+                message = f"'{group.written.flow_group_id}' is taken by {other.location}: give it another id"
+                self._problems.append(group.location.at("flowGroupId").problem(message))
 
     def _substitute(
-        self, data: dict[str, Any], place: SourceLocation, refused: list[SourceLocation]
+        self, data: dict[str, Any], location: SourceLocation, refused: list[SourceLocation]
     ) -> dict[str, Any]:
-        """Put the tokens in; what stands in a refused place may have tokens of its own kind."""
-        found: list[Problem] = []
-        done: dict[str, Any] = self._values.apply(data, place, found)
-        self._problems.extend(
-            problem for problem in found if not any(each.covers(problem.path) for each in refused)
-        )
-        return done
+        """Put the tokens in; what is refused may have tokens of its own kind."""
+        unresolved: list[Problem] = []
+        substituted: dict[str, Any] = self._values.apply(data, location, unresolved)
+        for problem in unresolved:
+            if not any(key.covers(problem.path) for key in refused):
+                self._problems.append(problem)
+        return substituted
 
     def _refuse(self, refusals: Iterable[refuse.Refusal]) -> list[SourceLocation]:
-        places = []
-        for place, problem in refusals:
-            places.append(place)
+        locations = []
+        for location, problem in refusals:
+            locations.append(location)
             if problem is not None:
                 self._problems.append(problem)
-        return places
+        return locations
 
 
-def _refusals(part: dict[str, Any], place: SourceLocation) -> list[refuse.Refusal]:
+def _groups(file: Path, location: SourceLocation, written: FlowSpec | FlowGroupsFile) -> list[Group]:
+    return [
+        Group(file, location.at("flowGroups", position), group)
+        for position, group in enumerate(written.flow_groups)
+    ]
+
+
+def _refusals(part: dict[str, Any], location: SourceLocation) -> list[refuse.Refusal]:
     """Find what a file of flow groups, or of one, asks for and can't have."""
     find = refuse.unsupported_groups if "flowGroups" in part else refuse.unsupported_group
-    return list(find(part, place))
+    return list(find(part, location))
 
 
 def _migrates(spec: dict[str, Any]) -> bool:
@@ -285,4 +285,4 @@ def _migrates(spec: dict[str, Any]) -> bool:
 def _another_kind(refused: list[SourceLocation]) -> bool:
     """Say whether what is refused makes a target or table something else than what is supported."""
     kinds = ("cdcSnapshotSettings", "targetFormat", "type")
-    return any(each.path.rpartition(".")[2] in kinds for each in refused)
+    return any(location.path.rpartition(".")[2] in kinds for location in refused)

@@ -41,29 +41,33 @@ _ACTIONS: tuple[tuple[str, Literal["warn", "drop", "fail"]], ...] = (
 
 
 def read(
-    path: Path, place: SourceLocation, values: Substitutions, problems: list[Problem]
+    path: Path, location: SourceLocation, values: Substitutions, problems: list[Problem]
 ) -> tuple[flows.Expectation, ...]:
     """Read the rules of a file, or of all files of a folder.
 
     Args:
         path: The file or folder.
-        place: It, as messages name it.
+        location: It, as messages name it.
         values: What is put in for tokens.
         problems: Gets what is wrong.
     """
     if path.is_dir():
-        listed = entries(path, place, problems) or []
+        listed = entries(path, location, problems) or []
         files = [
-            (file, SourceLocation(f"{place.file}/{file.name}")) for file in listed if file.suffix in SUFFIXES
+            (file, SourceLocation(f"{location.file}/{file.name}"))
+            for file in listed
+            if file.suffix in SUFFIXES
         ]
     else:
-        files = [(path, place)]
+        files = [(path, location)]
     rules: dict[str, flows.Expectation] = {}
-    for file, there in files:
-        data = mapping(file, there, problems)
+    for file, file_location in files:
+        data = mapping(file, file_location, problems)
         if data is None:
             continue
-        written = validated(ExpectationsFile, values.apply(data, there, problems), there, problems)
+        written = validated(
+            ExpectationsFile, values.apply(data, file_location, problems), file_location, problems
+        )
         if written is None:
             continue
         for key, action in _ACTIONS:
@@ -72,6 +76,6 @@ def read(
                     continue
                 if rule.name in rules:
                     message = f"expectation '{rule.name}' exists already: give it another name"
-                    problems.append(there.at(key, position, "name").problem(message))
+                    problems.append(file_location.at(key, position, "name").problem(message))
                 rules[rule.name] = flows.Expectation(rule.name, rule.constraint, action)
     return tuple(rules.values())

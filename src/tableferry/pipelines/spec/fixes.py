@@ -1,4 +1,4 @@
-"""Written data mended as the message about it says, so that one reading finds what is wrong behind it."""
+"""Written data fixed as the message about it says, so that one reading finds what is wrong behind it."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def choose(data: Any, steps: list[str | int], allowed: list[str], *, cutoff: flo
     return bool(close)
 
 
-def convert(data: Any, steps: list[str | int], wanted: str) -> bool:
+def convert(data: Any, steps: list[str | int], error_type: str) -> bool:
     """Turn a value into the one that is plainly meant; say whether there is one.
 
     Args:
         data: What was read.
         steps: Where the value stands.
-        wanted: Pydantic's name of the error.
+        error_type: Pydantic's name of the error.
     """
     above = _above(data, steps)
     value: Any = above.get(steps[-1]) if isinstance(above, dict) else above[steps[-1]]
     done: Any = None
-    match wanted, value:
+    match error_type, value:
         case "missing", None if steps[-1] in _WORDS:
             done = "?"
         case "string_type", bool():

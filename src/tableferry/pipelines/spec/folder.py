@@ -31,7 +31,7 @@ class Folder:
     alone: bool = False
     others: tuple[Path, ...] = ()
 
-    def place(self, file: Path) -> SourceLocation:
+    def location(self, file: Path) -> SourceLocation:
         """Name a file as messages do."""
         return SourceLocation(name(file, self.root))
 
@@ -55,14 +55,20 @@ class Beside:
         return self.spec.parent
 
     def find(
-        self, written: str, kind: str, place: SourceLocation, problems: list[Problem], *, folder: bool = False
+        self,
+        written: str,
+        kind: str,
+        location: SourceLocation,
+        problems: list[Problem],
+        *,
+        folder: bool = False,
     ) -> Path | None:
         """Resolve a path of the spec, or say where it was looked for.
 
         Args:
             written: The path as the spec has it.
             kind: The folder of such files, such as ``schemas``.
-            place: The key that holds it.
+            location: The key that holds it.
             problems: Gets what is wrong.
             folder: A folder is as good as a file.
         """
@@ -71,7 +77,7 @@ class Beside:
             path = os.path.abspath(start / written) if "\0" not in written else ""
             if os.path.isfile(path) or (folder and os.path.isdir(path)):
                 return Path(path)
-        problems.append(place.problem(f"file '{written}' doesn't exist: put it into {home.name}/{kind}/"))
+        problems.append(location.problem(f"file '{written}' doesn't exist: put it into {home.name}/{kind}/"))
         return None
 
 
@@ -106,7 +112,7 @@ def is_spec(file: Path, ending: str) -> bool:
 
 
 def _from_folder(root: Path, problems: list[Problem]) -> Folder:
-    base = next((each for each in (root, root / "src") if os.path.isdir(each / "dataflows")), None)
+    base = next((folder for folder in (root, root / "src") if os.path.isdir(folder / "dataflows")), None)
     unseen: list[Problem] = []
     files = _walk(base / "dataflows", root, unseen) if base else []
     mains = tuple(file for file in files if is_spec(file, "_main"))
@@ -129,35 +135,35 @@ def _from_file(file: Path, problems: list[Problem]) -> Folder:
         message = "holds a flow group only: give the *_main file of its spec"
         raise SpecError([Problem(str(file), "", message)])
     root, base = file.parent, None
-    for each in file.parents:
-        if os.path.isdir(each / "dataflows") or os.path.lexists(each / "pipeline_configs"):
+    for parent in file.parents:
+        if os.path.isdir(parent / "dataflows") or os.path.lexists(parent / "pipeline_configs"):
             # As the folder would be given: state paths are relative to it.
-            root, base = (each.parent if each.name == "src" else each), each
+            root, base = (parent.parent if parent.name == "src" else parent), parent
             break
     if base is not None and file.is_relative_to(base / "dataflows"):
         files = _walk(base / "dataflows", root, problems)
     else:
         # Whatever else lies below the folder of a file on its own is no part of a project.
         files = entries(file.parent, SourceLocation(name(file.parent, root)), problems) or []
-    parts = tuple(each for each in files if is_spec(each, "_flow"))
-    others = tuple(each for each in files if is_spec(each, "_main") and each != file)
+    parts = tuple(part for part in files if is_spec(part, "_flow"))
+    others = tuple(main for main in files if is_spec(main, "_main") and main != file)
     return Folder(root, base, (file,), parts, alone=True, others=others)
 
 
 def _walk(folder: Path, root: Path, problems: list[Problem]) -> list[Path]:
     """List the files below a folder, in order and each once, those behind links to folders included."""
 
-    def told(error: OSError) -> None:
+    def report(error: OSError) -> None:
         problems.append(SourceLocation(name(Path(error.filename), root)).problem(unlisted(error)))
 
     files: list[Path] = []
     seen: set[str] = set()
-    for parent, folders, names in os.walk(folder, onerror=told, followlinks=True):
+    for parent, folders, names in os.walk(folder, onerror=report, followlinks=True):
         real = os.path.realpath(parent)
         if real in seen:
             folders.clear()
             continue
         seen.add(real)
         folders.sort()
-        files.extend(Path(parent, each) for each in names)
+        files.extend(Path(parent, file) for file in names)
     return sorted(files)

@@ -25,9 +25,9 @@ def migration(
     details = document.spec.table_migration_details
     if details is None:
         return None
-    place = document.place.at("tableMigrationDetails")
+    location = document.location.at("tableMigrationDetails")
     written = details.source_details
-    table = table_name(written.database, written.table, place.at("sourceDetails", "table"), problems)
+    table = table_name(written.database, written.table, location.at("sourceDetails", "table"), problems)
     if table is None or not details.enabled:
         return None
     if settings.complete and settings.table_migration_state_volume_path is None:
@@ -35,7 +35,7 @@ def migration(
             "an enabled migration needs a folder for its state: set table_migration_state_volume_path in "
             "pipeline_configs/global.json"
         )
-        problems.append(place.problem(message))
+        problems.append(location.problem(message))
     if details.auto_starting_versions_enabled:
         for view in views.values():
             if remedy := _missing_start(view):
@@ -51,7 +51,7 @@ def migration(
             f"has no {' and no '.join(missing)}, which a target of scd_type 2 needs: map the legacy table's "
             f'validity columns, such as "EFFECTIVE_FROM AS {missing[0]}"'
         ).replace("EFFECTIVE_FROM AS __END_AT", "EFFECTIVE_TO AS __END_AT")
-        problems.append(place.at("sourceDetails", "selectExp").problem(message))
+        problems.append(location.at("sourceDetails", "selectExp").problem(message))
     return flows.Migration(
         table,
         details.catalog_type,
@@ -60,7 +60,7 @@ def migration(
         tuple(written.where_clause),
         tuple(written.except_columns),
         details.leave_out_inexpressible,
-        str(place),
+        str(location),
     )
 
 

@@ -7,7 +7,16 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from tableferry.pipelines.spec.sources import View
-from tableferry.pipelines.spec.written import CamelModel, Name, SnakeModel, Tag, Text, one_of, refuse_when
+from tableferry.pipelines.spec.written import (
+    CamelModel,
+    Name,
+    SnakeModel,
+    Tag,
+    Text,
+    one_of,
+    refuse_unless_one,
+    refuse_when,
+)
 
 ScdType = Annotated[
     Literal["1", "2"],
@@ -150,13 +159,7 @@ class AppendSqlDetails(CamelModel):
 
     @model_validator(mode="after")
     def _one_statement(self) -> AppendSqlDetails:
-        refuse_when(
-            (
-                (self.sql_path is None) == (self.sql_statement is None),
-                "",
-                "needs either sqlPath or sqlStatement: write one of the two",
-            )
-        )
+        refuse_unless_one(sqlPath=self.sql_path, sqlStatement=self.sql_statement)
         return self
 
 

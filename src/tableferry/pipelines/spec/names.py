@@ -24,7 +24,7 @@ class Names:
 
     Attributes:
         target: The spec's own table.
-        staging: Its staging tables by the place that defines them.
+        staging: Its staging tables by the location that defines them.
         siblings: Tables of the project's other specs by their bare names, where that is unambiguous.
         unread: Whether there may be more siblings in specs that are wrong, and whether these are told.
     """
@@ -34,6 +34,11 @@ class Names:
     siblings: Mapping[str, TableName] = field(default_factory=dict)
     unread: Unread = "none"
 
+    @property
+    def tables(self) -> tuple[TableName, ...]:
+        """The target and its staging tables."""
+        return (self.target, *self.staging.values())
+
     def own(self, written: str) -> TableName | None:
         """Return the target or staging table that a flow names by as much of its name as is needed."""
         try:
@@ -42,10 +47,9 @@ class Names:
             return None
         if len(parts) == 2 and parts[0].lower() == "live":
             parts = parts[1:]
-        wanted = [part.lower() for part in parts]
-        for table in (self.target, *self.staging.values()):
-            full = [part.lower() for part in table.parts]
-            if wanted == full[-len(wanted) :]:
+        suffix = [part.lower() for part in parts]
+        for table in self.tables:
+            if suffix == [part.lower() for part in table.parts][-len(suffix) :]:
                 return table
         return None
 
@@ -67,13 +71,13 @@ class Names:
 
 
 def table_name(
-    database: str | None, table: str, place: SourceLocation, problems: list[Problem]
+    database: str | None, table: str, location: SourceLocation, problems: list[Problem]
 ) -> TableName | None:
     """Put a table's name together, or say what is wrong with it."""
     try:
         return TableName.parse(f"{database}.{table}" if database else table)
     except TableError as error:
-        problems.append(place.problem(str(error)))
+        problems.append(location.problem(str(error)))
         return None
 
 
@@ -102,16 +106,16 @@ def collect(
             unread = "told"
             continue
         named.append((document, names))
-        target_place = document.place.at("targetDetails", "table")
-        for place, table in ((target_place, names.target), *names.staging.items()):
-            owner, _ = owners.setdefault(table.key, (place, table))
-            if owner != place:
+        target_location = document.location.at("targetDetails", "table")
+        for location, table in ((target_location, names.target), *names.staging.items()):
+            owner, _ = owners.setdefault(table.key, (location, table))
+            if owner != location:
                 message = f"table '{table}' is filled by {owner} too: keep one, or rename it"
-                problems.append(place.problem(message))
+                problems.append(location.problem(message))
             bare = table.table.lower()
             siblings[bare] = table if siblings.get(bare, table) == table else None
     others = [names for document in around if (names := _names(document, [])) is not None]
-    for table in (*(each for one in others for each in (one.target, *one.staging.values())), *skipped):
+    for table in (*(table for names in others for table in names.tables), *skipped):
         bare = table.table.lower()
         siblings[bare] = table if siblings.get(bare, table) == table else None
     known = {bare: table for bare, table in siblings.items() if table is not None}
@@ -120,15 +124,15 @@ def collect(
 
 def _names(document: Document, problems: list[Problem]) -> Names | None:
     details = document.spec.target_details
-    place = document.place.at("targetDetails", "table")
-    target = table_name(details.database, details.table, place, problems)
+    location = document.location.at("targetDetails", "table")
+    target = table_name(details.database, details.table, location, problems)
     if target is None:
         return None
     staging = {}
     for group in document.groups:
         for name, written in group.written.staging_tables.items():
-            there = group.place.at("stagingTables", name)
-            table = table_name(written.database or details.database, name, there, problems)
+            table_location = group.location.at("stagingTables", name)
+            table = table_name(written.database or details.database, name, table_location, problems)
             if table is not None:
-                staging[there] = table
+                staging[table_location] = table
     return Names(target, staging)

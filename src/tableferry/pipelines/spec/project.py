@@ -38,11 +38,11 @@ def load(
     unread: names.Unread = "none" if complete and reader.complete else "told"
     around: list[Document] = []
     if folder.others:
-        # What is wrong in the other specs is told when they are asked for.
+        # What is wrong in the other specs is reported when they are asked for.
         beside = Reader(replace(folder, mains=folder.others), settings, values, [])
         around = beside.documents()
         unread = "untold" if unread == "none" and not beside.complete else unread
-    skipped = [one.target for one in reader.skipped if one.target is not None]
+    skipped = [spec.target for spec in reader.skipped if spec.target is not None]
     dataflows = [
         Compiler(document, named, folder.root, settings, values, problems).dataflow()
         for document, named in names.collect(documents, problems, around, unread, skipped)
@@ -52,7 +52,7 @@ def load(
     return flows.Project(
         str(folder.root),
         folder.root.name,
-        tuple(sorted(dataflows, key=lambda each: each.target.name)),
+        tuple(sorted(dataflows, key=lambda dataflow: dataflow.target.name)),
         settings.table_migration_state_volume_path,
         settings.spark_config,
         reader.skipped,

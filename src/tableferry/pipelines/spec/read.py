@@ -1,4 +1,4 @@
-"""JSON and YAML files as mappings, with the place of whatever is wrong in them."""
+"""JSON and YAML files as mappings, with the location of whatever is wrong in them."""
 
 from __future__ import annotations
 
@@ -42,28 +42,28 @@ _Loader.add_constructor("tag:yaml.org,2002:map", _Loader.mapping)
 _Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda loader, node: loader.construct_scalar(node))
 
 
-def text(file: Path, place: SourceLocation, problems: list[Problem]) -> str | None:
+def text(file: Path, location: SourceLocation, problems: list[Problem]) -> str | None:
     """Read a file's text, or say why it can't be had."""
     try:
         content = file.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        problems.append(place.problem(f"isn't UTF-8 text (byte {error.start}): save it as UTF-8"))
+        problems.append(location.problem(f"isn't UTF-8 text (byte {error.start}): save it as UTF-8"))
     except OSError as error:
         reason = (error.strerror or "unknown reason").lower()
-        problems.append(place.problem(f"can't be read ({reason}): check the file and its permissions"))
+        problems.append(location.problem(f"can't be read ({reason}): check the file and its permissions"))
     else:
         if content.strip():
             return content
-        problems.append(place.problem("is empty: fill it or remove it"))
+        problems.append(location.problem("is empty: fill it or remove it"))
     return None
 
 
-def entries(folder: Path, place: SourceLocation, problems: list[Problem]) -> list[Path] | None:
+def entries(folder: Path, location: SourceLocation, problems: list[Problem]) -> list[Path] | None:
     """List what a folder holds, in order, or say why that can't be had."""
     try:
-        return sorted(folder / each for each in os.listdir(folder))
+        return sorted(folder / entry for entry in os.listdir(folder))
     except OSError as error:
-        problems.append(place.problem(unlisted(error)))
+        problems.append(location.problem(unlisted(error)))
         return None
 
 
@@ -73,9 +73,9 @@ def unlisted(error: OSError) -> str:
     return f"can't be listed ({reason}): check the folder and its permissions"
 
 
-def mapping(file: Path, place: SourceLocation, problems: list[Problem]) -> dict[str, Any] | None:
+def mapping(file: Path, location: SourceLocation, problems: list[Problem]) -> dict[str, Any] | None:
     """Read a JSON or YAML file whose root is a mapping, or say what is wrong with it."""
-    content = text(file, place, problems)
+    content = text(file, location, problems)
     if content is None:
         return None
     repeated: _Repeated = {}
@@ -83,26 +83,26 @@ def mapping(file: Path, place: SourceLocation, problems: list[Problem]) -> dict[
         data = _json(content, repeated) if file.suffix == ".json" else _yaml(content, repeated)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        problems.append(place.problem(f"isn't valid JSON: {error.msg} at {where}: mend it there"))
+        problems.append(location.problem(f"isn't valid JSON: {error.msg} at {where}: fix it there"))
         return None
     except yaml.YAMLError as error:
-        problems.append(place.problem(f"isn't valid YAML: {explain(error)}: mend it there"))
+        problems.append(location.problem(f"isn't valid YAML: {explain(error)}: fix it there"))
         return None
     except RecursionError:
-        problems.append(place.problem(_TOO_DEEP))
+        problems.append(location.problem(_TOO_DEEP))
         return None
     except ValueError as error:
-        problems.append(place.problem(f"can't be read: {error}"))
+        problems.append(location.problem(f"can't be read: {error}"))
         return None
     if data is None:
-        problems.append(place.problem("is empty: fill it or remove it"))
+        problems.append(location.problem("is empty: fill it or remove it"))
         return None
     if not isinstance(data, dict):
-        problems.append(place.problem(f"must hold a mapping of keys to values, not {kind(data)}"))
+        problems.append(location.problem(f"must hold a mapping of keys to values, not {kind(data)}"))
         return None
-    found = list(_oddities(data, place, repeated, {}))
-    problems.extend(found)
-    return None if found else data
+    oddities = list(_oddities(data, location, repeated, {}))
+    problems.extend(oddities)
+    return None if oddities else data
 
 
 def name(file: Path, root: Path) -> str:
@@ -153,39 +153,39 @@ def _yaml(content: str, repeated: _Repeated) -> Any:
 
 
 def _twice(names: list[str]) -> list[str]:
-    return sorted({each for each in names if names.count(each) > 1}) if len(set(names)) < len(names) else []
+    return sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
 
 
 def _oddities(
-    value: Any, place: SourceLocation, repeated: _Repeated, above: dict[int, SourceLocation]
+    value: Any, location: SourceLocation, repeated: _Repeated, above: dict[int, SourceLocation]
 ) -> Iterator[Problem]:
     """Find what JSON and YAML allow and a spec doesn't: repeated keys, other keys than text, loops, depth."""
     if isinstance(value, str) and not _is_unicode(value):
-        yield place.problem("holds half a character (a lone \\ud… escape): write the whole one")
+        yield location.problem("holds half a character (a lone \\ud… escape): write the whole one")
     if not isinstance(value, dict | list):
         return
     if id(value) in above:
-        yield place.problem("contains itself through a YAML anchor: write it out")
+        yield location.problem("contains itself through a YAML anchor: write it out")
         return
     if len(above) == DEEPEST:
         # The whole path is of no use: it's all levels.
         yield list(above.values())[1].problem(_TOO_DEEP)
         return
-    above = {**above, id(value): place}
+    above = {**above, id(value): location}
     if isinstance(value, list):
         for position, item in enumerate(value):
-            yield from _oddities(item, place.at(position), repeated, above)
+            yield from _oddities(item, location.at(position), repeated, above)
         return
     for key in repeated.get(id(value), ()):
-        yield place.at(key).problem(f"key '{key}' is written more than once: keep one")
+        yield location.at(key).problem(f"key '{key}' is written more than once: keep one")
     for key, item in value.items():
         if not isinstance(key, str):
-            yield place.at(str(key)).problem(f"key {kind(key)} must be text: put it in quotes")
+            yield location.at(str(key)).problem(f"key {kind(key)} must be text: put it in quotes")
         elif not _is_unicode(key):
             shown = key.encode("ascii", "backslashreplace").decode("ascii")
-            yield place.at(shown).problem("holds half a character: write the whole one")
+            yield location.at(shown).problem("holds half a character: write the whole one")
         else:
-            yield from _oddities(item, place.at(key), repeated, above)
+            yield from _oddities(item, location.at(key), repeated, above)
 
 
 def _is_unicode(text: str) -> bool:

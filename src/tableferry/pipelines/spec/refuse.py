@@ -8,7 +8,7 @@ from typing import Any
 from tableferry.errors import Problem
 from tableferry.pipelines.spec.source_location import SourceLocation
 
-# A place that is told, or (without a problem) that makes no sense beside one that is.
+# A location that is refused, or (without a problem) one that makes no sense beside one that is.
 Refusal = tuple[SourceLocation, Problem | None]
 
 _SINKS = ("delta_sink", "kafka_sink", "foreach_batch_sink", "custom_python_sink")
@@ -18,96 +18,96 @@ _SNAPSHOT = (
 )
 
 
-def unsupported(spec: dict[str, Any], place: SourceLocation) -> Iterator[Refusal]:
-    """Find what a main file asks for and can't have, each with the place that is thereby told."""
+def unsupported(spec: dict[str, Any], location: SourceLocation) -> Iterator[Refusal]:
+    """Find what a main file asks for and can't have, each with the location that is refused."""
     if "template" in spec:
-        yield _told(place.at("template"), "templates aren't supported: write each spec out")
+        yield _refused(location.at("template"), "templates aren't supported: write each spec out")
     kind = spec.get("dataFlowType")
     if kind in ("materialized_view", "materialized_views"):
-        yield _told(
-            place.at("dataFlowType"),
+        yield _refused(
+            location.at("dataFlowType"),
             f"dataFlowType {kind} isn't supported: use flow with a streaming table as its target, or leave "
             "the view in its own pipeline",
         )
     target = spec.get("targetFormat")
     if isinstance(target, str) and target in _SINKS:
-        yield _told(
-            place.at("targetFormat"),
+        yield _refused(
+            location.at("targetFormat"),
             f"targetFormat {target} isn't supported: use delta, or leave the sink in its own pipeline",
         )
-        yield place.at("targetDetails"), None
+        yield location.at("targetDetails"), None
         migration = spec.get("tableMigrationDetails")
         if isinstance(migration, dict) and migration.get("enabled") is True:
-            yield _told(
-                place.at("tableMigrationDetails"),
+            yield _refused(
+                location.at("tableMigrationDetails"),
                 f"a migration needs a target in the delta format, not {target}: set targetFormat to delta or "
                 "enabled to false",
             )
     if spec.get("cdcSnapshotSettings") is not None:
-        yield _told(place.at("cdcSnapshotSettings"), _SNAPSHOT)
+        yield _refused(location.at("cdcSnapshotSettings"), _SNAPSHOT)
         if "sourceType" not in spec:
             # The settings bring a source of their own then.
             for key in ("sourceSystem", "sourceViewName", "mode", "sourceType", "sourceDetails"):
-                yield place.at(key), None
+                yield location.at(key), None
     quarantine = spec.get("quarantineMode")
     if quarantine in ("flag", "table"):
-        yield _told(
-            place.at("quarantineMode"),
+        yield _refused(
+            location.at("quarantineMode"),
             f"quarantineMode {quarantine} isn't supported: set it to off and use expect_or_drop",
         )
     if spec.get("quarantineTargetDetails") is not None:
-        yield _told(
-            place.at("quarantineTargetDetails"),
+        yield _refused(
+            location.at("quarantineTargetDetails"),
             "quarantineTargetDetails isn't supported: take it out and use expect_or_drop",
         )
-    yield from unsupported_source(spec, place)
-    yield from unsupported_groups(spec, place)
+    yield from unsupported_source(spec, location)
+    yield from unsupported_groups(spec, location)
 
 
-def unsupported_groups(data: dict[str, Any], place: SourceLocation) -> Iterator[Refusal]:
+def unsupported_groups(data: dict[str, Any], location: SourceLocation) -> Iterator[Refusal]:
     """Find what the flow groups of a file ask for and can't have."""
     groups = data.get("flowGroups")
     for position, group in enumerate(groups if isinstance(groups, list) else []):
         if isinstance(group, dict):
-            yield from unsupported_group(group, place.at("flowGroups", position))
+            yield from unsupported_group(group, location.at("flowGroups", position))
 
 
-def unsupported_group(group: dict[str, Any], place: SourceLocation) -> Iterator[Refusal]:
+def unsupported_group(group: dict[str, Any], location: SourceLocation) -> Iterator[Refusal]:
     """Find what a flow group asks for and can't have."""
     for name, table in _mappings(group.get("stagingTables")):
-        there = place.at("stagingTables", name)
+        table_location = location.at("stagingTables", name)
         if table.get("type") == "MV":
-            told = there.at("type").problem(
+            problem = table_location.at("type").problem(
                 "staging tables of type MV aren't supported: use ST and fill it with an append_sql flow"
             )
-            yield there, told
+            yield table_location, problem
         elif table.get("cdcSnapshotSettings") is not None:
-            yield _told(there.at("cdcSnapshotSettings"), _SNAPSHOT)
+            yield _refused(table_location.at("cdcSnapshotSettings"), _SNAPSHOT)
     for flow_name, flow in _mappings(group.get("flows")):
         for name, view in _mappings(flow.get("views")):
-            yield from unsupported_source(view, place.at("flows", flow_name, "views", name))
+            yield from unsupported_source(view, location.at("flows", flow_name, "views", name))
 
 
-def unsupported_source(view: dict[str, Any], place: SourceLocation) -> Iterator[Refusal]:
+def unsupported_source(view: dict[str, Any], location: SourceLocation) -> Iterator[Refusal]:
     """Find what a view's source asks for and can't have."""
     kind, details = view.get("sourceType"), view.get("sourceDetails")
     if not isinstance(details, dict):
         return
-    there = place.at("sourceDetails")
+    details_location = location.at("sourceDetails")
     if kind == "delta" and "startingVersionFromDLTSetup" in details:
-        yield _told(
-            there.at("startingVersionFromDLTSetup"),
+        yield _refused(
+            details_location.at("startingVersionFromDLTSetup"),
             "startingVersionFromDLTSetup isn't supported: set startingVersion in readerOptions",
         )
     if kind in ("cloudFiles", "batchFiles", "kafka") and "pythonTransform" in details:
-        yield _told(
-            there.at("pythonTransform"),
+        yield _refused(
+            details_location.at("pythonTransform"),
             f"pythonTransform isn't supported for {kind}: use a source of type python",
         )
 
 
-def _told(place: SourceLocation, message: str) -> Refusal:
-    return place, place.problem(message)
+def _refused(location: SourceLocation, message: str) -> Refusal:
+    return location, location.problem(message)
 
 
 def _mappings(value: Any) -> list[tuple[str, dict[str, Any]]]:

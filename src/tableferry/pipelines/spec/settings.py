@@ -77,31 +77,31 @@ def substitutions(
     folder: Folder, environment: str | None, reserved: Mapping[str, str], problems: list[Problem]
 ) -> Substitutions:
     """Read the substitutions of one environment."""
-    found = _environments(folder, problems)
-    if found is None:
+    files = _environments(folder, problems)
+    if files is None:
         return Substitutions(complete=False)
-    if environment is None and len(found) == 1:
-        environment = next(iter(found))
-    if found and environment not in found:
+    if environment is None and len(files) == 1:
+        environment = next(iter(files))
+    if files and environment not in files:
         what = f"no substitutions for '{environment}', but for" if environment else "substitutions for"
-        message = f"holds {what} {', '.join(found)}: choose one with --environment NAME"
-        problems.append(folder.place(next(iter(found.values())).parent).problem(message))
+        message = f"holds {what} {', '.join(files)}: choose one with --environment NAME"
+        problems.append(folder.location(next(iter(files.values())).parent).problem(message))
         return Substitutions(complete=False)
     # Users' files write {logical_env} wherever a developer's own copy would differ; elsewhere it's nothing.
     given = {"logical_env": ""} | ({"workspace_env": environment} if environment else {})
-    file = found.get(environment or "")
+    file = files.get(environment or "")
     if file is None:
         return Substitutions({**given, **reserved})
-    place = folder.place(file)
-    data = mapping(file, place, problems)
+    location = folder.location(file)
+    data = mapping(file, location, problems)
     before = len(problems)
-    written = validated(SubstitutionsFile, data, place, problems) if data is not None else None
+    written = validated(SubstitutionsFile, data, location, problems) if data is not None else None
     if written is None:
         return Substitutions(complete=False)
     complete = len(problems) == before
-    affixes = {key: Affix(each.prefix, each.suffix) for key, each in written.prefix_suffix.items()}
+    affixes = {key: Affix(entry.prefix, entry.suffix) for key, entry in written.prefix_suffix.items()}
     tokens = {**given, **written.tokens, **reserved}
-    return Substitutions(tokens, affixes, place.file, complete).resolved(place, problems)
+    return Substitutions(tokens, affixes, location.file, complete).resolved(location, problems)
 
 
 def global_settings(folder: Folder, values: Substitutions, problems: list[Problem]) -> GlobalSettings:
@@ -115,18 +115,18 @@ def global_settings(folder: Folder, values: Substitutions, problems: list[Proble
         exists = os.path.lexists if home.name == "pipeline_configs" else os.path.isdir
         if not exists(home):
             continue
-        listed = entries(home, folder.place(home), problems)
+        listed = entries(home, folder.location(home), problems)
         files = [file for file in listed or [] if file.stem == "global" and file.suffix in SUFFIXES]
         complete = complete and listed is not None
         if len(files) > 1:
             others = " and ".join(file.name for file in files[1:])
-            problems.append(folder.place(files[0]).problem(f"stands beside {others}: keep one"))
+            problems.append(folder.location(files[0]).problem(f"stands beside {others}: keep one"))
         for file in files[:1]:
-            place = folder.place(file)
-            data = mapping(file, place, problems)
+            location = folder.location(file)
+            data = mapping(file, location, problems)
             written, before = None, len(problems)
             if data is not None:
-                written = validated(GlobalFile, values.apply(data, place, problems), place, problems)
+                written = validated(GlobalFile, values.apply(data, location, problems), location, problems)
             complete = complete and written is not None and len(problems) == before
             if written is not None:
                 merged = _laid_over(merged, written.model_dump(exclude_unset=True))
@@ -135,22 +135,22 @@ def global_settings(folder: Folder, values: Substitutions, problems: list[Proble
 
 
 def _environments(folder: Folder, problems: list[Problem]) -> dict[str, Path] | None:
-    found: dict[str, Path] = {}
+    files_by_environment: dict[str, Path] = {}
     home = folder.base / "pipeline_configs" if folder.base else None
     if home is None or not os.path.lexists(home):
-        return found
-    files = entries(home, folder.place(home), problems)
+        return files_by_environment
+    files = entries(home, folder.location(home), problems)
     if files is None:
         return None
     for file in files:
         if file.suffix in SUFFIXES and file.stem.endswith("_substitutions"):
             environment = file.stem.removesuffix("_substitutions")
-            if environment in found:
-                message = f"stands beside {found[environment].name}: keep one"
-                problems.append(folder.place(file).problem(message))
+            if environment in files_by_environment:
+                message = f"stands beside {files_by_environment[environment].name}: keep one"
+                problems.append(folder.location(file).problem(message))
             else:
-                found[environment] = file
-    return found
+                files_by_environment[environment] = file
+    return files_by_environment
 
 
 def _laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

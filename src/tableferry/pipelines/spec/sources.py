@@ -6,7 +6,16 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from tableferry.pipelines.spec.written import REQUIRED, CamelModel, Name, Text, given, one_of, refuse_when
+from tableferry.pipelines.spec.written import (
+    REQUIRED,
+    CamelModel,
+    Name,
+    Text,
+    given,
+    one_of,
+    refuse_unless_one,
+    refuse_when,
+)
 
 
 class PythonTransform(CamelModel):
@@ -20,13 +29,7 @@ class PythonTransform(CamelModel):
 
     @model_validator(mode="after")
     def _one_function(self) -> PythonTransform:
-        refuse_when(
-            (
-                (self.function_path is None) == (self.module is None),
-                "",
-                "needs either functionPath or module: write one of the two",
-            )
-        )
+        refuse_unless_one(functionPath=self.function_path, module=self.module)
         return self
 
 
@@ -87,12 +90,12 @@ class DeltaJoinDetails(_Read):
     @model_validator(mode="after")
     def _fits(self) -> DeltaJoinDetails:
         aliases = [side.alias.lower() for side in self.sources]
-        wanted = len(self.sources) - 1
+        joins_needed = len(self.sources) - 1
         refuse_when(
             (
-                len(self.joins) != wanted,
+                len(self.joins) != joins_needed,
                 "joins",
-                f"must have one entry less than sources, so {wanted}, not {len(self.joins)}",
+                f"must have one entry less than sources, so {joins_needed}, not {len(self.joins)}",
             ),
             *(
                 (alias in aliases[:position], f"sources[{position}].alias", "is taken by another source")
@@ -112,13 +115,7 @@ class SqlDetails(CamelModel):
 
     @model_validator(mode="after")
     def _one_statement(self) -> SqlDetails:
-        refuse_when(
-            (
-                (self.sql_path is None) == (self.sql_statement is None),
-                "",
-                "needs either sqlPath or sqlStatement: write one of the two",
-            )
-        )
+        refuse_unless_one(sqlPath=self.sql_path, sqlStatement=self.sql_statement)
         return self
 
 
@@ -133,13 +130,7 @@ class PythonDetails(CamelModel):
 
     @model_validator(mode="after")
     def _one_function(self) -> PythonDetails:
-        refuse_when(
-            (
-                (self.function_path is None) == (self.python_module is None),
-                "",
-                "needs either functionPath or pythonModule: write one of the two",
-            )
-        )
+        refuse_unless_one(functionPath=self.function_path, pythonModule=self.python_module)
         return self
 
 

@@ -57,52 +57,52 @@ class Substitutions:
     source: str | None = None
     complete: bool = True
 
-    def resolved(self, place: SourceLocation, problems: list[Problem]) -> Substitutions:
+    def resolved(self, location: SourceLocation, problems: list[Problem]) -> Substitutions:
         """Put the tokens into each other, and into the prefixes and suffixes."""
         tokens = {
-            token: self._expand(token, (), place.at("tokens", token), problems) for token in self.tokens
+            token: self._expand(token, (), location.at("tokens", token), problems) for token in self.tokens
         }
         plain = Substitutions(tokens, {}, self.source, self.complete)
         affixes = {
             key: Affix(
-                plain.strictly(affix.prefix, place.at("prefix_suffix", key, "prefix"), problems),
-                plain.strictly(affix.suffix, place.at("prefix_suffix", key, "suffix"), problems),
+                plain.strictly(affix.prefix, location.at("prefix_suffix", key, "prefix"), problems),
+                plain.strictly(affix.suffix, location.at("prefix_suffix", key, "suffix"), problems),
             )
             for key, affix in self.affixes.items()
         }
         return Substitutions(tokens, affixes, self.source, self.complete)
 
-    def apply(self, value: Any, place: SourceLocation, problems: list[Problem], key: str = "") -> Any:
+    def apply(self, value: Any, location: SourceLocation, problems: list[Problem], key: str = "") -> Any:
         """Return a document with everything put in, and say which tokens nobody knows."""
         if isinstance(value, dict):
-            return {name: self.apply(item, place.at(name), problems, name) for name, item in value.items()}
+            return {name: self.apply(item, location.at(name), problems, name) for name, item in value.items()}
         if isinstance(value, list):
             return [
-                self.apply(item, place.at(position), problems, key if key in SQL_KEYS else "")
+                self.apply(item, location.at(position), problems, key if key in SQL_KEYS else "")
                 for position, item in enumerate(value)
             ]
         if not isinstance(value, str):
             return value
-        done = self.leniently(value) if key in SQL_KEYS else self.strictly(value, place, problems)
+        substituted = self.leniently(value) if key in SQL_KEYS else self.strictly(value, location, problems)
         affix = self.affixes.get(key)
         # `live` is the pipeline's own namespace: it has the same name in every environment.
-        if affix is None or (key == "database" and done == "live"):
-            return done
-        return affix.prefix + done + affix.suffix
+        if affix is None or (key == "database" and substituted == "live"):
+            return substituted
+        return affix.prefix + substituted + affix.suffix
 
     def leniently(self, text: str) -> str:
         """Put tokens into SQL, where an unknown one may mean something else."""
         return _TOKEN.sub(lambda match: self.tokens.get(match[1], match[0]), text)
 
-    def strictly(self, text: str, place: SourceLocation, problems: list[Problem]) -> str:
+    def strictly(self, text: str, location: SourceLocation, problems: list[Problem]) -> str:
         """Put tokens into text where an unknown one is a mistake."""
         for match in _TOKEN.finditer(text) if self.complete else ():
             if match[1] is not None and match[1] not in self.tokens:
-                problems.append(place.problem(self._unknown(match[1])))
+                problems.append(location.problem(self._unknown(match[1])))
         return self.leniently(text)
 
     def _expand(
-        self, token: str, above: tuple[str, ...], place: SourceLocation, problems: list[Problem]
+        self, token: str, above: tuple[str, ...], location: SourceLocation, problems: list[Problem]
     ) -> str:
         above = (*above, token)
 
@@ -111,12 +111,12 @@ class Substitutions:
             if inner is None:
                 return match[0]
             if inner in above:
-                problems.append(place.problem(f"token '{{{inner}}}' stands for itself: give it a value"))
+                problems.append(location.problem(f"token '{{{inner}}}' stands for itself: give it a value"))
             elif inner not in self.tokens:
                 if self.complete:
-                    problems.append(place.problem(self._unknown(inner)))
+                    problems.append(location.problem(self._unknown(inner)))
             else:
-                return self._expand(inner, above, place, problems)
+                return self._expand(inner, above, location, problems)
             return match[0]
 
         return _TOKEN.sub(replace, self.tokens[token])

@@ -22,8 +22,8 @@ _Steps = list[str | int]
 # The keys that say which model a mapping must fit.
 _DISCRIMINATORS = ("sourceType", "flowType")
 
-# Each look mends what the one before found; what needs more than these is hopeless.
-_LOOKS = 5
+# Each pass fixes what the one before found; more passes would find nothing new in practice.
+_PASSES = 5
 
 # What the format's earlier versions called some keys.
 _FORMER = {"cdcApplyChanges": "cdcSettings"}
@@ -32,40 +32,42 @@ _FORMER = {"cdcApplyChanges": "cdcSettings"}
 def validated(
     model: type[Model],
     data: dict[str, Any],
-    place: SourceLocation,
+    location: SourceLocation,
     problems: list[Problem],
     refused: Collection[SourceLocation] = (),
 ) -> Model | None:
-    """Return the data as a model, or None where it can't be had; either way, all its problems are told.
+    """Return the data as a model, or None where it can't be had; either way, all its problems are reported.
 
-    What is wrong is fixed as its message says, and looked at again: so what it hid is told too.
+    What is wrong is fixed as its message says, and looked at again: so what it hid is reported too.
 
     Args:
         model: What the data must fit.
         data: A mapping as it was read.
-        place: Where it stands.
+        location: Where it stands.
         problems: Gets what is wrong.
-        refused: Places that were told already, and aren't told again.
+        refused: Locations that are reported already, and not again.
     """
     try:
         return model.model_validate(data)
     except ValidationError as error:
         failure = error
-    found: dict[Problem, None] = {}
+    found_problems: dict[Problem, None] = {}
     fixed = copy.deepcopy(data)
     made: Model | None = None
-    for _ in range(_LOOKS):
+    for _ in range(_PASSES):
         better = False
-        for each in failure.errors(include_url=False):
-            steps, _ = _walk(model, each["loc"])
-            there = place.at(*steps)
-            known = any(there.file == other.file and other.covers(there.path) for other in refused)
+        for detail in failure.errors(include_url=False):
+            steps, _ = _walk(model, detail["loc"])
+            error_location = location.at(*steps)
+            known = any(
+                error_location.file == other.file and other.covers(error_location.path) for other in refused
+            )
             close = None
-            if each["type"] == "extra_forbidden":
-                close = _closest(str(steps[-1]), _keys(_walk(model, each["loc"][:-1])[1]))
+            if detail["type"] == "extra_forbidden":
+                close = _closest(str(steps[-1]), _keys(_walk(model, detail["loc"][:-1])[1]))
             if not known:
-                found.update(dict.fromkeys(_problems(each, place, steps, close)))
-            better |= fixes.take_out(fixed, steps) if known else _fix(fixed, each, steps, close)
+                found_problems.update(dict.fromkeys(_problems(detail, location, steps, close)))
+            better |= fixes.take_out(fixed, steps) if known else _fix(fixed, detail, steps, close)
         if not better:
             break
         try:
@@ -73,7 +75,7 @@ def validated(
             break
         except ValidationError as error:
             failure = error
-    problems.extend(found)
+    problems.extend(found_problems)
     return made
 
 
@@ -95,12 +97,12 @@ def _allowed(error: Any) -> list[str]:
     """List the values that an error names as allowed."""
     context = error["ctx"]
     written = context.get("expected_tags") or context["expected"].replace(" or ", ", ")
-    return [each.strip("'") for each in written.split(", ")]
+    return [value.strip("'") for value in written.split(", ")]
 
 
-def _problems(error: Any, place: SourceLocation, steps: _Steps, close: str | None) -> Iterator[Problem]:
+def _problems(error: Any, location: SourceLocation, steps: _Steps, close: str | None) -> Iterator[Problem]:
     given, context = kind(error["input"]), error.get("ctx", {})
-    there = place.at(*steps)
+    there = location.at(*steps)
     match error["type"]:
         case "missing":
             yield there.problem(REQUIRED)
@@ -136,7 +138,7 @@ def _problems(error: Any, place: SourceLocation, steps: _Steps, close: str | Non
 
 
 def _choice(given: object, allowed: list[str]) -> str:
-    quoted = [f"'{each}'" for each in allowed]
+    quoted = [f"'{value}'" for value in allowed]
     listed = quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
     shown = f"'{given}'" if isinstance(given, str) and len(given) <= 40 else kind(given)
     return f"must be {listed}, not {shown}"
@@ -168,7 +170,7 @@ def _plain(annotation: Any) -> Any:
     if get_origin(annotation) is Annotated:
         return _plain(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
-        members = [each for each in get_args(annotation) if each is not type(None)]
+        members = [member for member in get_args(annotation) if member is not type(None)]
         return _plain(members[0]) if len(members) == 1 else annotation
     if isinstance(annotation, type) and issubclass(annotation, RootModel):
         return _plain(annotation.model_fields["root"].annotation)
@@ -202,6 +204,6 @@ def _keys(model: Any) -> list[str]:
 def _closest(key: str, known: list[str]) -> str | None:
     if _FORMER.get(key) in known:
         return _FORMER[key]
-    plain = {each.lower().replace("_", ""): each for each in known}
+    plain = {name.lower().replace("_", ""): name for name in known}
     close = difflib.get_close_matches(key.lower().replace("_", ""), plain, n=1, cutoff=0.7)
     return plain[close[0]] if close else None

@@ -60,3 +60,13 @@ def refuse_when(*checks: tuple[bool, str, str]) -> None:
     misfits = [(key, message) for wrong, key, message in checks if wrong]
     if misfits:
         raise PydanticCustomError(CUSTOM, "the keys don't fit together", {"misfits": misfits})
+
+
+def refuse_unless_one(**values: object) -> None:
+    """Raise an error unless exactly one of two keys has a value.
+
+    Raises:
+        PydanticCustomError: Both have one, or neither.
+    """
+    neither_or_both = len({value is None for value in values.values()}) == 1
+    refuse_when((neither_or_both, "", f"needs either {' or '.join(values)}: write one of the two"))
