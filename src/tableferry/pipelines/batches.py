@@ -1,4 +1,4 @@
-"""The batches of live CDC flows: folded here where Spark is in this process, else by the server's own Python.
+"""The batches of streaming CDC flows, folded here where Spark is in this process, else by a server's Python.
 
 Spark Connect carries a ``foreachBatch`` function to its server. All that it needs of tableferry goes with it,
 so that the server needs none; but its Python must be of the same minor version as this one.
@@ -36,14 +36,14 @@ def folding(
     before: Callable[[str], None],
     raised: list[BaseException],
 ) -> Fold:
-    """Return a function for ``foreachBatch`` that folds a live feed's rows into a target.
+    """Return a function for ``foreachBatch`` that folds a feed's rows into a target.
 
     Args:
         spark: The session that the stream is started on.
         target: The table.
         settings: How AUTO CDC is to fold.
         before: As for `cdc.apply`; not called where a server folds.
-        raised: Takes what a batch raises in this process; see `told_there` for a server's.
+        raised: Takes what a batch raises in this process; see `raised_there` for a server's.
     """
     if in_process(spark):
         return _folding_here(target, settings, before, raised)
@@ -80,14 +80,14 @@ def _folding_there(target: TableName, settings: CdcSettings) -> Fold:
     return fold
 
 
-def told_there(error: Exception) -> TableError | None:
-    """Return what a batch raised on a server for the user to mend, from the query's own error."""
-    found = re.search(r"tableferry\.errors\.\w+: (.+)", str(error))
-    return TableError(found[1]) if found else None
+def raised_there(error: Exception) -> TableError | None:
+    """Return what a batch raised on a server for the user to fix, from the query's own error."""
+    match = re.search(r"tableferry\.errors\.\w+: (.+)", str(error))
+    return TableError(match[1]) if match else None
 
 
 def require(spark: SparkSession, flow: Flow) -> None:
-    """Make sure that a live CDC flow's batches can be folded where they will be; writes nothing.
+    """Make sure that a streaming CDC flow's batches can be folded where they will be; writes nothing.
 
     Raises:
         Refused: The server's Python can't.

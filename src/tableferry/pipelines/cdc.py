@@ -64,7 +64,7 @@ _CLUSTERABLE = (NumericType, StringType, DateType, TimestampType, TimestampNTZTy
 
 
 def feed_events(frame: DataFrame, settings: CdcSettings) -> DataFrame:
-    """Turn a live feed's rows into events: `where`, deletes, truncates, sequence and the target's columns.
+    """Turn a feed's rows into events: `where`, deletes, truncates, sequence and the target's columns.
 
     The conditions and `sequence_by` see every column of the feed, also those that the target leaves out. Keys
     are always kept. An event without a sequence fails the batch, once it's folded, with an error that names
@@ -110,16 +110,16 @@ def feed_events(frame: DataFrame, settings: CdcSettings) -> DataFrame:
 def _reserved(frame: DataFrame, settings: CdcSettings) -> None:
     taken = {*EVENT_COLUMNS, RANK, ALIVE} | ({START, END} if settings.scd_type == 2 else set())
     for name in frame.columns:
-        if name.lower() in {each.lower() for each in taken}:
+        if name.lower() in {reserved_name.lower() for reserved_name in taken}:
             raise TableError(
                 f"the feed has a column '{name}', a name that AUTO CDC keeps for itself: rename it"
             )
 
 
-def _known(columns: Sequence[str], setting: str, wanted: Sequence[str]) -> list[str]:
+def _known(columns: Sequence[str], setting: str, listed: Sequence[str]) -> list[str]:
     """Return columns as the frame spells them."""
     spelled = {name.lower(): name for name in columns}
-    plain = [re.sub(r"^`(.*)`$", r"\1", name).replace("``", "`") for name in wanted]
+    plain = [re.sub(r"^`(.*)`$", r"\1", name).replace("``", "`") for name in listed]
     missing = [name for name in plain if name.lower() not in spelled]
     if missing:
         raise TableError(
@@ -153,17 +153,19 @@ def create_tables(spark: SparkSession, target: Target, columns: StructType) -> N
         create(spark, target, columns)
         return
     events = {name.lower() for name in EVENT_COLUMNS}
-    data = [each for each in columns.fields if each.name.lower() not in events]
-    keys = _known([each.name for each in data], "keys", target.cdc.keys)
+    data = [field for field in columns.fields if field.name.lower() not in events]
+    keys = _known([field.name for field in data], "keys", target.cdc.keys)
     sequence = [
-        each for each in columns.fields if each.name == SEQUENCE and not isinstance(each.dataType, NullType)
+        field
+        for field in columns.fields
+        if field.name == SEQUENCE and not isinstance(field.dataType, NullType)
     ]
     if target.cdc.scd_type == 2 and not sequence:
         raise TableError(f"{target.name}: SCD type 2 needs the type of sequence_by, but no event has one")
-    first = [each for each in data if each.name in keys]
+    first = [field for field in data if field.name in keys]
     log = Target(
         name=log_name(target.name),
-        cluster_columns=tuple(each.name for each in first if isinstance(each.dataType, _CLUSTERABLE))[:4],
+        cluster_columns=tuple(field.name for field in first if isinstance(field.dataType, _CLUSTERABLE))[:4],
         properties={COLUMN_MAPPING: "name"},
         comment=f"Every event of {target.name}, written and read by tableferry",
     )
@@ -172,7 +174,7 @@ def create_tables(spark: SparkSession, target: Target, columns: StructType) -> N
         StructField(EXACT, BooleanType()),
         StructField(RANK, LongType()),
     ]
-    rest = [each for each in data if each.name not in keys]
+    rest = [field for field in data if field.name not in keys]
     create(spark, log, StructType([*first, *sequence, *marks, *rest]))
     if target.cdc.scd_type == 2:
         data = [*data, *(StructField(name, sequence[0].dataType) for name in (START, END))]
@@ -210,9 +212,11 @@ def apply(
     session = events.sparkSession
     log = log_name(target)
     marks = {OPERATION.lower(), EXACT.lower()}
-    schema = evolve(session, log, [each for each in events.schema.fields if each.name.lower() not in marks])
+    schema = evolve(
+        session, log, [field for field in events.schema.fields if field.name.lower() not in marks]
+    )
     marks.add(SEQUENCE.lower())
-    evolve(session, target, [each for each in events.schema.fields if each.name.lower() not in marks])
+    evolve(session, target, [field for field in events.schema.fields if field.name.lower() not in marks])
     fold = Fold(settings, schema)
     with _kept(fold.batch(events)) as batch:
         with _view(fresh(fold, batch, session.table(log.sql))) as (view, _):
@@ -254,7 +258,7 @@ def _run(session: SparkSession, statement: str) -> None:
     try:
         session.sql(statement)
     except SPARK_ERRORS as error:
-        said = re.search(re.escape(_NO_SEQUENCE) + ".*?" + re.escape(_REMEDY), str(error), re.DOTALL)
-        if said is None:
+        message = re.search(re.escape(_NO_SEQUENCE) + ".*?" + re.escape(_REMEDY), str(error), re.DOTALL)
+        if message is None:
             raise
-        raise TableError(said[0]) from error
+        raise TableError(message[0]) from error

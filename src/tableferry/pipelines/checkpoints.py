@@ -68,15 +68,15 @@ def _query_id(path: Path) -> str:
     if (text := files.read_text(path)) is None:
         return ""
     try:
-        found = str(json.loads(text)["id"])
+        query_id = str(json.loads(text)["id"])
     except (ValueError, KeyError, TypeError):
-        found = ""
-    if not found:
+        query_id = ""
+    if not query_id:
         raise StateError(
             f"{path} isn't a whole metadata file: put it back from a backup, or rebuild the target with "
             "--full-refresh"
         )
-    return found
+    return query_id
 
 
 def mark_done(folder: Path) -> None:

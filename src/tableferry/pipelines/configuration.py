@@ -49,10 +49,10 @@ def read(value_of: Callable[[str], str | None]) -> Configuration:
 
 
 def _tokens(text: str) -> dict[str, str]:
-    found = {}
+    tokens = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (part.strip() for part in pair.partition("="))
         if not (name and equals):
             raise TableferryError(f"{_TOKENS}: '{pair}' isn't a token: write it as name=value")
-        found[name] = value
-    return found
+        tokens[name] = value
+    return tokens

@@ -9,28 +9,28 @@ from pyspark.sql.types import NullType, StructField, StructType
 
 from tableferry import verify
 from tableferry.pipelines import history, views
-from tableferry.pipelines.flows import HistorySource, Migration
+from tableferry.pipelines.flows import HistorySource
 from tableferry.pipelines.fold import START
-from tableferry.pipelines.plans import TargetPlan
 from tableferry.pipelines.rows import history_rows
+from tableferry.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
-def compared(spark: SparkSession, target: TargetPlan, migration: Migration, version: int) -> verify.Verdict:
+def compared(spark: SparkSession, target: TableName, copied_from: HistorySource) -> verify.Verdict:
     """Compare the legacy table, as it was mapped, with the target that holds nothing but its copy yet."""
-    settings = target.dataflow.target.cdc
-    source = history_rows(spark, HistorySource(migration, version, settings))
+    settings = copied_from.cdc
+    source = history_rows(spark, copied_from)
     if settings and settings.scd_type == 1:
         source = history.current(source, settings)
     # A column of bare NULLs has no type, and so no place in a table.
-    source = source.drop(*[each.name for each in source.schema if isinstance(each.dataType, NullType)])
-    copied = spark.table(target.target.sql).select(*[views.quoted(name) for name in source.columns])
+    source = source.drop(*[field.name for field in source.schema if isinstance(field.dataType, NullType)])
+    copied = spark.table(target.sql).select(*[views.quoted(name) for name in source.columns])
     keys = settings.keys if settings else ()
     if settings and settings.scd_type == 2:
         # Rows are matched by plain values, so a sequence of several fields is taken apart.
-        start = next(each for each in source.schema if each.name.upper() == START)
+        start = next(field for field in source.schema if field.name.upper() == START)
         starts = _leaves(start)
         source, copied = (_taken_apart(frame, start.name, starts) for frame in (source, copied))
         keys = (*keys, *starts)
@@ -38,8 +38,8 @@ def compared(spark: SparkSession, target: TargetPlan, migration: Migration, vers
         source,
         copied,
         keys=keys,
-        source_label=f"{migration.table}@{version}",
-        target_label=str(target.target),
+        source_label=f"{copied_from.migration.table}@{copied_from.version}",
+        target_label=str(target),
     )
 
 
@@ -48,7 +48,7 @@ def _leaves(field: StructField, above: str = "") -> tuple[str, ...]:
     path = above + field.name
     if not isinstance(field.dataType, StructType):
         return (path,)
-    return tuple(leaf for each in field.dataType for leaf in _leaves(each, f"{path}."))
+    return tuple(leaf for inner in field.dataType for leaf in _leaves(inner, f"{path}."))
 
 
 def _taken_apart(frame: DataFrame, column: str, leaves: Sequence[str]) -> DataFrame:
@@ -61,7 +61,7 @@ def _taken_apart(frame: DataFrame, column: str, leaves: Sequence[str]) -> DataFr
 
 def _at(path: str) -> Column:
     first, *fields = path.split(".")
-    found: Column = views.quoted(first)
+    column: Column = views.quoted(first)
     for field in fields:
-        found = found.getField(field)
-    return found
+        column = column.getField(field)
+    return column

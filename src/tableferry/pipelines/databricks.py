@@ -28,7 +28,7 @@ from tableferry.pipelines.graph import (
     takes,
 )
 from tableferry.pipelines.rows import history_rows, prefixed
-from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView
+from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView, FlowDefinition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -103,24 +103,27 @@ class DatabricksEngine:
             },
         )
 
-    def _source(self, one: DefineAppend | DefineAutoCdc) -> str:
+    def _source(self, definition: FlowDefinition) -> str:
         """Return the name of the view that holds exactly what a flow brings, and define it."""
-        view, name = self._datasets.view(one), f"rows_of_{flow_name(one.flow.name, one.owner)}"
+        view, name = (
+            self._datasets.view(definition),
+            f"rows_of_{flow_name(definition.flow.name, definition.owner)}",
+        )
         if isinstance(view.source, HistorySource):
             copied = history_rows(self._spark, view.source)
-            if isinstance(one, DefineAutoCdc):
-                copied = _events(copied, view.source.migration, one.settings)
+            if isinstance(definition, DefineAutoCdc):
+                copied = _events(copied, view.source.migration, definition.settings)
             self._define(name, lambda: copied)
             return name
-        whole = not self._datasets.streams(one)
-        read = self._datasets.named(one.owner, one.flow.view, whole=whole)
-        rules = self._tables[one.flow.target.key].expectations
-        where = one.settings.where if isinstance(one, DefineAutoCdc) else None
-        if not (rules or where or one.flow.column_prefix):
+        whole = not self._datasets.streams(definition)
+        read = self._datasets.named(definition.owner, definition.flow.view, whole=whole)
+        rules = self._tables[definition.flow.target.key].expectations
+        where = definition.settings.where if isinstance(definition, DefineAutoCdc) else None
+        if not (rules or where or definition.flow.column_prefix):
             return read
 
         def rows() -> DataFrame:
-            frame = prefixed(self._datasets.frame(read, whole=whole), one.flow)
+            frame = prefixed(self._datasets.frame(read, whole=whole), definition.flow)
             return frame.where(where) if where else frame
 
         # Rules of the table would judge the copied history too, which came through its own gates long ago.
@@ -133,9 +136,9 @@ class DatabricksEngine:
 
     def _expecting(self, rules: Iterable[Expectation], build: Build) -> Build:
         for action, function in _EXPECT.items():
-            wanted = {rule.name: rule.constraint for rule in rules if rule.action == action}
-            if wanted:
-                decorate: Callable[[Build], Build] = getattr(self._dp, function)(wanted)
+            constraints = {rule.name: rule.constraint for rule in rules if rule.action == action}
+            if constraints:
+                decorate: Callable[[Build], Build] = getattr(self._dp, function)(constraints)
                 build = decorate(build)
         return build
 

@@ -50,7 +50,7 @@ def literal(text: str) -> str:
 def sql_type(kind: DataType) -> str:
     """Write a type as SQL reads it, with every nested name quoted."""
     if isinstance(kind, StructType):
-        inner = ", ".join(f"{quote(each.name)}: {sql_type(each.dataType)}" for each in kind.fields)
+        inner = ", ".join(f"{quote(field.name)}: {sql_type(field.dataType)}" for field in kind.fields)
         return f"struct<{inner}>"
     if isinstance(kind, ArrayType):
         return f"array<{sql_type(kind.elementType)}>"
@@ -68,17 +68,17 @@ def create_sql(target: Target, columns: StructType) -> str:
     `row_filter` and `cluster_auto` aren't written: open-source Delta has neither.
     """
     strict = target.schema_file is not None
-    fields = [each for each in columns.fields if not isinstance(each.dataType, NullType)]
+    fields = [field for field in columns.fields if not isinstance(field.dataType, NullType)]
     lines = []
-    for each in fields:
-        comment = (each.metadata or {}).get("comment")
+    for field in fields:
+        comment = (field.metadata or {}).get("comment")
         lines.append(
-            f"{quote(each.name)} {sql_type(each.dataType)}"
-            + (" NOT NULL" if strict and not each.nullable else "")
+            f"{quote(field.name)} {sql_type(field.dataType)}"
+            + (" NOT NULL" if strict and not field.nullable else "")
             + (f" COMMENT {literal(str(comment))}" if comment else "")
         )
     properties = dict(target.properties)
-    if any(_needs_mapping(each.name, each.dataType) for each in fields):
+    if any(_needs_mapping(field.name, field.dataType) for field in fields):
         properties.setdefault(COLUMN_MAPPING, "name")
     parts = [f"CREATE TABLE IF NOT EXISTS {target.name.sql} ({', '.join(lines)}) USING DELTA"]
     if target.partition_columns:
@@ -99,7 +99,7 @@ def _needs_mapping(name: str, kind: DataType) -> bool:
     if _UNMAPPED & set(name):
         return True
     if isinstance(kind, StructType):
-        return any(_needs_mapping(each.name, each.dataType) for each in kind.fields)
+        return any(_needs_mapping(field.name, field.dataType) for field in kind.fields)
     if isinstance(kind, ArrayType):
         return _needs_mapping("", kind.elementType)
     return isinstance(kind, MapType) and (
@@ -133,37 +133,37 @@ def evolve(session: SparkSession, name: TableName, columns: Iterable[StructField
         TableError: A column has a type there that can't hold what comes.
     """
     schema = session.table(name.sql).schema
-    known = {each.name.lower(): each for each in schema.fields}
+    known = {column.name.lower(): column for column in schema.fields}
     added: list[StructField] = []
-    for each in columns:
-        there = known.get(each.name.lower())
+    for column in columns:
+        there = known.get(column.name.lower())
         if there is None:
-            if not isinstance(each.dataType, NullType):
-                added.append(StructField(each.name, each.dataType))
-                known[each.name.lower()] = each
-        elif not fits(each.dataType, there.dataType):
+            if not isinstance(column.dataType, NullType):
+                added.append(StructField(column.name, column.dataType))
+                known[column.name.lower()] = column
+        elif not fits(column.dataType, there.dataType):
             raise TableError(
-                f"{name}: column '{each.name}' is {sql_type(there.dataType)} in the table, but "
-                f"{sql_type(each.dataType)} in what comes: cast it with selectExp to "
+                f"{name}: column '{column.name}' is {sql_type(there.dataType)} in the table, but "
+                f"{sql_type(column.dataType)} in what comes: cast it with selectExp to "
                 f"{sql_type(there.dataType)}, or rebuild the table with a full refresh"
             )
     if not added:
         return schema
-    lines = ", ".join(f"{quote(each.name)} {sql_type(each.dataType)}" for each in added)
+    lines = ", ".join(f"{quote(column.name)} {sql_type(column.dataType)}" for column in added)
     session.sql(f"ALTER TABLE {name.sql} ADD COLUMNS ({lines})")
     return session.table(name.sql).schema
 
 
 def conform(frame: DataFrame, schema: StructType) -> list[Column]:
     """Return the frame's columns in a table's order, names and types; what the frame lacks is NULL."""
-    present = {each.name.lower(): each for each in frame.schema.fields}
+    present = {field.name.lower(): field for field in frame.schema.fields}
     columns = []
-    for each in schema.fields:
-        mine = present.get(each.name.lower())
+    for field in schema.fields:
+        mine = present.get(field.name.lower())
         column = F.lit(None) if mine is None else F.col(quote(mine.name))
-        if mine is None or mine.dataType != each.dataType:
-            column = column.cast(each.dataType)
-        columns.append(column.alias(each.name))
+        if mine is None or mine.dataType != field.dataType:
+            column = column.cast(field.dataType)
+        columns.append(column.alias(field.name))
     return columns
 
 
@@ -181,7 +181,7 @@ def comparable(column: Column, kind: DataType) -> Column:
 
 def _plain(kind: DataType) -> bool:
     if isinstance(kind, StructType):
-        return all(_plain(each.dataType) for each in kind.fields)
+        return all(_plain(field.dataType) for field in kind.fields)
     if isinstance(kind, ArrayType):
         return _plain(kind.elementType)
     return not isinstance(kind, MapType) and kind.typeName() not in ("variant", "geometry", "geography")

@@ -26,7 +26,7 @@ from tableferry.pipelines.plans import (
 )
 from tableferry.pipelines.positions import flow_plans
 from tableferry.pipelines.state import Stored
-from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, Reset
+from tableferry.pipelines.steps import FlowDefinition, Reset
 from tableferry.tables import TableName
 
 _STREAMING = "run the project with the streaming engine (tableferry pipelines run)"
@@ -51,9 +51,7 @@ def decide(project: Project, facts: Facts, request: Request) -> Plan:
             plan = _target_plan(
                 PlanningContext(dataflow, dataflows, producers, facts, request, filling, stored)
             )
-            filling |= {
-                step.flow.target.key for step in plan.steps if isinstance(step, DefineAppend | DefineAutoCdc)
-            }
+            filling |= {step.flow.target.key for step in plan.steps if isinstance(step, FlowDefinition)}
             plans.append(plan)
     return Plan(project, request.pipeline_id, tuple(plans), request.engine)
 
@@ -82,20 +80,20 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
     findings += recognition.check(context)
     migration_start = None
     if migration:
-        migration_start, found = migration_starts.migration_start(
+        migration_start, new = migration_starts.migration_start(
             context, migration, refused_already=bool(findings.refusals)
         )
-        findings += found
+        findings += new
         if migration_start is None:
             # Where its flows start can't be judged without a migration start.
             return _result(context, "refused", findings)
     elif not finished:
         findings += _check_history(context) + migration_starts.end(context)
-    generation, found = _reset(context)
-    findings += found
+    generation, new = _reset(context)
+    findings += new
     copy = migration is not None and not (context.copied and generation == stored.generation)
-    flows, found = flow_plans(context, migration, migration_start, generation)
-    findings += found
+    flows, new = flow_plans(context, migration, migration_start, generation)
+    findings += new
     if copy and migration and migration_start:
         findings += migration_starts.check_legacy(context, migration, migration_start)
     phase: Phase = "finished" if finished else _phase(stored, flows, copy=copy) if migration else "plain"

@@ -43,10 +43,10 @@ def declare(dp: Any, spark: SparkSession) -> Plan:
     """
     project = _project(spark)
     pipeline = Defining("databricks" if takes(dp.append_flow, "once") else "declarative")
-    planned, found = open_project(project, spark, pipeline=pipeline).decided()
+    planned, facts = open_project(project, spark, pipeline=pipeline).decided()
     if planned.refusals:
         raise Refused("\n".join(planned.refusals))
-    unprepared = [str(one.target) for one in planned.targets if one.state_steps]
+    unprepared = [str(target.target) for target in planned.targets if target.state_steps]
     if unprepared:
         raise Refused(
             f"{', '.join(unprepared)}: something must be recorded before an update: pause the writers of "
@@ -57,18 +57,18 @@ def declare(dp: Any, spark: SparkSession) -> Plan:
     else:
         _check_format(spark)
         _check_pinned(planned, spark)
-        folders = _folders(planned, found, spark)
+        folders = _folders(planned, facts, spark)
         define(_definitions(planned), DeclarativeEngine(dp, spark, project, folders))
     return planned
 
 
 def _project(spark: SparkSession) -> Project:
-    found = configuration.read(lambda key: spark.conf.get(key, None))
-    return spec.load(found.project, environment=found.environment, reserved=found.tokens)
+    pipeline = configuration.read(lambda key: spark.conf.get(key, None))
+    return spec.load(pipeline.project, environment=pipeline.environment, reserved=pipeline.tokens)
 
 
 def _definitions(planned: Plan) -> Any:
-    return (step for one in planned.targets for step in one.definitions)
+    return (step for target in planned.targets for step in target.definitions)
 
 
 def _check_format(spark: SparkSession) -> None:
@@ -80,22 +80,22 @@ def _check_format(spark: SparkSession) -> None:
 
 
 def _check_pinned(planned: Plan, spark: SparkSession) -> None:
-    for one in planned.targets:
-        if one.migration_start and one.dataflow.migration and not one.stored.finished:
-            clone = pinned_name(one.target)
+    for target in planned.targets:
+        if target.migration_start and target.dataflow.migration and not target.stored.finished:
+            clone = pinned_name(target.target)
             if not catalog.exists(spark, clone):
                 raise TableError(
                     f"{clone}, which the copy reads, isn't there: run `tableferry pipelines prepare`"
                 )
 
 
-def _folders(planned: Plan, found: Facts, spark: SparkSession) -> dict[str, str]:
+def _folders(planned: Plan, facts: Facts, spark: SparkSession) -> dict[str, str]:
     """Look up the folders of the tables that are read with options."""
     names: dict[str, TableName] = {}
-    for reads in found.reads.values():
+    for reads in facts.reads.values():
         names |= {read.table.key: read.table for read in reads if not read.unseen}
-    for one in planned.project.dataflows:
-        for view in one.views.values():
+    for dataflow in planned.project.dataflows:
+        for view in dataflow.views.values():
             match view.source:
                 case DeltaSource() as source:
                     names[source.table.key] = source.table
@@ -104,7 +104,7 @@ def _folders(planned: Plan, found: Facts, spark: SparkSession) -> dict[str, str]
                 case _:
                     pass
     named = [name for name in names.values() if name.path is None]
-    places = catalog.parallel_map(
+    folders = catalog.parallel_map(
         lambda name: catalog.location(spark, name) if catalog.exists(spark, name) else "", named
     )
-    return {name.key: place for name, place in zip(named, places, strict=True) if place}
+    return {name.key: folder for name, folder in zip(named, folders, strict=True) if folder}

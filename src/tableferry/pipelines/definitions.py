@@ -11,7 +11,14 @@ from tableferry.pipelines.planning_context import Findings, PlanningContext, not
 from tableferry.pipelines.plans import HISTORY_FLOW, HISTORY_VIEW, FlowPlan
 from tableferry.pipelines.reads import views_behind
 from tableferry.pipelines.state import MigrationStart
-from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView, Start
+from tableferry.pipelines.steps import (
+    DefineAppend,
+    DefineAutoCdc,
+    DefineTable,
+    DefineView,
+    FlowDefinition,
+    Start,
+)
 
 
 def definitions(
@@ -115,7 +122,7 @@ def recorded_history(context: PlanningContext) -> str:
 
 def _flow_definition(
     context: PlanningContext, flow: Flow, generation: int, *, once: bool, ahead: bool = False
-) -> DefineAppend | DefineAutoCdc:
+) -> FlowDefinition:
     table = next(table for table in context.dataflow.tables if table.name.key == flow.target.key)
     recorded = not context.fresh(generation) and recognition.is_recorded(context, flow)
     needs_identity = not once and not context.request.in_pipeline and not recorded

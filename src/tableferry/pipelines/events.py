@@ -65,25 +65,25 @@ def flow_events(
         SessionError: There is no login, or the workspace doesn't answer.
         TableferryError: There is no such pipeline, or its events may not be read.
     """
-    found: dict[str, FlowEvent] = {}
+    newest: dict[str, FlowEvent] = {}
     missing = set(flows)
     for event in _newest_first(pipeline_id):
         if statuses and event.status not in statuses:
             continue
         if flows and not any(event.is_of(name) for name in flows):
             continue
-        found.setdefault(event.flow, event)
+        newest.setdefault(event.flow, event)
         missing -= {name for name in missing if event.is_of(name)}
         if flows and not missing:
             break
-    return found
+    return newest
 
 
 def _newest_first(pipeline_id: str) -> Iterator[FlowEvent]:
     page: Mapping[str, Any] = _page(pipeline_id, {"filter": _FILTER, "order_by": "timestamp desc"})
     while True:
-        for each in page.get("events", ()):
-            if event := _event(each):
+        for item in page.get("events", ()):
+            if event := _event(item):
                 yield event
         token = page.get("next_page_token")
         if not token:
@@ -101,10 +101,10 @@ def _page(pipeline_id: str, query: Mapping[str, str]) -> Mapping[str, Any]:
             query={**query, "max_results": _PAGE},
         )
     except Exception as error:
-        found = workspace.trouble(error, client)
-        if found is None:
+        trouble = workspace.trouble(error, client)
+        if trouble is None:
             raise
-        raise found.as_error(f"the events of pipeline {pipeline_id} can't be read") from error
+        raise trouble.as_error(f"the events of pipeline {pipeline_id} can't be read") from error
     assert isinstance(page, dict)
     return page
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from tableferry import catalog, files
@@ -48,49 +49,54 @@ def gather(
         pipeline: What runs the flows, unless Tableferry itself does.
     """
     chosen = _chosen(project, only)
-    everything = all_reads(project, spark, asked=not isinstance(pipeline, Defining))
-    keys = {one.target.name.key for one in chosen}
-    followed = {key: found for key, found in everything.items() if key[0] in keys}
+    all_flows = all_reads(project, spark, asked=not isinstance(pipeline, Defining))
+    keys = {dataflow.target.name.key for dataflow in chosen}
+    followed = {key: flow_reads for key, flow_reads in all_flows.items() if key[0] in keys}
     stored, progress = _remembered(project, store, only, refreshed, pipeline)
-    adoptable = {
-        one.target.name.key: StateStore(store.volume, stored[one.target.name.key].elsewhere[0]).read(
-            one.target.name
-        )
-        for one in chosen
-        if one.migration and len(stored[one.target.name.key].elsewhere) == 1
+    adoptable: dict[str, Stored] = {}
+    for dataflow in chosen:
+        target = dataflow.target.name
+        elsewhere = stored[target.key].elsewhere
+        if dataflow.migration and len(elsewhere) == 1:
+            adoptable[target.key] = StateStore(store.volume, elsewhere[0]).read(target)
+    known = {
+        key: state if state.migration_start else adoptable.get(key, state) for key, state in stored.items()
     }
-    known = {key: one if one.migration_start else adoptable.get(key, one) for key, one in stored.items()}
-    names = {read.table.key: read.table for found in followed.values() for read in found if not read.unseen}
-    places = {read.table.key: read.place for found in followed.values() for read in found}
-    unbegun: list[TableName] = []
-    for one in chosen:
-        key = one.target.name.key
+    names: dict[str, TableName] = {}
+    locations: dict[str, str] = {}
+    for read in chain.from_iterable(followed.values()):
+        locations[read.table.key] = read.place
+        if not read.unseen:
+            names[read.table.key] = read.table
+    unstarted: list[TableName] = []
+    for dataflow in chosen:
+        target, migration = dataflow.target.name, dataflow.migration
+        state = known[target.key]
         if pipeline is None:
-            names |= {table.name.key: table.name for table in (one.target, *one.staging)}
-        if known[key].finished:
+            names |= {table.name.key: table.name for table in dataflow.tables}
+        if state.finished or migration is None:
             continue
-        if one.migration and (not known[key].copied or known[key].resetting or key in refreshed):
-            names[one.migration.table.key] = one.migration.table
-            places[one.migration.table.key] = one.migration.place
-        if one.migration and known[key].migration_start is None:
-            names[key] = one.target.name
-            unbegun.append(one.target.name)
-    tables = _tables(spark, names, places)
+        if not state.copied or state.resetting or target.key in refreshed:
+            names[migration.table.key] = migration.table
+            locations[migration.table.key] = migration.place
+        if state.migration_start is None:
+            names[target.key] = target
+            unstarted.append(target)
+    tables = _tables(spark, names, locations)
     filled = catalog.parallel_map(
         lambda name: name.key if spark.table(name.sql).take(1) else "",
-        [name for name in unbegun if tables[name.key] is not None],
+        [name for name in unstarted if tables[name.key] is not None],
     )
-    orphans = {
-        one.target.name.key: _orphans(one, store, stored)
-        for one in chosen
-        if one.target.name.key not in refreshed and pipeline is None
-    }
     return Facts(
         tables=tables,
         stored=stored,
-        reads=everything,
+        reads=all_flows,
         checkpoints=progress,
-        orphans=orphans,
+        orphans={
+            dataflow.target.name.key: _orphans(dataflow, store, stored)
+            for dataflow in chosen
+            if dataflow.target.name.key not in refreshed and pipeline is None
+        },
         adoptable=adoptable,
         filled=frozenset(filled) - {""},
         # A flow that is being defined can't be asked whether it has started; if not, Delta refuses the start.
@@ -104,7 +110,7 @@ def gather(
 
 
 def hold(
-    found: Facts,
+    facts: Facts,
     project: Project,
     store: StateStore,
     only: Collection[str],
@@ -112,34 +118,34 @@ def hold(
     pipeline: Pipeline | None = None,
 ) -> bool:
     """Say whether nobody has run the project since its facts were gathered; asks no table."""
-    return (found.stored, found.checkpoints) == _remembered(project, store, only, refreshed, pipeline)
+    return (facts.stored, facts.checkpoints) == _remembered(project, store, only, refreshed, pipeline)
 
 
 def all_reads(
     project: Project, spark: SparkSession, *, asked: bool = True
 ) -> Mapping[FlowKey, tuple[Read, ...]]:
-    """Return what every live flow follows; Python views are asked by running their function.
+    """Return what every streaming flow follows; Python views are asked by running their function.
 
     Args:
         project: The flows.
         spark: Where their tables are.
         asked: As for `python_code.seen_by_python`.
     """
-    found = {}
-    for one in project.dataflows:
+    followed = {}
+    for dataflow in project.dataflows:
         python = {
             view.name: python_code.seen_by_python(spark, view, view.source.code, asked=asked)
-            for view in one.views.values()
+            for view in dataflow.views.values()
             if isinstance(view.source, PythonSource) and view.mode == "stream"
         }
-        for flow in one.flows:
-            if not flow.once:
-                found[one.target.name.key, flow.name] = reads.followed(one.views, flow.view, python)
-    return found
+        for flow in dataflow.streaming_flows:
+            key = (dataflow.target.name.key, flow.name)
+            followed[key] = reads.followed(dataflow.views, flow.view, python)
+    return followed
 
 
 def _chosen(project: Project, only: Collection[str]) -> list[DataFlow]:
-    return [one for one in project.dataflows if not only or one.target.name.key in only]
+    return [dataflow for dataflow in project.dataflows if not only or dataflow.target.name.key in only]
 
 
 def _remembered(
@@ -150,7 +156,7 @@ def _remembered(
     pipeline: Pipeline | None,
 ) -> tuple[Mapping[str, Stored], Mapping[FlowKey, Checkpoint]]:
     """Read the state of all targets, and how far the flows of the chosen ones are."""
-    targets = [one.target.name for one in project.dataflows]
+    targets = [dataflow.target.name for dataflow in project.dataflows]
     stored = dict(zip((name.key for name in targets), _each(store, store.read, targets), strict=True))
 
     def progress(flow: tuple[TableName, str]) -> Checkpoint:
@@ -163,7 +169,9 @@ def _remembered(
                 raise
             return Checkpoint(offered=0)
 
-    flows = [(one.target.name, flow.name) for one in _chosen(project, only) for flow in one.flows]
+    flows = [
+        (dataflow.target.name, flow.name) for dataflow in _chosen(project, only) for flow in dataflow.flows
+    ]
     if pipeline is not None:
         return stored, pipeline.progress(flows)
     keys = [(name.key, flow) for name, flow in flows]
@@ -180,21 +188,21 @@ def _each(store: StateStore, work: Callable[[_T], _R], items: Sequence[_T]) -> l
     return catalog.parallel_map(work, items)
 
 
-def _orphans(one: DataFlow, store: StateStore, stored: Mapping[str, Stored]) -> Mapping[str, Checkpoint]:
-    name, generation = one.target.name, stored[one.target.name.key].generation
-    gone = set(store.flows(name, generation)) - {flow.name for flow in one.flows} - one.disabled
-    return {flow: checkpoints.read(store.checkpoint(name, generation, flow)) for flow in sorted(gone)}
+def _orphans(dataflow: DataFlow, store: StateStore, stored: Mapping[str, Stored]) -> Mapping[str, Checkpoint]:
+    target, generation = dataflow.target.name, stored[dataflow.target.name.key].generation
+    gone = set(store.flows(target, generation)) - {flow.name for flow in dataflow.flows} - dataflow.disabled
+    return {flow: checkpoints.read(store.checkpoint(target, generation, flow)) for flow in sorted(gone)}
 
 
 def _tables(
-    spark: SparkSession, names: Mapping[str, TableName], places: Mapping[str, str]
+    spark: SparkSession, names: Mapping[str, TableName], locations: Mapping[str, str]
 ) -> Mapping[str, TableFacts | None]:
     def facts(name: TableName) -> TableFacts | None:
         try:
             return catalog.facts(spark, name)
         except TableError as error:
-            place = places.get(name.key)
-            raise TableError(f"{place}: {error}" if place else str(error)) from error
+            location = locations.get(name.key)
+            raise TableError(f"{location}: {error}" if location else str(error)) from error
 
     return dict(zip(names, catalog.parallel_map(facts, names.values()), strict=True))
 
@@ -208,38 +216,37 @@ def _recorded(
     progress: Mapping[FlowKey, Checkpoint],
 ) -> Mapping[str, Recorded]:
     """Ask each table that flows fill what is recorded of them there and in the state."""
-    found = {}
-    for one in dataflows:
-        owner = one.target.name
-        in_state = store.identities(owner, stored[owner.key].generation)
+    recorded = {}
+    for dataflow in dataflows:
+        owner = dataflow.target.name
+        identities = store.identities(owner, stored[owner.key].generation)
         versions = store.versions(owner, stored[owner.key].generation)
-        for table in (one.target, *one.staging):
-            facts = tables.get(table.name.key)
+        for table in dataflow.tables:
+            key = table.name.key
+            facts = tables.get(key)
             if facts is None:
                 continue
-            left_at = versions.get(table.name.key)
-            said = on_table(facts)
+            left_at = versions.get(key)
+            table_identities = (on_table(facts), identities.get(key))
             # A merge makes commits of its own, which say nothing of the stream that brought their rows.
             queries = {
                 progress[owner.key, flow.name].id
-                for flow in one.streaming_flows
-                if flow.target.key == table.name.key and flow.kind == "append"
+                for flow in dataflow.streaming_flows
+                if flow.target.key == key and flow.kind == "append"
             } | {
-                identity.checkpoint
-                for recorded in (said, in_state.get(table.name.key))
-                for identity in (recorded.flows.values() if recorded else ())
-                if not identity.settings
+                flow_identity.checkpoint
+                for identity in table_identities
+                for flow_identity in (identity.flows.values() if identity else ())
+                if not flow_identity.settings
             }
-            batches = newest_batches(spark, facts, queries - {""})
-            found[table.name.key] = Recorded(
+            recorded[key] = Recorded(
                 facts.table_id,
-                said,
-                in_state.get(table.name.key),
-                batches,
+                *table_identities,
+                newest_batches(spark, facts, queries - {""}),
                 left_at,
                 None if left_at is None else _set_back(spark, facts, left_at),
             )
-    return found
+    return recorded
 
 
 def _set_back(spark: SparkSession, table: TableFacts, left_at: int) -> int | None:
@@ -257,23 +264,21 @@ def _earliest(
     refreshed: Collection[str],
 ) -> Mapping[str, int]:
     """Ask for the oldest readable commit of every source that a start may be given for."""
-    wanted: dict[str, TableFacts] = {}
-    for (target, flow), found in followed.items():
+    sources: dict[str, TableFacts] = {}
+    for (target, flow), flow_reads in followed.items():
         migration_start = stored[target].migration_start
         checkpoint = progress[target, flow]
         anew = target in refreshed or stored[target].resetting or not checkpoint.committed
-        for read in found:
-            facts = tables.get(read.table.key)
-            if facts and not anew and checkpoint.has_read(facts):
+        for read in flow_reads:
+            source = tables.get(read.table.key)
+            if source and not anew and checkpoint.has_read(source):
                 continue
             baseline = migration_start.baselines.get(read.table.key) if migration_start else None
             start = read.explicit if read.explicit is not None else baseline.version + 1 if baseline else None
-            if facts and isinstance(start, int) and facts.version >= start > 0:
-                wanted[read.table.key] = facts
-    found_versions = catalog.parallel_map(
-        lambda table: catalog.earliest_version(spark, table), wanted.values()
-    )
-    return dict(zip(wanted, found_versions, strict=True))
+            if source and isinstance(start, int) and source.version >= start > 0:
+                sources[read.table.key] = source
+    versions = catalog.parallel_map(lambda table: catalog.earliest_version(spark, table), sources.values())
+    return dict(zip(sources, versions, strict=True))
 
 
 def _row_counts(
@@ -282,18 +287,13 @@ def _row_counts(
     followed: Mapping[FlowKey, tuple[Read, ...]],
     tables: Mapping[str, TableFacts | None],
 ) -> Mapping[str, int]:
-    wanted = {
+    sources = {
         read.table.key: read.table
-        for one in dataflows
-        if one.migration and not one.migration.auto_starting_versions
-        for read in _reads_of(one, followed)
+        for dataflow in dataflows
+        if dataflow.migration and not dataflow.migration.auto_starting_versions
+        for flow in dataflow.flows
+        for read in followed.get((dataflow.target.name.key, flow.name), ())
         if read.explicit is None and tables.get(read.table.key)
     }
-    counts = catalog.parallel_map(lambda name: spark.table(name.sql).count(), wanted.values())
-    return dict(zip(wanted, counts, strict=True))
-
-
-def _reads_of(dataflow: DataFlow, followed: Mapping[FlowKey, tuple[Read, ...]]) -> list[Read]:
-    return [
-        read for flow in dataflow.flows for read in followed.get((dataflow.target.name.key, flow.name), ())
-    ]
+    counts = catalog.parallel_map(lambda name: spark.table(name.sql).count(), sources.values())
+    return dict(zip(sources, counts, strict=True))

@@ -64,7 +64,7 @@ class Fold:
     def data(self) -> list[StructField]:
         """The data columns that aren't keys."""
         others = {*self.keys, *EVENT_COLUMNS, RANK}
-        return [each for each in self.log.fields if each.name not in others]
+        return [field for field in self.log.fields if field.name not in others]
 
     @property
     def sequenced(self) -> bool:
@@ -87,9 +87,9 @@ class Fold:
         only = {name.lower() for name in self.settings.track_history_column_list}
         but = {name.lower() for name in self.settings.track_history_except_column_list}
         return [
-            each
-            for each in self.data
-            if (not only or each.name.lower() in only) and each.name.lower() not in but
+            field
+            for field in self.data
+            if (not only or field.name.lower() in only) and field.name.lower() not in but
         ]
 
     def sequence(self, frame: DataFrame) -> DataFrame:
@@ -107,14 +107,16 @@ class Fold:
             events.select(*conform(events, StructType([f for f in self.log if f.name != RANK])))
         )
         operation = F.col(OPERATION)
-        cleared = {each.name: F.when(operation == UPSERT, F.col(quote(each.name))) for each in self.data}
+        cleared = {field.name: F.when(operation == UPSERT, F.col(quote(field.name))) for field in self.data}
         cleared |= {key: F.when(operation != TRUNCATE, F.col(quote(key))) for key in self.keys}
         frame = frame.withColumns(cleared)
         order = F.when(operation == UPSERT, F.when(F.col(EXACT), 1).otherwise(2)).otherwise(
             F.when(F.col(EXACT), 0).otherwise(3)
         )
-        ordered = sorted(self.data, key=lambda each: each.name.lower())
-        tie = F.xxhash64(*[comparable(F.col(quote(each.name)), each.dataType) for each in ordered], F.lit(0))
+        ordered = sorted(self.data, key=lambda field: field.name.lower())
+        tie = F.xxhash64(
+            *[comparable(F.col(quote(field.name)), field.dataType) for field in ordered], F.lit(0)
+        )
         frame = frame.withColumn(
             RANK, F.shiftleft(order.cast("bigint"), 61).bitwiseOR(F.shiftrightunsigned(tie, 3))
         )
@@ -158,15 +160,15 @@ class Fold:
         upsert = F.col(OPERATION) == UPSERT
         past = window.rowsBetween(Window.unboundedPreceding, Window.currentRow)
         carried = {}
-        for each in self.data:
-            value = F.col(quote(each.name))
+        for field in self.data:
+            value = F.col(quote(field.name))
             real = ~upsert | F.col(EXACT) | value.isNotNull()
             boxed = F.when(real, F.struct(F.when(upsert, value).alias("v")))
-            carried[each.name] = F.last(boxed, ignorenulls=True).over(past)["v"]
+            carried[field.name] = F.last(boxed, ignorenulls=True).over(past)["v"]
         return frame.withColumns(carried)
 
     def _newest(self, frame: DataFrame) -> DataFrame:
-        columns = names([*self.keys, *(each.name for each in self.data)])
+        columns = names([*self.keys, *(field.name for field in self.data)])
         last = frame.where(F.col(_NEXT).isNull())
         return last.select(*columns, (F.col(OPERATION) == UPSERT).alias(ALIVE))
 
@@ -178,7 +180,7 @@ class Fold:
         it.
         """
         upsert = F.col(OPERATION) == UPSERT
-        values = [comparable(F.col(quote(each.name)), each.dataType) for each in self.tracked]
+        values = [comparable(F.col(quote(field.name)), field.dataType) for field in self.tracked]
         state = F.struct(
             F.col(OPERATION).alias("operation"), *[value.alias(f"c{at}") for at, value in enumerate(values)]
         )
@@ -199,7 +201,7 @@ class Fold:
         kinds = F.array(F.when(last, F.lit(True)), F.when(inside, F.lit(False)))
         frame = frame.withColumn(ALIVE, F.explode(F.array_compact(kinds)))
         frame = frame.withColumn(START, F.when(F.col(ALIVE), F.col(START)).otherwise(F.col(SEQUENCE)))
-        return frame.select(*names([*self.keys, START, END, *(each.name for each in self.data), ALIVE]))
+        return frame.select(*names([*self.keys, START, END, *(field.name for field in self.data), ALIVE]))
 
     def differing(self, rows: DataFrame, present: DataFrame, touched: DataFrame) -> DataFrame:
         """Return those of the rows that the target lacks, has otherwise, or has in vain."""
@@ -210,7 +212,7 @@ class Fold:
         pairs = rows.alias("rows").join(
             there.withColumn(_BEFORE, F.lit(True)).alias("there"), same("rows", "there", identity), "left"
         )
-        kinds = [(each.name, each.dataType) for each in self.data]
+        kinds = [(field.name, field.dataType) for field in self.data]
         if self.settings.scd_type == 2:
             kinds.append((END, rows.schema[END].dataType))
         equal = F.lit(True)
@@ -218,8 +220,8 @@ class Fold:
             mine, theirs = (comparable(F.col(f"{side}.{quote(name)}"), kind) for side in ("rows", "there"))
             equal = equal & mine.eqNullSafe(theirs)
         missing = F.col(_BEFORE).isNull()
-        wanted = F.col(f"rows.{ALIVE}")
-        return pairs.where((wanted & (missing | ~equal)) | (~wanted & ~missing)).select("rows.*")
+        alive = F.col(f"rows.{ALIVE}")
+        return pairs.where((alive & (missing | ~equal)) | (~alive & ~missing)).select("rows.*")
 
 
 def _below() -> Column:

@@ -19,7 +19,7 @@ from tableferry.pipelines.flows import Project, SqlSource, Target, View
 from tableferry.pipelines.plans import HISTORY_VIEW
 from tableferry.pipelines.python_code import NOWHERE, start_options
 from tableferry.pipelines.reads import looked_up
-from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineView
+from tableferry.pipelines.steps import DefineView, FlowDefinition
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ def flow_name(flow: str, owner: TableName) -> str:
 
 def ambiguous(project: Project) -> frozenset[str]:
     """Return the names of views that more than one spec of a project has."""
-    names = [name for one in project.dataflows for name in one.views]
+    names = [name for dataflow in project.dataflows for name in dataflow.views]
     return frozenset({HISTORY_VIEW} | {name for name in names if names.count(name) > 1})
 
 
 def made(project: Project) -> frozenset[str]:
     """Return the keys of the tables that a project's pipeline makes."""
-    return frozenset(target.name.key for one in project.dataflows for target in (one.target, *one.staging))
+    return frozenset(table.name.key for dataflow in project.dataflows for table in dataflow.tables)
 
 
 def table_arguments(spark: SparkSession, target: Target) -> dict[str, Any]:
@@ -77,7 +77,9 @@ def call(function: Callable[..., Any], what: str, given: Mapping[str, Any]) -> A
 def takes(function: Callable[..., Any], name: str) -> bool:
     """Say whether a function has an argument of that name."""
     parameters = inspect.signature(function).parameters
-    return name in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    return name in parameters or any(
+        parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
+    )
 
 
 class Datasets:
@@ -103,15 +105,15 @@ class Datasets:
         self._made = made
         self._frames: dict[str, DataFrame] = {}
         self._views: dict[tuple[str, str], DefineView] = {}
-        self._drawn: set[str] = set()
+        self._defined: set[str] = set()
 
     def add(self, definition: DefineView) -> None:
         """Remember a view until a flow reads it."""
         self._views[definition.owner.key, definition.view.name] = definition
 
-    def view(self, one: DefineAppend | DefineAutoCdc) -> View:
+    def view(self, definition: FlowDefinition) -> View:
         """Return the view that a flow reads."""
-        return self._views[one.owner.key, one.flow.view].view
+        return self._views[definition.owner.key, definition.flow.view].view
 
     def named(self, owner: TableName, name: str, *, whole: bool) -> str:
         """Define a view, and those behind it, unless they are; return its name in the pipeline.
@@ -126,8 +128,8 @@ class Datasets:
         qualified = f"{name}__{_word(owner)}" if name in self._shared else name
         if whole and view.mode == "stream":
             qualified += "__whole"
-        if qualified not in self._drawn:
-            self._drawn.add(qualified)
+        if qualified not in self._defined:
+            self._defined.add(qualified)
             if isinstance(view.source, SqlSource):
                 statement = self._statement(definition, view.source.statement, qualified, whole=whole)
                 self._define(qualified, lambda: self._spark.sql(statement))
@@ -168,9 +170,9 @@ class Datasets:
         """Read a view of the pipeline."""
         return (self._spark.read if whole else self._spark.readStream).table(name)
 
-    def streams(self, one: DefineAppend | DefineAutoCdc) -> bool:
+    def streams(self, definition: FlowDefinition) -> bool:
         """Say whether a flow follows its view."""
-        return not one.once and self.view(one).mode == "stream"
+        return not definition.once and self.view(definition).mode == "stream"
 
     def _statement(self, definition: DefineView, statement: str, qualified: str, *, whole: bool) -> str:
         """Put the pipeline's names into a statement in place of the spec's views and of what it streams."""
@@ -195,8 +197,8 @@ class Datasets:
         if not options:
             return table.sql
         name = f"{qualified}__{_word(table)}"
-        if name not in self._drawn:
-            self._drawn.add(name)
+        if name not in self._defined:
+            self._defined.add(name)
             folder = self._folders.get(table.key)
             reader = views.reader_of(self._spark, options, streamed=True)
             self._define(name, lambda: reader.load(folder) if folder else reader.table(table.sql))

@@ -29,7 +29,7 @@ def history_events(frame: DataFrame, settings: CdcSettings) -> DataFrame:
 
     An interval gives an upsert at its start and, where it's closed and no other row of its key starts at that
     very instant, a delete at its end. The present state of a key gives an upsert at `__START_AT` where that
-    is mapped, else at the feed's `sequence_by` where the frame has the columns for it, else before every live
+    is mapped, else at the feed's `sequence_by` where the frame has the columns for it, else before every
     event.
 
     Raises:
@@ -56,7 +56,7 @@ def history_events(frame: DataFrame, settings: CdcSettings) -> DataFrame:
     )
 
 
-def check_sequence(frame: DataFrame, settings: CdcSettings, place: str) -> None:
+def check_sequence(frame: DataFrame, settings: CdcSettings, location: str) -> None:
     """Make sure that the rows' events have a sequence: AUTO CDC on a platform takes none without.
 
     Raises:
@@ -65,7 +65,7 @@ def check_sequence(frame: DataFrame, settings: CdcSettings, place: str) -> None:
     sequence = frame.select(_sequence(frame, settings).alias(SEQUENCE)).schema[SEQUENCE]
     if not _has_intervals(frame, settings) and isinstance(sequence.dataType, NullType):
         raise TableError(
-            f"{place}: AUTO CDC of a pipeline takes no event without a sequence, and the copied rows have "
+            f"{location}: AUTO CDC of a pipeline takes no event without a sequence, and the copied rows have "
             f"nothing for {settings.sequence_by}: map it, or __START_AT, in selectExp"
         )
 
@@ -109,13 +109,13 @@ def future_ends(frame: DataFrame, settings: CdcSettings) -> FutureEnds | None:
     """Count the rows that end in the future, such as at 9999-12-31; None if there are none, or no dates."""
     if not _has_intervals(frame, settings):
         return None
-    ends = next(each.dataType for each in frame.schema if each.name.upper() == END)
+    ends = next(field.dataType for field in frame.schema if field.name.upper() == END)
     if not isinstance(ends, DateType | TimestampType | TimestampNTZType):
         return None
     later = frame.where(F.col(END) > F.current_timestamp())
     end = F.col(END).cast("string")
-    (found,) = later.select(F.count(F.lit(1)), F.min(end), F.max(end)).collect()
-    return FutureEnds(found[0], found[1], found[2], ends.simpleString()) if found[0] else None
+    [(count, first, last)] = later.select(F.count(F.lit(1)), F.min(end), F.max(end)).collect()
+    return FutureEnds(count, first, last, ends.simpleString()) if count else None
 
 
 def expressible(frame: DataFrame, settings: CdcSettings) -> DataFrame:

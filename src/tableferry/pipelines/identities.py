@@ -35,9 +35,9 @@ class FlowSettings:
     def changes(self, now: FlowSettings) -> Iterator[tuple[str, str]]:
         """Yield what differs, as it was and as it is."""
         for name in {**self.settings, **now.settings}:
-            was, is_now = self.settings.get(name), now.settings.get(name)
-            if was != is_now:
-                yield _said(name, was), _said(name, is_now)
+            before, after = self.settings.get(name), now.settings.get(name)
+            if before != after:
+                yield _setting(name, before), _setting(name, after)
         if self._others(now) or now._others(self):
             yield f"sources {', '.join(sorted(self.sources))}", f"sources {', '.join(sorted(now.sources))}"
 
@@ -67,7 +67,7 @@ class TableIdentity:
     Attributes:
         table_id: The id of its Delta log; a clone has another one, and the properties of its original.
         generation: How often its target was refreshed in full.
-        flows: By name, those that have begun in this generation.
+        flows: By name, those that have started in this generation.
         history: The table and version whose history was copied into it; empty for none.
     """
 
@@ -88,9 +88,11 @@ class TableIdentity:
             ValueError: It's something else.
         """
         try:
-            found = json.loads(text)
-            flows = {name: FlowIdentity(**flow) for name, flow in found["flows"].items()}
-            return cls(str(found["table_id"]), int(found["generation"]), flows, str(found["history"]))
+            recorded = json.loads(text)
+            flows = {name: FlowIdentity(**flow) for name, flow in recorded["flows"].items()}
+            return cls(
+                str(recorded["table_id"]), int(recorded["generation"]), flows, str(recorded["history"])
+            )
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"it isn't what was recorded of flows: {error}") from error
 
@@ -127,14 +129,14 @@ def on_table(table: TableFacts) -> TableIdentity | None:
     if (text := table.properties.get(PROPERTY)) is None:
         return None
     try:
-        found = TableIdentity.from_json(text)
+        identity = TableIdentity.from_json(text)
     except ValueError as error:
         raise TableError(
             f"{table.name}: its property {PROPERTY} can't be read ({error}): restore it, or remove it once "
             "you know that its checkpoints are those that filled it"
         ) from error
-    return found if found.table_id == table.table_id else None
+    return identity if identity.table_id == table.table_id else None
 
 
-def _said(name: str, value: str | None) -> str:
+def _setting(name: str, value: str | None) -> str:
     return f"no {name}" if value is None else f"{name} {value}"

@@ -80,7 +80,7 @@ class Leases:
             columns = "target STRING, holder STRING, beats BIGINT"
             self._do(table, f"CREATE TABLE IF NOT EXISTS {table.sql} ({columns}) USING delta")
         try:
-            for target in sorted(self.targets, key=lambda each: each.key):
+            for target in sorted(self.targets, key=lambda target: target.key):
                 self._take(target)
             with heartbeat(self.renew, self.lease):
                 yield

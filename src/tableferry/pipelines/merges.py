@@ -16,8 +16,8 @@ def fresh(fold: Fold, batch: DataFrame, log: DataFrame) -> DataFrame:
     """Leave out what wouldn't change a log of the newest events; an insert-only MERGE needs no such care."""
     if fold.per_sequence:
         return batch
-    found = log.alias("t").withColumn("__found", F.lit(True)).alias("t")
-    joined = batch.alias("s").join(found, same("t", "s", fold.keys) & F.expr(_same_kind(fold)), "left")
+    logged = log.alias("t").withColumn("__found", F.lit(True)).alias("t")
+    joined = batch.alias("s").join(logged, same("t", "s", fold.keys) & F.expr(_same_kind(fold)), "left")
     return joined.where(F.col("__found").isNull() | F.expr(_outranks(fold))).select("s.*")
 
 

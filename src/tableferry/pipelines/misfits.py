@@ -25,22 +25,22 @@ _CONSTRAINT = "delta.constraints."
 
 
 def too_wide(target: TargetPlan, spark: SparkSession) -> tuple[str, ...]:
-    """Return a sentence for each column that live flows bring wider than the copy would make it.
+    """Return a sentence for each column that streaming flows bring wider than the copy would make it.
 
     The copy makes the target's columns, unless a schema file says what they are; their types stay.
 
     Raises:
         TableferryError: The legacy table can't be read.
     """
-    migration, migration_start, dataflow = target.dataflow.migration, target.migration_start, target.dataflow
-    if not target.copy or migration is None or migration_start is None:
+    source, dataflow = target.history, target.dataflow
+    if not target.copy or source is None:
         return ()
-    made = _columns(views.history(spark, migration, migration_start.copy.version).schema)
+    copied = _columns(views.history(spark, source).schema)
     if dataflow.target.schema_file:
-        made |= _columns(views.schema_of(spark, dataflow.target.schema_file))
-    found: dict[str, str] = {}
-    for flow in dataflow.flows:
-        if flow.once or flow.target.key != target.target.key:
+        copied |= _columns(views.schema_of(spark, dataflow.target.schema_file))
+    sentences: dict[str, str] = {}
+    for flow in dataflow.streaming_flows:
+        if flow.target.key != target.target.key:
             continue
         try:
             brought = flow_rows(
@@ -48,23 +48,21 @@ def too_wide(target: TargetPlan, spark: SparkSession) -> tuple[str, ...]:
             ).schema
         except _FAILED:  # Whoever builds it to run it says why.
             continue
-        for each in brought:
-            there = made.get(each.name.lower())
-            if there is None or fits(each.dataType, there[1]):
-                continue
-            name, kind = there
-            found.setdefault(
-                name,
-                f"{migration.place}: column '{name}' is {sql_type(kind)} in the copied rows, and "
-                f"{sql_type(each.dataType)} in what {flow.name} brings, which doesn't fit: write "
-                f"CAST({quote(name)} AS {sql_type(each.dataType)}) AS {quote(name)} in selectExp",
-            )
-    return tuple(found.values())
+        for field in brought:
+            name, kind = copied.get(field.name.lower(), (field.name, field.dataType))
+            if not fits(field.dataType, kind):
+                sentences.setdefault(
+                    name,
+                    f"{source.migration.place}: column '{name}' is {sql_type(kind)} in the copied rows, and "
+                    f"{sql_type(field.dataType)} in what {flow.name} brings, which doesn't fit: write "
+                    f"CAST({quote(name)} AS {sql_type(field.dataType)}) AS {quote(name)} in selectExp",
+                )
+    return tuple(sentences.values())
 
 
 def left_behind(target: TargetPlan, spark: SparkSession) -> str:
     """Say what rules and layout of the legacy table its target doesn't get; empty if there are none."""
-    migration, wanted = target.dataflow.migration, target.dataflow.target
+    migration, table = target.dataflow.migration, target.dataflow.target
     if not target.copy or migration is None:
         return ""
     facts = catalog.facts(spark, migration.table)
@@ -75,27 +73,24 @@ def left_behind(target: TargetPlan, spark: SparkSession) -> str:
         columns = spark.table(migration.table.sql).schema
     except SPARK_ERRORS:  # Whoever copies it says why it can't be read.
         return ""
-    strict = (
-        set()
-        if wanted.schema_file is None
-        else {each.name.lower() for each in views.schema_of(spark, wanted.schema_file) if not each.nullable}
-    )
+    schema = views.schema_of(spark, table.schema_file) if table.schema_file is not None else ()
+    strict = {field.name.lower() for field in schema if not field.nullable}
     checks = [key.removeprefix(_CONSTRAINT) for key in facts.properties if key.startswith(_CONSTRAINT)]
-    nulls = [each.name for each in columns if not each.nullable and each.name.lower() not in strict]
-    found = [
+    not_null = [field.name for field in columns if not field.nullable and field.name.lower() not in strict]
+    lost = [
         *([f"the constraints {', '.join(sorted(checks))} (add them when it is copied)"] if checks else []),
-        *([f"NOT NULL of {', '.join(nulls)} (a schema file keeps it)"] if nulls else []),
-        *_layout("partitioned", detail["partitionColumns"], wanted.partition_columns, "partitionColumns"),
-        *_layout("clustered", _clustering(detail), wanted.cluster_columns, "clusterByColumns"),
+        *([f"NOT NULL of {', '.join(not_null)} (a schema file keeps it)"] if not_null else []),
+        *_layout("partitioned", detail["partitionColumns"], table.partition_columns, "partitionColumns"),
+        *_layout("clustered", _clustering(detail), table.cluster_columns, "clusterByColumns"),
     ]
-    if not found:
+    if not lost:
         return ""
-    return f"{migration.table} has what {target.target} won't get by itself: {'; '.join(found)}"
+    return f"{migration.table} has what {target.target} won't get by itself: {'; '.join(lost)}"
 
 
-def _layout(how: str, has: object, wanted: tuple[str, ...], key: str) -> list[str]:
+def _layout(how: str, has: object, expected: tuple[str, ...], key: str) -> list[str]:
     columns = tuple(map(str, has)) if isinstance(has, list | tuple) else ()
-    if not columns or columns == wanted:
+    if not columns or columns == expected:
         return []
     return [f"it is {how} by {', '.join(columns)} (targetDetails.{key} says how the target is)"]
 
@@ -110,7 +105,7 @@ def _clustering(detail: object) -> object:
 def _columns(schema: StructType) -> dict[str, tuple[str, DataType]]:
     """Map names in lower case to how they are spelled and their types, without those of intervals."""
     return {
-        each.name.lower(): (each.name, each.dataType)
-        for each in schema
-        if each.name.upper() not in (START, END)
+        field.name.lower(): (field.name, field.dataType)
+        for field in schema
+        if field.name.upper() not in (START, END)
     }

@@ -67,7 +67,7 @@ class OpenedProject:
             drop_history: Rebuild finished migrations too, whose history doesn't come back.
         """
         with activity(_log, "look at sources and targets", level=logging.DEBUG):
-            found = facts.gather(
+            gathered = facts.gather(
                 self.project,
                 self.spark,
                 self.store,
@@ -86,15 +86,15 @@ class OpenedProject:
             self.pipeline.kind if self.pipeline else "streaming",
             drop_history,
         )
-        planned = decide(self.project, found, request)
-        if planned.refusals and not self.hold(found, refreshed):
+        planned = decide(self.project, gathered, request)
+        if planned.refusals and not self.hold(gathered, refreshed):
             # Half of these facts are from before another process's run and half from behind it.
             return self.decided(refreshed, adopt=adopt, count_rows=count_rows, drop_history=drop_history)
-        return planned, found
+        return planned, gathered
 
-    def hold(self, found: Facts, refreshed: frozenset[str] = frozenset()) -> bool:
+    def hold(self, gathered: Facts, refreshed: frozenset[str] = frozenset()) -> bool:
         """Say whether nobody has run the project since these facts were gathered."""
-        return facts.hold(found, self.project, self.store, self.only, refreshed, self.pipeline)
+        return facts.hold(gathered, self.project, self.store, self.only, refreshed, self.pipeline)
 
     @contextmanager
     def locked(self) -> Iterator[Callable[[], None]]:
@@ -103,11 +103,8 @@ class OpenedProject:
         Raises:
             Busy: There is one.
         """
-        names = [
-            one.target.name
-            for one in self.project.dataflows
-            if not self.only or one.target.name.key in self.only
-        ]
+        targets = (dataflow.target.name for dataflow in self.project.dataflows)
+        names = [target for target in targets if not self.only or target.key in self.only]
         what = f"the migration of {names[0]}" if len(names) == 1 else f"the project {self.project.name}"
         shared = self.project.state_shared
         with files.locked([self.store.lock_file(name) for name in names], what):
@@ -124,13 +121,13 @@ class OpenedProject:
         Raises:
             TableferryError: There is no such target, or it isn't among those asked for.
         """
-        found = _keys(self.project, names)
-        if self.only and found - self.only:
-            others = ", ".join(sorted(found - self.only))
+        keys = _keys(self.project, names)
+        if self.only and keys - self.only:
+            left_out = ", ".join(sorted(keys - self.only))
             raise TableferryError(
-                f"{others}: --full-refresh of a target that --target leaves out: name it there too"
+                f"{left_out}: --full-refresh of a target that --target leaves out: name it there too"
             )
-        return found
+        return keys
 
 
 def open_project(
@@ -171,20 +168,20 @@ def _registered(project: Project, spark: SparkSession) -> Project:
 
     Where there is no Unity Catalog, the metastore is the default catalog itself.
     """
-    wants_metastore = [
-        one for one in project.dataflows if one.migration and one.migration.catalog_type == "hms"
-    ]
-    if not wants_metastore or spark.catalog.currentCatalog() == "spark_catalog":
+    migrations = [dataflow.migration for dataflow in project.dataflows if dataflow.migration]
+    if all(migration.catalog_type != "hms" for migration in migrations):
+        return project
+    if spark.catalog.currentCatalog() == "spark_catalog":
         return project
 
-    def renamed(one: DataFlow) -> DataFlow:
-        migration = one.migration
+    def in_metastore(dataflow: DataFlow) -> DataFlow:
+        migration = dataflow.migration
         if migration is None or migration.catalog_type != "hms" or len(migration.table.parts) != 2:
-            return one
+            return dataflow
         table = TableName(("hive_metastore", *migration.table.parts))
-        return replace(one, migration=replace(migration, table=table))
+        return replace(dataflow, migration=replace(migration, table=table))
 
-    return replace(project, dataflows=tuple(renamed(one) for one in project.dataflows))
+    return replace(project, dataflows=tuple(map(in_metastore, project.dataflows)))
 
 
 def _running_pipeline(spark: SparkSession) -> str | None:
@@ -200,14 +197,14 @@ def _slug(name: str) -> str:
 
 
 def _keys(project: Project, names: Collection[str]) -> frozenset[str]:
-    known = {one.target.name.key: one for one in project.dataflows}
+    targets = {dataflow.target.name.key: dataflow.target.name for dataflow in project.dataflows}
     keys = {TableName.parse(name).key: name for name in names}
-    unknown = [name for key, name in keys.items() if key not in known]
-    if asked := [one for one in project.skipped if one.target and one.target.key in keys]:
-        raise SpecError([problem for one in asked for problem in one.problems])
+    unknown = [name for key, name in keys.items() if key not in targets]
+    if skipped := [spec for spec in project.skipped if spec.target and spec.target.key in keys]:
+        raise SpecError([problem for spec in skipped for problem in spec.problems])
     if unknown:
         raise TableferryError(
             f"{', '.join(unknown)} is no target of {project.name}: its targets are "
-            + ", ".join(str(one.target.name) for one in known.values())
+            + ", ".join(map(str, targets.values()))
         )
     return frozenset(keys)

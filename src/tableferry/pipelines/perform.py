@@ -80,11 +80,11 @@ class Runner:
 
         Raises:
             Refused: It can't go on safely.
-            TableferryError: A view of a target that is begun or rebuilt can't be read.
+            TableferryError: A view of a target that is started or rebuilt can't be read.
         """
         if planned.refusals:
             raise Refused("\n".join(planned.refusals))
-        if flow := next(_live_cdc(planned), None):
+        if flow := next(_streaming_cdc(planned), None):
             batches.require(self._spark, flow)
         for target in planned.targets:
             with activity(_log, "check what a run needs", table=target.target, level=logging.DEBUG):
@@ -105,28 +105,23 @@ class Runner:
             self._validate_copy(target)
 
     def _validate_sequence(self, target: TargetPlan) -> None:
-        migration, migration_start, settings = (
-            target.dataflow.migration,
-            target.migration_start,
-            target.dataflow.target.cdc,
-        )
-        if migration and migration_start and settings:
-            legacy = views.history(self._spark, migration, migration_start.copy.version)
-            history.check_sequence(legacy, settings, migration.place)
+        source = target.history
+        if source and source.cdc:
+            legacy = views.history(self._spark, source)
+            history.check_sequence(legacy, source.cdc, source.migration.place)
 
     def _validate_copy(self, target: TargetPlan) -> None:
         """Read all that is to be copied again, before the rows that hold it are dropped."""
-        migration, migration_start = target.dataflow.migration, target.migration_start
-        if not target.copy or migration is None or migration_start is None:
+        source = target.history
+        if not target.copy or source is None:
             return
-        version = migration_start.copy.version
         try:
-            frame = views.history(self._spark, migration, version)
-            frame.write.format("noop").mode("overwrite").save()
+            views.history(self._spark, source).write.format("noop").mode("overwrite").save()
         except SPARK_ERRORS as error:
             raise TableError(
-                f"{migration.place}: {migration.table} can't be read as of version {version} "
-                f"({first_line(error)}), so {target.target} can't be rebuilt: restore the files that it needs"
+                f"{source.migration.place}: {source.migration.table} can't be read as of version "
+                f"{source.version} ({first_line(error)}), so {target.target} can't be rebuilt: restore the "
+                "files that it needs"
             ) from error
 
     def _validate_flows(self, project: Project, dataflow: DataFlow) -> None:
@@ -134,10 +129,10 @@ class Runner:
 
         A view of a table that the project has yet to make can't be built.
         """
-        tables = {one.name.key: one for one in (dataflow.target, *dataflow.staging)}
-        for one in tables.values():
-            if not schema_exists(self._spark, one.name):
-                raise TableError(f"{one.place}: the schema of {one.name} doesn't exist: create it")
+        tables = {table.name.key: table for table in dataflow.tables}
+        for table in dataflow.tables:
+            if not schema_exists(self._spark, table.name):
+                raise TableError(f"{table.place}: the schema of {table.name} doesn't exist: create it")
         for flow in dataflow.flows:
             target = tables[flow.target.key]
             try:
@@ -147,8 +142,8 @@ class Runner:
                 # Only asking for the columns makes Spark Connect look at the expressions.
                 frame.schema  # noqa: B018
             except (PySparkException, TableferryError) as error:
-                made = (one.name for each in project.dataflows for one in (each.target, *each.staging))
-                if _NOT_THERE in str(error) and any(f"`{name.table}`" in str(error) for name in made):
+                produced = (table.name.table for spec in project.dataflows for table in spec.tables)
+                if _NOT_THERE in str(error) and any(f"`{name}`" in str(error) for name in produced):
                     continue
                 if isinstance(error, PySparkException):
                     raise failed(flow, error) from error
@@ -161,7 +156,7 @@ class Runner:
         engine = StreamingEngine(self._spark, self.store, before=self.before)
         for target in planned.targets:
             define(target.definitions, engine)
-        by_target = {one.target.key: one for one in planned.targets}
+        by_target = {target.target.key: target for target in planned.targets}
         with activity(_log, "run the flows", level=logging.DEBUG) as running:
             engine.update(lambda result: self._done(by_target[result.owner.key], result, running))
 
@@ -201,8 +196,8 @@ class Runner:
 
     def compare(self, target: TargetPlan) -> None:
         """Compare a target that holds nothing but its copy with the legacy table, and record the verdict."""
-        migration, migration_start = target.dataflow.migration, target.migration_start
-        assert migration is not None
+        source, migration_start = target.history, target.migration_start
+        assert source is not None
         assert migration_start is not None
         self.before(f"verifying the copy of {target.target}")
         try:
@@ -210,16 +205,16 @@ class Runner:
                 activity(_log, "compare the copy with the legacy table", table=target.target) as running,
                 following(self._spark, running),
             ):
-                verdict = copies.compared(self._spark, target, migration, migration_start.copy.version)
+                verdict = copies.compared(self._spark, target.target, source)
                 running.count("rows", verdict.source.rows)
         except SPARK_ERRORS as error:
             raise TableferryError(
-                f"{migration.place}: {target.target} can't be compared with {migration.table} "
+                f"{source.migration.place}: {target.target} can't be compared with {source.migration.table} "
                 f"({first_line(error)}): run again"
             ) from error
         self.verdicts[target.target.key] = verdict
         tracking = Tracking(
-            {key: one.version for key, one in migration_start.baselines.items()},
+            {key: baseline.version for key, baseline in migration_start.baselines.items()},
             target.generation,
             verdict.source.rows,
             "match" if verdict.matches else "differ",
@@ -228,14 +223,14 @@ class Runner:
         self.store.track(migration_start, tracking)
 
 
-def _live_cdc(planned: Plan) -> Iterator[Flow]:
-    """Yield the live CDC flows of targets that are filled by one, now or once their sources are ready."""
+def _streaming_cdc(planned: Plan) -> Iterator[Flow]:
+    """Yield the streaming CDC flows of targets that one fills, now or once their sources are ready."""
     for target in planned.targets:
         if any(
             isinstance(step, Begin | Reset) or (isinstance(step, DefineAutoCdc) and not step.once)
             for step in target.steps
         ):
-            yield from (flow for flow in target.dataflow.flows if flow.kind == "cdc" and not flow.once)
+            yield from (flow for flow in target.dataflow.streaming_flows if flow.kind == "cdc")
 
 
 def _events(frame: DataFrame, settings: CdcSettings, file: str) -> DataFrame:
@@ -246,50 +241,42 @@ def _events(frame: DataFrame, settings: CdcSettings, file: str) -> DataFrame:
 
 
 def progress(
-    planned: Plan, found: Facts, *, in_pipeline: bool = False
+    planned: Plan, facts: Facts, *, in_pipeline: bool = False
 ) -> tuple[tuple[MigrationStart, Tracking], ...]:
     """Return how far each target is, where that isn't recorded yet.
 
     Args:
         planned: The targets.
-        found: What is known of them.
+        facts: What is known of them.
         in_pipeline: Record too which flows have started, for only their names tell a pipeline's flows apart.
     """
     made = []
-    for one in planned.targets:
-        if not one.migration_start or not one.stored.migration_start or not one.dataflow.migration:
+    for target in planned.targets:
+        start, tracking = target.migration_start, target.stored.tracking
+        if not start or not target.stored.migration_start or not target.dataflow.migration:
             continue
-        old = one.stored.tracking or Tracking({})
-        seen = {
-            key: source.version for key in one.migration_start.baselines if (source := found.tables.get(key))
-        }
-        current = {**old.current, **seen}
-        started = (
-            {flow.flow.name for flow in one.flows if flow.action == "continue"} if in_pipeline else set()
-        )
-        new = replace(old, current=current, started=tuple(sorted({*old.started, *started})))
-        if new != old or one.stored.tracking is None:
-            made.append((one.migration_start, new))
+        old = tracking or Tracking({})
+        seen = {key: source.version for key in start.baselines if (source := facts.tables.get(key))}
+        started = {flow.flow.name for flow in target.flows if in_pipeline and flow.action == "continue"}
+        new = replace(old, current={**old.current, **seen}, started=tuple(sorted({*old.started, *started})))
+        if new != tracking:
+            made.append((start, new))
     return tuple(made)
 
 
 def not_representable(target: TargetPlan, spark: SparkSession) -> NotRepresentable | None:
     """Look for rows of a target's legacy table that AUTO CDC can't express; None if there are none."""
-    settings, migration, migration_start = (
-        target.dataflow.target.cdc,
-        target.dataflow.migration,
-        target.migration_start,
-    )
-    if migration is None or migration_start is None:
+    source = target.history
+    if source is None:
         return None
-    # Expressions that don't fit the legacy table are told here too, before anything is written.
-    legacy = views.history(spark, migration, migration_start.copy.version)
-    if settings is None:
+    # Expressions that don't fit the legacy table are found here too, before anything is written.
+    legacy = views.history(spark, source)
+    if source.cdc is None:
         return None
     try:
-        frame = history.not_representable(legacy, settings)
+        frame = history.not_representable(legacy, source.cdc)
     except TableError as error:
-        raise TableError(f"{migration.place}: {error}") from error
+        raise TableError(f"{source.migration.place}: {error}") from error
     rows = frame.take(_SHOWN)
     if not rows:
         return None
@@ -298,35 +285,32 @@ def not_representable(target: TargetPlan, spark: SparkSession) -> NotRepresentab
         target.target,
         count,
         tuple(row.asDict(recursive=True) for row in rows),
-        migration.leave_out_inexpressible,
+        source.migration.leave_out_inexpressible,
     )
 
 
 def open_later(target: TargetPlan, spark: SparkSession) -> str:
     """Say which rows to copy end in the future, and how to map them; empty if there are none."""
-    settings, migration, migration_start = (
-        target.dataflow.target.cdc,
-        target.dataflow.migration,
-        target.migration_start,
-    )
-    if not target.copy or migration is None or migration_start is None or settings is None:
+    source = target.history
+    if not target.copy or source is None or source.cdc is None:
         return ""
-    found = history.future_ends(views.history(spark, migration, migration_start.copy.version), settings)
-    if found is None:
+    future = history.future_ends(views.history(spark, source), source.cdc)
+    if future is None:
         return ""
-    rows, ends = ("1 row", "ends") if found.count == 1 else (f"{found.count:,} rows", "end")
+    rows, ends = ("1 row", "ends") if future.count == 1 else (f"{future.count:,} rows", "end")
     return (
-        f"{rows} of {migration.table} {ends} in the future (at {found.first}), which doesn't mean open to "
-        f"AUTO CDC: a later row of the key won't close them. Map them in selectExp as {found.mapping}"
+        f"{rows} of {source.migration.table} {ends} in the future (at {future.first}), which doesn't mean "
+        "open to AUTO CDC: a later row of the key won't close them. Map them in selectExp as "
+        f"{future.mapping}"
     )
 
 
-def refusal(found: NotRepresentable) -> str:
+def refusal(rows: NotRepresentable) -> str:
     """Say why such rows stop a run, and how to go on."""
-    first = ", ".join(f"{key}={value}" for key, value in found.rows[0].items() if key != "__reason")
+    first = ", ".join(f"{key}={value}" for key, value in rows.rows[0].items() if key != "__reason")
     return (
-        f"{found.target}: {found.count} rows of its legacy table can't be expressed by AUTO CDC, the first "
-        f"is ({first}): {found.rows[0]['__reason']}; `tableferry pipelines plan --check` lists them; filter "
+        f"{rows.target}: {rows.count} rows of its legacy table can't be expressed by AUTO CDC, the first "
+        f"is ({first}): {rows.rows[0]['__reason']}; `tableferry pipelines plan --check` lists them; filter "
         "them with the migration's whereClause, or leave them out with "
         "tableMigrationDetails.leaveOutInexpressible: true"
     )

@@ -62,12 +62,12 @@ class SparkPipeline:
         Raises:
             StateError: One can't be read.
         """
-        found = {}
+        progress = {}
         for owner, flow in flows:
-            places = (self.storage / "_checkpoints").glob(f"*/*/*/{flow_name(flow, owner)}/*")
-            newest = max((place for place in places if place.name.isdigit()), key=_number, default=None)
-            found[owner.key, flow] = Checkpoint() if newest is None else checkpoints.read(newest)
-        return found
+            folders = (self.storage / "_checkpoints").glob(f"*/*/*/{flow_name(flow, owner)}/*")
+            newest = max((folder for folder in folders if folder.name.isdigit()), key=_number, default=None)
+            progress[owner.key, flow] = Checkpoint() if newest is None else checkpoints.read(newest)
+        return progress
 
 
 @dataclass(frozen=True)
@@ -90,13 +90,13 @@ class DatabricksPipeline:
         """
         client = workspace.client()
         try:
-            found = client.pipelines.get(self.pipeline_id).spec
+            specification = client.pipelines.get(self.pipeline_id).spec
         except Exception as error:
             trouble = workspace.trouble(error, client)
             if trouble is None:
                 raise
             raise trouble.as_error(f"pipeline {self.pipeline_id} can't be read") from error
-        settings = (found.configuration if found else None) or {}
+        settings = (specification.configuration if specification else None) or {}
         return read(settings.get)
 
     def progress(self, flows: Flows) -> Progress:
@@ -110,18 +110,18 @@ class DatabricksPipeline:
         """
         names = {flow_name(flow, owner): (owner.key, flow) for owner, flow in flows}
         ran = events.flow_events(self.pipeline_id, names, statuses=[events.COMPLETED, *_RUNNING])
-        found = dict.fromkeys(names.values(), Checkpoint())
+        progress = dict.fromkeys(names.values(), Checkpoint())
         for event in ran.values():
             for name, key in names.items():
                 if event.is_of(name):
-                    found[key] = Checkpoint(
+                    progress[key] = Checkpoint(
                         done=event.status == events.COMPLETED, others=True, offered=0, committed=0
                     )
-        return found
+        return progress
 
 
 _RUNNING = ("RUNNING", "IDLE")
 
 
-def _number(place: Path) -> int:
-    return int(place.name)
+def _number(folder: Path) -> int:
+    return int(folder.name)

@@ -8,7 +8,7 @@ from datetime import datetime
 from graphlib import CycleError, TopologicalSorter
 from typing import Literal
 
-from tableferry.pipelines.flows import DataFlow, Flow, Project
+from tableferry.pipelines.flows import DataFlow, Flow, HistorySource, Project
 from tableferry.pipelines.identities import Recorded
 from tableferry.pipelines.reads import Read, looked_up
 from tableferry.pipelines.state import MigrationStart, Stored
@@ -142,7 +142,7 @@ class Facts:
         """
         for read in (self.needs, self.followed):
             needs = {
-                key: frozenset(table for one in flows for table in read(*one)) & into.keys() - {key}
+                key: frozenset(table for flow in flows for table in read(*flow)) & into.keys() - {key}
                 for key, flows in into.items()
             }
             try:
@@ -215,6 +215,12 @@ class TargetPlan:
         return self.dataflow.target.name
 
     @property
+    def history(self) -> HistorySource | None:
+        """What its history is copied from, once that is pinned; None without a migration."""
+        migration, start, cdc = self.dataflow.migration, self.migration_start, self.dataflow.target.cdc
+        return HistorySource(migration, start.copy.version, cdc) if migration and start else None
+
+    @property
     def state_steps(self) -> tuple[StateStep, ...]:
         """The steps that change only what Tableferry remembers, or drop data for a full refresh."""
         return tuple(step for step in self.steps if isinstance(step, StateStep))
@@ -254,8 +260,8 @@ class Plan:
     @property
     def steps(self) -> tuple[Step, ...]:
         """All steps in the order in which they are performed: what is remembered first."""
-        begun = [step for target in self.targets for step in target.state_steps]
-        return (*begun, *(step for target in self.targets for step in target.definitions))
+        state_steps = [step for target in self.targets for step in target.state_steps]
+        return (*state_steps, *(step for target in self.targets for step in target.definitions))
 
 
 @dataclass(frozen=True)

@@ -56,11 +56,11 @@ def flow_plans(
     plans = []
     for flow in _in_order(context):
         checkpoint = Checkpoint() if fresh else context.checkpoint(flow)
-        plan, found = _flow_plan(context, flow, migration, migration_start, checkpoint)
+        plan, new = _flow_plan(context, flow, migration, migration_start, checkpoint)
         if not flow.once and plan.action in ("start", "continue"):
             context = replace(context, filling=context.filling | {flow.target.key})
         plans.append(plan)
-        findings += found
+        findings += new
     return tuple(plans), findings
 
 
@@ -101,9 +101,9 @@ def _flow_plan(
     positions = []
     for read in context.follows(flow):
         baseline = migration_start.baselines.get(read.table.key) if migration_start else None
-        position, found = _position(context, read, migration, baseline, checkpoint)
+        position, new = _position(context, read, migration, baseline, checkpoint)
         positions.append(position)
-        findings += found
+        findings += new
     starts: dict[str, dict[str, Start | None]] = {}
     for position in positions:
         if position.has_start:

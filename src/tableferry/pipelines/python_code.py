@@ -40,22 +40,22 @@ def load_function(code: PythonCode, name: str) -> Callable[..., Any]:
     """
     try:
         if code.file is not None:
-            found = importlib.util.spec_from_file_location(
+            module_spec = importlib.util.spec_from_file_location(
                 f"tableferry_project_{abs(hash(code.file))}", code.file
             )
-            if found is None or found.loader is None:
+            if module_spec is None or module_spec.loader is None:
                 raise ImportError(code.file)
-            module = importlib.util.module_from_spec(found)
-            found.loader.exec_module(module)
+            module = importlib.util.module_from_spec(module_spec)
+            module_spec.loader.exec_module(module)
         else:
             where, _, name = str(code.module).rpartition(".")
             module = importlib.import_module(where)
         return cast("Callable[..., Any]", getattr(module, name))
     except Exception as error:
         # The project's own code runs here, so anything may be raised.
-        place = code.file or code.module
+        origin = code.file or code.module
         raise TableferryError(
-            f"{place}: function {name} can't be loaded ({error}): correct the file"
+            f"{origin}: function {name} can't be loaded ({error}): correct the file"
         ) from error
 
 

@@ -58,38 +58,38 @@ def explicit_start(options: Mapping[str, str]) -> Start | None:
 
 def looked_up(views: Mapping[str, View], name: str) -> frozenset[str]:
     """Return the keys of the tables that a view names, followed ones or not; Python views name none."""
-    found: set[str] = set()
-    for each in views_behind(views, name):
-        match views[each].source:
+    keys: set[str] = set()
+    for view_name in views_behind(views, name):
+        match views[view_name].source:
             case DeltaSource(table):
-                found.add(table.key)
+                keys.add(table.key)
             case JoinSource(sides):
-                found |= {side.source.table.key for side in sides}
+                keys |= {side.source.table.key for side in sides}
             case SqlSource(statement):
-                references = [one.parts for one in sql.references(statement)]
-                found |= {TableName(parts).key for parts in references if len(parts) <= 3}
+                references = [reference.parts for reference in sql.references(statement)]
+                keys |= {TableName(parts).key for parts in references if len(parts) <= 3}
             case PythonSource() | OtherSource() | HistorySource():
                 pass
             case _:
-                assert_never(views[each].source)
-    return frozenset(found)
+                assert_never(views[view_name].source)
+    return frozenset(keys)
 
 
 def views_behind(views: Mapping[str, View], name: str) -> tuple[str, ...]:
     """Return a view and the views that its SQL names, those that are read first."""
-    found: dict[str, None] = {}
+    behind: dict[str, None] = {}
 
-    def visit(one: str, above: tuple[str, ...]) -> None:
-        view = views[one]
+    def visit(view_name: str, above: tuple[str, ...]) -> None:
+        view = views[view_name]
         if isinstance(view.source, SqlSource):
             for reference in sql.references(view.source.statement):
                 inner = reference.parts[-1]
                 if len(reference.parts) == 1 and inner in views and inner not in above:
                     visit(inner, (*above, inner))
-        found[one] = None
+        behind[view_name] = None
 
     visit(name, (name,))
-    return tuple(found)
+    return tuple(behind)
 
 
 def followed(
@@ -136,8 +136,8 @@ def followed(
             assert_never(view.source)
 
 
-def _delta(name: str, source: DeltaSource, place: str) -> Read:
-    return Read(name, source.table, place, explicit_start(source.options))
+def _delta(name: str, source: DeltaSource, location: str) -> Read:
+    return Read(name, source.table, location, explicit_start(source.options))
 
 
 def _sql(
@@ -147,22 +147,22 @@ def _sql(
     python: Mapping[str, tuple[Read, ...]],
     above: tuple[str, ...],
 ) -> tuple[Read, ...]:
-    found: list[Read] = []
+    reads: list[Read] = []
     for reference in sql.references(statement):
         if not reference.streamed:
             continue
         inner = reference.parts[-1]
         if len(reference.parts) == 1 and inner in views:
             if inner != name:
-                found += followed(views, inner, python, above)
+                reads += followed(views, inner, python, above)
         elif len(reference.parts) > 3:
             raise TableError(f"{views[name].place}: '{'.'.join(reference.parts)}' isn't a table name")
         else:
-            found.append(Read(name, TableName(reference.parts), views[name].place, how=_HOW_IN_SQL))
-    if not found:
+            reads.append(Read(name, TableName(reference.parts), views[name].place, how=_HOW_IN_SQL))
+    if not reads:
         nothing = (
             "nothing in its SQL stands in STREAM(…), so there is nothing to follow: name the source as "
             "STREAM(table)"
         )
         return (Read(name, TableName.at(f"sql:{name}"), views[name].place, None, nothing),)
-    return tuple(found)
+    return tuple(reads)

@@ -46,7 +46,7 @@ def history_rows(spark: SparkSession, source: HistorySource) -> DataFrame:
     Raises:
         TableError: They can't be read any more, or an expression doesn't fit the table.
     """
-    frame = views.history(spark, source.migration, source.version)
+    frame = views.history(spark, source)
     if source.cdc and source.migration.leave_out_inexpressible:
         return expressible(frame, source.cdc)
     return frame

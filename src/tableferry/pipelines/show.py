@@ -15,30 +15,36 @@ if TYPE_CHECKING:
     from tableferry.pipelines.flows import Project
     from tableferry.pipelines.perform import NotRepresentable
     from tableferry.pipelines.reports import FinishReport, RunReport, StatusReport
+    from tableferry.verify import Verdict
 
 _VERIFIED = {"match": "matches", "differ": "DIFFERS", "": None}
 
 
-def plan_data(plan: Plan, found: Sequence[NotRepresentable] | None = None) -> dict[str, Any]:
-    """Return a plan as plain data; ``found`` is what `check` said, if it was asked."""
+def plan_data(plan: Plan, not_representable: Sequence[NotRepresentable] | None = None) -> dict[str, Any]:
+    """Return a plan as plain data; ``not_representable`` is what `check` found, if it was asked."""
     data: dict[str, Any] = {
         "pipelineId": plan.pipeline_id,
         "refused": bool(plan.refusals),
         "skipped": _skipped_data(plan.project),
         "targets": [
             {
-                **_target_data(one),
-                "steps": [str(step) for step in one.steps],
-                "notes": list(one.notes),
-                "refusals": list(one.refusals),
+                **_target_data(target),
+                "steps": [str(step) for step in target.steps],
+                "notes": list(target.notes),
+                "refusals": list(target.refusals),
             }
-            for one in plan.targets
+            for target in plan.targets
         ],
     }
-    if found is not None:
+    if not_representable is not None:
         data["inexpressible"] = [
-            {"target": str(one.target), "count": one.count, "rows": list(one.rows), "leftOut": one.left_out}
-            for one in found
+            {
+                "target": str(legacy.target),
+                "count": legacy.count,
+                "rows": list(legacy.rows),
+                "leftOut": legacy.left_out,
+            }
+            for legacy in not_representable
         ]
     return data
 
@@ -50,14 +56,14 @@ def run_data(run: RunReport) -> dict[str, Any]:
         "ok": run.ok,
         "targets": [
             {
-                **_target_data(one.plan),
+                **_target_data(target.plan),
                 "flows": [
                     {"flow": result.flow.name, "rows": result.rows, "once": result.once}
-                    for result in one.results
+                    for result in target.results
                 ],
-                "verdict": one.verdict.to_dict() if one.verdict else None,
+                "verdict": target.verdict.to_dict() if target.verdict else None,
             }
-            for one in run.targets
+            for target in run.targets
         ],
     }
 
@@ -68,7 +74,9 @@ def status_data(status: StatusReport) -> dict[str, Any]:
         "pipelineId": status.plan.pipeline_id,
         "complete": status.complete,
         "skipped": _skipped_data(status.plan.project),
-        "targets": [{**_target_data(one), "refusals": list(one.refusals)} for one in status.plan.targets],
+        "targets": [
+            {**_target_data(target), "refusals": list(target.refusals)} for target in status.plan.targets
+        ],
     }
 
 
@@ -80,29 +88,31 @@ def finish_data(finish: FinishReport) -> dict[str, Any]:
     }
 
 
-def print_plan(console: Console, plan: Plan, found: Sequence[NotRepresentable] | None = None) -> None:
+def print_plan(
+    console: Console, plan: Plan, not_representable: Sequence[NotRepresentable] | None = None
+) -> None:
     """Print what a run would do, target by target."""
-    for one in plan.targets:
-        console.print(f"{one.target}: {PHASES[one.phase]}")
-        for number, step in enumerate(one.steps, 1):
+    for target in plan.targets:
+        console.print(f"{target.target}: {PHASES[target.phase]}")
+        for number, step in enumerate(target.steps, 1):
             console.print(f"  {number}. {step}")
-        for flow in one.flows:
+        for flow in target.flows:
             if flow.action == "idle":
                 console.print(f"  - {flow.flow.name}: nothing new")
             for wait in flow.waits:
                 console.print(f"  - {flow.flow.name} stays out: {_waits(wait)}")
-        for note in one.notes:
+        for note in target.notes:
             console.print(f"  - {note}")
-        for refusal in one.refusals:
+        for refusal in target.refusals:
             console.print(f"  ! {refusal}")
         console.print()
     _print_skipped(console, plan.project)
-    for bad in found or ():
-        _print_not_representable(console, bad)
-    if found is not None and not found:
+    for legacy in not_representable or ():
+        _print_not_representable(console, legacy)
+    if not_representable is not None and not not_representable:
         console.print("Check: AUTO CDC can express every row that would be copied.")
     if plan.refusals:
-        console.print("Nothing can run until the lines marked ! are mended.")
+        console.print("Nothing can run until the lines marked ! are fixed.")
     elif plan.engine != "streaming":
         console.print(f"Nothing was written. It's done by {_UPDATE}.")
     elif plan.steps:
@@ -113,38 +123,36 @@ def print_plan(console: Console, plan: Plan, found: Sequence[NotRepresentable] |
 
 def print_run(console: Console, run: RunReport) -> None:
     """Print what a run did and where each target stands now."""
-    for one in run.targets:
-        for result in one.results:
-            if result.once and one.verdict and result is one.results[0]:
-                rows = f"{one.verdict.source.rows:,} rows of history copied"
-                console.print(f"{one.plan.target}: {rows}; the copy {_verdict_words(one.verdict.matches)}")
+    for target in run.targets:
+        for result in target.results:
+            if result.once and target.verdict and result is target.results[0]:
+                console.print(f"{target.plan.target}: {_copied(target.verdict, ' copied')}")
             elif result.once:
-                console.print(f"{one.plan.target}: {result.flow.name} ran, once and for all")
+                console.print(f"{target.plan.target}: {result.flow.name} ran, once and for all")
             else:
                 what = "new events" if result.rows is None else f"{result.rows:,} new rows"
-                console.print(f"{one.plan.target}: {result.flow.name} took {what}")
-        if not one.results:
-            console.print(f"{one.plan.target}: nothing new")
-    _print_targets(console, [one.plan for one in run.targets])
-    _print_next(console, [one.plan for one in run.targets])
+                console.print(f"{target.plan.target}: {result.flow.name} took {what}")
+        if not target.results:
+            console.print(f"{target.plan.target}: nothing new")
+    _print_targets(console, [target.plan for target in run.targets])
+    _print_next(console, [target.plan for target in run.targets])
 
 
 def print_prepared(console: Console, run: RunReport) -> None:
     """Print what `prepare` found of the copies, and where each target stands now."""
-    for one in run.targets:
-        if one.verdict:
-            rows = f"{one.verdict.source.rows:,} rows of history"
-            console.print(f"{one.plan.target}: {rows}; the copy {_verdict_words(one.verdict.matches)}")
-    _print_targets(console, [one.plan for one in run.targets])
-    _print_next(console, [one.plan for one in run.targets], _UPDATE)
+    for target in run.targets:
+        if target.verdict:
+            console.print(f"{target.plan.target}: {_copied(target.verdict)}")
+    _print_targets(console, [target.plan for target in run.targets])
+    _print_next(console, [target.plan for target in run.targets], _UPDATE)
 
 
 def print_status(console: Console, status: StatusReport) -> None:
     """Print where each target stands."""
     _print_targets(console, status.plan.targets)
     _print_skipped(console, status.plan.project)
-    for one in status.plan.targets:
-        for refusal in one.refusals:
+    for target in status.plan.targets:
+        for refusal in target.refusals:
             console.print(f"! {refusal}")
     _print_next(console, status.plan.targets, _RUN if status.plan.engine == "streaming" else _UPDATE)
 
@@ -164,25 +172,29 @@ def print_finish(console: Console, finish: FinishReport) -> None:
 
 def _skipped_data(project: Project) -> list[dict[str, Any]]:
     return [
-        {"file": one.file, "target": str(one.target) if one.target else None, "problems": list(one.problems)}
-        for one in project.skipped
+        {
+            "file": spec.file,
+            "target": str(spec.target) if spec.target else None,
+            "problems": list(spec.problems),
+        }
+        for spec in project.skipped
     ]
 
 
 def _print_skipped(console: Console, project: Project) -> None:
-    for one in project.skipped:
-        console.print(str(one))
+    for spec in project.skipped:
+        console.print(str(spec))
 
 
-def _target_data(one: TargetPlan) -> dict[str, Any]:
-    tracking, migration_start = one.stored.tracking, one.migration_start
+def _target_data(target: TargetPlan) -> dict[str, Any]:
+    tracking, migration_start = target.stored.tracking, target.migration_start
     return {
-        "target": str(one.target),
-        "phase": one.phase,
+        "target": str(target.target),
+        "phase": target.phase,
         "copy": {
             "table": str(migration_start.copy.table),
             "version": migration_start.copy.version,
-            "copied": bool(tracking and tracking.copied == one.stored.generation),
+            "copied": bool(tracking and tracking.copied == target.stored.generation),
             "rows": tracking.copied_rows if tracking else None,
             "verified": (tracking.verified or None) if tracking else None,
         }
@@ -191,31 +203,31 @@ def _target_data(one: TargetPlan) -> dict[str, Any]:
         "baselines": {str(base.table): base.version for base in migration_start.baselines.values()}
         if migration_start
         else {},
-        "flows": [{"flow": flow.flow.name, "action": flow.action} for flow in one.flows],
+        "flows": [{"flow": flow.flow.name, "action": flow.action} for flow in target.flows],
         "waitingFor": [
             {"table": str(wait.table), "baseline": wait.baseline, "current": wait.current, "why": wait.why}
-            for wait in one.waits
+            for wait in target.waits
         ],
     }
 
 
 def _print_targets(console: Console, targets: Sequence[TargetPlan]) -> None:
     rows = []
-    for one in targets:
-        tracking = one.stored.tracking
-        copied = tracking.copied_rows if tracking and tracking.copied == one.stored.generation else None
+    for target in targets:
+        tracking = target.stored.tracking
+        copied = tracking.copied_rows if tracking and tracking.copied == target.stored.generation else None
         rows.append(
             (
-                one.target,
-                PHASES[one.phase],
+                target.target,
+                PHASES[target.phase],
                 copied,
-                _VERIFIED[tracking.verified] if tracking and one.dataflow.migration else None,
+                _VERIFIED[tracking.verified] if tracking and target.dataflow.migration else None,
             )
         )
     report.table(console, ("target", "state", "rows copied", "copy verified"), rows)
-    for one in targets:
-        for wait in one.waits:
-            console.print(f"{one.target} waits: {_waits(wait)}")
+    for target in targets:
+        for wait in target.waits:
+            console.print(f"{target.target} waits: {_waits(wait)}")
 
 
 _RUN = "`tableferry pipelines run`"
@@ -223,9 +235,9 @@ _UPDATE = "an update of the pipeline, with `tableferry pipelines prepare` before
 
 
 def _print_next(console: Console, targets: Sequence[TargetPlan], what: str = _RUN) -> None:
-    phases = {one.phase for one in targets}
+    phases = {target.phase for target in targets}
     if "complete" in phases:
-        done = ", ".join(str(one.target) for one in targets if one.phase == "complete")
+        done = ", ".join(str(target.target) for target in targets if target.phase == "complete")
         console.print(f"Next: `tableferry pipelines finish` takes the migration of {done} out.")
     if phases & {"new", "copying", "ready", "later"}:
         console.print(f"Next: {what}.")
@@ -233,15 +245,15 @@ def _print_next(console: Console, targets: Sequence[TargetPlan], what: str = _RU
         console.print("Next: run again when the sources have new commits.")
 
 
-def _print_not_representable(console: Console, bad: NotRepresentable) -> None:
-    consequence = "left out, as the spec says" if bad.left_out else "they stop the run"
-    rows = "1 row" if bad.count == 1 else f"{bad.count:,} rows"
-    console.print(f"Check: {rows} for {bad.target} that AUTO CDC can't express, {consequence}:")
-    for row in bad.rows:
+def _print_not_representable(console: Console, legacy: NotRepresentable) -> None:
+    consequence = "left out, as the spec says" if legacy.left_out else "they stop the run"
+    rows = "1 row" if legacy.count == 1 else f"{legacy.count:,} rows"
+    console.print(f"Check: {rows} for {legacy.target} that AUTO CDC can't express, {consequence}:")
+    for row in legacy.rows:
         values = ", ".join(f"{name}={value}" for name, value in row.items() if name != "__reason")
         console.print(f"  {row['__reason']}: {values}")
-    if bad.count > len(bad.rows):
-        console.print(f"  … and {bad.count - len(bad.rows):,} more")
+    if legacy.count > len(legacy.rows):
+        console.print(f"  … and {legacy.count - len(legacy.rows):,} more")
 
 
 def _waits(wait: Wait) -> str:
@@ -250,9 +262,10 @@ def _waits(wait: Wait) -> str:
     return f"{wait.table} is at version {wait.current}, its baseline"
 
 
-def _verdict_words(matches: bool) -> str:
-    return (
+def _copied(verdict: Verdict, done: str = "") -> str:
+    outcome = (
         "matches the legacy table row for row"
-        if matches
+        if verdict.matches
         else "DIFFERS from the legacy table: see `tableferry verify`"
     )
+    return f"{verdict.source.rows:,} rows of history{done}; the copy {outcome}"

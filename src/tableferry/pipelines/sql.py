@@ -32,7 +32,7 @@ class Reference:
 def references(statement: str) -> tuple[Reference, ...]:
     """Return the tables that stand after FROM or JOIN, and all that is streamed, in order."""
     tokens = Databricks().tokenize(statement)
-    found: list[Reference] = []
+    listed: list[Reference] = []
     position = 0
     while position < len(tokens):
         token = tokens[position]
@@ -42,18 +42,18 @@ def references(statement: str) -> tuple[Reference, ...]:
             closed = opened and after < len(tokens) and tokens[after].token_type is TokenType.R_PAREN
             if parts and opened == closed:
                 last = after if closed else after - 1
-                found.append(_reference(parts, True, token.start, tokens[last].end + 1))
+                listed.append(_reference(parts, True, token.start, tokens[last].end + 1))
                 position = last + 1
                 continue
         elif position and tokens[position - 1].token_type in _BEFORE_A_TABLE:
             parts, after = _chain(tokens, position)
             called = after < len(tokens) and tokens[after].token_type is TokenType.L_PAREN
             if parts and not called:
-                found.append(_reference(parts, False, token.start, tokens[after - 1].end + 1))
+                listed.append(_reference(parts, False, token.start, tokens[after - 1].end + 1))
                 position = after
                 continue
         position += 1
-    return tuple(found)
+    return tuple(listed)
 
 
 def renamed(statement: str, names: Mapping[Reference, str]) -> str:

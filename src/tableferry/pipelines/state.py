@@ -244,8 +244,8 @@ class StateStore:
 
     def identify(self, target: TableName, generation: int, table: TableName, identity: TableIdentity) -> None:
         """Record what the rows of one table rest on, in place of what was recorded of it before."""
-        known = {**self.identities(target, generation), table.key: identity}
-        text = json.dumps({key: one.to_json() for key, one in known.items()}, indent=2)
+        identities = {**self.identities(target, generation), table.key: identity}
+        text = json.dumps({key: identity.to_json() for key, identity in identities.items()}, indent=2)
         files.write_text(self._generation_folder(target, generation) / _TABLES, text)
 
     def versions(self, target: TableName, generation: int) -> Mapping[str, int]:
@@ -278,14 +278,14 @@ class StateStore:
         files.remove(self._resetting_file(target))
 
     def _generation(self, target: TableName) -> tuple[int, bool]:
-        found = [
+        generations = [
             int(name.removeprefix("generation="))
             for name in files.names(self.checkpoints(target))
             if name.removeprefix("generation=").isdigit()
         ]
         mark = files.read_text(self._resetting_file(target))
         if mark is None:
-            return max(found, default=0), False
+            return max(generations, default=0), False
         if not mark.isdigit():
             raise StateError(f"{self._resetting_file(target)} isn't a whole state file: restore it")
         return int(mark), True
@@ -318,7 +318,7 @@ class StateStore:
         if (text := files.read_text(path)) is None:
             return {}
         try:
-            return {key: parse(one) for key, one in json.loads(text).items()}
+            return {key: parse(value) for key, value in json.loads(text).items()}
         except (ValueError, AttributeError, TypeError) as error:
             raise StateError(
                 f"{path} isn't a whole state file ({error}): restore it, or rebuild {target} with "
@@ -425,10 +425,10 @@ def _rows(text: str) -> list[dict[str, str]]:
     header, *rows = lines
     if any(len(row) != len(header) for row in rows):
         raise ValueError("a row has too few or too many fields")
-    found = [dict(zip(header, row, strict=True)) for row in rows]
-    if any(int(row["rows"]) != len(rows) for row in found):
-        raise ValueError(f"it was cut short: {len(rows)} of {found[0]['rows']} rows are left")
-    return found
+    records = [dict(zip(header, row, strict=True)) for row in rows]
+    if any(int(row["rows"]) != len(rows) for row in records):
+        raise ValueError(f"it was cut short: {len(rows)} of {records[0]['rows']} rows are left")
+    return records
 
 
 def _name(text: str) -> TableName:

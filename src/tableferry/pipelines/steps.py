@@ -221,5 +221,6 @@ class DefineAutoCdc:
 
 
 StateStep = Adopt | Begin | Reset | RenameFlow | Forget
-Definition = DefineTable | DefineView | DefineAppend | DefineAutoCdc
+FlowDefinition = DefineAppend | DefineAutoCdc
+Definition = DefineTable | DefineView | FlowDefinition
 Step = StateStep | Definition

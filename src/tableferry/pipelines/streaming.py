@@ -8,9 +8,10 @@ generation. CDC flows apply idempotent merges (see `cdc`), so that a batch may c
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import NullType, StructField, StructType
@@ -23,12 +24,12 @@ from tableferry.driver import Size, following, in_process
 from tableferry.errors import TableError, TableferryError, first_line
 from tableferry.pipelines import batches, cdc, checkpoints, views
 from tableferry.pipelines.ddl import literal
-from tableferry.pipelines.flows import Flow, HistorySource, Target, View
+from tableferry.pipelines.flows import Flow, HistorySource, Source, Target
 from tableferry.pipelines.history import history_events
 from tableferry.pipelines.identities import PROPERTY, FlowIdentity, FlowSettings, TableIdentity, on_table
 from tableferry.pipelines.rows import flow_rows, history_rows
 from tableferry.pipelines.state import StateStore
-from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView
+from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView, FlowDefinition
 from tableferry.tables import TableFacts, TableName
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class FlowResult:
 def failed(flow: Flow, error: Exception) -> TableferryError:
     """Say where a flow failed, why, and what to do."""
     remedy = next(
-        (remedy for code, remedy in _REMEDIES.items() if code in str(error)), "mend it and run again"
+        (remedy for code, remedy in _REMEDIES.items() if code in str(error)), "fix it and run again"
     )
     what = f"{flow.place or flow.name}: flow {flow.name} into {flow.target} failed"
     return TableferryError(f"{what} ({first_line(error)}): {remedy}")
@@ -99,7 +100,7 @@ class StreamingEngine:
         self._spark, self._store, self._before = spark, store, before
         self._tables: dict[str, DefineTable] = {}
         self._views: dict[str, dict[str, DefineView]] = {}
-        self._flows: list[DefineAppend | DefineAutoCdc] = []
+        self._flows: list[FlowDefinition] = []
 
     def table(self, definition: DefineTable) -> None:
         """Name a streaming table; it's created when its first flow runs."""
@@ -131,15 +132,16 @@ class StreamingEngine:
         for key in self._in_order():
             created = self._create(self._tables[key])
             self._recognise(self._tables[key], anew=created)
-        for one in self._flows:
-            done(self._run(one))
+        for definition in self._flows:
+            done(self._run(definition))
         self._leave()
 
     def _leave(self) -> None:
         """Record at which version the flows leave each table, so that one that is set back is known."""
-        filled = {(one.owner, one.generation): set[TableName]() for one in self._flows}
-        for one in self._flows:
-            filled[one.owner, one.generation].add(one.flow.target)
+        filled: dict[tuple[TableName, int], set[TableName]] = {}
+        for definition in self._flows:
+            key = (definition.owner, definition.generation)
+            filled.setdefault(key, set()).add(definition.flow.target)
         for (owner, generation), tables in filled.items():
             self._before(f"recording in the state at which version the tables of {owner} are left")
             versions = {table.key: newest_version(self._spark, table) for table in tables}
@@ -147,77 +149,78 @@ class StreamingEngine:
 
     def _in_order(self) -> Iterable[str]:
         """Order tables so that each can take its columns from those it reads: staging tables first."""
-        by_owner: dict[str, list[DefineAppend | DefineAutoCdc]] = {}
-        for one in self._flows:
-            by_owner.setdefault(one.owner.key, []).append(one)
+        by_owner: dict[str, list[FlowDefinition]] = {}
+        for definition in self._flows:
+            by_owner.setdefault(definition.owner.key, []).append(definition)
         return dict.fromkeys(
-            one.flow.target.key for flows in by_owner.values() for one in sorted(flows, key=self._is_history)
+            definition.flow.target.key
+            for definitions in by_owner.values()
+            for definition in sorted(definitions, key=self._is_history)
         )
 
-    def _run(self, one: DefineAppend | DefineAutoCdc) -> FlowResult:
-        owner = self._tables[one.owner.key].target
-        name = one.flow.target
-        written = cdc.log_name(name) if isinstance(one, DefineAutoCdc) else name
+    def _run(self, definition: FlowDefinition) -> FlowResult:
+        owner, flow = self._tables[definition.owner.key].target, definition.flow
+        is_cdc = isinstance(definition, DefineAutoCdc)
+        written = cdc.log_name(flow.target) if is_cdc else flow.target
         try:
             with (
                 session.settings(self._spark, owner.spark_conf, f"{owner.place}.sparkConf"),
-                session.settings(self._spark, _AHEAD if one.ahead else {}, one.flow.place or one.flow.name),
-                activity(_log, self._title(one), table=name) as running,
+                session.settings(self._spark, _AHEAD if definition.ahead else {}, flow.place or flow.name),
+                activity(_log, self._title(definition), table=flow.target) as running,
             ):
                 before = newest_version(self._spark, written)
-                query_id = None if one.once else self._run_stream(one, running)
-                if one.once:
-                    self._run_once(one, running)
-                made = _made(commits_after(self._spark, written, before), one, query_id)
-                rows = counted(
-                    made, "numTargetRowsInserted" if isinstance(one, DefineAutoCdc) else "numOutputRows"
-                )
-                _count(running, rows, made)
-                return FlowResult(one.flow, one.owner, rows, one.once)
+                query_id = None if definition.once else self._run_stream(definition, running)
+                if definition.once:
+                    self._run_once(definition, running)
+                commits = _made(commits_after(self._spark, written, before), definition, query_id)
+                rows = counted(commits, "numTargetRowsInserted" if is_cdc else "numOutputRows")
+                _count(running, rows, commits)
+                return FlowResult(flow, definition.owner, rows, definition.once)
         except SPARK_ERRORS as error:
-            raise failed(one.flow, error) from error
+            raise failed(flow, error) from error
 
-    def _title(self, one: DefineAppend | DefineAutoCdc) -> str:
-        if self._is_history(one):
+    def _title(self, definition: FlowDefinition) -> str:
+        if self._is_history(definition):
             return "copy the history"
-        return f"run {one.flow.name} once" if one.once else f"stream {one.flow.name}"
+        return f"run {definition.flow.name} once" if definition.once else f"stream {definition.flow.name}"
 
-    def _run_once(self, one: DefineAppend | DefineAutoCdc, running: Activity) -> None:
-        frame = self._rows(one)
-        with following(self._spark, running, partial(self._expected, one)):
-            if isinstance(one, DefineAutoCdc):
-                cdc.apply(self._spark, frame, one.flow.target, one.settings, before=self._before)
+    def _run_once(self, definition: FlowDefinition, running: Activity) -> None:
+        frame, flow = self._rows(definition), definition.flow
+        with following(self._spark, running, partial(self._expected, definition)):
+            if isinstance(definition, DefineAutoCdc):
+                cdc.apply(self._spark, frame, flow.target, definition.settings, before=self._before)
             else:
-                self._before(f"rows of {one.flow.name} into {one.flow.target}")
+                self._before(f"rows of {flow.name} into {flow.target}")
+                transaction = f"tableferry:{definition.owner.key}:{flow.name}:{definition.generation}"
                 (
                     frame.write.format("delta")
                     .mode("append")
                     .option("mergeSchema", "true")
-                    .option("txnAppId", f"tableferry:{one.owner.key}:{one.flow.name}:{one.generation}")
+                    .option("txnAppId", transaction)
                     .option("txnVersion", "1")
-                    .saveAsTable(one.flow.target.sql)
+                    .saveAsTable(flow.target.sql)
                 )
-        if not self._is_history(one):
-            self._before(f"marking {one.flow.name} done")
-            checkpoints.mark_done(self._store.checkpoint(one.owner, one.generation, one.flow.name))
+        if not self._is_history(definition):
+            self._before(f"marking {flow.name} done")
+            checkpoints.mark_done(self._checkpoint(definition))
 
-    def _expected(self, one: DefineAppend | DefineAutoCdc) -> Size:
+    def _expected(self, definition: FlowDefinition) -> Size:
         """Say how much a copy will write: a merge writes events, and nobody knows how many before."""
-        source = self._views[one.owner.key][one.flow.view].view.source
-        if isinstance(one, DefineAutoCdc) or not isinstance(source, HistorySource):
+        source = self._source(definition)
+        if isinstance(definition, DefineAutoCdc) or not isinstance(source, HistorySource):
             return Size()
-        rows = views.history(self._spark, source.migration, source.version).count()
+        rows = views.history(self._spark, source).count()
         (detail,) = self._spark.sql(f"DESCRIBE DETAIL {source.migration.table.sql}").collect()
         return Size(rows, detail["sizeInBytes"])
 
-    def _run_stream(self, one: DefineAppend | DefineAutoCdc, running: Activity) -> str:
+    def _run_stream(self, definition: FlowDefinition, running: Activity) -> str:
         """Take all commits that are there, and return the query's id."""
-        if one.identify is not None:
-            self._identify(one, one.identify)
-        self._before(f"stream {one.flow.name} into {one.flow.target}")
+        if definition.identify is not None:
+            self._identify(definition, definition.identify)
+        self._before(f"stream {definition.flow.name} into {definition.flow.target}")
         for attempt in range(_TRIES_AFTER_SCHEMA_CHANGE):
             try:
-                return self._stream(one, running)
+                return self._stream(definition, running)
             except SPARK_ERRORS as error:
                 # A source that gained a column stops the stream once; from its checkpoint it goes on with
                 # the new schema.
@@ -228,9 +231,8 @@ class StreamingEngine:
     def _recognise(self, definition: DefineTable, *, anew: bool) -> None:
         """Record which table it is, so that another one in its place is known for another."""
         table = definition.target.name
-        owner, generation = next(
-            (one.owner, one.generation) for one in self._flows if one.flow.target.key == table.key
-        )
+        flow = next(flow for flow in self._flows if flow.flow.target.key == table.key)
+        owner, generation = flow.owner, flow.generation
         if not anew and table.key in self._store.identities(owner, generation):
             return
         self._before(f"recording in the state which table {table} is")
@@ -238,77 +240,84 @@ class StreamingEngine:
         self._store.identify(owner, generation, table, identity)
 
     def _facts(self, table: TableName) -> TableFacts:
-        found = facts(self._spark, table)
-        if found is None:
+        table_facts = facts(self._spark, table)
+        if table_facts is None:
             raise TableError(f"{table} is gone: another process has dropped it meanwhile: run again")
-        return found
+        return table_facts
 
-    def _identify(self, one: DefineAppend | DefineAutoCdc, settings: FlowSettings) -> None:
+    def _identify(self, definition: FlowDefinition, settings: FlowSettings) -> None:
         """Record what a flow's rows rest on, in the state and on the table, before the first comes."""
-        table, owner = one.flow.target, one.owner
-        folder = self._store.checkpoint(owner, one.generation, one.flow.name)
-        self._before(f"giving the checkpoint of {one.flow.name} its id")
-        checkpoint = checkpoints.begin(folder)
-        found = self._facts(table)
+        name, table = definition.flow.name, definition.flow.target
+        owner, generation = definition.owner, definition.generation
+        self._before(f"giving the checkpoint of {name} its id")
+        checkpoint = checkpoints.begin(self._checkpoint(definition))
+        table_facts = self._facts(table)
         flows: dict[str, FlowIdentity] = {}
-        for known in (on_table(found), self._store.identities(owner, one.generation).get(table.key)):
-            if known and known.generation == one.generation:
-                flows |= known.flows
-        flows[one.flow.name] = FlowIdentity(settings.settings, settings.sources, checkpoint)
-        history = self._tables[table.key].history
-        identity = TableIdentity(found.table_id, one.generation, flows, history)
+        for recorded in (on_table(table_facts), self._store.identities(owner, generation).get(table.key)):
+            if recorded and recorded.generation == generation:
+                flows |= recorded.flows
+        flows[name] = FlowIdentity(settings.settings, settings.sources, checkpoint)
+        identity = TableIdentity(table_facts.table_id, generation, flows, self._tables[table.key].history)
         text = identity.to_json()
-        if found.properties.get(PROPERTY) != text:
-            self._before(f"recording on {table} that {one.flow.name} fills it")
+        if table_facts.properties.get(PROPERTY) != text:
+            self._before(f"recording on {table} that {name} fills it")
             self._spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ('{PROPERTY}' = {literal(text)})")
-        self._before(f"recording in the state that {one.flow.name} fills {table}")
-        self._store.identify(owner, one.generation, table, identity)
+        self._before(f"recording in the state that {name} fills {table}")
+        self._store.identify(owner, generation, table, identity)
 
-    def _stream(self, one: DefineAppend | DefineAutoCdc, running: Activity) -> str:
+    def _stream(self, definition: FlowDefinition, running: Activity) -> str:
         writer = (
-            self._frame(one)
+            self._frame(definition)
             .writeStream.trigger(availableNow=True)
-            .option(
-                "checkpointLocation", str(self._store.checkpoint(one.owner, one.generation, one.flow.name))
-            )
+            .option("checkpointLocation", str(self._checkpoint(definition)))
         )
         raised: list[BaseException] = []
-        if isinstance(one, DefineAutoCdc):
-            fold = batches.folding(self._spark, one.flow.target, one.settings, self._before, raised)
+        if isinstance(definition, DefineAutoCdc):
+            fold = batches.folding(
+                self._spark, definition.flow.target, definition.settings, self._before, raised
+            )
             query = writer.foreachBatch(fold).start()
         else:
             query = (
                 writer.format("delta")
                 .outputMode("append")
                 .option("mergeSchema", "true")
-                .toTable(one.flow.target.sql)
+                .toTable(definition.flow.target.sql)
             )
         try:
             _await(query, running)
         except SPARK_ERRORS as error:
             # What the batch's own code raised is the reason; Spark's wrapping of it says less.
-            if reason := raised[0] if raised else batches.told_there(error):
+            if reason := raised[0] if raised else batches.raised_there(error):
                 raise reason from None
             raise
         finally:
             query.stop()
         return str(query.id)
 
-    def _frame(self, one: DefineAppend | DefineAutoCdc) -> DataFrame:
-        defined = self._views[one.owner.key]
-        if self._is_history(one):
-            source = defined[one.flow.view].view.source
-            assert isinstance(source, HistorySource)
+    def _frame(self, definition: FlowDefinition) -> DataFrame:
+        source = self._source(definition)
+        if isinstance(source, HistorySource):
             return history_rows(self._spark, source)
-        named: Mapping[str, View] = {name: definition.view for name, definition in defined.items()}
-        starts: views.Starts = {
-            name: {} if one.once else definition.starts for name, definition in defined.items()
-        }
-        expectations = self._tables[one.flow.target.key].target.expectations
-        return flow_rows(self._spark, named, one.flow, expectations, starts, once=one.once)
+        owned = self._views[definition.owner.key].items()
+        starts: views.Starts = {name: {} if definition.once else view.starts for name, view in owned}
+        return flow_rows(
+            self._spark,
+            {name: view.view for name, view in owned},
+            definition.flow,
+            self._tables[definition.flow.target.key].target.expectations,
+            starts,
+            once=definition.once,
+        )
 
-    def _is_history(self, one: DefineAppend | DefineAutoCdc) -> bool:
-        return isinstance(self._views[one.owner.key][one.flow.view].view.source, HistorySource)
+    def _checkpoint(self, definition: FlowDefinition) -> Path:
+        return self._store.checkpoint(definition.owner, definition.generation, definition.flow.name)
+
+    def _source(self, definition: FlowDefinition) -> Source:
+        return self._views[definition.owner.key][definition.flow.view].view.source
+
+    def _is_history(self, definition: FlowDefinition) -> bool:
+        return isinstance(self._source(definition), HistorySource)
 
     def _create(self, definition: DefineTable) -> bool:
         """Create a table unless it's there, and say whether it was created."""
@@ -333,26 +342,27 @@ class StreamingEngine:
 
     def _columns(self, target: Target) -> StructType:
         """Take a table's columns from its schema file, or from all that flows into it, history first."""
-        flows = [one for one in self._flows if one.flow.target.key == target.name.key]
         if target.schema_file is not None:
             return _declared(views.schema_of(self._spark, target.schema_file))
         fields: dict[str, StructField] = {}
-        for one in flows:
-            for field in self._rows(one).schema.fields:
+        for definition in self._flows:
+            if definition.flow.target.key != target.name.key:
+                continue
+            for field in self._rows(definition).schema.fields:
                 known = fields.get(field.name.lower())
                 if known is None or isinstance(known.dataType, NullType):
                     fields[field.name.lower()] = field
         return StructType(list(fields.values()))
 
-    def _rows(self, one: DefineAppend | DefineAutoCdc) -> DataFrame:
+    def _rows(self, definition: FlowDefinition) -> DataFrame:
         """Return what a flow brings: rows, or the events of a CDC flow."""
-        frame = self._frame(one)
-        if not isinstance(one, DefineAutoCdc):
+        frame = self._frame(definition)
+        if not isinstance(definition, DefineAutoCdc):
             return frame
         return (
-            history_events(frame, one.settings)
-            if self._is_history(one)
-            else cdc.feed_events(frame, one.settings)
+            history_events(frame, definition.settings)
+            if self._is_history(definition)
+            else cdc.feed_events(frame, definition.settings)
         )
 
 
@@ -369,26 +379,24 @@ def _await(query: StreamingQuery, running: Activity) -> None:
             if batch <= last or not rows:
                 continue
             last = batch
-            said = {
+            fields = {
                 "event": "batch",
                 "table": running.table,
                 "step": running.step,
                 "batch": batch,
                 "rows": rows,
             }
-            _log.info("%s: batch %d read %s rows", running.title, batch, f"{rows:,}", extra=said)
+            _log.info("%s: batch %d read %s rows", running.title, batch, f"{rows:,}", extra=fields)
             earlier = running.counts
             for what, more in (("batches", 1), ("rows", rows)):
                 running.count(what, more + (earlier[what].done if what in earlier else 0))
 
 
-def _made(
-    commits: Iterable[Commit], one: DefineAppend | DefineAutoCdc, query_id: str | None
-) -> tuple[Commit, ...]:
+def _made(commits: Iterable[Commit], definition: FlowDefinition, query_id: str | None) -> tuple[Commit, ...]:
     """Pick the commits that a flow made, of a CDC flow in its target's log, and those nobody knows of."""
 
     def is_its_own(commit: Commit) -> bool:
-        if isinstance(one, DefineAutoCdc):
+        if isinstance(definition, DefineAutoCdc):
             return commit.operation == "MERGE"
         if query_id is None:
             return commit.operation == "WRITE"

@@ -105,24 +105,22 @@ def _built(
             return cast("DataFrame", frame)
         case OtherSource() as source:
             return _other(spark, source, streamed=streamed)
-        case HistorySource(migration, version):
-            return history(spark, migration, version)
+        case HistorySource() as source:
+            return history(spark, source)
         case _:
             assert_never(view.source)
 
 
-def history(spark: SparkSession, migration: Migration, version: int) -> DataFrame:
-    """Return the legacy table as of a version, through the migration's own where, select and exceptColumns.
+def history(spark: SparkSession, source: HistorySource) -> DataFrame:
+    """Return the legacy table as of its pinned version, as `shaped` makes it.
 
     Raises:
         TableError: That version can't be read any more, or an expression doesn't fit the table.
     """
+    migration, version = source.migration, source.version
     try:
-        frame = (
-            reader_of(spark, {"versionAsOf": str(version)}).table(migration.table.sql)
-            if migration.table.path is None
-            else (reader_of(spark, {"versionAsOf": str(version)}).load(migration.table.path))
-        )
+        reader, path = reader_of(spark, {"versionAsOf": str(version)}), migration.table.path
+        frame = reader.table(migration.table.sql) if path is None else reader.load(path)
         return shaped(frame, migration)
     except SPARK_ERRORS as error:
         raise TableError(
