@@ -66,10 +66,9 @@ def in_order(project: Project, facts: Facts) -> tuple[DataFlow, ...]:
 def _target_plan(context: PlanningContext) -> TargetPlan:
     stored, findings = migration_starts.adopt(context)
     context = replace(context, stored=stored)
-    migration = context.dataflow.migration
-    finished = migration is not None and stored.finished
+    migration = context.migration
+    finished = context.dataflow.migration is not None and stored.finished
     if finished:
-        migration = None
         findings += _check_finished(context)
     later = migration_starts.uncopied_producers(context) if migration and not stored.migration_start else ()
     if later:
@@ -78,35 +77,38 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
     if context.request.engine == "declarative":
         findings += _check_declarative(context.dataflow)
     findings += recognition.check(context)
-    migration_start = None
     if migration:
-        migration_start, new = migration_starts.migration_start(
-            context, migration, refused_already=bool(findings.refusals)
-        )
+        stopped = bool(findings.refusals)
+        start, new = migration_starts.migration_start(context, migration, stopped=stopped)
         findings += new
-        if migration_start is None:
+        if start is None:
             # Where its flows start can't be judged without a migration start.
             return _result(context, "refused", findings)
+        context = replace(context, migration_start=start)
     elif not finished:
         findings += _check_history(context) + migration_starts.end(context)
     generation, new = _reset(context)
+    context = replace(context, generation=generation)
     findings += new
-    copy = migration is not None and not (context.copied and generation == stored.generation)
-    flows, new = flow_plans(context, migration, migration_start, generation)
+    flows, new = flow_plans(context)
     findings += new
-    if copy and migration and migration_start:
-        findings += migration_starts.check_legacy(context, migration, migration_start)
-    phase: Phase = "finished" if finished else _phase(stored, flows, copy=copy) if migration else "plain"
+    if context.copies:
+        findings += migration_starts.check_legacy(context)
+    phase: Phase = "finished" if finished else _phase(context, flows) if migration else "plain"
     if phase == "differs":
         findings += noted(
             "its copy differs from the legacy table: see what with `tableferry verify`, then rebuild it with "
             f"--full-refresh {context.target}"
         )
-    # A pipeline runs a run-once flow once by itself, and must know it when it refreshes in full.
-    copied = migration if copy or context.request.in_pipeline else None
-    findings += definitions(context, copied, migration_start, flows, generation)
+    findings += definitions(context, flows)
     plan = _result(context, phase, findings)
-    return replace(plan, flows=flows, migration_start=migration_start, copy=copy, generation=generation)
+    return replace(
+        plan,
+        flows=flows,
+        migration_start=context.migration_start,
+        copy=context.copies,
+        generation=generation,
+    )
 
 
 def _result(context: PlanningContext, phase: Phase, findings: Findings) -> TargetPlan:
@@ -150,12 +152,12 @@ def _check_declarative(dataflow: DataFlow) -> Findings:
     )
 
 
-def _phase(stored: Stored, flows: Sequence[FlowPlan], *, copy: bool) -> Phase:
-    if stored.migration_start is None:
+def _phase(context: PlanningContext, flows: Sequence[FlowPlan]) -> Phase:
+    if context.stored.migration_start is None:
         return "new"
-    if copy:
+    if context.copies:
         return "copying"
-    if stored.tracking and stored.tracking.verified == "differ":
+    if context.stored.tracking and context.stored.tracking.verified == "differ":
         return "differs"
     actions = {flow.action for flow in flows}
     return "waiting" if "wait" in actions else "ready" if "start" in actions else "complete"

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tableferry.pipelines import recognition
-from tableferry.pipelines.flows import Flow, HistorySource, Migration, Target, View
+from tableferry.pipelines.flows import Flow, HistorySource, Target, View
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
 from tableferry.pipelines.plans import HISTORY_FLOW, HISTORY_VIEW, FlowPlan
 from tableferry.pipelines.reads import views_behind
-from tableferry.pipelines.state import MigrationStart
 from tableferry.pipelines.steps import (
     DefineAppend,
     DefineAutoCdc,
@@ -21,34 +20,22 @@ from tableferry.pipelines.steps import (
 )
 
 
-def definitions(
-    context: PlanningContext,
-    copied: Migration | None,
-    migration_start: MigrationStart | None,
-    flows: Sequence[FlowPlan],
-    generation: int,
-) -> Findings:
-    """Define the tables, views and flows of a run.
-
-    Args:
-        context: The target.
-        copied: The migration whose history the run copies, or the pipeline knows how to.
-        migration_start: Where the migration starts.
-        flows: What happens to each flow.
-        generation: The generation that they fill.
-    """
+def definitions(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings:
+    """Define the tables, views and flows of a run, from what happens to each flow."""
+    dataflow, migration_start = context.dataflow, context.migration_start
+    # A pipeline runs a run-once flow once by itself, and must know it when it refreshes in full.
+    copied = context.migration if context.copies or context.request.in_pipeline else None
     running = [plan for plan in flows if plan.action in ("start", "continue")]
     findings = Findings()
     if not running and not copied:
         return findings
-    dataflow = context.dataflow
     for table in (*dataflow.staging, dataflow.target):
         into = [plan for plan in flows if plan.flow.target.key == table.name.key]
         filled = any(plan.action in ("continue", "idle", "done") for plan in into)
         filled |= table is dataflow.target and migration_start is not None and copied is None
         once = all(plan.flow.once for plan in running if plan.flow.target.key == table.name.key)
         create = not filled or context.request.in_pipeline
-        history = _history(context, migration_start) if table is dataflow.target else ""
+        history = _history(context) if table is dataflow.target else ""
         findings += planned(DefineTable(table, create=create, once=once, history=history))
         if context.request.engine != "databricks" and not filled:
             findings += _check_properties(table)
@@ -57,8 +44,7 @@ def definitions(
         view = View(HISTORY_VIEW, "batch", source, copied.place)
         flow = Flow(HISTORY_FLOW, "append", context.target, HISTORY_VIEW, place=copied.place)
         findings += planned(
-            DefineView(view, context.target, once=True),
-            _flow_definition(context, flow, generation, once=True),
+            DefineView(view, context.target, once=True), _flow_definition(context, flow, once=True)
         )
     starts = _starts(running)
     streamed = {
@@ -76,8 +62,7 @@ def definitions(
                 view_starts = starts.get(name, {})
                 once = name not in streamed
                 findings += planned(DefineView(dataflow.views[name], context.target, view_starts, once=once))
-        flow, once = plan.flow, plan.flow.once
-        findings += planned(_flow_definition(context, flow, generation, once=once, ahead=plan.ahead))
+        findings += planned(_flow_definition(context, plan.flow, once=plan.flow.once, ahead=plan.ahead))
     return findings
 
 
@@ -107,10 +92,10 @@ def _starts(running: Iterable[FlowPlan]) -> dict[str, dict[str, Start | None]]:
     return starts
 
 
-def _history(context: PlanningContext, migration_start: MigrationStart | None) -> str:
+def _history(context: PlanningContext) -> str:
     """Name the table and version whose history the target holds, or will."""
-    if migration_start:
-        return f"{migration_start.copy.table}@{migration_start.copy.version}"
+    if start := context.migration_start:
+        return f"{start.copy.table}@{start.copy.version}"
     return "" if context.refreshed or context.stored.resetting else recorded_history(context)
 
 
@@ -121,13 +106,13 @@ def recorded_history(context: PlanningContext) -> str:
 
 
 def _flow_definition(
-    context: PlanningContext, flow: Flow, generation: int, *, once: bool, ahead: bool = False
+    context: PlanningContext, flow: Flow, *, once: bool, ahead: bool = False
 ) -> FlowDefinition:
     table = next(table for table in context.dataflow.tables if table.name.key == flow.target.key)
-    recorded = not context.fresh(generation) and recognition.is_recorded(context, flow)
+    recorded = not context.fresh and recognition.is_recorded(context, flow)
     needs_identity = not once and not context.request.in_pipeline and not recorded
     identify = recognition.settings(context, flow, table.cdc) if needs_identity else None
     if table.cdc and (flow.kind == "cdc" or flow.name == HISTORY_FLOW):
         cdc_flow = replace(flow, kind="cdc")
-        return DefineAutoCdc(cdc_flow, context.target, generation, table.cdc, once, identify, ahead)
-    return DefineAppend(flow, context.target, generation, once, identify, ahead)
+        return DefineAutoCdc(cdc_flow, context.target, context.generation, table.cdc, once, identify, ahead)
+    return DefineAppend(flow, context.target, context.generation, once, identify, ahead)

@@ -59,14 +59,14 @@ def uncopied_producers(context: PlanningContext) -> tuple[TableName, ...]:
 
 
 def migration_start(
-    context: PlanningContext, migration: Migration, *, refused_already: bool
+    context: PlanningContext, migration: Migration, *, stopped: bool
 ) -> tuple[MigrationStart | None, Findings]:
     """Return where the migration starts, as recorded or about to be; None where that's refused.
 
     Args:
         context: The target.
         migration: Its migration.
-        refused_already: Something that was decided before stops the target.
+        stopped: The target is refused already.
     """
     target = context.target
     recorded = context.stored.migration_start
@@ -85,7 +85,7 @@ def migration_start(
         findings += refused(
             f"{migration.place}: table {migration.table} doesn't exist: correct database and table"
         )
-    if target.key in context.facts.filled and not findings and not refused_already:
+    if target.key in context.facts.filled and not findings and not stopped:
         findings += refused(
             f"{context.dataflow.target.place}: {target} already has data that this migration didn't bring: "
             "empty or drop it"
@@ -100,16 +100,19 @@ def migration_start(
                 baselines[read.table.key] = _with_view(
                     baseline or Baseline(read.table, source.table_id, source.version), read.view
                 )
-    if legacy is None or findings or refused_already:
+    if legacy is None or findings or stopped:
         return None, findings
     copy = PinnedCopy(migration.table, legacy.table_id, legacy.version)
     start = MigrationStart(context.request.pipeline_id, target, copy, baselines, context.request.now)
     return start, planned(Begin(start))
 
 
-def check_legacy(context: PlanningContext, migration: Migration, migration_start: MigrationStart) -> Findings:
+def check_legacy(context: PlanningContext) -> Findings:
     """Refuse a copy whose legacy table isn't the one that was pinned any more."""
-    pinned = migration_start.copy
+    migration, start = context.migration, context.migration_start
+    if migration is None or start is None:
+        return Findings()
+    pinned = start.copy
     legacy = context.facts.tables.get(migration.table.key)
     if legacy is None:
         return refused(

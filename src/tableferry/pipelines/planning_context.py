@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tableferry.pipelines.flows import DataFlow, Flow
+from tableferry.pipelines.flows import DataFlow, Flow, Migration
 from tableferry.pipelines.plans import Checkpoint, Facts, Request
 from tableferry.pipelines.reads import Read
-from tableferry.pipelines.state import Stored
+from tableferry.pipelines.state import Baseline, MigrationStart, Stored
 from tableferry.pipelines.steps import Step
 from tableferry.tables import TableName
 
@@ -63,6 +63,8 @@ class PlanningContext:
         request: What is asked for.
         filling: Keys of the tables into which this run brings rows, as far as that is decided.
         stored: Its state, as it will be once it is adopted.
+        migration_start: Where its migration starts, once that is decided.
+        generation: The generation that its flows fill, once that is decided.
     """
 
     dataflow: DataFlow
@@ -72,11 +74,18 @@ class PlanningContext:
     request: Request
     filling: frozenset[str]
     stored: Stored
+    migration_start: MigrationStart | None = None
+    generation: int = 0
 
     @property
     def target(self) -> TableName:
         """The table that is decided on."""
         return self.dataflow.target.name
+
+    @property
+    def migration(self) -> Migration | None:
+        """Its migration, unless there is none or it's finished."""
+        return None if self.stored.finished else self.dataflow.migration
 
     @property
     def refreshed(self) -> bool:
@@ -88,9 +97,19 @@ class PlanningContext:
         """Whether the generation on disk holds the whole initial copy."""
         return self.stored.copied and not self.stored.resetting
 
-    def fresh(self, generation: int) -> bool:
-        """Say whether flows that fill a generation have no checkpoint of it yet."""
-        return generation != self.stored.generation or self.stored.resetting
+    @property
+    def copies(self) -> bool:
+        """Whether this run, or the pipeline, makes the initial copy."""
+        return self.migration is not None and not (self.copied and self.generation == self.stored.generation)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether its flows fill a new generation, of which they have no checkpoint yet."""
+        return self.generation != self.stored.generation or self.stored.resetting
+
+    def baseline(self, read: Read) -> Baseline | None:
+        """Return where a source stood when the migration started, if that is recorded."""
+        return self.migration_start.baselines.get(read.table.key) if self.migration_start else None
 
     def follows(self, flow: Flow) -> tuple[Read, ...]:
         """Return what one of its flows follows."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tableferry.pipelines.flows import DataFlow, Flow, Migration
+from tableferry.pipelines.flows import DataFlow, Flow
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
 from tableferry.pipelines.plans import Checkpoint, FlowPlan, Wait
 from tableferry.pipelines.reads import Read
-from tableferry.pipelines.state import Baseline, MigrationStart, Stored
+from tableferry.pipelines.state import Stored
 from tableferry.pipelines.steps import RenameFlow, Start
 from tableferry.tables import TableFacts
 
@@ -37,26 +37,13 @@ class _Position:
     empty: Wait | None = None
 
 
-def flow_plans(
-    context: PlanningContext,
-    migration: Migration | None,
-    migration_start: MigrationStart | None,
-    generation: int,
-) -> tuple[tuple[FlowPlan, ...], Findings]:
-    """Decide what happens to each flow of a target.
-
-    Args:
-        context: The target.
-        migration: Its migration, unless there is none or it's finished.
-        migration_start: Where the migration starts.
-        generation: The generation that the flows fill.
-    """
-    fresh = context.fresh(generation)
-    findings = Findings() if fresh or context.request.in_pipeline else _renames(context, generation)
+def flow_plans(context: PlanningContext) -> tuple[tuple[FlowPlan, ...], Findings]:
+    """Decide what happens to each flow of a target."""
+    findings = Findings() if context.fresh or context.request.in_pipeline else _renames(context)
     plans = []
     for flow in _in_order(context):
-        checkpoint = Checkpoint() if fresh else context.checkpoint(flow)
-        plan, new = _flow_plan(context, flow, migration, migration_start, checkpoint)
+        checkpoint = Checkpoint() if context.fresh else context.checkpoint(flow)
+        plan, new = _flow_plan(context, flow, checkpoint)
         if not flow.once and plan.action in ("start", "continue"):
             context = replace(context, filling=context.filling | {flow.target.key})
         plans.append(plan)
@@ -64,7 +51,7 @@ def flow_plans(
     return tuple(plans), findings
 
 
-def _renames(context: PlanningContext, generation: int) -> Findings:
+def _renames(context: PlanningContext) -> Findings:
     """Let each flow that has another name now go on from the checkpoint that it had under the old one."""
     findings = Findings()
     continued: dict[str, str] = {}
@@ -78,17 +65,11 @@ def _renames(context: PlanningContext, generation: int) -> Findings:
             )
         elif old:
             continued[old] = flow.name
-            findings += planned(RenameFlow(context.target, generation, old, flow.name))
+            findings += planned(RenameFlow(context.target, context.generation, old, flow.name))
     return findings
 
 
-def _flow_plan(
-    context: PlanningContext,
-    flow: Flow,
-    migration: Migration | None,
-    migration_start: MigrationStart | None,
-    checkpoint: Checkpoint,
-) -> tuple[FlowPlan, Findings]:
+def _flow_plan(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> tuple[FlowPlan, Findings]:
     in_pipeline, started = context.request.in_pipeline, checkpoint.started
     if flow.once:
         return FlowPlan(flow, "done" if checkpoint.done and not in_pipeline else "start"), Findings()
@@ -100,8 +81,7 @@ def _flow_plan(
     findings = Findings()
     positions = []
     for read in context.follows(flow):
-        baseline = migration_start.baselines.get(read.table.key) if migration_start else None
-        position, new = _position(context, read, migration, baseline, checkpoint)
+        position, new = _position(context, read, checkpoint)
         positions.append(position)
         findings += new
     starts: dict[str, dict[str, Start | None]] = {}
@@ -114,13 +94,13 @@ def _flow_plan(
     if empty and (in_pipeline or not ready):
         # A pipeline can't start a source where there is no commit yet.
         waits = [*empty, *waits]
-    if not started and migration and not waits:
+    if not started and context.migration and not waits:
         waits += _unrecorded_readers(context)
     if in_pipeline and not started:
         findings += _check_name(context, flow)
-    if in_pipeline and migration and not context.copied:
+    if in_pipeline and context.migration and not context.copied:
         # Only while nothing but the copy flows can the target be compared with the legacy table.
-        waits.append(Wait(migration.table, None, None, "isn't copied and compared yet"))
+        waits.append(Wait(context.migration.table, None, None, "isn't copied and compared yet"))
     if waits:
         return FlowPlan(flow, "wait", starts, tuple(waits)), findings
     if (
@@ -136,13 +116,7 @@ def _flow_plan(
     return FlowPlan(flow, "continue" if started else "start", starts, ahead=bool(empty)), findings
 
 
-def _position(
-    context: PlanningContext,
-    read: Read,
-    migration: Migration | None,
-    baseline: Baseline | None,
-    checkpoint: Checkpoint,
-) -> tuple[_Position, Findings]:
+def _position(context: PlanningContext, read: Read, checkpoint: Checkpoint) -> tuple[_Position, Findings]:
     if read.unseen:
         return _Position(read, ready=True, news=True), Findings()
     started = checkpoint.started
@@ -153,9 +127,9 @@ def _position(
         )
     if source is None and not started and read.table.key not in context.filling:
         return _Position(read, wait=Wait(read.table, None, None, "isn't made yet")), Findings()
-    if source and (recreated := _check_recreated(context, read, source, baseline, checkpoint)):
+    if source and (recreated := _check_recreated(context, read, source, checkpoint)):
         return _Position(read), recreated
-    start, findings = _start(context, read, migration, baseline, source, started=started)
+    start, findings = _start(context, read, source, started=started)
     continues = not context.request.in_pipeline and _continues(context, read, source, checkpoint, start)
     position = _Position(read, start=None if continues else start, has_start=start is not None)
     begins = source is not None and isinstance(start, int) and not checkpoint.has_read(source)
@@ -197,14 +171,11 @@ def _in_order(context: PlanningContext) -> Iterable[Flow]:
 
 
 def _check_recreated(
-    context: PlanningContext,
-    read: Read,
-    source: TableFacts,
-    baseline: Baseline | None,
-    checkpoint: Checkpoint,
+    context: PlanningContext, read: Read, source: TableFacts, checkpoint: Checkpoint
 ) -> Findings:
     if not source.table_id:
         return Findings()
+    baseline = context.baseline(read)
     recreated = (
         baseline.table_id != source.table_id
         if baseline
@@ -220,15 +191,10 @@ def _check_recreated(
 
 
 def _start(
-    context: PlanningContext,
-    read: Read,
-    migration: Migration | None,
-    baseline: Baseline | None,
-    source: TableFacts | None,
-    *,
-    started: bool,
+    context: PlanningContext, read: Read, source: TableFacts | None, *, started: bool
 ) -> tuple[Start | None, Findings]:
     """Return where a stream starts; None where it starts at the table's own start."""
+    migration, baseline = context.migration, context.baseline(read)
     if read.explicit == "latest":
         if baseline is None:
             return None, refused(
