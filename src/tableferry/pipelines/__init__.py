@@ -1,4 +1,4 @@
-"""Pipeline migration: a Delta table, with its history, becomes a streaming table whose live flows go on.
+"""Pipeline migration: a Delta table, with its history, becomes a streaming table whose flows go on.
 
 `plan`, `check`, `run`, `status` and `finish` are the whole of it; where a declarative pipeline runs the
 flows, `prepare` and `declare` take the place of `run`. They are loaded at first use, so that specs and plans

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import NullType, StructField, StructType
 
 from tableferry import verify
@@ -13,9 +13,6 @@ from tableferry.pipelines.flows import HistorySource
 from tableferry.pipelines.fold import START
 from tableferry.pipelines.rows import history_rows
 from tableferry.tables import TableName
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 def compared(spark: SparkSession, target: TableName, copied_from: HistorySource) -> verify.Verdict:

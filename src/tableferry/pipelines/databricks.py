@@ -9,8 +9,9 @@ full refresh. Not run on Databricks: the tests hold it against the documented si
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tableferry.errors import TableError
@@ -29,9 +30,6 @@ from tableferry.pipelines.graph import (
 )
 from tableferry.pipelines.rows import history_rows, prefixed
 from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView, FlowDefinition
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _EXPECT = {"warn": "expect_all", "drop": "expect_all_or_drop", "fail": "expect_all_or_fail"}
 

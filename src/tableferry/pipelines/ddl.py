@@ -108,7 +108,7 @@ def _needs_mapping(name: str, kind: DataType) -> bool:
 
 
 def fits(brings: DataType, has: DataType) -> bool:
-    """Tell whether every value of one type can be stored as the other without a loss."""
+    """Say whether every value of one type can be stored as the other without a loss."""
     if isinstance(brings, NullType) or sql_type(brings) == sql_type(has):
         return True
     if isinstance(brings, StringType) and isinstance(has, StringType):

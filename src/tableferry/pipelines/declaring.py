@@ -1,6 +1,6 @@
 """Defines a project in the declarative pipeline whose source file is being loaded; writes nothing.
 
-A pipeline loads its files for a dry run too, and for every try of an update, so nothing may begin here. What
+A pipeline loads its files for a dry run too, and for every try of an update, so nothing may start here. What
 must be recorded before an update is recorded by `tableferry pipelines prepare`.
 """
 

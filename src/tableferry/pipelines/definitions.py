@@ -86,9 +86,9 @@ def _starts(running: Iterable[FlowPlan]) -> dict[str, dict[str, Start | None]]:
     starts: dict[str, dict[str, Start | None]] = {}
     for plan in running:
         for view, view_starts in plan.starts.items():
-            # A flow that goes on doesn't mind the start of another that shares its view and begins.
-            beginning = {table: start for table, start in view_starts.items() if start is not None}
-            starts[view] = {**view_starts, **starts.get(view, {}), **beginning}
+            # A flow that goes on doesn't mind the start of a new one that shares its view.
+            new = {table: start for table, start in view_starts.items() if start is not None}
+            starts[view] = {**view_starts, **starts.get(view, {}), **new}
     return starts
 
 

@@ -123,7 +123,7 @@ class OtherSource:
 
 @dataclass(frozen=True)
 class HistorySource:
-    """The legacy table as it stood when the migration began, mapped by the migration's own expressions.
+    """The legacy table as it stood when the migration started, mapped by the migration's own expressions.
 
     Attributes:
         migration: What is copied, and how it's mapped.
@@ -259,12 +259,12 @@ class Flow:
 
 @dataclass(frozen=True)
 class Migration:
-    """The table whose history is copied into the target before its live flows go on.
+    """The table whose history is copied into the target before its streaming flows go on.
 
     Attributes:
         table: The legacy table.
         catalog_type: ``hms`` or ``uc``: where the legacy table is registered.
-        auto_starting_versions: Record the sources' versions and start the live flows right behind them.
+        auto_starting_versions: Record the sources' versions and start the streaming flows right behind them.
         select: SQL expressions over the legacy table; empty means every column.
         where: SQL conditions on it, all of which must hold.
         except_columns: Columns that are left out after ``select``.
@@ -329,7 +329,7 @@ class Skipped:
 
     Attributes:
         file: The spec's main file, as messages name it.
-        target: What it fills, where that can be told.
+        target: What it fills, where that is known.
         problems: What isn't handled.
     """
 

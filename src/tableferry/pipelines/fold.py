@@ -100,8 +100,8 @@ class Fold:
         """Return events in the log's form, one for each of the log's identities.
 
         Of two events at one sequence the higher rank counts: a closing copied from history, a row copied from
-        history, a live upsert, a live delete, and among equals a hash of the row, so that no order of arrival
-        matters. A delete keeps nothing but its keys, a truncate nothing at all.
+        history, a feed's upsert, a feed's delete, and among equals a hash of the row, so that no order of
+        arrival matters. A delete keeps nothing but its keys, a truncate nothing at all.
         """
         frame = self.sequence(
             events.select(*conform(events, StructType([f for f in self.log if f.name != RANK])))

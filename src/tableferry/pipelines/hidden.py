@@ -1,4 +1,4 @@
-"""Finds streams in a user's own Python that Tableferry wasn't told of, and so can't start where they must."""
+"""Finds streams in a user's own Python that Tableferry can't see, and so can't start where they must."""
 
 from __future__ import annotations
 

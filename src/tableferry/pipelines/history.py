@@ -30,7 +30,7 @@ def history_events(frame: DataFrame, settings: CdcSettings) -> DataFrame:
     An interval gives an upsert at its start and, where it's closed and no other row of its key starts at that
     very instant, a delete at its end. The present state of a key gives an upsert at `__START_AT` where that
     is mapped, else at the feed's `sequence_by` where the frame has the columns for it, else before every
-    event.
+    event of the feed.
 
     Raises:
         TableError: A key, or for SCD type 2 `__START_AT` or `__END_AT`, isn't among the columns.
@@ -60,7 +60,7 @@ def check_sequence(frame: DataFrame, settings: CdcSettings, location: str) -> No
     """Make sure that the rows' events have a sequence: AUTO CDC on a platform takes none without.
 
     Raises:
-        TableError: They would come without one, merely before every live event.
+        TableError: They would come without one, merely before every event of the feed.
     """
     sequence = frame.select(_sequence(frame, settings).alias(SEQUENCE)).schema[SEQUENCE]
     if not _has_intervals(frame, settings) and isinstance(sequence.dataType, NullType):

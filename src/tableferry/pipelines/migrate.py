@@ -127,7 +127,7 @@ def prepare(
 ) -> RunReport:
     """Do what an update of a declarative pipeline can't do itself; run it before each update.
 
-    It records where migrations begin, compares copies that the pipeline has made, and records how far all is.
+    It records where migrations start, compares copies that the pipeline has made, and records how far all is.
     What it can't do yet is left for the next time.
 
     Args:

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from tableferry import files
 from tableferry.activity import activity
@@ -25,9 +25,6 @@ from tableferry.pipelines.pipeline import Pipeline
 from tableferry.pipelines.plans import Facts, Plan, Request
 from tableferry.pipelines.state import StateStore
 from tableferry.tables import TableName
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 
 from tableferry import verify
 from tableferry.activity import Activity, activity
@@ -24,9 +24,6 @@ from tableferry.pipelines.state import MigrationStart, StateStore, Tracking
 from tableferry.pipelines.steps import Begin, DefineAutoCdc, Reset
 from tableferry.pipelines.streaming import FlowResult, StreamingEngine, failed
 from tableferry.tables import TableName
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _log = logging.getLogger(__name__)
 

@@ -55,7 +55,7 @@ class SparkPipeline:
     kind: Kind = "declarative"
 
     def progress(self, flows: Flows) -> Progress:
-        """Read the flows' newest checkpoints; a full refresh begins new ones.
+        """Read the flows' newest checkpoints; a full refresh starts new ones.
 
         They lie in ``_checkpoints/<catalog>/<schema>/<table>/<flow>/<number>``.
 

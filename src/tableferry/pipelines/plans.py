@@ -59,9 +59,9 @@ class Checkpoint:
         offsets: By table id; Delta tables alone have one.
         done: A run-once flow has run.
         others: It reads a source that isn't a Delta table, or that had nothing to read yet.
-        offered: The number of the newest batch that was begun, or None.
+        offered: The number of the newest batch that was started, or None.
         committed: The number of the newest batch that was finished, or None.
-        id: What the target knows it by; empty where nobody has begun it.
+        id: What the target knows it by; empty where nobody has started it.
     """
 
     offsets: Mapping[str, Offset] = field(default_factory=dict)
@@ -77,13 +77,13 @@ class Checkpoint:
         return self.committed is not None
 
     def has_read(self, source: TableFacts) -> bool:
-        """Say whether the flow has begun to read a table; it may have begun with another one's commits."""
+        """Say whether the flow has started to read a table; it may have started with those of another."""
         known = source.table_id in self.offsets or not (self.offsets and source.table_id)
         return self.started and known
 
     @property
     def pending(self) -> bool:
-        """Whether a batch was begun and not finished."""
+        """Whether a batch was started and not finished."""
         return self.offered != self.committed
 
     @property
@@ -164,7 +164,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class FlowPlan:
-    """What happens to one live flow.
+    """What happens to one flow.
 
     Attributes:
         flow: The flow.
@@ -189,7 +189,7 @@ class TargetPlan:
         dataflow: Its spec.
         phase: Where it stands.
         steps: What the run does, in order; empty if nothing is to do.
-        flows: Its live flows.
+        flows: Its flows.
         notes: What a careful reader should know.
         refusals: Why it can't go on; each says how to go on.
         migration_start: Its baselines, recorded or about to be.

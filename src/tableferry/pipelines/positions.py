@@ -132,11 +132,11 @@ def _position(context: PlanningContext, read: Read, checkpoint: Checkpoint) -> t
     start, findings = _start(context, read, source, started=started)
     continues = not context.request.in_pipeline and _continues(context, read, source, checkpoint, start)
     position = _Position(read, start=None if continues else start, has_start=start is not None)
-    begins = source is not None and isinstance(start, int) and not checkpoint.has_read(source)
-    if source and isinstance(start, int) and begins and source.version < start:
+    starting = source is not None and isinstance(start, int) and not checkpoint.has_read(source)
+    if source and isinstance(start, int) and starting and source.version < start:
         wait = Wait(read.table, start - 1, source.version, "has no commit after its baseline")
         return replace(position, empty=wait), findings
-    if isinstance(start, int) and begins:
+    if isinstance(start, int) and starting:
         findings += _check_readable(context, read, start)
     news = source is None or _has_news(context, read, source, checkpoint)
     return replace(position, ready=True, news=news), findings

@@ -23,7 +23,7 @@ def is_needed(target: TargetPlan) -> bool:
 
 
 def prepare(plan: Plan, opened: OpenedProject, runner: Runner) -> None:
-    """Record where targets begin, pin what they copy, and compare each copy once the pipeline has made it.
+    """Record where migrations start, pin what they copy, and compare each copy once the pipeline has made it.
 
     Raises:
         TableError: A legacy table can't be pinned.
@@ -63,5 +63,5 @@ def _pin(target: TargetPlan, spark: SparkSession, runner: Runner) -> None:
     except SPARK_ERRORS as error:
         raise TableError(
             f"{target.target}: {copy.table}@{copy.version} can't be cloned as {clone} ({first_line(error)}): "
-            "mend it and prepare again"
+            "fix it and prepare again"
         ) from error

@@ -92,7 +92,7 @@ class TrackedSpark:
 
 
 class _TrackedReader:
-    """A ``DataStreamReader`` that remembers its format and options until it's told what to read."""
+    """A ``DataStreamReader`` that remembers its format and options until it's called to read."""
 
     def __init__(self, spark: TrackedSpark, reader: DataStreamReader) -> None:
         self._spark, self._reader = spark, reader

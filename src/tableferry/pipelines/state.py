@@ -43,7 +43,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, order=True)
 class Baseline:
-    """Where a source stood when the migration began: live flows start at the next version.
+    """Where a source stood when the migration started: streaming flows start at the next version.
 
     Attributes:
         table: The source's name, as the spec gives it; `TableName.key` of it is its identity.
@@ -96,7 +96,7 @@ class Tracking:
         copied_rows: How many rows the copy brought.
         verified: ``match`` or ``differ`` once the copy was compared with the legacy table, else empty.
         updated_at: When this was written, in UTC.
-        started: Names of the live flows that a declarative pipeline has run.
+        started: Names of the streaming flows that a declarative pipeline has run.
     """
 
     current: Mapping[str, int]
@@ -112,11 +112,11 @@ class Stored:
     """Everything found of one target.
 
     Attributes:
-        migration_start: Absent before the migration began.
+        migration_start: Absent before the migration started.
         tracking: Absent until the first run wrote it.
         elsewhere: Other pipelines' ids under which a start of its migration is recorded.
         generation: How often the target was refreshed in full.
-        resetting: A full refresh was begun and hasn't dropped everything yet.
+        resetting: A full refresh was started and hasn't dropped everything yet.
         finished: The migration was taken out.
     """
 
@@ -266,7 +266,7 @@ class StateStore:
         files.move(self.checkpoint(target, generation, old), self.checkpoint(target, generation, new))
 
     def start_generation(self, target: TableName, generation: int) -> None:
-        """Say that a full refresh begins; until `end_reset` the next run goes on dropping."""
+        """Say that a full refresh starts; until `end_reset` the next run goes on dropping."""
         files.write_text(self._resetting_file(target), str(generation))
 
     def end_reset(self, target: TableName, generation: int) -> None:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import NullType, StructField, StructType
 
 from tableferry import session
@@ -31,10 +32,6 @@ from tableferry.pipelines.rows import flow_rows, history_rows
 from tableferry.pipelines.state import StateStore
 from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView, FlowDefinition
 from tableferry.tables import TableFacts, TableName
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 _log = logging.getLogger(__name__)
 

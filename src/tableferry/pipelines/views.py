@@ -6,10 +6,12 @@ import json
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, assert_never, cast
+from typing import Any, assert_never, cast
 
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType
 
 from tableferry.catalog import SPARK_ERRORS
@@ -31,10 +33,6 @@ from tableferry.pipelines.python_code import NOWHERE, TrackedSpark, load_functio
 from tableferry.pipelines.reads import explicit_start
 from tableferry.pipelines.steps import Start
 from tableferry.tables import TableName
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamReader
 
 Starts = Mapping[str, Mapping[str, Start | None]]
 """Where streams start: by view, then by `TableName.key`; None goes on from the checkpoint."""

@@ -128,9 +128,9 @@ class Sources:
         if (written.database or "").lower() != "live":
             return table_name(written.database, table, location.at("table"), self.problems)
         own = self.names.live(table)
-        if own is None and self.names.unread != "told":
+        if own is None and self.names.unread != "reported":
             which, remedy = "no spec of this project", ""
-            if self.names.unread == "untold":
+            if self.names.unread == "unreported":
                 which, remedy = "no spec of this project that can be read", "fix the others, or "
             message = f"{which} fills live.{table}: {remedy}write its database and table"
             self.problems.append(location.at("table").problem(message))

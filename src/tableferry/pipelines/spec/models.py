@@ -96,13 +96,8 @@ class Layout(CamelModel):
 
     @model_validator(mode="after")
     def _clusters_or_partitions(self) -> Layout:
-        refuse_when(
-            (
-                bool(self.partition_columns and self.cluster_by_columns),
-                "clusterByColumns",
-                "can't stand beside partitionColumns: keep one of the two",
-            )
-        )
+        both = bool(self.partition_columns and self.cluster_by_columns)
+        refuse_when((both, "clusterByColumns", "can't stand beside partitionColumns: keep one of the two"))
         return self
 
 
@@ -118,13 +113,8 @@ class TargetDetails(Layout):
 
     @model_validator(mode="after")
     def _one_path(self) -> TargetDetails:
-        refuse_when(
-            (
-                self.path is not None and self.table_path is not None,
-                "tablePath",
-                "is another spelling of path: keep one",
-            )
-        )
+        both = self.path is not None and self.table_path is not None
+        refuse_when((both, "tablePath", "is another spelling of path: keep one"))
         return self
 
 
@@ -272,13 +262,9 @@ class SpecCommon(CamelModel):
 
     @model_validator(mode="after")
     def _expectations_have_a_path(self) -> SpecCommon:
-        refuse_when(
-            (
-                self.data_quality_expectations_enabled and self.data_quality_expectations_path is None,
-                "dataQualityExpectationsEnabled",
-                "needs dataQualityExpectationsPath: name the file, or set it to false",
-            )
-        )
+        missing = self.data_quality_expectations_enabled and self.data_quality_expectations_path is None
+        remedy = "needs dataQualityExpectationsPath: name the file, or set it to false"
+        refuse_when((missing, "dataQualityExpectationsEnabled", remedy))
         return self
 
 

@@ -12,7 +12,7 @@ from tableferry.pipelines.spec.documents import Document
 from tableferry.pipelines.spec.source_location import SourceLocation
 from tableferry.tables import TableName
 
-Unread = Literal["none", "told", "untold"]
+Unread = Literal["none", "reported", "unreported"]
 
 # `live.x` is a table or view of the pipeline itself.
 _LIVE = re.compile(r"\blive\s*\.\s*(?:`([^`]+)`|(\w+))", re.IGNORECASE)
@@ -26,7 +26,7 @@ class Names:
         target: The spec's own table.
         staging: Its staging tables by the location that defines them.
         siblings: Tables of the project's other specs by their bare names, where that is unambiguous.
-        unread: Whether there may be more siblings in specs that are wrong, and whether these are told.
+        unread: Whether there may be more siblings in specs that are wrong, and whether these are reported.
     """
 
     target: TableName
@@ -103,7 +103,7 @@ def collect(
     for document in documents:
         names = _names(document, problems)
         if names is None:
-            unread = "told"
+            unread = "reported"
             continue
         named.append((document, names))
         target_location = document.location.at("targetDetails", "table")

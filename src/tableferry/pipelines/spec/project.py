@@ -35,13 +35,13 @@ def load(
     settings = global_settings(folder, values, problems)
     reader = Reader(folder, settings, values, problems)
     documents = reader.documents()
-    unread: names.Unread = "none" if complete and reader.complete else "told"
+    unread: names.Unread = "none" if complete and reader.complete else "reported"
     around: list[Document] = []
     if folder.others:
         # What is wrong in the other specs is reported when they are asked for.
         beside = Reader(replace(folder, mains=folder.others), settings, values, [])
         around = beside.documents()
-        unread = "untold" if unread == "none" and not beside.complete else unread
+        unread = "unreported" if unread == "none" and not beside.complete else unread
     skipped = [spec.target for spec in reader.skipped if spec.target is not None]
     dataflows = [
         Compiler(document, named, folder.root, settings, values, problems).dataflow()
