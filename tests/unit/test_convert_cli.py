@@ -69,7 +69,7 @@ def test_one_table_there_and_back(lake: Path) -> None:
 
     done = call("lake/t01")
     assert done.exit_code == 0
-    assert done.stdout.splitlines()[-1] == "Converted. To take it back: tableferry convert undo lake/t01"
+    assert done.stdout.splitlines()[-1] == "Converted. To undo it: tableferry convert undo lake/t01"
     assert deltalake.DeltaTable("lake/t01").version() == 0
 
     again = call("lake/t01")
@@ -114,7 +114,7 @@ def test_thirty_tables_of_which_one_is_bad(lake: Path) -> None:
     assert refused.startswith("Refused: lake/t07: NOTES.txt")
     assert summary == "30 tables: 29 converted, 1 refused"
     assert fix.endswith("run the same again: what is Delta already is left alone.")
-    assert back == "To take one back: tableferry convert undo TABLE"
+    assert back == "To undo one: tableferry convert undo TABLE"
 
     (lake / "t07" / "NOTES.txt").unlink()
     again = call("lake", "--recursive")

@@ -19,7 +19,7 @@ import pytest
 from tableferry import types
 from tableferry.convert.facts import Bounds, DataFile, Footer, Leaf, Unreadable
 from tableferry.convert.parquet.elements import Annotation, Element
-from tableferry.convert.parquet.footers import Known, read_footer
+from tableferry.convert.parquet.footers import SchemaCache, read_footer
 from tableferry.convert.parquet.reading import read
 from tableferry.convert.parquet.schema import Illegal, interpret
 from tableferry.types import Array, Decimal, Field, Map, Struct
@@ -253,13 +253,13 @@ def test_a_footer_longer_than_one_read_is_read(tmp_path: Path) -> None:
 
 
 def test_files_share_their_schema_whoever_wrote_them(tmp_path: Path) -> None:
-    known = Known()
+    cache = SchemaCache()
     for number in range(3):
         table = pa.table({"a": [number]})
         if number == 2:
             table = table.replace_schema_metadata({"who": "another"})
         pq.write_table(table, tmp_path / f"{number}.parquet")
-    found = [read_footer(str(tmp_path / f"{number}.parquet"), known=known) for number in range(3)]
+    found = [read_footer(str(tmp_path / f"{number}.parquet"), cache=cache) for number in range(3)]
     schemas = {id(each.schema) for each in found if isinstance(each, Footer)}
     assert len(schemas) == 1
 

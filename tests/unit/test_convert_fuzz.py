@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tableferry.convert.facts import Footer, Unreadable
 from tableferry.convert.parquet.chunks import Columns, Raw
 from tableferry.convert.parquet.elements import root
-from tableferry.convert.parquet.footers import Known, decode
+from tableferry.convert.parquet.footers import SchemaCache, decode
 from tableferry.convert.parquet.thrift import STRUCT, Reader
 
 VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
@@ -199,13 +199,13 @@ def damaged(draw: st.DrawFn) -> bytes:
 
 
 # Shared, as one run over a directory shares it: what one file says must not spoil the next.
-KNOWN = Known()
+CACHE = SchemaCache()
 
 
 @given(damaged())
 def test_a_damaged_footer_is_read_or_refused(data: bytes) -> None:
-    for known in (KNOWN, None):
-        found = decode(data, known=known)
+    for cache in (CACHE, None):
+        found = decode(data, cache=cache)
         match found:
             case Unreadable():
                 assert found.reason.isprintable()
@@ -213,7 +213,7 @@ def test_a_damaged_footer_is_read_or_refused(data: bytes) -> None:
                 assert found.rows >= 0
                 assert len(found.bounds) == len(found.schema.leaves)
                 assert all(each.nulls is None or 0 <= each.nulls <= found.rows for each in found.bounds)
-    sound = decode(SAMPLE, known=KNOWN)
+    sound = decode(SAMPLE, cache=CACHE)
     assert isinstance(sound, Footer)
     assert sound == decode(SAMPLE)
 

@@ -14,7 +14,7 @@ from tableferry import session
 from tableferry import verify as verifying
 from tableferry.activity import Activity, activity
 from tableferry.convert import through_spark
-from tableferry.convert.gather import Found, expand, gather, single
+from tableferry.convert.gather import ResolvedSource, expand, gather, single
 from tableferry.convert.log import commit, definitions
 from tableferry.convert.partitions.columns import declared
 from tableferry.convert.perform import perform
@@ -141,7 +141,9 @@ def _tell(running: Activity, reports: list[TableReport], tables: int) -> None:
         _log.info("[%d/%d] %s: %s", len(reports), tables, source, outcome, extra=said)
 
 
-def _convert(found: Found, options: Options, spark_provider: SparkProvider, *, dry_run: bool) -> TableReport:
+def _convert(
+    found: ResolvedSource, options: Options, spark_provider: SparkProvider, *, dry_run: bool
+) -> TableReport:
     source = found.source
     if found.skipped:
         return TableReport(source, "skipped", error=found.skipped)
@@ -160,20 +162,20 @@ def _convert(found: Found, options: Options, spark_provider: SparkProvider, *, d
     except TableferryError as error:
         return TableReport(source, "failed", plan, _placed(error, found))
     except Exception as error:
-        # One table's trouble with Spark isn't the others'; what is nobody's to mend ends it all.
+        # One table's trouble with Spark isn't the others'; an error of another kind is a defect, and ends the run.
         if not is_sparks(error):
             raise
         return TableReport(source, "failed", plan, f"{source}: Spark failed ({first_line(error)})")
     if verdict and not verdict.matches:
         differs = (
-            f"{source} holds other rows as Delta than as Parquet: look at them, and take the conversion back "
+            f"{source} holds other rows as Delta than as Parquet: look at them, and undo the conversion "
             f"with tableferry convert undo {shlex.quote(source)}"
         )
         return TableReport(source, "failed", plan, f"{differs}\n{verifying.render(verdict)}", verdict)
     return TableReport(source, "switched" if facts.delta else "converted", plan, verdict=verdict)
 
 
-def _placed(error: TableferryError, found: Found) -> str:
+def _placed(error: TableferryError, found: ResolvedSource) -> str:
     """Return what an error says, with the table's name if it doesn't say that itself."""
     text = str(error)
     named = [name for name in (found.source, found.location, str(found.table or "")) if name]
@@ -186,7 +188,7 @@ def undo(
     *,
     resolve: Callable[[], SparkSession] = session.resolve,
 ) -> tuple[str, ...]:
-    """Take a conversion back while nothing was written after it: the folder is as it was before.
+    """Undo a conversion while nothing was written after it: the folder is as it was before.
 
     A table of the catalog is Parquet there again too, also if its folder is what was named. Run again, it
     goes on where it stopped.
@@ -204,12 +206,12 @@ def undo(
         Refused: Something was written after the conversion, or only Spark reaches its storage.
     """
     found = single(source)
-    with activity(_log, "take the conversion back", table=source, level=logging.DEBUG):
+    with activity(_log, "undo the conversion", table=source, level=logging.DEBUG):
         return _undo(source, found, spark, resolve)
 
 
 def _undo(
-    source: str, found: Found, spark: SparkSession | None, resolve: Callable[[], SparkSession]
+    source: str, found: ResolvedSource, spark: SparkSession | None, resolve: Callable[[], SparkSession]
 ) -> tuple[str, ...]:
     if found.table is not None:
         return through_spark.undo(SparkProvider(spark, resolve).session(), found.table)
@@ -225,5 +227,5 @@ def _undo(
         notes = through_spark.undo_if_named(SparkProvider(spark, resolve).session(), named.name, root)
         if notes is not None:
             return notes
-    commit.take_back(root)
+    commit.undo(root)
     return ()

@@ -21,7 +21,7 @@ from tableferry.tables import TableName
 
 
 @dataclass(frozen=True)
-class Found:
+class ResolvedSource:
     """A table that the user named, or that was found where the user pointed.
 
     Attributes:
@@ -39,20 +39,22 @@ class Found:
     local: bool = True
 
 
-def expand(named: Iterable[str], spark_provider: SparkProvider, *, recursive: bool) -> tuple[Found, ...]:
+def expand(
+    named: Iterable[str], spark_provider: SparkProvider, *, recursive: bool
+) -> tuple[ResolvedSource, ...]:
     """Find the tables that the user means, each once and in the order in which they were named.
 
     Raises:
         TableError: A source can't be understood, or a schema or folder doesn't exist.
     """
-    found: dict[str, Found] = {}
+    found: dict[str, ResolvedSource] = {}
     for text in named:
         for one in _meant(text, spark_provider, recursive=recursive):
             found.setdefault(one.source, one)
     return tuple(found.values())
 
 
-def single(source: str) -> Found:
+def single(source: str) -> ResolvedSource:
     """Find the one table that the user means.
 
     Raises:
@@ -60,30 +62,32 @@ def single(source: str) -> Found:
     """
     match sources.parse(source):
         case sources.Folder(path) as folder:
-            return Found(path, path, local=folder.is_local)
+            return ResolvedSource(path, path, local=folder.is_local)
         case sources.Table(name):
-            return Found(str(name), table=name)
+            return ResolvedSource(str(name), table=name)
         case sources.Schema():
             raise TableError(f"{source} means several tables: name one")
 
 
-def _meant(text: str, spark_provider: SparkProvider, *, recursive: bool) -> Iterator[Found]:
+def _meant(text: str, spark_provider: SparkProvider, *, recursive: bool) -> Iterator[ResolvedSource]:
     match sources.parse(text):
         case sources.Folder(path) as folder:
             if recursive and folder.is_local:
-                yield from (Found(str(root), str(root)) for root in find_roots(Path(path)))
+                yield from (ResolvedSource(str(root), str(root)) for root in find_roots(Path(path)))
             else:
-                yield Found(path, path, local=folder.is_local)
+                yield ResolvedSource(path, path, local=folder.is_local)
         case sources.Table(name):
-            yield Found(str(name), table=name)
+            yield ResolvedSource(str(name), table=name)
         case sources.Schema(parts):
             held = through_spark.tables(spark_provider.session(), parts)
-            yield from (Found(str(name), table=name) for name in held.tables)
-            yield from (Found(str(each.name), skipped=f"{each.name} {each.reason}") for each in held.skipped)
+            yield from (ResolvedSource(str(name), table=name) for name in held.tables)
+            yield from (
+                ResolvedSource(str(each.name), skipped=f"{each.name} {each.reason}") for each in held.skipped
+            )
 
 
 def gather(
-    found: Found,
+    found: ResolvedSource,
     options: Options,
     spark_provider: SparkProvider,
     progress: Callable[[int, int], None],
@@ -102,7 +106,7 @@ def gather(
 
 
 def _of_table(
-    found: Found,
+    found: ResolvedSource,
     name: TableName,
     options: Options,
     spark_provider: SparkProvider,

@@ -15,7 +15,7 @@ from tableferry import files
 from tableferry.convert import through_spark
 from tableferry.convert.entry import Entry
 from tableferry.convert.facts import Partitions
-from tableferry.convert.gather import Found, gather
+from tableferry.convert.gather import ResolvedSource, gather
 from tableferry.convert.log import commit, contents, mapping
 from tableferry.convert.merging import merge
 from tableferry.convert.perform import perform
@@ -145,7 +145,7 @@ def _root_of_empty(entry: Entry) -> Path:
 
 def _plan(spark: SparkSession, table: TableName, column_mapping: bool) -> Plan:
     options = Options(column_mapping=column_mapping)
-    found = Found(str(table), table=table)
+    found = ResolvedSource(str(table), table=table)
     return decide(
         gather(found, options, SparkProvider(spark, lambda: spark), lambda done, total: None), options
     )

@@ -111,7 +111,7 @@ def put(root: Path, of: contents.Contents) -> None:
     try:
         _unchanged(root, of)
     except Refused:
-        commit.take_back(root)
+        commit.undo(root)
         raise
 
 

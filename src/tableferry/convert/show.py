@@ -23,7 +23,7 @@ def data(found: Report) -> dict[str, Any]:
 
 
 def print_report(console: Console, found: Report) -> None:
-    """Print a report: what was found, what a person has to know or mend, and what to do next."""
+    """Print a report: what was found, what a person has to know or fix, and what to do next."""
     if len(found.tables) == 1:
         [one] = found.tables
         if one.plan:
@@ -97,11 +97,11 @@ def _next(found: Report) -> Iterator[str]:
     if "planned" in of:
         yield "Nothing was written: run it without --dry-run."
     if not found.ok and not single:
-        yield "Mend what was refused or failed, and run the same again: what is Delta already is left alone."
+        yield "Fix what was refused or failed, and run the same again: what is Delta already is left alone."
     if done := [*of.get("converted", ()), *of.get("switched", ())]:
         said = {"converted": "Converted.", "switched": "The log was there; the catalog says Delta now."}
         same = " Its rows are those of the Parquet files." if done[0].verdict else ""
-        what = f"{said[done[0].outcome]}{same} To take it back" if single else "To take one back"
+        what = f"{said[done[0].outcome]}{same} To undo it" if single else "To undo one"
         yield f"{what}: tableferry convert undo {shlex.quote(done[0].source) if single else 'TABLE'}"
 
 

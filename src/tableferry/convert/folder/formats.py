@@ -1,4 +1,4 @@
-"""What a directory holds, told by its names: a table of some format, a streaming sink, Parquet files."""
+"""What a directory holds, by its names: a table of some format, a streaming sink, Parquet files."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The log's first commit: what it says, and how it is put and taken back."""
+"""The log's first commit: what it says, and how it is written and removed."""

@@ -1,4 +1,4 @@
-"""Puts a table's first commit, if there is none, and takes it back while it's the only one."""
+"""Writes a table's first commit, if there is none, and removes it while it's the only one."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def put(root: Path, lines: Iterable[str]) -> None:
         StateError: The log can't be written; nothing is there that wasn't before.
     """
     try:
-        put_it = files.create_text(log(root) / FIRST, lines)
+        created = files.create_text(log(root) / FIRST, lines)
     except BaseException:
         # Only if it's empty; another process may have begun to fill it.
         with suppress(OSError):
             log(root).rmdir()
         raise
-    if not put_it:
+    if not created:
         raise Busy(
             f"{root} was converted by another process meanwhile; this one wrote nothing: look at its history"
         )
 
 
-def take_back(root: Path) -> None:
-    """Take a conversion back: the folder is as it was, and no data file was touched.
+def undo(root: Path) -> None:
+    """Undo a conversion: the folder is as it was, and no data file was touched.
 
     Raises:
         TableError: The folder is no Delta table.
@@ -132,7 +132,7 @@ def demand_only_a_conversion(root: Path) -> None:
     if said.get("operation") != "CONVERT":
         raise Refused(
             f"{root} began as {said.get('operation', 'something nameless')} and not as a conversion: it was "
-            "never Parquet alone, so there is nothing to take it back to"
+            "never Parquet alone, so there is nothing to undo"
         )
 
 

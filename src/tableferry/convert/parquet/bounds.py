@@ -29,7 +29,7 @@ from tableferry.types import Decimal, Primitive
 
 Texts: TypeAlias = tuple[str | None, str | None]
 
-# What a Delta table keeps of a string unless it's told otherwise: DataSkippingStringPrefixLength.
+# What a Delta table keeps of a string unless a property says otherwise: DataSkippingStringPrefixLength.
 _PREFIX = 32
 _EPOCH = date(1970, 1, 1).toordinal()
 _FIRST_DAY, _LAST_DAY = 1 - _EPOCH, date.max.toordinal() - _EPOCH

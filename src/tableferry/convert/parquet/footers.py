@@ -14,7 +14,7 @@ from tableferry.convert.facts import Bounds, FileSchema, Footer, Unreadable
 from tableferry.convert.parquet.bounds import Kind, counts_nulls, kind
 from tableferry.convert.parquet.chunks import Columns, Encrypted, Group, Raw
 from tableferry.convert.parquet.elements import root
-from tableferry.convert.parquet.schema import Illegal, Interpreted, dress, interpret
+from tableferry.convert.parquet.schema import Illegal, Interpreted, interpret, with_spark_schema
 from tableferry.convert.parquet.thrift import Broken, Reader
 from tableferry.convert.parquet.writers import Trust, trust
 
@@ -64,7 +64,7 @@ class _Shape(NamedTuple):
     plans: dict[tuple[bytes, Trust], _Plan | Illegal]
 
 
-class Known:
+class SchemaCache:
     """The schemas seen so far: files that have one in common share the object.
 
     It serves one thread.
@@ -81,15 +81,15 @@ class Known:
             Broken: There is no schema.
             Illegal: It can't be that of a Delta table.
         """
-        migration_start = next(filter(reader.data.startswith, self._shapes), None)
-        if migration_start is None:
+        prefix = next(filter(reader.data.startswith, self._shapes), None)
+        if prefix is None:
             found = _shape(reader)
             if len(self._shapes) == _MOST_SHAPES:
                 del self._shapes[next(iter(self._shapes))]
             self._shapes[reader.data[: reader.at]] = found
         else:
-            found = self._shapes[migration_start]
-            reader.at = len(migration_start)
+            found = self._shapes[prefix]
+            reader.at = len(prefix)
         if isinstance(found, Illegal):
             raise found
         return found
@@ -109,7 +109,7 @@ class Known:
 
     def _new_plan(self, found: Interpreted, said: bytes, believed: Trust) -> _Plan | Illegal:
         try:
-            schema, places = dress(found, said.decode(errors="replace"))
+            schema, places = with_spark_schema(found, said.decode(errors="replace"))
         except Illegal as illegal:
             return illegal
         elements = ((place, found.stored[place].element) for place in places)
@@ -121,7 +121,7 @@ class Known:
 
 
 def read_footer(
-    path: str, *, size: int | None = None, statistics: bool = True, known: Known | None = None
+    path: str, *, size: int | None = None, statistics: bool = True, cache: SchemaCache | None = None
 ) -> Footer | Unreadable:
     """Read what one file's footer says.
 
@@ -129,10 +129,10 @@ def read_footer(
         path: The file.
         size: Its bytes when it was listed; it's refused if it has others now.
         statistics: Whether to read more of the statistics than how many rows there are.
-        known: The schemas seen so far in this thread.
+        cache: The schemas seen so far in this thread.
     """
     tail = read_tail(path, size)
-    return tail if isinstance(tail, Unreadable) else decode(tail, statistics=statistics, known=known)
+    return tail if isinstance(tail, Unreadable) else decode(tail, statistics=statistics, cache=cache)
 
 
 def read_tail(path: str, size: int | None = None) -> bytes | Unreadable:
@@ -183,10 +183,12 @@ def _read(file: int, offset: int, count: int) -> bytes:
     return data
 
 
-def decode(footer: bytes, *, statistics: bool = True, known: Known | None = None) -> Footer | Unreadable:
+def decode(
+    footer: bytes, *, statistics: bool = True, cache: SchemaCache | None = None
+) -> Footer | Unreadable:
     """Read what a footer's bytes say, whatever they are."""
     try:
-        return _decode(Reader(footer), statistics, known or Known())
+        return _decode(Reader(footer), statistics, cache or SchemaCache())
     except Illegal as illegal:
         return Unreadable(str(illegal))
     except Encrypted:
@@ -198,8 +200,8 @@ def decode(footer: bytes, *, statistics: bool = True, known: Known | None = None
         return Unreadable("has a broken footer (a value isn't of its kind): write it again")
 
 
-def _decode(reader: Reader, statistics: bool, known: Known) -> Footer:
-    shape = known.shape(reader)
+def _decode(reader: Reader, statistics: bool, cache: SchemaCache) -> Footer:
+    shape = cache.shape(reader)
     rows, created_by = -1, b""
     keys: dict[bytes, bytes] = {}
     groups: list[Group] = []
@@ -225,7 +227,7 @@ def _decode(reader: Reader, statistics: bool, known: Known) -> Footer:
                 raise Encrypted
     if rows < 0 or rows != sum(found for found, _ in groups):
         raise Broken("its row groups don't have as many rows as it says")
-    plan = known.plan(shape, created_by.decode(errors="replace"), keys)
+    plan = cache.plan(shape, created_by.decode(errors="replace"), keys)
     if rows == 0 and statistics:
         return Footer.of(0, plan.schema, (Bounds(None, None, 0),) * len(plan.leaves))
     footer = Footer.of(rows, plan.schema, _all_bounds(shape, plan, rows, groups, typed) if statistics else ())

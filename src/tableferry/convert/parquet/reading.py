@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tableferry.convert.facts import DataFile, Footer, Unreadable
-from tableferry.convert.parquet.footers import Known, decode, read_tail
+from tableferry.convert.parquet.footers import SchemaCache, decode, read_tail
 
 _Tails: TypeAlias = list[bytes | Unreadable]
 
@@ -19,7 +19,7 @@ _Tails: TypeAlias = list[bytes | Unreadable]
 _BLOCK = 16
 _THREADS = 32
 # Seconds that a file may keep this thread waiting, on average: a local disk takes a tenth of it.
-_PATIENCE = 0.001
+_MOST_WAIT = 0.001
 
 
 def read(root: Path, files: Sequence[DataFile], *, statistics: bool = True) -> Iterator[Footer | Unreadable]:
@@ -33,10 +33,10 @@ def read(root: Path, files: Sequence[DataFile], *, statistics: bool = True) -> I
         files: What was listed.
         statistics: Whether to read more than the rows' number and the schema.
     """
-    known = Known()
+    cache = SchemaCache()
     for tails in _tails(str(root), files):
         for tail in tails:
-            yield tail if isinstance(tail, Unreadable) else decode(tail, statistics=statistics, known=known)
+            yield tail if isinstance(tail, Unreadable) else decode(tail, statistics=statistics, cache=cache)
 
 
 def _tails(root: str, files: Sequence[DataFile]) -> Iterator[_Tails]:
@@ -49,7 +49,7 @@ def _tails(root: str, files: Sequence[DataFile]) -> Iterator[_Tails]:
         tails = block(start)
         waited = time.perf_counter() - time.thread_time() - before
         yield tails
-        if waited > _PATIENCE * len(tails):
+        if waited > _MOST_WAIT * len(tails):
             yield from _by_threads(block, starts[number:])
             return
 

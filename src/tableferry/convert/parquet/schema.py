@@ -80,13 +80,13 @@ def interpret(root: Element) -> Interpreted:
     Raises:
         Illegal: Spark or Delta can't read such a column.
     """
-    walk = _Walk()
-    columns = walk.struct(root, (), True)
-    stored = tuple(Stored(path, *found) for path, found in walk.leaves.items())
-    return Interpreted(columns, stored, frozenset(walk.undecimal))
+    reader = _SchemaReader()
+    columns = reader.struct(root, (), True)
+    stored = tuple(Stored(path, *found) for path, found in reader.leaves.items())
+    return Interpreted(columns, stored, frozenset(reader.undecimal))
 
 
-def dress(found: Interpreted, said: str) -> tuple[FileSchema, tuple[int, ...]]:
+def with_spark_schema(found: Interpreted, said: str) -> tuple[FileSchema, tuple[int, ...]]:
     """Put what Spark keeps of its own schema onto the file's columns.
 
     Args:
@@ -104,7 +104,7 @@ def dress(found: Interpreted, said: str) -> tuple[FileSchema, tuple[int, ...]]:
     columns = found.columns
     if said:
         try:
-            fitting = _dressed(columns, types.from_json(said))
+            fitting = _with_spark_type(columns, types.from_json(said))
         except ValueError:  # Other versions of Spark have other types; the file itself says enough.
             fitting = None
         columns = fitting if isinstance(fitting, Struct) else columns
@@ -114,8 +114,8 @@ def dress(found: Interpreted, said: str) -> tuple[FileSchema, tuple[int, ...]]:
     return schema, tuple(place for place, _ in leaves)
 
 
-class _Walk:
-    """One walk through a schema, which numbers the columns as row groups do: depth first."""
+class _SchemaReader:
+    """Reads a schema once, and numbers the columns as row groups do: depth first."""
 
     def __init__(self) -> None:
         self.column = 0
@@ -195,7 +195,7 @@ class _Walk:
 
     def variant(self, group: Element, path: tuple[str, ...], plain: bool) -> types.Atomic:
         """Read a Variant, shredded or not: it's null where its metadata is."""
-        inner = _Walk()
+        inner = _SchemaReader()
         inner.column = self.column
         inner.struct(replace(group, annotation=None), path, plain)
         self.column = inner.column
@@ -262,7 +262,7 @@ def _name(path: tuple[str, ...]) -> str:
     return f"`{name if name.isprintable() else name.encode('unicode_escape').decode()}`"
 
 
-def _dressed(found: DataType, said: DataType) -> DataType | None:
+def _with_spark_type(found: DataType, said: DataType) -> DataType | None:
     """Put what Spark said of its columns onto those of the file; None if they are others."""
     match found, said:
         case (Struct(), Struct()):
@@ -270,20 +270,20 @@ def _dressed(found: DataType, said: DataType) -> DataType | None:
                 return None
             fields = []
             for one, other in zip(found.fields, said.fields, strict=True):
-                inner = _dressed(one.type, other.type)
+                inner = _with_spark_type(one.type, other.type)
                 if inner is None:
                     return None
                 metadata = {key: it for key, it in other.metadata.items() if not _INTERNAL.match(key)}
                 fields.append(Field(one.name, inner, one.nullable, metadata))
             return Struct(tuple(fields))
         case (Array(), Array()):
-            element = _dressed(found.element, said.element)
+            element = _with_spark_type(found.element, said.element)
             return None if element is None else Array(element, found.contains_null)
         case (Map(), Map()):
-            key, value = _dressed(found.key, said.key), _dressed(found.value, said.value)
+            key, value = _with_spark_type(found.key, said.key), _with_spark_type(found.value, said.value)
             return None if key is None or value is None else Map(key, value, found.value_contains_null)
         case (Struct(), types.VARIANT):
-            # Spark annotates no group that it writes a Variant into, unless it's told to.
+            # Spark annotates no group that it writes a Variant into, unless a setting asks for it.
             fits = {"metadata", "value"} <= {each.name for each in found.fields}
             return types.VARIANT if fits else None
         case _:

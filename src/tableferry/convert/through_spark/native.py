@@ -213,5 +213,5 @@ def _translated(error: Exception, location: str) -> TableError | Refused | Busy:
     if "DELTA_FAILED_READ_FILE_FOOTER" in text or "is not a Parquet file" in reason:
         return TableError(f"{location} can't be converted ({reason}): move what isn't Parquet away")
     return Refused(
-        f"{location} can't be converted ({reason}): mend the cause, or convert with --engine tableferry"
+        f"{location} can't be converted ({reason}): fix the cause, or convert with --engine tableferry"
     )

@@ -62,7 +62,7 @@ def switch_to_delta(spark: SparkSession, entry: Entry, *, merge_properties: bool
             ) from error
         raise TableError(
             f"the table {entry.name} can't be made Delta in the catalog ({first_line(error)}), though its "
-            "log is written: mend the cause and convert it again"
+            "log is written: fix the cause and convert it again"
         ) from error
 
 

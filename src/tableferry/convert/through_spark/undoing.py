@@ -1,4 +1,4 @@
-"""Takes the conversion of a table of the catalog back: its log, and what its entry says.
+"""Undoes the conversion of a table of the catalog: its log, and what its entry says.
 
 Spark changes no table's provider, so the entry is dropped and made anew: first the new one is made under a
 spare name, then the log is put out of sight, which decides it, then the old entry is dropped and the new one
@@ -74,7 +74,7 @@ class _Table:
 
 
 def undo(spark: SparkSession, name: TableName) -> tuple[str, ...]:
-    """Take a table's conversion back while nothing was written after it.
+    """Undo a table's conversion while nothing was written after it.
 
     The entry says again what it said before: provider or Hive's SerDe, columns, comments, partitions,
     properties, options, buckets and location. Statistics of ANALYZE TABLE in the catalog aren't made anew.
@@ -96,7 +96,7 @@ def undo(spark: SparkSession, name: TableName) -> tuple[str, ...]:
 
 
 def undo_if_named(spark: SparkSession, name: TableName, root: Path) -> tuple[str, ...] | None:
-    """Take the conversion of a table back if the catalog has it in this folder; else do nothing: None."""
+    """Undo the conversion of a table if the catalog has it in this folder; else do nothing: None."""
     try:
         table = _look(spark, qualified(spark, name))
     except TableError:
@@ -151,7 +151,7 @@ def _undo(spark: SparkSession, table: _Table) -> tuple[str, ...]:
 
 
 def _undo_log(spark: SparkSession, table: _Table) -> tuple[str, ...]:
-    """Take back the log of a table whose entry says Parquet: it still does, or does again."""
+    """Remove the log of a table whose entry says Parquet: it still does, or does again."""
     if table.made:
         raise Refused(
             f"{table.name} is Parquet, and {table.spare} was left of an undo: look at both, and "
@@ -159,7 +159,7 @@ def _undo_log(spark: SparkSession, table: _Table) -> tuple[str, ...]:
         )
     if table.files == table.root and not commit.is_aside(table.root):
         # The entry never was Delta's, so it knows its partitions.
-        commit.take_back(table.root)
+        commit.undo(table.root)
         _run(spark, f"REFRESH TABLE {table.name.sql}", table.name)
     else:
         _finish(spark, table)
@@ -344,7 +344,7 @@ def _rename(old: Path, new: Path) -> None:
         old.rename(new)
     except OSError as error:
         raise StateError(
-            f"{old} can't be renamed to {new} ({error.strerror}): mend that, and undo the table again"
+            f"{old} can't be renamed to {new} ({error.strerror}): fix that, and undo the table again"
         ) from error
 
 
@@ -353,6 +353,6 @@ def _run(spark: SparkSession, statement: str, name: TableName) -> None:
         spark.sql(statement).collect()
     except SPARK_ERRORS as error:
         raise TableError(
-            f"{name} can't be made Parquet in the catalog ({first_line(error)}): mend the cause, and "
+            f"{name} can't be made Parquet in the catalog ({first_line(error)}): fix the cause, and "
             "undo it again"
         ) from error
