@@ -162,7 +162,7 @@ def _convert(
     except TableferryError as error:
         return TableReport(source, "failed", plan, _placed(error, found))
     except Exception as error:
-        # One table's trouble with Spark isn't the others'; an error of another kind is a defect, and ends the run.
+        # One table's trouble with Spark isn't the others'; any other error is a defect, and ends the run.
         if not is_sparks(error):
             raise
         return TableReport(source, "failed", plan, f"{source}: Spark failed ({first_line(error)})")

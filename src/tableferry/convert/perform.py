@@ -23,7 +23,6 @@ from tableferry.convert.steps import (
     Step,
     SwitchEntry,
     Verify,
-    describe,
 )
 from tableferry.driver import following
 from tableferry.errors import Refused
@@ -45,7 +44,7 @@ def perform(plan: Plan, spark: SparkProvider) -> verify.Verdict | None:
     """
     verdict = None
     for step in plan.steps:
-        with activity(_log, describe(step), table=plan.source) as running:
+        with activity(_log, str(step), table=plan.source) as running:
             verdict = _perform(step, plan, spark, running) or verdict
     return verdict
 

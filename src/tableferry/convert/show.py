@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from tableferry import report, types
 from tableferry.amounts import size
 from tableferry.convert.plan import Plan
-from tableferry.convert.steps import describe
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,7 +71,7 @@ def _print_plan(console: Console, one: TableReport, plan: Plan) -> None:
     if one.outcome == "planned":
         console.print("What would be done:")
         for number, step in enumerate(plan.steps, 1):
-            console.print(f"  {number}. {describe(step)}")
+            console.print(f"  {number}. {step}")
     if plan.files:
         console.print(f"Engine: {plan.engine.value}, {_because(plan)}")
 
@@ -143,7 +142,7 @@ def _table_data(one: TableReport) -> dict[str, Any]:
         "files": plan and plan.files,
         "bytes": plan and plan.bytes,
         "rows": plan and plan.rows,
-        "steps": [describe(step) for step in (plan.steps if plan else ())],
+        "steps": [str(step) for step in (plan.steps if plan else ())],
         "notes": list(plan.notes) if plan else [],
         "verdict": one.verdict.to_dict() if one.verdict else None,
     }

@@ -1,10 +1,10 @@
-"""What a conversion changes, as data: planned, described and performed."""
+"""What a conversion changes, as data: planned, shown by what each says of itself, and performed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias, assert_never
+from typing import TypeAlias
 
 from tableferry.convert.log.contents import Contents
 from tableferry.hive.partitions import PartitionColumn
@@ -25,6 +25,9 @@ class RegisterPartitions:
 
     table: TableName
 
+    def __str__(self) -> str:
+        return f"make {self.table}'s partitions in the catalog those on disk (MSCK REPAIR TABLE)"
+
 
 @dataclass(frozen=True)
 class PutFirstCommit:
@@ -39,6 +42,12 @@ class PutFirstCommit:
     root: str
     contents: Contents
     scanned_by: Reader | None = None
+
+    def __str__(self) -> str:
+        statistics = "with statistics" if self.contents.statistics else "without statistics"
+        scanned = "" if self.scanned_by is None else " from reading all data"
+        files = f"{len(self.contents.files):,} files"
+        return f"write the first commit of {self.root}/_delta_log: {files}, {statistics}{scanned}"
 
 
 @dataclass(frozen=True)
@@ -57,12 +66,19 @@ class ConvertNatively:
     partitions: tuple[PartitionColumn, ...]
     statistics: bool
 
+    def __str__(self) -> str:
+        statistics = "" if self.statistics else ", without statistics"
+        return f"run Spark's CONVERT TO DELTA on {self.table or self.location}{statistics}"
+
 
 @dataclass(frozen=True)
 class SwitchEntry:
     """Let the catalog's entry say that the table is Delta, and keep what else it says."""
 
     table: TableName
+
+    def __str__(self) -> str:
+        return f"switch {self.table}'s entry in the catalog to Delta"
 
 
 @dataclass(frozen=True)
@@ -71,29 +87,8 @@ class Verify:
 
     location: str
 
+    def __str__(self) -> str:
+        return f"compare the rows of {self.location} as Parquet and as Delta"
+
 
 Step: TypeAlias = RegisterPartitions | PutFirstCommit | ConvertNatively | SwitchEntry | Verify
-
-
-def describe(step: Step) -> str:
-    """Say a step in one line."""
-    match step:
-        case RegisterPartitions():
-            return f"make {step.table}'s partitions in the catalog those on disk (MSCK REPAIR TABLE)"
-        case PutFirstCommit():
-            statistics = "with statistics" if step.contents.statistics else "without statistics"
-            return (
-                f"write the first commit of {step.root}/_delta_log: {len(step.contents.files):,} files, "
-                f"{statistics}{'' if step.scanned_by is None else ' from reading all data'}"
-            )
-        case ConvertNatively():
-            return (
-                f"run Spark's CONVERT TO DELTA on {step.table or step.location}"
-                f"{'' if step.statistics else ', without statistics'}"
-            )
-        case SwitchEntry():
-            return f"switch {step.table}'s entry in the catalog to Delta"
-        case Verify():
-            return f"compare the rows of {step.location} as Parquet and as Delta"
-        case _:
-            assert_never(step)
