@@ -85,7 +85,7 @@ class Struct:
     fields: tuple[Field, ...] = ()
 
     def __str__(self) -> str:
-        return f"struct<{','.join(f'{each.name}:{each.type}' for each in self.fields)}>"
+        return f"struct<{','.join(f'{column.name}:{column.type}' for column in self.fields)}>"
 
 
 Primitive: TypeAlias = Atomic | Decimal
@@ -108,7 +108,7 @@ _ATOMIC = (
     *(BYTE, SHORT, INTEGER, LONG, FLOAT, DOUBLE, BOOLEAN, STRING, BINARY, DATE),
     *(TIMESTAMP, TIMESTAMP_NTZ, VARIANT),
 )
-_BY_NAME = {each.name: each for each in _ATOMIC}
+_BY_NAME = {atomic.name: atomic for atomic in _ATOMIC}
 
 
 def to_json(schema: Struct) -> str:
@@ -123,26 +123,30 @@ def from_json(text: str) -> Struct:
         ValueError: It isn't one, or has a type that Delta's log can't hold.
     """
     try:
-        found = typed(json.loads(text))
+        schema = typed(json.loads(text))
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"not a schema: {text[:200]}") from error
-    if not isinstance(found, Struct):
+    if not isinstance(schema, Struct):
         raise ValueError(f"not a struct: {text[:200]}")
-    return found
+    return schema
 
 
-def changed(of: _T, change: Callable[[Field], Field]) -> _T:
+def changed(data_type: _T, change: Callable[[Field], Field]) -> _T:
     """Return a type with every field in it changed, a struct's before those within it."""
-    found: DataType = of
-    match of:
+    result: DataType = data_type
+    match data_type:
         case Struct():
-            fields = [change(each) for each in of.fields]
-            found = Struct(tuple(replace(each, type=changed(each.type, change)) for each in fields))
+            fields = [change(column) for column in data_type.fields]
+            result = Struct(tuple(replace(column, type=changed(column.type, change)) for column in fields))
         case Array():
-            found = Array(changed(of.element, change), of.contains_null)
+            result = Array(changed(data_type.element, change), data_type.contains_null)
         case Map():
-            found = Map(changed(of.key, change), changed(of.value, change), of.value_contains_null)
-    return cast(_T, found)
+            result = Map(
+                changed(data_type.key, change),
+                changed(data_type.value, change),
+                data_type.value_contains_null,
+            )
+    return cast(_T, result)
 
 
 def plain(value: DataType) -> Any:
@@ -170,12 +174,12 @@ def plain(value: DataType) -> Any:
                 "type": "struct",
                 "fields": [
                     {
-                        "name": each.name,
-                        "type": plain(each.type),
-                        "nullable": each.nullable,
-                        "metadata": dict(each.metadata),
+                        "name": column.name,
+                        "type": plain(column.type),
+                        "nullable": column.nullable,
+                        "metadata": dict(column.metadata),
                     }
-                    for each in value.fields
+                    for column in value.fields
                 ],
             }
         case _:
@@ -206,12 +210,12 @@ def typed(value: Any) -> DataType:
             return Struct(
                 tuple(
                     Field(
-                        str(each["name"]),
-                        typed(each["type"]),
-                        bool(each["nullable"]),
-                        dict(each.get("metadata") or {}),
+                        str(column["name"]),
+                        typed(column["type"]),
+                        bool(column["nullable"]),
+                        dict(column.get("metadata") or {}),
                     )
-                    for each in value["fields"]
+                    for column in value["fields"]
                 )
             )
         case "udt":

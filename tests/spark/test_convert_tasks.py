@@ -96,7 +96,7 @@ def test_both_readers_find_the_same(spark: SparkSession, lake: Path, statistics:
 def test_both_scan_the_same(spark: SparkSession, lake: Path) -> None:
     files = discover.list_files(lake)
     wanted = frozenset({("id",), ("price",), ("name",), ("at",), ("s", "x")})
-    here = list(scanning.read(lake, files, wanted=wanted))
+    here = list(scanning.read(lake, files, paths=wanted))
     assert sum(isinstance(each, Footer) and "null" not in each.packed for each in here) > 40
     spark_provider = SparkProvider(spark, lambda: spark)
     for reader in (Reader.SPARK, Reader.AUTO, Reader.PROCESS):

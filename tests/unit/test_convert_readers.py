@@ -61,7 +61,7 @@ def test_threads_read_the_same_where_storage_is_slow(
         return pooled(*arguments)
 
     pooled = reading._by_threads
-    monkeypatch.setattr(reading, "_PATIENCE", -1.0)
+    monkeypatch.setattr(reading, "_MOST_WAIT", -1.0)
     monkeypatch.setattr(reading, "_BLOCK", block)
     monkeypatch.setattr(reading, "_by_threads", by_threads)
 

@@ -34,7 +34,7 @@ def scanned(path: Path, *wanted: str) -> dict[str, Bounds]:
     [footer] = scanning.read(
         path.parent,
         [file for file in discover.list_files(path.parent) if file.path == path.name],
-        wanted=frozenset(tuple(each.split("/")) for each in wanted),
+        paths=frozenset(tuple(each.split("/")) for each in wanted),
     )
     assert isinstance(footer, Footer), footer
     return {
@@ -51,7 +51,7 @@ def test_a_scan_finds_what_footers_say_that_are_right(rows: list[dict[str, Any]]
         pq.write_table(pa.Table.from_pylist(rows, schema), folder / "a.parquet", row_group_size=group)
         files = discover.list_files(folder)
         wanted = frozenset((column,) for column in CASES)
-        [said], [found] = reading.read(folder, files), scanning.read(folder, files, wanted=wanted)
+        [said], [found] = reading.read(folder, files), scanning.read(folder, files, paths=wanted)
     assert isinstance(said, Footer)
     assert isinstance(found, Footer)
     assert (found.rows, found.schema) == (said.rows, said.schema)

@@ -61,7 +61,7 @@ class Report:
     @property
     def ok(self) -> bool:
         """Whether nothing was refused and nothing failed."""
-        return all(one.outcome not in ("refused", "failed") for one in self.tables)
+        return all(table.outcome not in ("refused", "failed") for table in self.tables)
 
 
 def run(
@@ -122,13 +122,13 @@ def run(
     )
     spark_provider = SparkProvider(spark, resolve)
     with activity(_log, "look for tables", level=logging.DEBUG):
-        found = expand(sources, spark_provider, recursive=recursive)
+        resolved = expand(sources, spark_provider, recursive=recursive)
     reports: list[TableReport] = []
-    with activity(_log, "convert", level=logging.INFO if len(found) > 1 else logging.DEBUG) as running:
-        running.count("tables", 0, len(found))
-        for one in found:
-            reports.append(_convert(one, options, spark_provider, dry_run=dry_run))
-            _tell(running, reports, len(found))
+    with activity(_log, "convert", level=logging.INFO if len(resolved) > 1 else logging.DEBUG) as running:
+        running.count("tables", 0, len(resolved))
+        for source in resolved:
+            reports.append(_convert(source, options, spark_provider, dry_run=dry_run))
+            _tell(running, reports, len(resolved))
     return Report(tuple(reports))
 
 
@@ -137,20 +137,20 @@ def _tell(running: Activity, reports: list[TableReport], tables: int) -> None:
     source, outcome = reports[-1].source, reports[-1].outcome
     running.count("tables", len(reports), tables)
     if tables > 1:
-        said = {"event": "table", "table": source, "outcome": outcome}
-        _log.info("[%d/%d] %s: %s", len(reports), tables, source, outcome, extra=said)
+        fields = {"event": "table", "table": source, "outcome": outcome}
+        _log.info("[%d/%d] %s: %s", len(reports), tables, source, outcome, extra=fields)
 
 
 def _convert(
-    found: ResolvedSource, options: Options, spark_provider: SparkProvider, *, dry_run: bool
+    resolved: ResolvedSource, options: Options, spark_provider: SparkProvider, *, dry_run: bool
 ) -> TableReport:
-    source = found.source
-    if found.skipped:
-        return TableReport(source, "skipped", error=found.skipped)
+    source = resolved.source
+    if resolved.skipped:
+        return TableReport(source, "skipped", error=resolved.skipped)
     plan = None
     try:
         with activity(_log, "read the files' footers", table=source) as running:
-            facts = gather(found, options, spark_provider, partial(running.count, "files"))
+            facts = gather(resolved, options, spark_provider, partial(running.count, "files"))
         plan = decide(facts, options)
         if not plan.steps:
             return TableReport(source, "already", plan)
@@ -158,9 +158,9 @@ def _convert(
             return TableReport(source, "planned", plan)
         verdict = perform(plan, spark_provider)
     except Refused as error:
-        return TableReport(source, "refused", plan, _placed(error, found))
+        return TableReport(source, "refused", plan, _placed(error, resolved))
     except TableferryError as error:
-        return TableReport(source, "failed", plan, _placed(error, found))
+        return TableReport(source, "failed", plan, _placed(error, resolved))
     except Exception as error:
         # One table's trouble with Spark isn't the others'; any other error is a defect, and ends the run.
         if not is_sparks(error):
@@ -175,11 +175,11 @@ def _convert(
     return TableReport(source, "switched" if facts.delta else "converted", plan, verdict=verdict)
 
 
-def _placed(error: TableferryError, found: ResolvedSource) -> str:
+def _placed(error: TableferryError, resolved: ResolvedSource) -> str:
     """Return what an error says, with the table's name if it doesn't say that itself."""
     text = str(error)
-    named = [name for name in (found.source, found.location, str(found.table or "")) if name]
-    return text if any(name in text for name in named) else f"{found.source}: {text}"
+    named = [name for name in (resolved.source, resolved.location, str(resolved.table or "")) if name]
+    return text if any(name in text for name in named) else f"{resolved.source}: {text}"
 
 
 def undo(
@@ -205,22 +205,22 @@ def undo(
         TableError: It isn't Delta.
         Refused: Something was written after the conversion, or only Spark reaches its storage.
     """
-    found = single(source)
+    resolved = single(source)
     with activity(_log, "undo the conversion", table=source, level=logging.DEBUG):
-        return _undo(source, found, spark, resolve)
+        return _undo(source, resolved, spark, resolve)
 
 
 def _undo(
-    source: str, found: ResolvedSource, spark: SparkSession | None, resolve: Callable[[], SparkSession]
+    source: str, resolved: ResolvedSource, spark: SparkSession | None, resolve: Callable[[], SparkSession]
 ) -> tuple[str, ...]:
-    if found.table is not None:
-        return through_spark.undo(SparkProvider(spark, resolve).session(), found.table)
-    if not found.local:
+    if resolved.table is not None:
+        return through_spark.undo(SparkProvider(spark, resolve).session(), resolved.table)
+    if not resolved.local:
         raise Refused(
-            f"{source} is storage that only Spark reaches from here: remove {found.location}/_delta_log "
+            f"{source} is storage that only Spark reaches from here: remove {resolved.location}/_delta_log "
             "with its own tools, if nothing was written after the conversion"
         )
-    root = Path(found.location)
+    root = Path(resolved.location)
     if named := definitions.recorded(commit.info(root)):
         commit.demand_only_a_conversion(root)
         # Who knows the folder by a name would be left without a log.

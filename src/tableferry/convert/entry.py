@@ -103,9 +103,11 @@ def check_declared(entry: Entry, declared: Sequence[PartitionColumn]) -> None:
         Refused: They differ in name, type or order.
     """
     if _comparable(declared) != _comparable(entry.partition_columns):
-        said, known = (", ".join(map(str, each)) or "nothing" for each in (declared, entry.partition_columns))
+        user, catalog = (
+            ", ".join(map(str, columns)) or "nothing" for columns in (declared, entry.partition_columns)
+        )
         raise Refused(
-            f"{entry.name} is partitioned by {known} in the catalog, not by {said}: leave --partitioned-by "
+            f"{entry.name} is partitioned by {catalog} in the catalog, not by {user}: leave --partitioned-by "
             "out"
         )
 
@@ -143,15 +145,18 @@ def log_columns(entry: Entry) -> Struct:
     """
     return Struct(
         tuple(
-            replace(each, metadata={key: of for key, of in each.metadata.items() if key != _EXISTS_DEFAULT})
-            for each in entry.columns.fields
+            replace(
+                column,
+                metadata={key: value for key, value in column.metadata.items() if key != _EXISTS_DEFAULT},
+            )
+            for column in entry.columns.fields
         )
     )
 
 
 def needs_defaults(entry: Entry) -> bool:
     """Say whether the first commit must have the writer feature ``allowColumnDefaults``."""
-    return any(_CURRENT_DEFAULT in each.metadata for each in entry.columns.fields)
+    return any(_CURRENT_DEFAULT in column.metadata for column in entry.columns.fields)
 
 
 def existence_defaults(entry: Entry) -> dict[str, str]:
@@ -160,24 +165,24 @@ def existence_defaults(entry: Entry) -> dict[str, str]:
     In Delta they read as null, or differently from reader to reader: such a table can only be written anew.
     """
     return {
-        each.name: str(each.metadata[_EXISTS_DEFAULT])
-        for each in entry.columns.fields
-        if _EXISTS_DEFAULT in each.metadata
+        column.name: str(column.metadata[_EXISTS_DEFAULT])
+        for column in entry.columns.fields
+        if _EXISTS_DEFAULT in column.metadata
     }
 
 
 def losses(entry: Entry) -> tuple[str, ...]:
     """Say what a Delta table doesn't keep of this one."""
-    said = []
+    notes = []
     if entry.buckets:
-        said.append(
+        notes.append(
             f"it is bucketed by {', '.join(entry.bucket_columns)} into {entry.buckets}: Delta reads it right "
             "without the buckets, and writes none"
         )
     if entry.options:
-        said.append(f"its options {', '.join(sorted(entry.options))} no longer have an effect")
-    return tuple(said)
+        notes.append(f"its options {', '.join(sorted(entry.options))} no longer have an effect")
+    return tuple(notes)
 
 
 def _comparable(columns: Sequence[PartitionColumn]) -> list[tuple[str, object]]:
-    return [(each.name.lower(), each.type) for each in columns]
+    return [(column.name.lower(), column.type) for column in columns]

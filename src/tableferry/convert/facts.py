@@ -88,9 +88,9 @@ class Footer(NamedTuple):
     @classmethod
     def of(cls, rows: int, schema: FileSchema, bounds: Sequence[Bounds]) -> Footer:
         """Pack the statistics of each of the schema's leaves."""
-        lowest = [each[0] or "" for each in bounds]
-        highest = [each[1] or "" for each in bounds]
-        nulls = ["" if each[2] is None else str(each[2]) for each in bounds]
+        lowest = [leaf.lowest or "" for leaf in bounds]
+        highest = [leaf.highest or "" for leaf in bounds]
+        nulls = ["" if leaf.nulls is None else str(leaf.nulls) for leaf in bounds]
         # JSON text has no line ends.
         return cls(rows, schema, "\n".join((*lowest, *highest, *nulls)))
 
@@ -106,9 +106,9 @@ class Footer(NamedTuple):
     @property
     def unpacked(self) -> tuple[list[str], list[str], list[str]]:
         """The leaves' lowest values, their highest and their numbers of nulls; empty for what isn't known."""
-        found = self.packed.split("\n") if self.packed else []
-        count = len(found) // 3
-        return found[:count], found[count : 2 * count], found[2 * count :]
+        lines = self.packed.split("\n") if self.packed else []
+        count = len(lines) // 3
+        return lines[:count], lines[count : 2 * count], lines[2 * count :]
 
 
 class Unreadable(NamedTuple):

@@ -47,11 +47,11 @@ def expand(
     Raises:
         TableError: A source can't be understood, or a schema or folder doesn't exist.
     """
-    found: dict[str, ResolvedSource] = {}
+    resolved: dict[str, ResolvedSource] = {}
     for text in named:
-        for one in _meant(text, spark_provider, recursive=recursive):
-            found.setdefault(one.source, one)
-    return tuple(found.values())
+        for source in _meant(text, spark_provider, recursive=recursive):
+            resolved.setdefault(source.source, source)
+    return tuple(resolved.values())
 
 
 def single(source: str) -> ResolvedSource:
@@ -79,15 +79,16 @@ def _meant(text: str, spark_provider: SparkProvider, *, recursive: bool) -> Iter
         case sources.Table(name):
             yield ResolvedSource(str(name), table=name)
         case sources.Schema(parts):
-            held = through_spark.tables(spark_provider.session(), parts)
-            yield from (ResolvedSource(str(name), table=name) for name in held.tables)
+            listed = through_spark.tables(spark_provider.session(), parts)
+            yield from (ResolvedSource(str(name), table=name) for name in listed.tables)
             yield from (
-                ResolvedSource(str(each.name), skipped=f"{each.name} {each.reason}") for each in held.skipped
+                ResolvedSource(str(table.name), skipped=f"{table.name} {table.reason}")
+                for table in listed.skipped
             )
 
 
 def gather(
-    found: ResolvedSource,
+    source: ResolvedSource,
     options: Options,
     spark_provider: SparkProvider,
     progress: Callable[[int, int], None],
@@ -97,16 +98,16 @@ def gather(
     Raises:
         TableferryError: It's missing, or something about it can't be read or understood.
     """
-    if found.table is not None:
-        return _of_table(found, found.table, options, spark_provider, progress)
-    facts = Facts(found.source, found.location, local=found.local, delta=False)
-    if not found.local:
+    if source.table is not None:
+        return _of_table(source, source.table, options, spark_provider, progress)
+    facts = Facts(source.source, source.location, local=source.local, delta=False)
+    if not source.local:
         return _far(facts, options, spark_provider)
-    return _near(facts, Path(found.location), options, spark_provider, progress)
+    return _near(facts, Path(source.location), options, spark_provider, progress)
 
 
 def _of_table(
-    found: ResolvedSource,
+    source: ResolvedSource,
     name: TableName,
     options: Options,
     spark_provider: SparkProvider,
@@ -115,7 +116,7 @@ def _of_table(
     spark = spark_provider.session()
     entry = through_spark.entry(spark, name)
     location = str(entry.folder or entry.location)
-    facts = Facts(found.source, location, local=entry.folder is not None, delta=entry.is_delta, entry=entry)
+    facts = Facts(source.source, location, local=entry.folder is not None, delta=entry.is_delta, entry=entry)
     if entry.is_delta:
         return facts
     if options.partitioned_by is not None:

@@ -108,45 +108,45 @@ def widens(narrow: Primitive, wide: Primitive) -> bool:
 
 
 def _add(
-    node: _Node, found: DataType, file: str, path: tuple[str, ...], undecimal: frozenset[tuple[str, ...]]
+    node: _Node, data_type: DataType, file: str, path: tuple[str, ...], undecimal: frozenset[tuple[str, ...]]
 ) -> None:
     """Add what one file says of a column to what the files before it said."""
-    match node.type, found:
+    match node.type, data_type:
         case (Struct(), Struct()):
             spellings = {name.lower(): name for name in node.parts}
-            for each in found.fields:
-                known = node.parts.get(each.name)
-                if known is None and (other := spellings.get(each.name.lower())):
-                    known = node.parts[other]
+            for column in data_type.fields:
+                known = node.parts.get(column.name)
+                if known is None and (spelling := spellings.get(column.name.lower())):
+                    known = node.parts[spelling]
                     raise Refused(
-                        f"column {_name((*path, other))} in {known.file} is spelled "
-                        f"{_name((*path, each.name))} in {file}, which Spark can't tell apart: "
+                        f"column {_name((*path, spelling))} in {known.file} is spelled "
+                        f"{_name((*path, column.name))} in {file}, which Spark can't tell apart: "
                         "write one of them again with the other's name"
                     )
-                _part(node, each.name, each.type, file, path, undecimal, each.metadata)
+                _part(node, column.name, column.type, file, path, undecimal, column.metadata)
         case (Array(), Array()):
-            _part(node, "element", found.element, file, path, undecimal, {})
+            _part(node, "element", data_type.element, file, path, undecimal, {})
         case (Map(), Map()):
-            _part(node, "key", found.key, file, path, undecimal, {})
-            _part(node, "value", found.value, file, path, undecimal, {})
+            _part(node, "key", data_type.key, file, path, undecimal, {})
+            _part(node, "value", data_type.value, file, path, undecimal, {})
         case (types.Atomic() | Decimal(), types.Atomic() | Decimal()):
-            wider = _wider(node.type, found)
+            wider = _wider(node.type, data_type)
             rigid = isinstance(wider, Decimal) and (
-                (node.undecimal and wider != node.type) or (path in undecimal and wider != found)
+                (node.undecimal and wider != node.type) or (path in undecimal and wider != data_type)
             )
             if wider is None or rigid:
-                raise _conflict(node, found, file, path, rigid)
+                raise _conflict(node, data_type, file, path, rigid)
             node.type = wider
             node.undecimal = node.undecimal or path in undecimal
-            node.seen.setdefault(found, file)
+            node.seen.setdefault(data_type, file)
         case _:
-            raise _conflict(node, found, file, path, False)
+            raise _conflict(node, data_type, file, path, False)
 
 
 def _part(
     node: _Node,
     name: str,
-    found: DataType,
+    data_type: DataType,
     file: str,
     path: tuple[str, ...],
     undecimal: frozenset[tuple[str, ...]],
@@ -155,31 +155,31 @@ def _part(
     path = (*path, name)
     part = node.parts.get(name)
     if part is None:
-        part = node.parts[name] = _Node(_empty(found), file, name, metadata=dict(metadata))
+        part = node.parts[name] = _Node(_empty(data_type), file, name, metadata=dict(metadata))
     else:
         part.metadata = {**metadata, **part.metadata}
-    _add(part, found, file, path, undecimal)
+    _add(part, data_type, file, path, undecimal)
 
 
-def _empty(found: DataType) -> DataType:
-    return Struct() if isinstance(found, Struct) else found
+def _empty(data_type: DataType) -> DataType:
+    return Struct() if isinstance(data_type, Struct) else data_type
 
 
-def _wider(one: Primitive, other: Primitive) -> Primitive | None:
+def _wider(left: Primitive, right: Primitive) -> Primitive | None:
     """Return the narrowest type that holds the values of both."""
-    if one == other:
-        return one
-    if one in _WHOLE and other in _WHOLE:
-        return max(one, other, key=_WHOLE.index)
-    if one in _IN_DOUBLE and other in _IN_DOUBLE:
+    if left == right:
+        return left
+    if left in _WHOLE and right in _WHOLE:
+        return max(left, right, key=_WHOLE.index)
+    if left in _IN_DOUBLE and right in _IN_DOUBLE:
         return types.DOUBLE
-    if {one, other} == {types.DATE, types.TIMESTAMP_NTZ}:
+    if {left, right} == {types.DATE, types.TIMESTAMP_NTZ}:
         return types.TIMESTAMP_NTZ
-    first, second = _as_decimal(one), _as_decimal(other)
-    if first is None or second is None:
+    left_decimal, right_decimal = _as_decimal(left), _as_decimal(right)
+    if left_decimal is None or right_decimal is None:
         return None
-    scale = max(first.scale, second.scale)
-    whole = max(first.precision - first.scale, second.precision - second.scale)
+    scale = max(left_decimal.scale, right_decimal.scale)
+    whole = max(left_decimal.precision - left_decimal.scale, right_decimal.precision - right_decimal.scale)
     return Decimal(whole + scale, scale) if whole + scale <= _MOST_DIGITS else None
 
 
@@ -204,22 +204,22 @@ def _finished(node: _Node) -> DataType:
 
 
 def _widenings(node: _Node, path: tuple[str, ...]) -> Iterable[Widening]:
-    for found, file in node.seen.items():
-        if found != node.type:
-            yield Widening(path, str(found), str(node.type), file)
+    for narrow, file in node.seen.items():
+        if narrow != node.type:
+            yield Widening(path, str(narrow), str(node.type), file)
     for name, part in node.parts.items():
         yield from _widenings(part, (*path, name))
 
 
-def _conflict(node: _Node, found: DataType, file: str, path: tuple[str, ...], rigid: bool) -> Refused:
+def _conflict(node: _Node, data_type: DataType, file: str, path: tuple[str, ...], rigid: bool) -> Refused:
     known, before = _finished(node), node.file
-    if not isinstance(found, Struct | Array | Map):
+    if not isinstance(data_type, Struct | Array | Map):
         # A type that others have already widened is in none of the files.
-        clashing = (each for each in node.seen.items() if rigid or _wider(each[0], found) is None)
+        clashing = (seen for seen in node.seen.items() if rigid or _wider(seen[0], data_type) is None)
         known, before = next(clashing, (known, before))
     why = ", one of them stored in a way that Spark reads as no wider decimal" if rigid else ""
     return Refused(
-        f"column {_name(path)} is {known} in {before} and {found} in {file}{why}: "
+        f"column {_name(path)} is {known} in {before} and {data_type} in {file}{why}: "
         "write one of them again with the other's type, or convert them as two tables"
     )
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tableferry.amounts import first_of
 from tableferry.hive.locations import below
 from tableferry.hive.partitions import CatalogPartition, PartitionColumn, same_values, values_of
 from tableferry.tables import TableName
-
-_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -61,16 +60,16 @@ def compare(
     parents = {parent for directory in directories for parent in _upwards(directory)}
     outside, elsewhere, missing = [], [], []
     known: set[str] = set()
-    for each in registered:
-        place = below(each.location, root)
-        if place is None:
-            outside.append(each)
+    for partition in registered:
+        directory = below(partition.location, root)
+        if directory is None:
+            outside.append(partition)
             continue
-        known.add(place)
-        if not same_values(each.spec, place, columns):
-            elsewhere.append(each)
-        elif place not in parents:
-            missing.append(each)
+        known.add(directory)
+        if not same_values(partition.spec, directory, columns):
+            elsewhere.append(partition)
+        elif directory not in parents:
+            missing.append(partition)
     unregistered = (
         directory
         for directory in directories
@@ -81,45 +80,47 @@ def compare(
     )
 
 
-def sentences(table: TableName, root: str, found: PartitionMismatches) -> tuple[str, ...]:
-    """Say what doesn't agree: for each kind how many, the first ten, and the remedy."""
-    said = []
-    if found.outside:
-        said.append(
-            f"{_counted(found.outside, 'partition')} of {table} outside its root {root}: "
-            f"{_listed(found.outside)}; copy the files below the root, to where the values say, and set the "
-            "partition's location to it, or drop the partition from the catalog"
-        )
-    if found.elsewhere:
-        said.append(
-            f"{_counted(found.elsewhere, 'partition')} of {table} in a directory that gives other "
-            f"values: {_listed(found.elsewhere)}; move the files to where the values say and set the "
-            "partition's location to it"
-        )
-    if found.missing:
-        said.append(
-            f"{_counted(found.missing, 'partition')} of {table} in the catalog without a directory: "
-            f"{_listed(found.missing)}; find out where the files went, or remove the partitions with --msck"
-        )
-    if found.unregistered:
-        said.append(
-            f"{_counted(found.unregistered, 'directory', 'directories')} of {table} with files that no "
-            f"partition in the catalog has: {_listed(found.unregistered)}; remove what is left over, or take "
-            "them in with --msck"
-        )
-    return tuple(said)
+def sentences(table: TableName, root: str, mismatches: PartitionMismatches) -> tuple[str, ...]:
+    """Say what doesn't agree: for each kind how many, the first five, and the remedy."""
+
+    def sentence(names: Sequence[object], what: str, remedy: str, *, nouns: tuple[str, str]) -> str:
+        if not names:
+            return ""
+        count = f"1 {nouns[0]}" if len(names) == 1 else f"{len(names)} {nouns[1]}"
+        return f"{count} of {table} {what}: {first_of([str(name) for name in names])}; {remedy}"
+
+    partitions, directories = ("partition", "partitions"), ("directory", "directories")
+    problems = (
+        sentence(
+            mismatches.outside,
+            f"outside its root {root}",
+            "copy the files below the root, to where the values say, and set the partition's location to it, "
+            "or drop the partition from the catalog",
+            nouns=partitions,
+        ),
+        sentence(
+            mismatches.elsewhere,
+            "in a directory that gives other values",
+            "move the files to where the values say and set the partition's location to it",
+            nouns=partitions,
+        ),
+        sentence(
+            mismatches.missing,
+            "in the catalog without a directory",
+            "find out where the files went, or remove the partitions with --msck",
+            nouns=partitions,
+        ),
+        sentence(
+            mismatches.unregistered,
+            "with files that no partition in the catalog has",
+            "remove what is left over, or take them in with --msck",
+            nouns=directories,
+        ),
+    )
+    return tuple(filter(None, problems))
 
 
 def _upwards(directory: str) -> Iterator[str]:
     while directory:
         yield directory
         directory = directory.rpartition("/")[0]
-
-
-def _counted(found: Sequence[object], one: str, many: str = "") -> str:
-    return f"1 {one}" if len(found) == 1 else f"{len(found)} {many or one + 's'}"
-
-
-def _listed(found: Sequence[object]) -> str:
-    shown = ", ".join(map(str, found[:_SHOWN]))
-    return shown if len(found) <= _SHOWN else f"{shown} and {len(found) - _SHOWN} more"

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tableferry import files
 from tableferry.convert import through_spark
@@ -21,14 +21,7 @@ from tableferry.convert.merging import merge
 from tableferry.convert.perform import perform
 from tableferry.convert.plan import Facts, Options, Plan, all_schemas, decide
 from tableferry.convert.spark_provider import SparkProvider
-from tableferry.convert.steps import (
-    ConvertNatively,
-    PutFirstCommit,
-    RegisterPartitions,
-    Step,
-    SwitchEntry,
-    Verify,
-)
+from tableferry.convert.steps import ConvertNatively, PutFirstCommit, SwitchEntry
 from tableferry.errors import Refused
 from tableferry.tables import TableName
 
@@ -68,13 +61,7 @@ def check(spark: SparkSession, table: TableName, *, empty: bool, column_mapping:
 
 
 def write(spark: SparkSession, table: TableName, *, empty: bool, column_mapping: bool) -> None:
-    """Write the log's first commit, by the catalog's columns and partitions.
-
-    Args:
-        spark: The session.
-        table: The table.
-        empty: Whether it has no file.
-        column_mapping: Whether names that Delta doesn't take otherwise may be mapped.
+    """Write the log's first commit, by the catalog's columns and partitions; arguments as of `check`.
 
     Raises:
         Refused: Delta can't take the table as it is.
@@ -84,7 +71,12 @@ def write(spark: SparkSession, table: TableName, *, empty: bool, column_mapping:
         write_empty(through_spark.entry(spark, table), column_mapping=column_mapping)
     else:
         plan = _plan(spark, table, column_mapping)
-        steps = (_by_path(step) for step in plan.steps if not isinstance(step, SwitchEntry))
+        # By name, Spark's own command would switch the entry; by its path it converts the directory alone.
+        steps = (
+            replace(step, table=None) if isinstance(step, ConvertNatively) else step
+            for step in plan.steps
+            if not isinstance(step, SwitchEntry)
+        )
         perform(replace(plan, steps=tuple(steps)), SparkProvider(spark, lambda: spark))
 
 
@@ -149,14 +141,3 @@ def _plan(spark: SparkSession, table: TableName, column_mapping: bool) -> Plan:
     return decide(
         gather(found, options, SparkProvider(spark, lambda: spark), lambda done, total: None), options
     )
-
-
-def _by_path(step: Step) -> Step:
-    """Let Spark's own command convert the directory alone, for by name it would switch the entry."""
-    match step:
-        case ConvertNatively():
-            return replace(step, table=None)
-        case PutFirstCommit() | RegisterPartitions() | SwitchEntry() | Verify():
-            return step
-        case _:
-            assert_never(step)

@@ -67,7 +67,7 @@ def _perform(step: Step, plan: Plan, spark: SparkProvider, running: Activity) ->
             through_spark.switch_to_delta(session, entry, merge_properties=True)
         case Verify():
             session = spark.session()
-            names = [each.name for each in plan.partition_columns]
+            names = [column.name for column in plan.partition_columns]
             with following(session, running):
                 verdict = through_spark.compare_rows(session, step.location, plan.schema, names)
             running.count("rows", verdict.source.rows)
@@ -78,16 +78,16 @@ def _perform(step: Step, plan: Plan, spark: SparkProvider, running: Activity) ->
 
 
 def _scanned(step: PutFirstCommit, spark: SparkProvider, running: Activity) -> contents.Contents:
-    """Return what a commit says, with the statistics of all data if they're wanted."""
-    of = step.contents
+    """Return what a commit says, with the statistics of all data if the step asks for them."""
+    planned = step.contents
     if step.scanned_by is None:
-        return of
+        return planned
     root = Path(step.root)
-    found = scan(root, of.files, spark, step.scanned_by, contents.statistics_paths(of))
-    scanned = all_readable(root, of.files, found, partial(running.count, "files"))
+    read = scan(root, planned.files, spark, step.scanned_by, contents.statistics_paths(planned))
+    scanned = all_readable(root, planned.files, read, partial(running.count, "files"))
     # Files that share a schema keep sharing it.
-    pairs = zip(of.footers, scanned, strict=True)
-    return replace(of, footers=tuple(before._replace(packed=after.packed) for before, after in pairs))
+    pairs = zip(planned.footers, scanned, strict=True)
+    return replace(planned, footers=tuple(footer._replace(packed=data.packed) for footer, data in pairs))
 
 
 def _natively(spark: SparkSession, step: ConvertNatively) -> None:
@@ -98,24 +98,24 @@ def _natively(spark: SparkSession, step: ConvertNatively) -> None:
         through_spark.convert(spark, step.location, step.partitions, statistics=step.statistics)
 
 
-def put(root: Path, of: contents.Contents) -> None:
+def put(root: Path, planned: contents.Contents) -> None:
     """Write the first commit, if the files are those that it names before and after it's there.
 
     Raises:
         Busy: Another converter's commit came first.
         Refused: A file came, went or changed meanwhile; the folder has no log.
     """
-    _unchanged(root, of)
-    commit.put(root, contents.lines(of, commit.now()))
+    _unchanged(root, planned)
+    commit.put(root, contents.lines(planned, commit.now()))
     try:
-        _unchanged(root, of)
+        _unchanged(root, planned)
     except Refused:
         commit.undo(root)
         raise
 
 
-def _unchanged(root: Path, of: contents.Contents) -> None:
-    if changes := discover.changes(of.files, discover.list_files(root)):
+def _unchanged(root: Path, planned: contents.Contents) -> None:
+    if changes := discover.changes(planned.files, discover.list_files(root)):
         raise Refused(
             f"{root} was written while it was converted: {'; '.join(changes)}: stop what writes "
             "there, and run again"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from tableferry.amounts import first_of
 from tableferry.convert.entry import (
     Entry,
     existence_defaults,
@@ -34,7 +35,6 @@ from tableferry.hive.partitions import PartitionColumn
 from tableferry.types import Field, Struct
 
 _SHOWN = 5
-
 
 _UNPARTITIONED = Partitions((), ())
 _NO_MISMATCHES = PartitionMismatches()
@@ -215,11 +215,11 @@ def all_schemas(
     So the columns keep the catalog's order and comments, one that no file has stays, and a file that the
     catalog describes wrongly is found. A metastore that only knows lower case doesn't rename columns.
     """
-    found = list(schemas)
+    of_files = list(schemas)
     if entry is None:
-        return found
+        return of_files
     spelled: dict[str, str] = {}
-    for schema, _ in found:
+    for schema, _ in of_files:
         for column in schema.columns.fields:
             spelled.setdefault(column.name.lower(), column.name)
     partitions = {column.name.lower() for column in entry.partition_columns}
@@ -228,7 +228,7 @@ def all_schemas(
         for column in log_columns(entry).fields
         if column.name.lower() not in partitions or column.name.lower() in spelled
     )
-    return [(FileSchema(Struct(columns), ()), f"the catalog's entry of {entry.name}"), *found]
+    return [(FileSchema(Struct(columns), ()), f"the catalog's entry of {entry.name}"), *of_files]
 
 
 def with_partitions(schema: Struct, columns: Sequence[PartitionColumn], entry: Entry | None) -> Struct:
@@ -236,12 +236,13 @@ def with_partitions(schema: Struct, columns: Sequence[PartitionColumn], entry: E
 
     Either way they have the partition's type, for the directory's name and not the file is what is read.
     """
-    comments = {each.name.lower(): each.metadata for each in log_columns(entry).fields} if entry else {}
+    known = log_columns(entry).fields if entry else ()
+    comments = {column.name.lower(): column.metadata for column in known}
     partitions = {
         column.name.lower(): Field(column.name, column.type, metadata=comments.get(column.name.lower(), {}))
         for column in columns
     }
-    data = tuple(partitions.pop(each.name.lower(), each) for each in schema.fields)
+    data = tuple(partitions.pop(column.name.lower(), column) for column in schema.fields)
     return Struct((*data, *partitions.values()))
 
 
@@ -254,8 +255,8 @@ def _contents(facts: Facts, options: Options, merged: Merged) -> Contents:
         if not options.column_mapping:
             raise Refused(
                 f"{facts.location}: Delta takes no spaces, line ends or any of ,;{{}}()= in a column's name, "
-                f"as in {_some([f'`{name}`' for name in unfit])}: give --column-mapping, which needs readers "
-                "that know it"
+                f"as in {first_of([f'`{name}`' for name in unfit])}: give --column-mapping, which needs "
+                "readers that know it"
             )
         schema, mapped = mapping.mapped(schema)
         properties |= mapped
@@ -290,44 +291,39 @@ def _demand_defaults(facts: Facts) -> None:
 
 
 def _remarks(facts: Facts, merged: Merged) -> tuple[str, ...]:
-    found = [
-        f"column `{'.'.join(each.path)}` is {each.wide}, and {each.narrow} in {each.file}"
-        for each in merged.widenings[:_SHOWN]
+    remarks = [
+        f"column `{'.'.join(widened.path)}` is {widened.wide}, and {widened.narrow} in {widened.file}"
+        for widened in merged.widenings[:_SHOWN]
     ]
     if (more := len(merged.widenings) - _SHOWN) > 0:
-        found.append(f"so it is with {more:,} more of other types")
+        remarks.append(f"so it is with {more:,} more of other types")
     partitions = {column.name.lower() for column in facts.partitions.columns}
     names = [column.name for column in merged.columns.fields]
     if both := [name for name in names if name.lower() in partitions]:
-        found.append(
-            f"{_some([f'`{name}`' for name in both])} in the files isn't what counts: the names of the "
+        remarks.append(
+            f"{first_of([f'`{name}`' for name in both])} in the files isn't what counts: the names of the "
             "directories do"
         )
     if empty := [
         file.path for file, footer in zip(facts.files, facts.footers, strict=True) if not footer.rows
     ]:
         files = "1 file has" if len(empty) == 1 else f"{len(empty):,} files have"
-        found.append(f"{files} no rows: {_some(empty)}")
+        remarks.append(f"{files} no rows: {first_of(empty)}")
     pairs = zip(facts.files, facts.footers, strict=True)
     if split := next(((file.path, footer.split) for file, footer in pairs if footer.split), None):
-        found.append(
+        remarks.append(
             f"column `{split[1]}` of {split[0]} is encoded as BYTE_STREAM_SPLIT, which Spark reads with "
             "spark.sql.parquet.enableVectorizedReader=false alone"
         )
     if colons := [file.path for file in facts.files if ":" in file.path.partition("/")[0]]:
-        found.append(
+        remarks.append(
             "a colon in the first name of a file's path makes Spark's VACUUM of the table fail, though "
-            f"everybody reads it: {_some(colons)}"
+            f"everybody reads it: {first_of(colons)}"
         )
     if facts.entry:
         known = {column.name.lower() for column in facts.entry.columns.fields}
         if new := [f"`{name}`" for name in names if name.lower() not in known]:
-            found.append(
-                f"the files have columns that the catalog doesn't show: {_some(new)}; the table will"
+            remarks.append(
+                f"the files have columns that the catalog doesn't show: {first_of(new)}; the table will"
             )
-    return tuple(found)
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+    return tuple(remarks)

@@ -49,19 +49,19 @@ def read_footers(
         Refused: Spark was asked for, and its tasks don't reach the files.
         SessionError: Spark was asked for, and there is none; or a setting for batches is no number.
     """
-    by = partial(reading.read, statistics=statistics)
+    read = partial(reading.read, statistics=statistics)
 
-    def here() -> Iterator[Footer | Unreadable]:
+    def in_process() -> Iterator[Footer | Unreadable]:
         running = spark_provider.running
         size = len(files) if running is None else through_spark.batch_size(running, statistics=statistics)
         for start in range(0, len(files), size):
-            yield from by(root, files[start : start + size])
+            yield from read(root, files[start : start + size])
 
-    def there(spark: SparkSession) -> Iterator[Footer | Unreadable]:
+    def in_tasks(spark: SparkSession) -> Iterator[Footer | Unreadable]:
         size = through_spark.batch_size(spark, statistics=statistics)
-        return through_spark.read(spark, str(root), files, by, size)
+        return through_spark.read(spark, str(root), files, read, size)
 
-    return _choose(spark_provider, reader, len(files) >= SPARK_PAYS_FROM, here, there)
+    return _choose(spark_provider, reader, len(files) >= SPARK_PAYS_FROM, in_process, in_tasks)
 
 
 def scan(
@@ -69,7 +69,7 @@ def scan(
     files: Sequence[DataFile],
     spark_provider: SparkProvider,
     reader: Reader,
-    wanted: frozenset[tuple[str, ...]],
+    paths: frozenset[tuple[str, ...]],
 ) -> Iterator[Footer | Unreadable]:
     """Read files' statistics from their data, in the listing's order.
 
@@ -78,7 +78,7 @@ def scan(
         files: What was listed.
         spark_provider: The session; no JVM is started on this machine unless `reader` is ``spark``.
         reader: Who reads; ``auto`` takes Spark if there is a session whose tasks reach the files.
-        wanted: Paths of the leaves that get statistics, in lower case.
+        paths: Paths of the leaves that get statistics, in lower case.
 
     Raises:
         Refused: Spark was asked for, and its tasks don't reach the files.
@@ -92,12 +92,12 @@ def scan(
             "statistics of the footers with --statistics footers"
         ) from error
 
-    def there(spark: SparkSession) -> Iterator[Footer | Unreadable]:
-        by = partial(scanning.read, wanted=wanted)
-        return through_spark.read(spark, str(root), files, by, _SCANNED_AT_ONCE)
+    def in_tasks(spark: SparkSession) -> Iterator[Footer | Unreadable]:
+        read = partial(scanning.read, paths=paths)
+        return through_spark.read(spark, str(root), files, read, _SCANNED_AT_ONCE)
 
     return _choose(
-        spark_provider, reader, True, partial(scanning.read_by_threads, root, files, wanted=wanted), there
+        spark_provider, reader, True, partial(scanning.read_by_threads, root, files, paths=paths), in_tasks
     )
 
 
@@ -134,16 +134,16 @@ def _choose(
     spark_provider: SparkProvider,
     reader: Reader,
     pays: bool,
-    here: Callable[[], Iterator[Footer | Unreadable]],
-    there: Callable[[SparkSession], Iterator[Footer | Unreadable]],
+    in_process: Callable[[], Iterator[Footer | Unreadable]],
+    in_tasks: Callable[[SparkSession], Iterator[Footer | Unreadable]],
 ) -> Iterator[Footer | Unreadable]:
     match reader:
         case Reader.SPARK:
-            return there(spark_provider.session())
+            return in_tasks(spark_provider.session())
         case Reader.AUTO if pays and (spark := _at_hand(spark_provider)):
-            return _there_if_it_can(there(spark), here)
+            return _there_if_it_can(in_tasks(spark), in_process)
         case _:
-            return here()
+            return in_process()
 
 
 def _at_hand(spark_provider: SparkProvider) -> SparkSession | None:
@@ -157,13 +157,13 @@ def _at_hand(spark_provider: SparkProvider) -> SparkSession | None:
 
 
 def _there_if_it_can(
-    found: Iterator[Footer | Unreadable], here: Callable[[], Iterator[Footer | Unreadable]]
+    footers: Iterator[Footer | Unreadable], in_process: Callable[[], Iterator[Footer | Unreadable]]
 ) -> Iterator[Footer | Unreadable]:
     try:
-        first = next(found)
+        first = next(footers)
     except Exception as error:
         # They may run elsewhere, where this path means nothing, or not be allowed to run Python at all.
         if not isinstance(error, through_spark.Unreached) and not is_sparks(error):
             raise
-        return here()
-    return chain((first,), found)
+        return in_process()
+    return chain((first,), footers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,36 +16,38 @@ if TYPE_CHECKING:
 
     from tableferry.convert.converting import Report, TableReport
 
+_DONE = {"converted": "Converted.", "switched": "The log was there; the catalog says Delta now."}
 
-def data(found: Report) -> dict[str, Any]:
+
+def data(result: Report) -> dict[str, Any]:
     """Return a report as plain data."""
-    return {"ok": found.ok, "tables": [_table_data(one) for one in found.tables]}
+    return {"ok": result.ok, "tables": [_table_data(table) for table in result.tables]}
 
 
-def print_report(console: Console, found: Report) -> None:
+def print_report(console: Console, result: Report) -> None:
     """Print a report: what was found, what a person has to know or fix, and what to do next."""
-    if len(found.tables) == 1:
-        [one] = found.tables
-        if one.plan:
-            _print_plan(console, one, one.plan)
-        _print_remarks(console, found.tables, named=False)
+    if len(result.tables) == 1:
+        [table] = result.tables
+        if table.plan:
+            _print_plan(console, table.outcome, table.plan)
+        _print_remarks(console, result.tables, named=False)
     else:
-        if found.tables:
+        if result.tables:
             columns = ["table", "outcome", "files", "size", "rows", "partitioned by"]
-            report.table(console, columns, [_row(one) for one in found.tables])
-        _print_remarks(console, found.tables, named=True)
-        console.print(_summary(found))
-    for sentence in _next(found):
+            report.table(console, columns, [_row(table) for table in result.tables])
+        _print_remarks(console, result.tables, named=True)
+        console.print(_summary(result))
+    for sentence in _next(result):
         console.print(sentence)
 
 
-def _row(one: TableReport) -> tuple[object, ...]:
+def _row(table: TableReport) -> tuple[object, ...]:
     # Why a view is left alone is no news that needs a line of its own.
-    outcome = f"{one.outcome}: {one.error.removeprefix(f'{one.source} ')}" if one.outcome == "skipped" else ""
-    plan = one.plan if one.plan and one.plan.files else None
+    why = f": {table.error.removeprefix(f'{table.source} ')}" if table.outcome == "skipped" else ""
+    plan = table.plan if table.plan and table.plan.files else None
     return (
-        one.source,
-        outcome or one.outcome,
+        table.source,
+        f"{table.outcome}{why}",
         plan and plan.files,
         plan and size(plan.bytes),
         plan and plan.rows,
@@ -52,7 +55,7 @@ def _row(one: TableReport) -> tuple[object, ...]:
     )
 
 
-def _print_plan(console: Console, one: TableReport, plan: Plan) -> None:
+def _print_plan(console: Console, outcome: str, plan: Plan) -> None:
     if plan.files:
         rows = "" if plan.rows is None else f", {_counted(plan.rows, 'row')}"
         console.print(f"{plan.location}: {_counted(plan.files, 'file')}, {size(plan.bytes)}{rows}")
@@ -62,75 +65,72 @@ def _print_plan(console: Console, one: TableReport, plan: Plan) -> None:
             console,
             ["column", "type", ""],
             [
-                (each.name, each.type, "partition column" if each.name in partitions else "")
-                for each in plan.schema.fields
+                (column.name, column.type, "partition column" if column.name in partitions else "")
+                for column in plan.schema.fields
             ],
         )
     elif plan.partition_columns:
         console.print(f"Partitioned by {_columns(plan)}")
-    if one.outcome == "planned":
+    if outcome == "planned":
         console.print("What would be done:")
         for number, step in enumerate(plan.steps, 1):
             console.print(f"  {number}. {step}")
     if plan.files:
-        console.print(f"Engine: {plan.engine.value}, {_because(plan)}")
+        because = "as asked for" if plan.because == "asked for" else f"for {plan.because}"
+        console.print(f"Engine: {plan.engine.value}, {because}")
 
 
 def _print_remarks(console: Console, tables: Sequence[TableReport], *, named: bool) -> None:
-    for one in tables:
-        for note in one.plan.notes if one.plan else ():
-            console.print(f"Note: {one.source}: {note}" if named else f"Note: {note}")
-    for one in tables:
-        if one.error and (one.outcome != "skipped" or not named):
-            console.print(f"{one.outcome.capitalize()}: {one.error}")
+    for table in tables:
+        for note in table.plan.notes if table.plan else ():
+            console.print(f"Note: {table.source}: {note}" if named else f"Note: {note}")
+    for table in tables:
+        if table.error and (table.outcome != "skipped" or not named):
+            console.print(f"{table.outcome.capitalize()}: {table.error}")
 
 
-def _next(found: Report) -> Iterator[str]:
+def _next(result: Report) -> Iterator[str]:
     """Say what to do now."""
-    of: dict[str, list[TableReport]] = {}
-    for one in found.tables:
-        of.setdefault(one.outcome, []).append(one)
-    single = len(found.tables) == 1
-    if single and "already" in of:
-        yield f"{found.tables[0].source}: The table you are trying to convert is already a delta table"
-    if "planned" in of:
+    outcomes = Counter[str](table.outcome for table in result.tables)
+    single = len(result.tables) == 1
+    if single and outcomes["already"]:
+        yield f"{result.tables[0].source}: The table you are trying to convert is already a delta table"
+    if outcomes["planned"]:
         yield "Nothing was written: run it without --dry-run."
-    if not found.ok and not single:
+    if not result.ok and not single:
         yield "Fix what was refused or failed, and run the same again: what is Delta already is left alone."
-    if done := [*of.get("converted", ()), *of.get("switched", ())]:
-        said = {"converted": "Converted.", "switched": "The log was there; the catalog says Delta now."}
-        same = " Its rows are those of the Parquet files." if done[0].verdict else ""
-        what = f"{said[done[0].outcome]}{same} To undo it" if single else "To undo one"
-        yield f"{what}: tableferry convert undo {shlex.quote(done[0].source) if single else 'TABLE'}"
+    if single and result.tables[0].outcome in _DONE:
+        [table] = result.tables
+        same = " Its rows are those of the Parquet files." if table.verdict else ""
+        undo = f"tableferry convert undo {shlex.quote(table.source)}"
+        yield f"{_DONE[table.outcome]}{same} To undo it: {undo}"
+    elif any(outcomes[outcome] for outcome in _DONE):
+        yield "To undo one: tableferry convert undo TABLE"
 
 
-def _summary(found: Report) -> str:
-    counts: dict[str, int] = {}
-    for one in found.tables:
-        counts[one.outcome] = counts.get(one.outcome, 0) + 1
-    told = ", ".join(f"{count:,} {outcome}" for outcome, count in counts.items())
-    tables = _counted(len(found.tables), "table")
-    return f"{tables}: {told}" if found.tables else "No Parquet table was found: check the name or the path."
+def _summary(result: Report) -> str:
+    outcomes = Counter(table.outcome for table in result.tables)
+    counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items())
+    tables = _counted(len(result.tables), "table")
+    return (
+        f"{tables}: {counts}" if result.tables else "No Parquet table was found: check the name or the path."
+    )
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def _because(plan: Plan) -> str:
-    return "as asked for" if plan.because == "asked for" else f"for {plan.because}"
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _columns(plan: Plan) -> str:
     return ", ".join(map(str, plan.partition_columns))
 
 
-def _table_data(one: TableReport) -> dict[str, Any]:
-    plan = one.plan
+def _table_data(table: TableReport) -> dict[str, Any]:
+    plan = table.plan
     return {
-        "source": one.source,
-        "outcome": one.outcome,
-        "error": one.error,
+        "source": table.source,
+        "outcome": table.outcome,
+        "error": table.error,
         "location": plan and plan.location,
         "engine": plan and plan.engine.value,
         "because": plan and plan.because,
@@ -144,5 +144,5 @@ def _table_data(one: TableReport) -> dict[str, Any]:
         "rows": plan and plan.rows,
         "steps": [str(step) for step in (plan.steps if plan else ())],
         "notes": list(plan.notes) if plan else [],
-        "verdict": one.verdict.to_dict() if one.verdict else None,
+        "verdict": table.verdict.to_dict() if table.verdict else None,
     }

@@ -74,18 +74,18 @@ def changes(before: Sequence[DataFile], after: Sequence[DataFile]) -> list[str]:
     if before == after:
         return []
     old, new = ({file.path: file for file in files} for files in (before, after))
-    said = []
+    sentences = []
     for path in sorted(old.keys() | new.keys()):
         if path not in old:
-            said.append(f"{path} appeared")
+            sentences.append(f"{path} appeared")
         elif path not in new:
-            said.append(f"{path} vanished")
+            sentences.append(f"{path} vanished")
         elif old[path].size != new[path].size:
-            said.append(f"{path} changed from {old[path].size} to {new[path].size} bytes")
+            sentences.append(f"{path} changed from {old[path].size} to {new[path].size} bytes")
         elif old[path] != new[path]:
-            said.append(f"{path} was written again")
-    more = len(said) - _NAMED
-    return [*said[:_NAMED], f"{more} more files changed"] if more > 0 else said
+            sentences.append(f"{path} was written again")
+    more = len(sentences) - _NAMED
+    return [*sentences[:_NAMED], f"{more} more files changed"] if more > 0 else sentences
 
 
 def _walk(root: Path) -> list[DataFile]:
@@ -113,16 +113,16 @@ def _walk(root: Path) -> list[DataFile]:
 
 def _data_file(folder: str, entry: os.DirEntry[str]) -> DataFile:
     try:
-        found = entry.stat()
+        status = entry.stat()
     except FileNotFoundError:
         if entry.is_symlink():
             raise Refused(f"{entry.path} is a link to a file that isn't there: remove it") from None
         raise Refused(
             f"{entry.path} vanished while it was listed: convert when nobody writes there"
         ) from None
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise Refused(f"{entry.path} is neither a file nor a directory: move it away")
-    return DataFile(folder + entry.name, found.st_size, found.st_mtime_ns // 1_000_000)
+    return DataFile(folder + entry.name, status.st_size, status.st_mtime_ns // 1_000_000)
 
 
 def demand_directory(folder: Path) -> None:
@@ -162,10 +162,10 @@ def _demand_sound(root: Path, folder: Path, entry: os.DirEntry[str]) -> None:
 
 
 def _demand_no_table(folder: Path, name: str) -> None:
-    own = name in (formats.SINK_LOG, formats.HUDI) or (
+    is_table = name in (formats.SINK_LOG, formats.HUDI) or (
         name == formats.DELTA_LOG and formats.already_delta(folder)
     )
-    if own:
+    if is_table:
         raise Refused(
             f"{folder} is a table of its own, as it has a {name}: convert it on its own, and move it away "
             "from here"

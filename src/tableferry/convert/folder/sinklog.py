@@ -76,7 +76,7 @@ def _entries(file: Path) -> list[tuple[str, bool]]:
 
 def _below(log: Path, paths: Iterable[str], on_disk: Container[str]) -> list[str]:
     bases = [f"{log.parent.absolute()}/"]
-    found, gone = [], []
+    relative, gone = [], []
     for path in paths:
         below = next(
             (path[len(base) :] for base in bases if path.startswith(base) and path[len(base) :] in on_disk),
@@ -91,11 +91,11 @@ def _below(log: Path, paths: Iterable[str], on_disk: Container[str]) -> list[str
         if below is None:
             gone.append(path)
         else:
-            found.append(below)
+            relative.append(below)
     if gone:
         more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
         raise Refused(
             f"{gone[0]}{more} is committed in {log} but isn't there: bring it back, or move {log.name} away "
             "to take the files that are there"
         )
-    return found
+    return relative

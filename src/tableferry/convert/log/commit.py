@@ -128,10 +128,10 @@ def demand_only_a_conversion(root: Path) -> None:
         raise TableError(f"{root} isn't a Delta table: nothing to undo")
     if first is None or versions != [0]:
         raise _written_after(root)
-    said = _commit_info(first)
-    if said.get("operation") != "CONVERT":
+    operation = _commit_info(first).get("operation", "something nameless")
+    if operation != "CONVERT":
         raise Refused(
-            f"{root} began as {said.get('operation', 'something nameless')} and not as a conversion: it was "
+            f"{root} began as {operation} and not as a conversion: it was "
             "never Parquet alone, so there is nothing to undo"
         )
 

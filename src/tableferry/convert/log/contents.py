@@ -68,10 +68,10 @@ def statistics_paths(contents: Contents) -> frozenset[tuple[str, ...]]:
     """Return the paths of the leaves that get statistics, in lower case."""
 
     def paths(columns: Struct, above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-        for each in columns.fields:
-            path = (*above, each.name.lower())
-            if isinstance(each.type, Struct):
-                yield from paths(each.type, path)
+        for column in columns.fields:
+            path = (*above, column.name.lower())
+            if isinstance(column.type, Struct):
+                yield from paths(column.type, path)
             else:
                 yield path
 
@@ -121,10 +121,10 @@ def _commit_info(contents: Contents, now: int) -> dict[str, Any]:
 
 
 def _metadata(contents: Contents, now: int) -> dict[str, Any]:
-    said = {"description": contents.description} if contents.description else {}
+    description = {"description": contents.description} if contents.description else {}
     return {
         "id": contents.table_id,
-        **said,
+        **description,
         "format": {"provider": "parquet", "options": {}},
         "schemaString": types.to_json(contents.schema),
         "partitionColumns": list(contents.partition_columns),
@@ -149,30 +149,30 @@ def _protocol(contents: Contents) -> dict[str, Any]:
     return {**versions, **reading, "writerFeatures": [*writing, *_LEGACY]}
 
 
-def _kinds(of: DataType) -> Iterator[DataType]:
-    match of:
+def _kinds(data_type: DataType) -> Iterator[DataType]:
+    match data_type:
         case Struct():
-            for each in of.fields:
-                yield from _kinds(each.type)
+            for column in data_type.fields:
+                yield from _kinds(column.type)
         case Array():
-            yield from _kinds(of.element)
+            yield from _kinds(data_type.element)
         case Map():
-            yield from _kinds(of.key)
-            yield from _kinds(of.value)
+            yield from _kinds(data_type.key)
+            yield from _kinds(data_type.value)
         case _:
-            yield of
+            yield data_type
 
 
 def _adds(contents: Contents) -> Iterator[str]:
     # Files of one directory share the tuple of their values, so its text is made once.
     texts: dict[tuple[str | None, ...], str] = {}
-    describe = statistics_json(contents.schema, contents.partition_columns, _indexed(contents))
+    write_statistics = statistics_json(contents.schema, contents.partition_columns, _indexed(contents))
     for file, values, footer in zip(contents.files, contents.values, contents.footers, strict=True):
         text = texts.get(values)
         if text is None:
             text = texts[values] = _json(dict(zip(contents.partition_columns, values, strict=True)))
         path = _uri(file.path)
-        stats = f',"stats":{_quoted(describe(footer))}' if contents.statistics else ""
+        stats = f',"stats":{_quoted(write_statistics(footer))}' if contents.statistics else ""
         yield (
             f'{{"add":{{"path":{_quoted(path)},"partitionValues":{text},"size":{file.size},'
             f'"modificationTime":{file.modified},"dataChange":true{stats}}}}}\n'
@@ -190,8 +190,8 @@ def _uri(path: str) -> str:
     return f"{first.replace(':', '%3A')}{slash}{rest}" if ":" in first else escaped
 
 
-def _octets(found: re.Match[str]) -> str:
-    return quote(found[0], safe="")
+def _octets(match: re.Match[str]) -> str:
+    return quote(match[0], safe="")
 
 
 def _json(value: Any) -> str:

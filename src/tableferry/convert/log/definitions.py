@@ -6,7 +6,7 @@ SHOW CREATE TABLE would be simpler, but it writes backslashes as they are, and r
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +30,7 @@ def plain(entry: Entry) -> dict[str, Any]:
         "type": entry.type,
         "location": entry.location,
         "columns": types.plain(log_columns(entry)),
-        "partitionColumns": [each.name for each in entry.partition_columns],
+        "partitionColumns": [column.name for column in entry.partition_columns],
         "comment": entry.comment,
         "properties": lasting_properties(entry),
         "options": dict(entry.options),
@@ -42,31 +42,33 @@ def plain(entry: Entry) -> dict[str, Any]:
     }
 
 
-def parsed(said: Mapping[str, Any]) -> Entry:
+def parsed(data: Mapping[str, Any]) -> Entry:
     """Read what `plain` returned.
 
     Raises:
         ValueError: It isn't that.
     """
     try:
-        columns = types.from_json(json.dumps(said["columns"]))
-        by_name = {each.name: each.type for each in columns.fields}
+        columns = types.from_json(json.dumps(data["columns"]))
+        by_name = {column.name: column.type for column in columns.fields}
         return Entry(
-            name=TableName(tuple(said["table"])),
+            name=TableName(tuple(data["table"])),
             provider="parquet",
-            type=said["type"],
-            location=said["location"],
+            type=data["type"],
+            location=data["location"],
             folder=None,
             columns=columns,
-            partition_columns=tuple(_partition(name, by_name[name]) for name in said["partitionColumns"]),
-            comment=said["comment"],
-            properties=said["properties"],
-            options=said["options"],
-            owner=said["owner"],
-            buckets=said["buckets"],
-            bucket_columns=tuple(said["bucketColumns"]),
-            sort_columns=tuple(said["sortColumns"]),
-            serde=SerDe(*said["serde"]) if said["serde"] else None,
+            partition_columns=tuple(
+                partition_column(name, by_name[name]) for name in data["partitionColumns"]
+            ),
+            comment=data["comment"],
+            properties=data["properties"],
+            options=data["options"],
+            owner=data["owner"],
+            buckets=data["buckets"],
+            bucket_columns=tuple(data["bucketColumns"]),
+            sort_columns=tuple(data["sortColumns"]),
+            serde=SerDe(*data["serde"]) if data["serde"] else None,
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"not what was recorded of a table: {error}") from error
@@ -74,28 +76,28 @@ def parsed(said: Mapping[str, Any]) -> Entry:
 
 def recorded(commit_info: Mapping[str, Any]) -> Entry | None:
     """Return the entry that a first commit tells of; None if it tells of none that this version knows."""
-    said = commit_info.get(KEY)
+    data = commit_info.get(KEY)
     try:
-        return parsed(said) if isinstance(said, dict) else None
+        return parsed(data) if isinstance(data, dict) else None
     except ValueError:
         return None
 
 
-def same(one: Entry, other: Entry) -> bool:
-    """Say whether two entries say the same of their table, but for names and places."""
-    return _essence(one) == _essence(other)
+def same(left: Entry, right: Entry) -> bool:
+    """Say whether two entries say the same of their table, but for names and locations."""
+    return _essence(left) == _essence(right)
 
 
 def statement(entry: Entry, name: TableName) -> str:
-    """Write the SQL that makes an entry like this one under a name; a managed one chooses its place."""
-    partitions = {each.name for each in entry.partition_columns}
+    """Write the SQL that makes an entry like this one under a name; a managed one gets its own location."""
     columns = entry.columns.fields
     if entry.serde:
-        by_name = {each.name: each for each in columns}
-        columns = tuple(each for each in columns if each.name not in partitions)
-        partitioned = [_column(by_name[each.name]) for each in entry.partition_columns]
+        # Hive's own statement has the partition columns apart from the others, with their types.
+        by_name = {column.name: column for column in columns}
+        partitioned = [_column(by_name.pop(column.name)) for column in entry.partition_columns]
+        columns = tuple(by_name.values())
     else:
-        partitioned = [quoted(each.name) for each in entry.partition_columns]
+        partitioned = [quoted(column.name) for column in entry.partition_columns]
     clauses = [
         f"CREATE {'EXTERNAL ' if entry.serde and entry.type == 'external' else ''}TABLE {name.sql} "
         f"({', '.join(map(_column, columns))})",
@@ -129,34 +131,39 @@ def _essence(entry: Entry) -> Entry:
     )
 
 
-def _partition(name: str, of: DataType) -> PartitionColumn:
-    if not isinstance(of, Atomic | Decimal):
-        raise TypeError(f"{name} is {of}")
-    return PartitionColumn(name, of)
+def partition_column(name: str, data_type: DataType) -> PartitionColumn:
+    """Take a column for one of a partition.
+
+    Raises:
+        TypeError: Its type has values that no directory's name gives.
+    """
+    if not isinstance(data_type, Atomic | Decimal):
+        raise TypeError(f"{name} is {data_type}")
+    return PartitionColumn(name, data_type)
 
 
 def _column(column: Field) -> str:
-    said = column.metadata
-    default = f" DEFAULT {said['CURRENT_DEFAULT']}" if "CURRENT_DEFAULT" in said else ""
-    comment = f" COMMENT {text(said['comment'])}" if "comment" in said else ""
-    return f"{quoted(column.name)} {said.get(_RAW_TYPE) or _type(column.type)}{default}{comment}"
+    metadata = column.metadata
+    default = f" DEFAULT {metadata['CURRENT_DEFAULT']}" if "CURRENT_DEFAULT" in metadata else ""
+    comment = f" COMMENT {text(metadata['comment'])}" if "comment" in metadata else ""
+    return f"{quoted(column.name)} {metadata.get(_RAW_TYPE) or _type(column.type)}{default}{comment}"
 
 
-def _type(of: DataType) -> str:
-    match of:
+def _type(data_type: DataType) -> str:
+    match data_type:
         case Struct():
             fields = (
-                f"{quoted(each.name)}: {_type(each.type)}"
-                + (f" COMMENT {text(each.metadata['comment'])}" if "comment" in each.metadata else "")
-                for each in of.fields
+                f"{quoted(column.name)}: {_type(column.type)}"
+                + (f" COMMENT {text(column.metadata['comment'])}" if "comment" in column.metadata else "")
+                for column in data_type.fields
             )
             return f"STRUCT<{', '.join(fields)}>"
         case Array():
-            return f"ARRAY<{_type(of.element)}>"
+            return f"ARRAY<{_type(data_type.element)}>"
         case Map():
-            return f"MAP<{_type(of.key)}, {_type(of.value)}>"
+            return f"MAP<{_type(data_type.key)}, {_type(data_type.value)}>"
         case _:
-            return str(of)
+            return str(data_type)
 
 
 def _buckets(entry: Entry) -> str:
@@ -166,8 +173,4 @@ def _buckets(entry: Entry) -> str:
 
 
 def _pairs(pairs: Mapping[str, str]) -> str:
-    return _listed(f"{text(key)} = {text(value)}" for key, value in sorted(pairs.items()))
-
-
-def _listed(items: Iterable[str]) -> str:
-    return f"({', '.join(items)})"
+    return f"({', '.join(f'{text(key)} = {text(value)}' for key, value in sorted(pairs.items()))})"

@@ -42,21 +42,21 @@ def fits(name: str) -> bool:
 
 def unfit(schema: Struct, path: tuple[str, ...] = ()) -> Iterator[str]:
     """Yield the columns that Delta takes with column mapping alone, as dotted paths."""
-    for each in schema.fields:
-        here = (*path, each.name)
-        if not fits(each.name):
-            yield ".".join(here)
-        yield from _unfit_below(each.type, here)
+    for column in schema.fields:
+        inner_path = (*path, column.name)
+        if not fits(column.name):
+            yield ".".join(inner_path)
+        yield from _unfit_below(column.type, inner_path)
 
 
-def _unfit_below(of: DataType, path: tuple[str, ...]) -> Iterator[str]:
-    match of:
+def _unfit_below(data_type: DataType, path: tuple[str, ...]) -> Iterator[str]:
+    match data_type:
         case Struct():
-            yield from unfit(of, path)
+            yield from unfit(data_type, path)
         case Array():
-            yield from _unfit_below(of.element, path)
+            yield from _unfit_below(data_type.element, path)
         case Map():
-            yield from _unfit_below(of.key, path)
-            yield from _unfit_below(of.value, path)
+            yield from _unfit_below(data_type.key, path)
+            yield from _unfit_below(data_type.value, path)
         case _:
             pass

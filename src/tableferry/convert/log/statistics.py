@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeAlias
 from tableferry import types
 from tableferry.convert.facts import FileSchema, Footer
 from tableferry.convert.merging import widens
-from tableferry.types import DataType, Struct
+from tableferry.types import DataType, Primitive, Struct
 
 # delta.dataSkippingNumIndexedCols, unless a table says otherwise.
 INDEXED = 32
@@ -31,10 +31,10 @@ _Path: TypeAlias = tuple[str, ...]
 
 
 class _Node(NamedTuple):
-    """A key of the JSON: with a place in the list of values, or with keys of its own."""
+    """A key of the JSON: with the slot of its value, or with keys of its own."""
 
     key: str
-    place: int
+    slot: int
     inner: tuple[_Node, ...] = ()
 
 
@@ -55,7 +55,7 @@ def with_statistics(table: Struct, partitions: Collection[str] = (), indexed: in
         indexed: How many leaves get statistics; all if it's negative.
     """
     apart = {name.lower() for name in partitions}
-    columns = Struct(tuple(each for each in table.fields if each.name.lower() not in apart))
+    columns = Struct(tuple(column for column in table.fields if column.name.lower() not in apart))
     return _first(columns, indexed if indexed >= 0 else -1)[0]
 
 
@@ -82,22 +82,22 @@ def statistics_json(
 
     def written(footer: Footer) -> str:
         schema = footer.schema
-        found = templates.get(id(schema))
-        if found is None:
-            found = templates[id(schema)] = (schema, _template(chosen, schema))
-        bounded, counted, days = found[1]
+        if id(schema) not in templates:
+            templates[id(schema)] = (schema, _template(chosen, schema))
+        bounded, counted, days = templates[id(schema)][1]
         lows, highs, nulls = footer.unpacked
-        for place in days:
-            lows[place], highs[place] = _midnight(lows[place]), _midnight(highs[place])
+        for index in days:
+            lows[index], highs[index] = _midnight(lows[index]), _midnight(highs[index])
         # What a file lacks is at the end of the list: null in every row.
         nulls.append(str(footer.rows))
         text = f'{{"numRecords":{footer.rows}'
-        if section := _section(bounded, lows):
-            text += f',"minValues":{{{section}}}'
-        if section := _section(bounded, highs):
-            text += f',"maxValues":{{{section}}}'
-        if section := _section(counted, nulls):
-            text += f',"nullCount":{{{section}}}'
+        for key, nodes, values in (
+            ("minValues", bounded, lows),
+            ("maxValues", bounded, highs),
+            ("nullCount", counted, nulls),
+        ):
+            if section := _section(nodes, values):
+                text += f',"{key}":{{{section}}}'
         return text + "}"
 
     return written
@@ -106,82 +106,74 @@ def statistics_json(
 def _first(columns: Struct, left: int) -> tuple[Struct, int]:
     """Take the first leaves of a schema, and say how many are still to come."""
     fields = []
-    for each in columns.fields:
+    for column in columns.fields:
         if left == 0:
             break
-        if isinstance(each.type, Struct):
-            inner, left = _first(each.type, left)
-            fields.append(types.Field(each.name, inner))
+        if isinstance(column.type, Struct):
+            inner, left = _first(column.type, left)
+            fields.append(types.Field(column.name, inner))
         else:
-            fields.append(each)
+            fields.append(column)
             left -= 1
     return Struct(tuple(fields)), left
 
 
 def _section(nodes: tuple[_Node, ...], values: list[str]) -> str:
     parts = []
-    for key, place, inner in nodes:
+    for key, index, inner in nodes:
         if inner:
             if section := _section(inner, values):
                 parts.append(f"{key}{{{section}}}")
-        elif value := values[place]:
+        elif value := values[index]:
             parts.append(key + value)
     return ",".join(parts)
 
 
 def _template(chosen: Struct, schema: FileSchema) -> _Template:
-    places = {_folded(leaf.path): place for place, leaf in enumerate(schema.leaves)}
+    indexes = {tuple(map(str.lower, leaf.path)): index for index, leaf in enumerate(schema.leaves)}
     present = _paths(schema.columns, ())
     days: list[int] = []
 
-    def nodes(columns: Struct, path: _Path, bounded: bool) -> tuple[_Node, ...]:
-        found = []
-        for each in columns.fields:
-            key, here = f"{_quote(each.name)}:", (*path, each.name.lower())
-            if isinstance(each.type, Struct):
-                if inner := nodes(each.type, here, bounded):
-                    found.append(_Node(key, 0, inner))
-            elif (place := places.get(here)) is None:
-                if not bounded and here not in present and not _inside_another(here, present):
-                    found.append(_Node(key, len(schema.leaves)))
+    def nodes(columns: Struct, above: _Path, bounded: bool) -> tuple[_Node, ...]:
+        level = []
+        for column in columns.fields:
+            key, path = f"{_quote(column.name)}:", (*above, column.name.lower())
+            if isinstance(column.type, Struct):
+                if inner := nodes(column.type, path, bounded):
+                    level.append(_Node(key, 0, inner))
+            elif (index := indexes.get(path)) is None:
+                if not bounded and path not in present and not _inside_another(path, present):
+                    level.append(_Node(key, len(schema.leaves)))
             elif not bounded:
-                found.append(_Node(key, place))
-            elif _comparable(schema.leaves[place].type, each.type):
-                found.append(_Node(key, place))
-                if schema.leaves[place].type == types.DATE != each.type:
-                    days.append(place)
-        return tuple(found)
+                level.append(_Node(key, index))
+            elif _comparable(schema.leaves[index].type, column.type):
+                level.append(_Node(key, index))
+                if schema.leaves[index].type == types.DATE != column.type:
+                    days.append(index)
+        return tuple(level)
 
     return _Template(nodes(chosen, (), True), nodes(chosen, (), False), tuple(days))
 
 
-def _comparable(found: DataType, wanted: DataType) -> bool:
+def _comparable(file_type: Primitive, table_type: DataType) -> bool:
     """Say whether bounds of the file's type are bounds of the table's."""
-    if isinstance(found, Struct | types.Array | types.Map) or isinstance(wanted, types.Array | types.Map):
+    if isinstance(table_type, Struct | types.Array | types.Map) or table_type in _UNBOUNDED:
         return False
-    if isinstance(wanted, Struct) or wanted in _UNBOUNDED:
-        return False
-    return widens(found, wanted)
+    return widens(file_type, table_type)
 
 
 def _midnight(day: str) -> str:
     return day and f'{day[:-1]}T00:00:00.000"'
 
 
-def _folded(path: _Path) -> _Path:
-    return tuple(name.lower() for name in path)
-
-
-def _paths(columns: DataType, path: _Path) -> dict[_Path, bool]:
+def _paths(columns: DataType, above: _Path) -> dict[_Path, bool]:
     """Map each column and field to whether it's a struct."""
-    if not isinstance(columns, Struct):
-        return {}
-    found: dict[_Path, bool] = {}
-    for each in columns.fields:
-        here = (*path, each.name.lower())
-        found[here] = isinstance(each.type, Struct)
-        found |= _paths(each.type, here)
-    return found
+    paths: dict[_Path, bool] = {}
+    for column in columns.fields if isinstance(columns, Struct) else ():
+        path = (*above, column.name.lower())
+        paths[path] = isinstance(column.type, Struct)
+        paths |= _paths(column.type, path)
+    return paths
 
 
 def _inside_another(path: _Path, present: dict[_Path, bool]) -> bool:

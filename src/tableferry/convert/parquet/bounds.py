@@ -60,26 +60,26 @@ class Kind(NamedTuple):
 
 def kind(element: Element, believed: Trust) -> Kind | None:
     """Choose how to read the bounds of a leaf that is stored so; None if it gets none."""
-    said = element.annotation
-    name = said.kind if said else ""
+    meaning = element.annotation
+    name = meaning.kind if meaning else ""
     if element.physical in ("INT32", "INT64") and not believed.numbers:
         return None
     match element.physical, name:
         case ("INT32" | "INT64", ""):
             return Kind(_number(element), _integers, signed=True)
-        case ("INT32" | "INT64", "INTEGER") if said and said.signed:
-            return Kind(_within(_number(element), said.bits), _integers, signed=True)
-        case ("INT32" | "INT64", "INTEGER") if said:
-            return Kind(_unsigned(element, said.bits), _integers)
-        case ("INT32" | "INT64", "DECIMAL") if said:
-            return Kind(_digits(_number(element), said.precision), _decimals(said.scale), signed=True)
-        case ("BINARY" | "FIXED_LEN_BYTE_ARRAY", "DECIMAL") if said and believed.decimals:
-            return Kind(_digits(_big_endian, said.precision), _decimals(said.scale))
+        case ("INT32" | "INT64", "INTEGER") if meaning and meaning.signed:
+            return Kind(_within(_number(element), meaning.bits), _integers, signed=True)
+        case ("INT32" | "INT64", "INTEGER") if meaning:
+            return Kind(_unsigned(element, meaning.bits), _integers)
+        case ("INT32" | "INT64", "DECIMAL") if meaning:
+            return Kind(_digits(_number(element), meaning.precision), _decimals(meaning.scale), signed=True)
+        case ("BINARY" | "FIXED_LEN_BYTE_ARRAY", "DECIMAL") if meaning and believed.decimals:
+            return Kind(_digits(_big_endian, meaning.precision), _decimals(meaning.scale))
         case ("INT32", "DATE"):
             return Kind(_number(element), _dates(_first_date(believed.ancient)), signed=True)
-        case ("INT64", "TIMESTAMP") if said:
-            per_milli, first = 1 if said.unit == "MILLIS" else 1000, _first_milli(believed.ancient)
-            return Kind(_number(element), _times(per_milli, first, "Z" if said.utc else ""), signed=True)
+        case ("INT64", "TIMESTAMP") if meaning:
+            per_milli, first = 1 if meaning.unit == "MILLIS" else 1000, _first_milli(believed.ancient)
+            return Kind(_number(element), _times(per_milli, first, "Z" if meaning.utc else ""), signed=True)
         case ("FLOAT" | "DOUBLE", _) if believed.numbers:
             return Kind(_number(element), _floats, counted=not believed.floats)
         case ("BINARY", "STRING" | "ENUM" | "JSON") if believed.strings:
@@ -88,15 +88,15 @@ def kind(element: Element, believed: Trust) -> Kind | None:
             return None
 
 
-def texts_of(of: Primitive, *, ancient: bool) -> Callable[[Any, Any], Texts] | None:
+def texts_of(leaf_type: Primitive, *, ancient: bool) -> Callable[[Any, Any], Texts] | None:
     """Choose how to write bounds that were found in the data; None if the type gets none.
 
     Args:
-        of: The leaf's type. What it says takes whole numbers as int, decimals as their unscaled int, dates as
+        leaf_type: The leaf's type. Whole numbers are taken as int, decimals as their unscaled int, dates as
             days and timestamps as nanoseconds since 1970, strings as bytes of UTF-8.
         ancient: Whether dates before 1582 and instants before 1900 mean what they say.
     """
-    match of:
+    match leaf_type:
         case types.BYTE | types.SHORT | types.INTEGER | types.LONG:
             return _integers
         case Decimal(scale=scale):
@@ -106,7 +106,7 @@ def texts_of(of: Primitive, *, ancient: bool) -> Callable[[Any, Any], Texts] | N
         case types.DATE:
             return _dates(_first_date(ancient))
         case types.TIMESTAMP | types.TIMESTAMP_NTZ:
-            return _times(1_000_000, _first_milli(ancient), "Z" if of == types.TIMESTAMP else "")
+            return _times(1_000_000, _first_milli(ancient), "Z" if leaf_type == types.TIMESTAMP else "")
         case types.STRING:
             return _strings
         case _:
@@ -146,8 +146,8 @@ def _within(read: Callable[[bytes], Any], bits: int) -> Callable[[bytes], int | 
     limit = 1 << bits - 1
 
     def value(raw: bytes) -> int | None:
-        found = read(raw)
-        return found if found is not None and -limit <= found < limit else None
+        number = read(raw)
+        return number if number is not None and -limit <= number < limit else None
 
     return value
 
@@ -156,8 +156,8 @@ def _unsigned(element: Element, bits: int) -> Callable[[bytes], int | None]:
     size = Struct(_CODES[element.physical]).size
 
     def value(raw: bytes) -> int | None:
-        found = int.from_bytes(raw, "little")
-        return found if len(raw) == size and found < 1 << bits else None
+        number = int.from_bytes(raw, "little")
+        return number if len(raw) == size and number < 1 << bits else None
 
     return value
 
@@ -170,8 +170,8 @@ def _digits(read: Callable[[bytes], Any], precision: int) -> Callable[[bytes], i
     limit = 10**precision
 
     def value(raw: bytes) -> int | None:
-        found = read(raw)
-        return found if found is not None and -limit < found < limit else None
+        number = read(raw)
+        return number if number is not None and -limit < number < limit else None
 
     return value
 
@@ -258,8 +258,8 @@ def _string(raw: bytes, cut: Callable[[str], str | None]) -> str | None:
     except UnicodeDecodeError:
         return None
     # No string of so few bytes is cut.
-    found = text if len(raw) <= _PREFIX else cut(text)
-    return None if found is None else _quote(found)
+    kept = text if len(raw) <= _PREFIX else cut(text)
+    return None if kept is None else _quote(kept)
 
 
 def _lowest(text: str) -> str:

@@ -58,8 +58,8 @@ def _heads(*kinds: int) -> bytes:
 
 def _lists(kind: int, item: bytes) -> bytes:
     """Match a list's head and items; of one with more items, nothing."""
-    each = (rb"\x%02x(?:%s){%d}" % (count << 4 | kind, item, count) for count in range(6))
-    return b"(?:" + b"|".join(each) + b")"
+    alternatives = (rb"\x%02x(?:%s){%d}" % (count << 4 | kind, item, count) for count in range(6))
+    return b"(?:" + b"|".join(alternatives) + b")"
 
 
 _NUMBER = _heads(4, 5, 6) + _VARINT
@@ -97,15 +97,15 @@ class Columns:
 
     Args:
         root: The schema.
-        wanted: Numbers of the columns whose statistics matter, ascending.
+        numbers: Those of the columns whose statistics matter, ascending.
 
     Attributes:
         count: How many columns there are.
         typed: How a footer says that all columns follow the order of their types.
     """
 
-    def __init__(self, root: Element, wanted: Sequence[int]) -> None:
-        self._places = {number: place for place, number in enumerate(wanted)}
+    def __init__(self, root: Element, numbers: Sequence[int]) -> None:
+        self._indexes = {number: index for index, number in enumerate(numbers)}
         self._chunks = [_Chunk(path, leaf) for path, leaf in _leaves(root, ())]
         self.count = len(self._chunks)
         head = (self.count << 4 | STRUCT,) if self.count < 15 else (15 << 4 | STRUCT, *_encoded(self.count))
@@ -115,14 +115,14 @@ class Columns:
         """Read a row group.
 
         Returns:
-            Its rows, and what it says of each wanted column.
+            Its rows, and what it says of each of these columns.
 
         Raises:
             Encrypted: A column of it is encrypted.
             Broken: It's no row group of that schema. Where the footer has one kind of value in the place of
                 another, it may be a TypeError or AttributeError.
         """
-        found = [Raw()] * len(self._places)
+        raws = [Raw()] * len(self._indexes)
         rows = -1
         columns = 0
         for number, kind in reader.fields():
@@ -132,15 +132,15 @@ class Columns:
                     raise Broken("a row group whose columns aren't the schema's")
                 for column, chunk in enumerate(self._chunks):
                     raw = chunk.read(reader)
-                    if (place := self._places.get(column)) is not None:
-                        found[place] = raw
+                    if (index := self._indexes.get(column)) is not None:
+                        raws[index] = raw
             elif number == 3:
                 rows = reader.value(kind)
             else:
                 reader.value(kind)
         if rows < 0 or columns != len(self._chunks):
             raise Broken("a row group without rows or columns")
-        return rows, found
+        return rows, raws
 
 
 class _Chunk:
@@ -163,10 +163,10 @@ class _Chunk:
         if head and head[1] == self._type and self._spelled and data.startswith(self._spelled, head.end()):
             at = head.end() + len(self._spelled)
             if self._usual is not None:
-                found = self._usual.match(data, at)
-                if found and (after := _AFTER.match(data, found.end())):
+                usual = self._usual.match(data, at)
+                if usual and (after := _AFTER.match(data, usual.end())):
                     reader.at = after.end()
-                    first, high, low, second, other_high, other_low = found.groups()
+                    first, high, low, second, other_high, other_low = usual.groups()
                     nulls = second if first is None else first
                     count = Reader(nulls).value(I64) if nulls != b"\0" else 0
                     split = _SPLIT_WRITTEN in head[2][1:]
@@ -196,13 +196,13 @@ def _encoded(number: int) -> list[int]:
     return [number & 127 | 128, *_encoded(number >> 7)] if number > 127 else [number]
 
 
-def _raw(found: Any, split: bool) -> Raw:
-    return Raw(found.get(3), found.get(6), found.get(5), found.get(9), found.get(2), found.get(1), split)
+def _raw(statistics: Any, split: bool) -> Raw:
+    return Raw._make((*(statistics.get(number) for number in (3, 6, 5, 9, 2, 1)), split))
 
 
 def _leaves(element: Element, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], Element]]:
-    found = []
+    leaves = []
     for child in element.children:
-        here = (*path, child.name)
-        found += [(here, child)] if child.physical else _leaves(child, here)
-    return found
+        child_path = (*path, child.name)
+        leaves += [(child_path, child)] if child.physical else _leaves(child, child_path)
+    return leaves

@@ -93,10 +93,12 @@ class Element:
 _CONVERTED = (
     *(Annotation("STRING"), Annotation("MAP"), Annotation("MAP_KEY_VALUE"), Annotation("LIST")),
     *(Annotation("ENUM"), Annotation("DECIMAL"), Annotation("DATE")),
-    *(Annotation("TIME", unit=each) for each in ("MILLIS", "MICROS")),
-    *(Annotation("TIMESTAMP", unit=each) for each in ("MILLIS", "MICROS")),
-    *(Annotation("INTEGER", bits=each, signed=False) for each in (8, 16, 32, 64)),
-    *(Annotation("INTEGER", bits=each) for each in (8, 16, 32, 64)),
+    *(Annotation(kind, unit=unit) for kind in ("TIME", "TIMESTAMP") for unit in ("MILLIS", "MICROS")),
+    *(
+        Annotation("INTEGER", bits=bits, signed=signed)
+        for signed in (False, True)
+        for bits in (8, 16, 32, 64)
+    ),
     *(Annotation("JSON"), Annotation("BSON"), Annotation("INTERVAL")),
 )
 
@@ -111,11 +113,11 @@ def root(elements: list[dict[int, Any]]) -> Element:
         Broken: They aren't a schema.
     """
     try:
-        found = [_element(each) for each in elements]
-        tree, used = _tree(found, 0, 0)
+        nodes = [_element(fields) for fields in elements]
+        tree, used = _tree(nodes, 0, 0)
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise Broken("no schema") from error
-    if used != len(found):
+    if used != len(nodes):
         raise Broken("a schema with elements that no group holds")
     return tree
 
@@ -134,11 +136,11 @@ def _tree(elements: list[tuple[Element, int]], at: int, depth: int) -> tuple[Ele
     return Element(element.name, element.repetition, element.annotation, children=tuple(children)), at
 
 
-def _element(found: dict[int, Any]) -> tuple[Element, int]:
-    physical = PHYSICAL[_index(found[1])] if 1 in found else ""
-    repetition = _REPETITION[_index(found.get(3, 0))]
-    name = found[4].decode()
-    return Element(name, repetition, _annotation(found), physical, int(found.get(2, 0))), found.get(5, 0)
+def _element(fields: dict[int, Any]) -> tuple[Element, int]:
+    physical = PHYSICAL[_index(fields[1])] if 1 in fields else ""
+    repetition = _REPETITION[_index(fields.get(3, 0))]
+    name = fields[4].decode()
+    return Element(name, repetition, _annotation(fields), physical, int(fields.get(2, 0))), fields.get(5, 0)
 
 
 def _index(number: int) -> int:
@@ -147,31 +149,31 @@ def _index(number: int) -> int:
     return number
 
 
-def _annotation(found: dict[int, Any]) -> Annotation | None:
+def _annotation(fields: dict[int, Any]) -> Annotation | None:
     """Say what a type means; where the two ways to say it differ, the older counts, as in parquet-java."""
-    logical = _logical(found[10]) if 10 in found else None
-    if 6 not in found:
+    logical = _logical(fields[10]) if 10 in fields else None
+    if 6 not in fields:
         return logical
-    converted = _CONVERTED[_index(found[6])]
+    converted = _CONVERTED[_index(fields[6])]
     if converted.kind == "DECIMAL":
-        converted = converted._replace(precision=int(found.get(8, 0)), scale=int(found.get(7, 0)))
+        converted = converted._replace(precision=int(fields.get(8, 0)), scale=int(fields.get(7, 0)))
     if logical is not None and logical._replace(utc=True) == converted:
         return logical
     return converted
 
 
 def _logical(union: dict[int, Any]) -> Annotation | None:
-    for number, said in union.items():
+    for number, parameters in union.items():
         kind = _LOGICAL.get(number, f"number {number}")
         match kind:
             case "DECIMAL":
-                return Annotation(kind, precision=int(said[2]), scale=int(said[1]))
+                return Annotation(kind, precision=int(parameters[2]), scale=int(parameters[1]))
             case "TIME" | "TIMESTAMP":
-                return Annotation(kind, unit=_UNITS[min(said[2])], utc=bool(said[1]))
+                return Annotation(kind, unit=_UNITS[min(parameters[2])], utc=bool(parameters[1]))
             case "INTEGER":
-                return Annotation(kind, bits=int(said[1]), signed=bool(said[2]))
+                return Annotation(kind, bits=int(parameters[1]), signed=bool(parameters[2]))
             case "VARIANT":
-                return Annotation(kind, version=int(said.get(1, 1)))
+                return Annotation(kind, version=int(parameters.get(1, 1)))
             case _:
                 return Annotation(kind)
     return None

@@ -39,12 +39,12 @@ class _Leaf(NamedTuple):
     """How to read the statistics of one leaf.
 
     Attributes:
-        place: Its number among those that are read.
+        slot: Its number among those that are read.
         reads: How to read its bounds; None if it gets none.
         counts: Whether its nulls are counted rightly.
     """
 
-    place: int
+    slot: int
     reads: Kind | None
     counts: bool
 
@@ -59,7 +59,7 @@ class _Plan(NamedTuple):
 class _Shape(NamedTuple):
     """What files whose footers begin alike share; plans are by what Spark says and what's believed."""
 
-    found: Interpreted
+    interpreted: Interpreted
     columns: Columns
     plans: dict[tuple[bytes, Trust], _Plan | Illegal]
 
@@ -83,16 +83,16 @@ class SchemaCache:
         """
         prefix = next(filter(reader.data.startswith, self._shapes), None)
         if prefix is None:
-            found = _shape(reader)
+            shape = _shape(reader)
             if len(self._shapes) == _MOST_SHAPES:
                 del self._shapes[next(iter(self._shapes))]
-            self._shapes[reader.data[: reader.at]] = found
+            self._shapes[reader.data[: reader.at]] = shape
         else:
-            found = self._shapes[prefix]
+            shape = self._shapes[prefix]
             reader.at = len(prefix)
-        if isinstance(found, Illegal):
-            raise found
-        return found
+        if isinstance(shape, Illegal):
+            raise shape
+        return shape
 
     def plan(self, shape: _Shape, created_by: str, keys: Mapping[bytes, bytes]) -> _Plan:
         """Say how to read a footer's statistics.
@@ -100,22 +100,24 @@ class SchemaCache:
         Raises:
             Illegal: Spark says of its columns what can't be in a Delta table.
         """
-        said, believed = keys.get(_ROW_METADATA, b""), trust(created_by, keys)
-        if (plan := shape.plans.get((said, believed))) is None:
-            plan = shape.plans[said, believed] = self._new_plan(shape.found, said, believed)
+        row_metadata, believed = keys.get(_ROW_METADATA, b""), trust(created_by, keys)
+        if (plan := shape.plans.get((row_metadata, believed))) is None:
+            plan = shape.plans[row_metadata, believed] = self._new_plan(
+                shape.interpreted, row_metadata, believed
+            )
         if isinstance(plan, Illegal):
             raise plan
         return plan
 
-    def _new_plan(self, found: Interpreted, said: bytes, believed: Trust) -> _Plan | Illegal:
+    def _new_plan(self, interpreted: Interpreted, row_metadata: bytes, believed: Trust) -> _Plan | Illegal:
         try:
-            schema, places = with_spark_schema(found, said.decode(errors="replace"))
+            schema, indexes = with_spark_schema(interpreted, row_metadata.decode(errors="replace"))
         except Illegal as illegal:
             return illegal
-        elements = ((place, found.stored[place].element) for place in places)
+        elements = ((index, interpreted.stored[index].element) for index in indexes)
         leaves = tuple(
-            _Leaf(place, kind(element, believed), counts_nulls(element, believed))
-            for place, element in elements
+            _Leaf(index, kind(element, believed), counts_nulls(element, believed))
+            for index, element in elements
         )
         return _Plan(self._schemas.setdefault(schema, schema), leaves)
 
@@ -218,30 +220,35 @@ def _decode(reader: Reader, statistics: bool, cache: SchemaCache) -> Footer:
             if number == _ROWS:
                 rows = value
             elif number == _KEYS:
-                keys = {each[1]: each.get(2, b"") for each in value}
+                keys = {pair[1]: pair.get(2, b"") for pair in value}
             elif number == _CREATED_BY:
                 created_by = value
             elif number == _ORDERS:
                 typed = value
             elif number == _ENCRYPTION:
                 raise Encrypted
-    if rows < 0 or rows != sum(found for found, _ in groups):
+    if rows < 0 or rows != sum(group_rows for group_rows, _ in groups):
         raise Broken("its row groups don't have as many rows as it says")
     plan = cache.plan(shape, created_by.decode(errors="replace"), keys)
     if rows == 0 and statistics:
         return Footer.of(0, plan.schema, (Bounds(None, None, 0),) * len(plan.leaves))
-    footer = Footer.of(rows, plan.schema, _all_bounds(shape, plan, rows, groups, typed) if statistics else ())
-    split = next((leaf for leaf in plan.leaves if any(raws[leaf.place].split for _, raws in groups)), None)
-    return footer if split is None else footer._replace(split=".".join(shape.found.stored[split.place].path))
+    bounds = _all_bounds(shape, plan, rows, groups, typed) if statistics else ()
+    footer = Footer.of(rows, plan.schema, bounds)
+    split = next((leaf for leaf in plan.leaves if any(raws[leaf.slot].split for _, raws in groups)), None)
+    return (
+        footer
+        if split is None
+        else footer._replace(split=".".join(shape.interpreted.stored[split.slot].path))
+    )
 
 
 def _all_bounds(shape: _Shape, plan: _Plan, rows: int, groups: list[Group], typed: Any) -> list[Bounds]:
     orders = _orders(shape, typed)
     if len(groups) == 1:
         raws = groups[0][1]
-        return [_bounds(raws[leaf.place], leaf, orders[leaf.place], rows) for leaf in plan.leaves]
+        return [_bounds(raws[leaf.slot], leaf, orders[leaf.slot], rows) for leaf in plan.leaves]
     filled = [group for group in groups if group[0]]
-    return [_over_all(filled, leaf, orders[leaf.place]) for leaf in plan.leaves]
+    return [_over_all(filled, leaf, orders[leaf.slot]) for leaf in plan.leaves]
 
 
 def _shape(reader: Reader) -> _Shape | Illegal:
@@ -250,20 +257,21 @@ def _shape(reader: Reader) -> _Shape | Illegal:
         if number == _SCHEMA:
             tree = root(value)
             try:
-                found = interpret(tree)
+                interpreted = interpret(tree)
             except Illegal as illegal:
                 return illegal
-            return _Shape(found, Columns(tree, [each.column for each in found.stored]), {})
+            columns = Columns(tree, [stored.column for stored in interpreted.stored])
+            return _Shape(interpreted, columns, {})
     raise Broken("no schema")
 
 
-def _orders(shape: _Shape, found: Any) -> list[int]:
+def _orders(shape: _Shape, typed: Any) -> list[int]:
     """Return the number of the order that the bounds of each stored leaf follow; 0 if nothing says so."""
-    if found is True:
-        return [_TYPE_ORDER] * len(shape.found.stored)
-    if not isinstance(found, list) or len(found) != shape.columns.count:
-        return [0] * len(shape.found.stored)
-    unions = (found[each.column] for each in shape.found.stored)
+    if typed is True:
+        return [_TYPE_ORDER] * len(shape.interpreted.stored)
+    if not isinstance(typed, list) or len(typed) != shape.columns.count:
+        return [0] * len(shape.interpreted.stored)
+    unions = (typed[stored.column] for stored in shape.interpreted.stored)
     return [next(iter(union), 0) if isinstance(union, dict) else 0 for union in unions]
 
 
@@ -307,7 +315,7 @@ def _over_all(groups: list[Group], leaf: _Leaf, order: int) -> Bounds:
     nulls: int | None = 0 if leaf.counts else None
     ends: list[tuple[Any, Any]] = []
     for rows, raws in groups:
-        raw = raws[leaf.place]
+        raw = raws[leaf.slot]
         if _contradicts_itself(raw, rows):
             return _UNKNOWN
         nulls = None if nulls is None or raw.nulls is None else nulls + raw.nulls

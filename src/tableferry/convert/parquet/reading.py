@@ -41,7 +41,7 @@ def read(root: Path, files: Sequence[DataFile], *, statistics: bool = True) -> I
 
 def _tails(root: str, files: Sequence[DataFile]) -> Iterator[_Tails]:
     def block(start: int) -> _Tails:
-        return [read_tail(f"{root}/{each.path}", each.size) for each in files[start : start + _BLOCK]]
+        return [read_tail(f"{root}/{file.path}", file.size) for file in files[start : start + _BLOCK]]
 
     starts = range(0, len(files), _BLOCK)
     for number, start in enumerate(starts, 1):

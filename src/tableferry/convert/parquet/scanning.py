@@ -32,37 +32,37 @@ _UNKNOWN = Bounds(None, None, None)
 
 
 def read(
-    root: Path, files: Sequence[DataFile], *, wanted: frozenset[tuple[str, ...]]
+    root: Path, files: Sequence[DataFile], *, paths: frozenset[tuple[str, ...]]
 ) -> Iterator[Footer | Unreadable]:
     """Read files' schemas and rows from their footers, and their statistics from their data.
 
     Args:
         root: Where the files' paths begin.
         files: What was listed.
-        wanted: Paths of the leaves that get statistics, in lower case.
+        paths: Paths of the leaves that get statistics, in lower case.
     """
     for file, footer in zip(files, reading.read(root, files, statistics=False), strict=True):
-        yield footer if isinstance(footer, Unreadable) else _scan(f"{root}/{file.path}", footer, wanted)
+        yield footer if isinstance(footer, Unreadable) else _scan(f"{root}/{file.path}", footer, paths)
 
 
 def read_by_threads(
-    root: Path, files: Sequence[DataFile], *, wanted: frozenset[tuple[str, ...]]
+    root: Path, files: Sequence[DataFile], *, paths: frozenset[tuple[str, ...]]
 ) -> Iterator[Footer | Unreadable]:
     """Do what `read` does in a thread for each core: Arrow decodes and compares without Python's lock."""
 
-    def one(file: DataFile) -> Footer | Unreadable:
-        return next(read(root, (file,), wanted=wanted))
+    def scan(file: DataFile) -> Footer | Unreadable:
+        return next(read(root, (file,), paths=paths))
 
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        yield from pool.map(one, files)
+        yield from pool.map(scan, files)
 
 
-def _scan(path: str, footer: Footer, wanted: frozenset[tuple[str, ...]]) -> Footer | Unreadable:
+def _scan(path: str, footer: Footer, paths: frozenset[tuple[str, ...]]) -> Footer | Unreadable:
     leaves = [
-        _Scanned(leaf) if tuple(name.lower() for name in leaf.path) in wanted else None
+        _Scanned(leaf) if tuple(name.lower() for name in leaf.path) in paths else None
         for leaf in footer.schema.leaves
     ]
-    columns = sorted({each.path[0] for each in leaves if each})
+    columns = sorted({scanned.path[0] for scanned in leaves if scanned})
     if not columns:
         return Footer.of(footer.rows, footer.schema, [_UNKNOWN for _ in leaves])
     rows = 0
@@ -71,9 +71,9 @@ def _scan(path: str, footer: Footer, wanted: frozenset[tuple[str, ...]]) -> Foot
             ancient = _ancient(file)
             for batch in file.iter_batches(_ROWS, columns=columns, use_threads=False):
                 rows += batch.num_rows
-                for each in leaves:
-                    if each:
-                        each.take(batch)
+                for scanned in leaves:
+                    if scanned:
+                        scanned.take(batch)
     except (pa.ArrowException, OSError) as error:
         return Unreadable(
             f"can't be read ({str(error).splitlines()[0]}): write it again, or take the statistics that its "
@@ -81,7 +81,8 @@ def _scan(path: str, footer: Footer, wanted: frozenset[tuple[str, ...]]) -> Foot
         )
     if rows != footer.rows:
         return Unreadable(f"has {rows} rows, and says that it has {footer.rows}: write it again")
-    return Footer.of(rows, footer.schema, [each.bounds(ancient) if each else _UNKNOWN for each in leaves])
+    bounds = [scanned.bounds(ancient) if scanned else _UNKNOWN for scanned in leaves]
+    return Footer.of(rows, footer.schema, bounds)
 
 
 def _ancient(file: pq.ParquetFile) -> frozenset[Primitive]:

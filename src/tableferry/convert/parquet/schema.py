@@ -82,36 +82,38 @@ def interpret(root: Element) -> Interpreted:
     """
     reader = _SchemaReader()
     columns = reader.struct(root, (), True)
-    stored = tuple(Stored(path, *found) for path, found in reader.leaves.items())
+    stored = tuple(Stored(path, *leaf) for path, leaf in reader.leaves.items())
     return Interpreted(columns, stored, frozenset(reader.undecimal))
 
 
-def with_spark_schema(found: Interpreted, said: str) -> tuple[FileSchema, tuple[int, ...]]:
+def with_spark_schema(file: Interpreted, row_metadata: str) -> tuple[FileSchema, tuple[int, ...]]:
     """Put what Spark keeps of its own schema onto the file's columns.
 
     Args:
-        found: The file's schema.
-        said: The JSON under ``org.apache.spark.sql.parquet.row.metadata``; empty if there is none.
+        file: The file's schema.
+        row_metadata: The JSON under ``org.apache.spark.sql.parquet.row.metadata``; empty if there is none.
 
     Returns:
-        The schema, and for each of its leaves its place among those stored.
+        The schema, and for each of its leaves its index among those stored.
 
     Raises:
         Illegal: Spark says that a column has a type that Delta doesn't have.
     """
-    if foreign := _FOREIGN.search(said):
+    if foreign := _FOREIGN.search(row_metadata):
         raise Illegal(f"has a column of type {foreign[1]}, which Delta doesn't have: {_REMEDY}")
-    columns = found.columns
-    if said:
+    columns = file.columns
+    if row_metadata:
         try:
-            fitting = _with_spark_type(columns, types.from_json(said))
+            fitting = _with_spark_type(columns, types.from_json(row_metadata))
         except ValueError:  # Other versions of Spark have other types; the file itself says enough.
             fitting = None
         columns = fitting if isinstance(fitting, Struct) else columns
-    kinds = [(place, each.path, _type_at(columns, each.path)) for place, each in enumerate(found.stored)]
-    leaves = [(place, Leaf(path, kind)) for place, path, kind in kinds if kind is not None]
-    schema = FileSchema(columns, tuple(leaf for _, leaf in leaves), found.undecimal)
-    return schema, tuple(place for place, _ in leaves)
+    leaves = {
+        index: Leaf(stored.path, leaf_type)
+        for index, stored in enumerate(file.stored)
+        if (leaf_type := _type_at(columns, stored.path)) is not None
+    }
+    return FileSchema(columns, tuple(leaves.values()), file.undecimal), tuple(leaves)
 
 
 class _SchemaReader:
@@ -127,32 +129,32 @@ class _SchemaReader:
         spellings: dict[str, str] = {}
         fields: list[Field] = []
         for child in group.children:
-            other = spellings.setdefault(child.name.lower(), child.name)
-            here = (*path, child.name)
+            spelling = spellings.setdefault(child.name.lower(), child.name)
+            child_path = (*path, child.name)
             if len(spellings) == len(fields):
-                first, second = _name((*path, other)), _name(here)
+                first, second = _name((*path, spelling)), _name(child_path)
                 raise Illegal(
                     f"has both column {first} and column {second}, which Spark can't tell apart: "
                     "write it again with different names"
                 )
             if child.repetition == "repeated":
-                repeated = Array(self.type(child, (*here, "element"), False), False)
+                repeated = Array(self.type(child, (*child_path, "element"), False), False)
                 fields.append(Field(child.name, repeated, nullable=False))
             else:
-                found = self.type(child, here, plain)
-                fields.append(Field(child.name, found, nullable=child.repetition == "optional"))
+                child_type = self.type(child, child_path, plain)
+                fields.append(Field(child.name, child_type, nullable=child.repetition == "optional"))
         return Struct(tuple(fields))
 
     def type(self, element: Element, path: tuple[str, ...], plain: bool) -> DataType:
         """Read one field's type, whatever its repetition."""
         if element.physical:
-            found = _leaf(element, path)
+            leaf_type = _leaf(element, path)
             if _undecimal(element):
                 self.undecimal.add(path)
             if plain:
                 self.leaves[path] = (self.column, element)
             self.column += 1
-            return found
+            return leaf_type
         if not element.children:
             raise Illegal(f"has column {_name(path)} without a field: write it again without the column")
         match element.annotation.kind if element.annotation else "":
@@ -205,9 +207,9 @@ class _SchemaReader:
 
 
 def _leaf(element: Element, path: tuple[str, ...]) -> Primitive:
-    said = element.annotation
+    annotation = element.annotation
     # A column of nulls whose type nobody knew is to Spark what it's stored as.
-    kind = said.kind if said and said.kind != "UNKNOWN" else ""
+    kind = annotation.kind if annotation and annotation.kind != "UNKNOWN" else ""
     match element.physical, kind:
         case ("BOOLEAN", _):
             return types.BOOLEAN
@@ -227,24 +229,27 @@ def _leaf(element: Element, path: tuple[str, ...]) -> Primitive:
             return types.STRING
         case ("INT32", "DATE"):
             return types.DATE
-        case (_, "DECIMAL") if said:
+        case (_, "DECIMAL") if annotation:
             most = _DIGITS.get(element.physical) or _digits(element.length)
-            if not 0 < said.precision <= min(most, _MOST_DIGITS) or not 0 <= said.scale <= said.precision:
+            if (
+                not 0 < annotation.precision <= min(most, _MOST_DIGITS)
+                or not 0 <= annotation.scale <= annotation.precision
+            ):
                 raise _illegal(element, path)
-            return Decimal(said.precision, said.scale)
-        case ("INT32", "INTEGER") if said and said.bits in _SIGNED:
-            return (_SIGNED if said.signed else _UNSIGNED)[said.bits]
-        case ("INT64", "INTEGER") if said and said.bits == 64:
-            return types.LONG if said.signed else Decimal(20, 0)
-        case ("INT64", "TIMESTAMP") if said and said.unit != "NANOS":
-            return types.TIMESTAMP if said.utc else types.TIMESTAMP_NTZ
+            return Decimal(annotation.precision, annotation.scale)
+        case ("INT32", "INTEGER") if annotation and annotation.bits in _SIGNED:
+            return (_SIGNED if annotation.signed else _UNSIGNED)[annotation.bits]
+        case ("INT64", "INTEGER") if annotation and annotation.bits == 64:
+            return types.LONG if annotation.signed else Decimal(20, 0)
+        case ("INT64", "TIMESTAMP") if annotation and annotation.unit != "NANOS":
+            return types.TIMESTAMP if annotation.utc else types.TIMESTAMP_NTZ
         case _:
             raise _illegal(element, path)
 
 
 def _undecimal(element: Element) -> bool:
-    said = element.annotation
-    return said is not None and (said.kind == "UNKNOWN" or not said.signed)
+    annotation = element.annotation
+    return annotation is not None and (annotation.kind == "UNKNOWN" or not annotation.signed)
 
 
 def _digits(length: int) -> int:
@@ -262,32 +267,32 @@ def _name(path: tuple[str, ...]) -> str:
     return f"`{name if name.isprintable() else name.encode('unicode_escape').decode()}`"
 
 
-def _with_spark_type(found: DataType, said: DataType) -> DataType | None:
+def _with_spark_type(file: DataType, spark: DataType) -> DataType | None:
     """Put what Spark said of its columns onto those of the file; None if they are others."""
-    match found, said:
+    match file, spark:
         case (Struct(), Struct()):
-            if [each.name for each in found.fields] != [each.name for each in said.fields]:
+            if [column.name for column in file.fields] != [column.name for column in spark.fields]:
                 return None
             fields = []
-            for one, other in zip(found.fields, said.fields, strict=True):
-                inner = _with_spark_type(one.type, other.type)
+            for column, described in zip(file.fields, spark.fields, strict=True):
+                inner = _with_spark_type(column.type, described.type)
                 if inner is None:
                     return None
-                metadata = {key: it for key, it in other.metadata.items() if not _INTERNAL.match(key)}
-                fields.append(Field(one.name, inner, one.nullable, metadata))
+                metadata = {key: it for key, it in described.metadata.items() if not _INTERNAL.match(key)}
+                fields.append(Field(column.name, inner, column.nullable, metadata))
             return Struct(tuple(fields))
         case (Array(), Array()):
-            element = _with_spark_type(found.element, said.element)
-            return None if element is None else Array(element, found.contains_null)
+            element = _with_spark_type(file.element, spark.element)
+            return None if element is None else Array(element, file.contains_null)
         case (Map(), Map()):
-            key, value = _with_spark_type(found.key, said.key), _with_spark_type(found.value, said.value)
-            return None if key is None or value is None else Map(key, value, found.value_contains_null)
+            key, value = _with_spark_type(file.key, spark.key), _with_spark_type(file.value, spark.value)
+            return None if key is None or value is None else Map(key, value, file.value_contains_null)
         case (Struct(), types.VARIANT):
             # Spark annotates no group that it writes a Variant into, unless a setting asks for it.
-            fits = {"metadata", "value"} <= {each.name for each in found.fields}
+            fits = {"metadata", "value"} <= {column.name for column in file.fields}
             return types.VARIANT if fits else None
         case _:
-            return found if found == said else None
+            return file if file == spark else None
 
 
 def _type_at(columns: DataType, path: tuple[str, ...]) -> Primitive | None:
@@ -295,5 +300,5 @@ def _type_at(columns: DataType, path: tuple[str, ...]) -> Primitive | None:
     for name in path:
         if not isinstance(columns, Struct):
             return None
-        columns = next(each.type for each in columns.fields if each.name == name)
+        columns = next(column.type for column in columns.fields if column.name == name)
     return None if isinstance(columns, Struct | Array | Map) else columns

@@ -95,12 +95,12 @@ class Reader:
         byte = self._byte()
         if byte < 128:
             return byte
-        found, shift = byte & 127, 7
+        number, shift = byte & 127, 7
         while True:
             byte = self._byte()
-            found |= (byte & 127) << shift
+            number |= (byte & 127) << shift
             if byte < 128:
-                return found
+                return number
             shift += 7
             if shift > 63:
                 raise Broken("a number of more than 64 bits")

@@ -4,38 +4,24 @@ from __future__ import annotations
 
 import re
 
+from tableferry import types
 from tableferry.errors import Refused
 from tableferry.hive.partitions import PartitionColumn
-from tableferry.types import (
-    BINARY,
-    BOOLEAN,
-    BYTE,
-    DATE,
-    DOUBLE,
-    FLOAT,
-    INTEGER,
-    LONG,
-    SHORT,
-    STRING,
-    TIMESTAMP,
-    TIMESTAMP_NTZ,
-    Decimal,
-    Primitive,
-)
+from tableferry.types import Decimal, Primitive
 
 _TYPES = {
-    **dict.fromkeys(("tinyint", "byte"), BYTE),
-    **dict.fromkeys(("smallint", "short"), SHORT),
-    **dict.fromkeys(("int", "integer"), INTEGER),
-    **dict.fromkeys(("bigint", "long"), LONG),
-    **dict.fromkeys(("float", "real"), FLOAT),
-    **dict.fromkeys(("timestamp", "timestamp_ltz"), TIMESTAMP),
-    "double": DOUBLE,
-    "boolean": BOOLEAN,
-    "string": STRING,
-    "binary": BINARY,
-    "date": DATE,
-    "timestamp_ntz": TIMESTAMP_NTZ,
+    **dict.fromkeys(("tinyint", "byte"), types.BYTE),
+    **dict.fromkeys(("smallint", "short"), types.SHORT),
+    **dict.fromkeys(("int", "integer"), types.INTEGER),
+    **dict.fromkeys(("bigint", "long"), types.LONG),
+    **dict.fromkeys(("float", "real"), types.FLOAT),
+    **dict.fromkeys(("timestamp", "timestamp_ltz"), types.TIMESTAMP),
+    "double": types.DOUBLE,
+    "boolean": types.BOOLEAN,
+    "string": types.STRING,
+    "binary": types.BINARY,
+    "date": types.DATE,
+    "timestamp_ntz": types.TIMESTAMP_NTZ,
 }
 _COLUMN = re.compile(
     r"\s*(?:`((?:[^`]|``)+)`|([^\s`,:()]+))(?:\s*:|\s)?([^,()`]*(?:\([^()]*\))?[^,()`]*)(,|$)"
@@ -57,31 +43,31 @@ def declared(text: str) -> tuple[PartitionColumn, ...]:
     columns: list[PartitionColumn] = []
     position = 0
     while position < len(text) or not columns:
-        place = f"partition column {len(columns) + 1} of '{text}'"
+        subject = f"partition column {len(columns) + 1} of '{text}'"
         match = _COLUMN.match(text, position)
         if match is None or (match[4] and match.end() == len(text)):
             rest = text[position:].strip()
             at = f", at '{rest[:40]}'" if rest else ""
-            raise Refused(f"{place} isn't a name and a type{at}: write it as 'year int, month int'")
+            raise Refused(f"{subject} isn't a name and a type{at}: write it as 'year int, month int'")
         name = match[1].replace("``", "`") if match[1] else match[2]
         if any(name.lower() == column.name.lower() for column in columns):
-            raise Refused(f"{place}: '{name}' is there already: name each column once")
-        columns.append(PartitionColumn(name, _type(match[3].strip().lower(), f"{place}, '{name}',")))
+            raise Refused(f"{subject}: '{name}' is there already: name each column once")
+        columns.append(PartitionColumn(name, _type(match[3].strip().lower(), f"{subject}, '{name}',")))
         position = match.end()
     return tuple(columns)
 
 
-def _type(text: str, place: str) -> Primitive:
+def _type(text: str, subject: str) -> Primitive:
     if not text:
-        raise Refused(f"{place} has no type: write one of {_OFFERED} behind it")
+        raise Refused(f"{subject} has no type: write one of {_OFFERED} behind it")
     if text in _TYPES:
         return _TYPES[text]
     match = _DECIMAL.fullmatch(text)
     if match is None:
-        raise Refused(f"{place} has the type '{text}', which no partition has: write {_OFFERED}")
+        raise Refused(f"{subject} has the type '{text}', which no partition has: write {_OFFERED}")
     precision, scale = int(match[1] or 10), int(match[2] or 0)
     if not max(scale, 1) <= precision <= _DIGITS:
         raise Refused(
-            f"{place} has the type '{text}': write decimal(p,s) with s up to p, and p up to {_DIGITS}"
+            f"{subject} has the type '{text}': write decimal(p,s) with s up to p, and p up to {_DIGITS}"
         )
     return Decimal(precision, scale)

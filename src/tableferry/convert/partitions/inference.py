@@ -55,18 +55,18 @@ def check(files: Sequence[DataFile], columns: Sequence[PartitionColumn]) -> Part
     values: list[dict[str, str]] = []
     notes = [*_layout_notes(layout)]
     for level, column in enumerate(columns):
-        found = {}
+        level_values = {}
         for text, file in _examples(layout, level).items():
             try:
-                found[text] = cast(text, column.type)
+                level_values[text] = cast(text, column.type)
             except ValueError:
                 raise Refused(
                     f"'{text}' is no {column.type}, as partition column {column.name} is declared, in the "
                     f"file name: {file}: declare another type, such as string, or rename the directory"
                 ) from None
-        values.append(found)
+        values.append(level_values)
         notes += _zone_note(column)
-        notes += _fused(column, found)
+        notes += _fused(column, level_values)
     return _partitions(layout, columns, values, notes)
 
 
@@ -76,13 +76,14 @@ def _partitions(
     values: Sequence[dict[str, str]],
     notes: Sequence[str],
 ) -> Partitions:
-    of = [
+    values_of_directory = [
         tuple(
             None if text is None else known[text] for text, known in zip(directory.texts, values, strict=True)
         )
         for directory in layout.directories
     ]
-    return Partitions(tuple(columns), tuple([of[place] for place in layout.places]), tuple(notes))
+    of_files = tuple([values_of_directory[index] for index in layout.indexes])
+    return Partitions(tuple(columns), of_files, tuple(notes))
 
 
 def _settle(name: str, examples: dict[str, str]) -> tuple[Primitive, list[str]]:
@@ -123,12 +124,12 @@ def _fused(column: PartitionColumn, values: dict[str, str]) -> list[str]:
 
 def _examples(layout: Layout, level: int) -> dict[str, str]:
     """Return the distinct values of a level, each with a file that has it."""
-    found: dict[str, str] = {}
+    examples: dict[str, str] = {}
     for directory in layout.directories:
         text = directory.texts[level]
         if text is not None:
-            found.setdefault(text, directory.first)
-    return found
+            examples.setdefault(text, directory.first)
+    return examples
 
 
 def _zone_note(column: PartitionColumn) -> list[str]:
@@ -136,7 +137,7 @@ def _zone_note(column: PartitionColumn) -> list[str]:
 
 
 def _layout_notes(layout: Layout) -> Iterator[str]:
-    aside = sorted({each.above for each in layout.directories} - {""})
+    aside = sorted({directory.above for directory in layout.directories} - {""})
     if len(aside) > 1:
         yield (
             f"the files of {len(aside)} directories, such as {aside[0]} and {aside[1]}, are taken as one "
@@ -148,16 +149,16 @@ def _layout_notes(layout: Layout) -> Iterator[str]:
 
 def _demand_declared(directory: Directory, columns: Sequence[PartitionColumn]) -> None:
     names = [column.name for column in columns]
-    place = (
+    remedy = (
         f"from parsing the file name: {directory.first}: declare what the directories have, or move the file"
     )
     if len(names) != len(directory.names):
         raise Refused(
             f"Expecting {len(names)} partition column(s): {listed(names)}, but found {len(directory.names)} "
-            f"partition column(s): {listed(directory.names)} {place}"
+            f"partition column(s): {listed(directory.names)} {remedy}"
         )
-    for name, found in zip(names, directory.names, strict=True):
-        if name.lower() != found.lower():
+    for name, actual in zip(names, directory.names, strict=True):
+        if name.lower() != actual.lower():
             raise Refused(
-                f"Expecting partition column `{name}`, but found partition column `{found}` {place}"
+                f"Expecting partition column `{name}`, but found partition column `{actual}` {remedy}"
             )

@@ -36,39 +36,39 @@ class Layout:
 
     Attributes:
         directories: The distinct ones, in the listing's order.
-        places: For each file, the index of its directory.
+        indexes: For each file, that of its directory.
         escapes: Names of directories with octets that Spark would take for characters, and what they say.
     """
 
     directories: tuple[Directory, ...]
-    places: tuple[int, ...]
+    indexes: tuple[int, ...]
     escapes: tuple[tuple[str, str], ...]
 
     def counts(self) -> Counter[int]:
         """Return how many files each directory has."""
-        return Counter(self.places)
+        return Counter(self.indexes)
 
 
 def lay_out(files: Sequence[DataFile]) -> Layout:
     """Read the directories' names, each once.
 
     Raises:
-        Refused: A directory's name or place can't be that of a partition.
+        Refused: A directory's name or level can't be that of a partition.
     """
     known: dict[str, int] = {}
     first: list[str] = []
-    places: list[int] = []
+    indexes: list[int] = []
     for file in files:
         path = file.path
         folder = path[: path.rfind("/") + 1]
-        place = known.get(folder)
-        if place is None:
-            place = known[folder] = len(first)
+        index = known.get(folder)
+        if index is None:
+            index = known[folder] = len(first)
             first.append(path)
-        places.append(place)
+        indexes.append(index)
     levels: dict[str, tuple[str, str | None] | None] = {}
     directories = tuple(_directory(folder, path, levels) for folder, path in zip(known, first, strict=True))
-    return Layout(directories, tuple(places), tuple(_escapes(levels)))
+    return Layout(directories, tuple(indexes), tuple(_escapes(levels)))
 
 
 def demand_one_shape(layout: Layout) -> None:
@@ -78,15 +78,15 @@ def demand_one_shape(layout: Layout) -> None:
         Refused: They aren't.
     """
     shapes: dict[tuple[str, ...], list[int]] = {}
-    for place, directory in enumerate(layout.directories):
-        shapes.setdefault(directory.names, []).append(place)
+    for index, directory in enumerate(layout.directories):
+        shapes.setdefault(directory.names, []).append(index)
     if len(shapes) > 1:
         raise Refused(_other_shapes(layout, shapes))
     above = {directory.above: directory for directory in layout.directories if directory.names}
     if len(above) > 1:
-        one, two, *_ = above.values()
+        first, second, *_ = above.values()
         raise Refused(
-            f"{one.first} and {two.first} are in partitions below different directories, as if of two "
+            f"{first.first} and {second.first} are in partitions below different directories, as if of two "
             "tables: convert each by its own name, or their parent with --recursive"
         )
 
@@ -103,20 +103,20 @@ def _escapes(names: Iterable[str]) -> Iterable[tuple[str, str]]:
 
 
 def _directory(folder: str, first: str, levels: dict[str, tuple[str, str | None] | None]) -> Directory:
-    found: list[tuple[str, str | None]] = []
+    columns: list[tuple[str, str | None]] = []
     plain: list[list[str]] = [[], []]
     for name in folder.split("/")[:-1]:
         level = levels[name] if name in levels else levels.setdefault(name, _level(name, first))
         if level is None:
-            plain[bool(found)].append(name)
+            plain[bool(columns)].append(name)
         elif plain[1]:
             raise Refused(
                 f"{first} has the directory '{plain[1][0]}' between those of partitions, so it's unclear "
                 "which columns the file has: move the files out of it"
             )
         else:
-            found.append(level)
-    names, texts = tuple(name for name, _ in found), tuple(text for _, text in found)
+            columns.append(level)
+    names, texts = tuple(name for name, _ in columns), tuple(text for _, text in columns)
     twice = [name for name, times in Counter(name.lower() for name in names).items() if times > 1]
     if twice:
         raise Refused(f"{first} is below two directories for the partition column {twice[0]}: rename one")
@@ -133,20 +133,20 @@ def _level(name: str, file: str) -> tuple[str, str | None] | None:
 
 
 def _other_shapes(layout: Layout, shapes: dict[tuple[str, ...], list[int]]) -> str:
-    (one, _), (two, _), *_ = shapes.items()
-    first, second = (layout.directories[shapes[names][0]].first for names in (one, two))
-    if [name.lower() for name in one] == [name.lower() for name in two]:
+    columns, others, *_ = shapes
+    if [name.lower() for name in columns] == [name.lower() for name in others]:
+        first, second = (layout.directories[shapes[names][0]].first for names in (columns, others))
         return (
-            f"{first} and {second} spell partition columns differently ({listed(one)} and {listed(two)}): "
-            "declare the partition columns, or rename the directories"
+            f"{first} and {second} spell partition columns differently ({listed(columns)} and "
+            f"{listed(others)}): declare the partition columns, or rename the directories"
         )
     counts = layout.counts()
-    (few, places) = min(shapes.items(), key=lambda item: sum(counts[place] for place in item[1]))
+    few, indexes = min(shapes.items(), key=lambda shape: sum(counts[index] for index in shape[1]))
     many = next(names for names in shapes if names != few)
-    few_file, many_file = layout.directories[places[0]].first, layout.directories[shapes[many][0]].first
-    number = sum(counts[place] for place in places)
-    others = f" and {number - 1} more" if number > 1 else ""
+    few_file, many_file = layout.directories[indexes[0]].first, layout.directories[shapes[many][0]].first
+    number = sum(counts[index] for index in indexes)
+    more = f" and {number - 1} more" if number > 1 else ""
     return (
-        f"{few_file}{others} has partition columns {listed(few)}, but {many_file} has {listed(many)}: "
+        f"{few_file}{more} has partition columns {listed(few)}, but {many_file} has {listed(many)}: "
         "move one or the other, as a table's files all have the same"
     )

@@ -15,25 +15,10 @@ from datetime import UTC, date, datetime
 from decimal import Context
 from decimal import Decimal as Number
 
-from tableferry.types import (
-    BINARY,
-    BOOLEAN,
-    BYTE,
-    DATE,
-    DOUBLE,
-    FLOAT,
-    INTEGER,
-    LONG,
-    SHORT,
-    STRING,
-    TIMESTAMP,
-    TIMESTAMP_NTZ,
-    Atomic,
-    Decimal,
-    Primitive,
-)
+from tableferry import types
+from tableferry.types import Atomic, Decimal, Primitive
 
-_BITS: dict[Primitive, int] = {BYTE: 8, SHORT: 16, INTEGER: 32, LONG: 64}
+_BITS: dict[Primitive, int] = {types.BYTE: 8, types.SHORT: 16, types.INTEGER: 32, types.LONG: 64}
 _WORDS = dict.fromkeys(("true", "t", "yes", "y", "1"), "true") | dict.fromkeys(
     ("false", "f", "no", "n", "0"), "false"
 )
@@ -58,15 +43,16 @@ def recognise(text: str) -> Atomic:
     What another spelling of the number would be, such as ``007``, is a string, for the number would lose it.
     """
     if is_number(text) and str(number := int(text)) == text:
-        return next((each for each in (INTEGER, LONG) if _fits(number, each)), STRING)
-    for type_, form in ((DATE, _PLAIN_DATE), (TIMESTAMP, _PLAIN_TIME)):
+        whole = (types.INTEGER, types.LONG)
+        return next((type_ for type_ in whole if _fits(number, type_)), types.STRING)
+    for type_, form in ((types.DATE, _PLAIN_DATE), (types.TIMESTAMP, _PLAIN_TIME)):
         if form.fullmatch(text):
             try:
                 cast(text, type_)
             except ValueError:
-                return STRING
+                return types.STRING
             return type_
-    return STRING
+    return types.STRING
 
 
 def is_number(text: str) -> bool:
@@ -76,7 +62,7 @@ def is_number(text: str) -> bool:
 
 def is_numeric(type_: Primitive) -> bool:
     """Say whether a type's values are numbers."""
-    return isinstance(type_, Decimal) or type_ in (*_BITS, FLOAT, DOUBLE)
+    return isinstance(type_, Decimal) or type_ in (*_BITS, types.FLOAT, types.DOUBLE)
 
 
 def cast(text: str, type_: Primitive) -> str:
@@ -87,7 +73,7 @@ def cast(text: str, type_: Primitive) -> str:
     Raises:
         ValueError: The text is no value of the type.
     """
-    if type_ in (STRING, BINARY):
+    if type_ in (types.STRING, types.BINARY):
         return text
     text = text.strip()
     if isinstance(type_, Decimal):
@@ -96,16 +82,16 @@ def cast(text: str, type_: Primitive) -> str:
         if not is_number(text) or not _fits(int(text), type_):
             raise ValueError(text)
         return text
-    if type_ == BOOLEAN:
+    if type_ == types.BOOLEAN:
         if text.lower() not in _WORDS:
             raise ValueError(text)
         return _WORDS[text.lower()]
-    if type_ in (FLOAT, DOUBLE):
+    if type_ in (types.FLOAT, types.DOUBLE):
         return _float(text, type_)
-    if type_ == DATE:
+    if type_ == types.DATE:
         match = _matched(_DATE, text)
         return date(int(match[1]), int(match[2]), int(match[3])).isoformat()
-    if type_ in (TIMESTAMP, TIMESTAMP_NTZ):
+    if type_ in (types.TIMESTAMP, types.TIMESTAMP_NTZ):
         return _timestamp(text, type_)
     raise ValueError(f"no partition column is a {type_}")
 
@@ -120,7 +106,7 @@ def _float(text: str, type_: Primitive) -> str:
         return text
     _matched(_NUMBER, text)
     number = abs(float(text))
-    if math.isinf(number) or (type_ == FLOAT and number > _LARGEST_FLOAT):
+    if math.isinf(number) or (type_ == types.FLOAT and number > _LARGEST_FLOAT):
         raise ValueError(text)
     return text
 
@@ -141,7 +127,7 @@ def _timestamp(text: str, type_: Primitive) -> str:
     match = _matched(_TIME, text)
     fraction = (match[4] or "").ljust(6, "0")
     moment = datetime.fromisoformat(f"{match[1]}T{match[2] or '00:00'}{match[3] or ':00'}.{fraction}")
-    if type_ == TIMESTAMP_NTZ:
+    if type_ == types.TIMESTAMP_NTZ:
         if match[5]:
             raise ValueError(text)
         return moment.isoformat(sep=" ")

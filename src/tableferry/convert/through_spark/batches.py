@@ -32,9 +32,9 @@ def batch_size(spark: SparkSession, *, statistics: bool) -> int:
 
 def _setting(spark: SparkSession, name: str, default: int) -> int:
     try:
-        said = spark.conf.get(name, None) or str(default)
+        value = spark.conf.get(name, None) or str(default)
     except SPARK_ERRORS:  # Serverless compute shows few of its settings.
         return default
-    if not said.isdecimal() or int(said) == 0:
-        raise SessionError(f"{name} is {said}: set it to a positive number, or unset it")
-    return int(said)
+    if not value.isdecimal() or int(value) == 0:
+        raise SessionError(f"{name} is {value}: set it to a positive number, or unset it")
+    return int(value)

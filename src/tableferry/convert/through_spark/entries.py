@@ -20,7 +20,7 @@ from tableferry.hive.catalog_tables import list_tables, provider_name, qualified
 from tableferry.hive.locations import reachable
 from tableferry.hive.partitions import PartitionColumn
 from tableferry.tables import TableName
-from tableferry.types import Atomic, Decimal, Field, Struct, from_json
+from tableferry.types import Atomic, Decimal, Struct, from_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +32,7 @@ _NO_LOG = "DELTA_PATH_DOES_NOT_EXIST"
 _NOT_FOR_CONNECTORS = "NOT_SUPPORTED_COMMAND_FOR_V2_TABLE"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Skipped:
     """A table of a schema that isn't to be converted.
 
@@ -93,30 +93,30 @@ def tables(spark: SparkSession, schema: Sequence[str]) -> SchemaTables:
     Raises:
         TableError: There is no such schema, or it may not be listed.
     """
-    found: list[TableName] = []
+    names: list[TableName] = []
     skipped: list[Skipped] = []
     for table in list_tables(spark, schema).values():
         if table.provider in ("parquet", "delta"):
-            found.append(table.name)
+            names.append(table.name)
         else:
             article = "a view" if table.provider == "view" else f"a {table.provider} table"
             skipped.append(Skipped(table.name, f"is {article}"))
-    return SchemaTables(tuple(sorted(found)), tuple(sorted(skipped, key=lambda each: each.name)))
+    return SchemaTables(tuple(sorted(names)), tuple(sorted(skipped)))
 
 
 def _entry(spark: SparkSession, name: TableName) -> Entry:
     try:
-        said = json.loads(spark.sql(f"DESCRIBE TABLE EXTENDED {name.sql} AS JSON").collect()[0][0])
+        described = json.loads(spark.sql(f"DESCRIBE TABLE EXTENDED {name.sql} AS JSON").collect()[0][0])
     except SPARK_ERRORS as error:
         if catalog.condition(error) != _NOT_FOR_CONNECTORS:
             raise
         details = catalog.described(spark, name)
-        said = {"type": details.get("Type", ""), "provider": details.get("Provider", "")}
-        said |= {"location": details.get("Location", ""), "owner": details.get("Owner", "")}
-    if "VIEW" in said.get("type", "").upper():
+        described = {"type": details.get("Type", ""), "provider": details.get("Provider", "")}
+        described |= {"location": details.get("Location", ""), "owner": details.get("Owner", "")}
+    if "VIEW" in described.get("type", "").upper():
         raise Refused(f"{name} is a view: name the Parquet table behind it")
     provider = provider_name(
-        said.get("provider", ""), said.get("serde_library", ""), said.get("input_format", "")
+        described.get("provider", ""), described.get("serde_library", ""), described.get("input_format", "")
     )
     if provider not in ("parquet", "delta"):
         raise TableError(
@@ -126,10 +126,10 @@ def _entry(spark: SparkSession, name: TableName) -> Entry:
     common = Entry(
         name=name,
         provider=provider,
-        type="managed" if said["type"].upper() == "MANAGED" else "external",
-        location=said["location"],
-        folder=reachable(said["location"], same_machine=in_process(spark)),
-        owner=said.get("owner", ""),
+        type="managed" if described["type"].upper() == "MANAGED" else "external",
+        location=described["location"],
+        folder=reachable(described["location"], same_machine=in_process(spark)),
+        owner=described.get("owner", ""),
     )
     if provider == "delta":
         return common
@@ -140,34 +140,34 @@ def _entry(spark: SparkSession, name: TableName) -> Entry:
     return replace(
         common,
         columns=columns,
-        partition_columns=_partition_columns(name, columns, said.get("partition_columns", [])),
-        comment=said.get("comment"),
-        properties=said.get("table_properties", {}),
-        options=_options(said.get("storage_properties", {})),
-        buckets=int(said.get("num_buckets", 0)),
-        bucket_columns=tuple(said.get("bucket_columns", ())),
-        sort_columns=tuple(said.get("sort_columns", ())),
-        serde=_serde(said),
+        partition_columns=_partition_columns(name, columns, described.get("partition_columns", [])),
+        comment=described.get("comment"),
+        properties=described.get("table_properties", {}),
+        options=_options(described.get("storage_properties", {})),
+        buckets=int(described.get("num_buckets", 0)),
+        bucket_columns=tuple(described.get("bucket_columns", ())),
+        sort_columns=tuple(described.get("sort_columns", ())),
+        serde=_serde(described),
     )
 
 
-def _serde(said: Mapping[str, Any]) -> SerDe | None:
-    if said["provider"].lower() != "hive":
+def _serde(described: Mapping[str, Any]) -> SerDe | None:
+    if described["provider"].lower() != "hive":
         return None
-    return SerDe(said["serde_library"], said["input_format"], said["output_format"])
+    return SerDe(described["serde_library"], described["input_format"], described["output_format"])
 
 
 def _partition_columns(name: TableName, columns: Struct, names: Sequence[str]) -> tuple[PartitionColumn, ...]:
-    by_name: dict[str, Field] = {each.name.lower(): each for each in columns.fields}
-    found = []
-    for each in names:
-        column = by_name[each.lower()]
+    by_name = {column.name.lower(): column for column in columns.fields}
+    partition_columns = []
+    for spelling in names:
+        column = by_name[spelling.lower()]
         if not isinstance(column.type, Atomic | Decimal):
             raise Refused(
-                f"{name} is partitioned by {each}, a {column.type}: Delta can't hold that in its log"
+                f"{name} is partitioned by {spelling}, a {column.type}: Delta can't hold that in its log"
             )
-        found.append(PartitionColumn(column.name, column.type))
-    return tuple(found)
+        partition_columns.append(PartitionColumn(column.name, column.type))
+    return tuple(partition_columns)
 
 
 def _options(storage: Mapping[str, Any]) -> dict[str, str]:

@@ -87,15 +87,15 @@ def list_files(spark: SparkSession, location: str) -> tuple[DataFile, ...]:
         raise TableError(
             f"{location} can't be listed ({first_line(error)}): check the path and your rights"
         ) from error
-    found = []
+    data_files = []
     for row in rows:
         path = below(row["path"], location)
         if path is None:
             raise TableError(
                 f"{location} lists {row['path']}, which isn't below it: name the directory itself"
             )
-        found.append(DataFile(path, row["length"], row["modified"]))
-    return tuple(sorted(found))
+        data_files.append(DataFile(path, row["length"], row["modified"]))
+    return tuple(sorted(data_files))
 
 
 def has_log(spark: SparkSession, location: str) -> bool:
@@ -135,7 +135,7 @@ def convert(
                 f"{location}: CONVERT TO DELTA takes no partition column of type {column.type} "
                 f"({column.name}): declare it a string, or convert with --engine tableferry"
             )
-    columns = ", ".join(f"{quoted(each.name)} {each.type}" for each in partition_columns)
+    columns = ", ".join(f"{quoted(column.name)} {column.type}" for column in partition_columns)
     _run(
         spark,
         f"CONVERT TO DELTA parquet.{quoted(location)}"
@@ -191,7 +191,7 @@ def _tidy(log: Path) -> None:
     staged = log / "_staged_commits"
     # What another converter puts there in the meantime makes rmdir fail, as it should.
     with suppress(OSError):
-        if {each.name for each in log.iterdir()} <= {staged.name}:
+        if {file.name for file in log.iterdir()} <= {staged.name}:
             if staged.exists():
                 staged.rmdir()
             log.rmdir()
@@ -199,15 +199,15 @@ def _tidy(log: Path) -> None:
 
 def _translated(error: Exception, location: str) -> TableError | Refused | Busy:
     text, name = str(error), condition(error)
-    said = first_line(error).removeprefix(f"[{name}] ")
+    reported = first_line(error).removeprefix(f"[{name}] ")
     if name in _BUSY:
         return Busy(
-            f"{location}: another converter was first ({said}): look at the table, and convert again if it "
-            "isn't Delta"
+            f"{location}: another converter was first ({reported}): look at the table, and convert again "
+            "if it isn't Delta"
         )
     if name in _REMEDIES:
-        return Refused(f"{location} can't be converted ({said}): {_REMEDIES[name]}")
-    reason = next((found[1] for cause in _CAUSES if (found := cause.search(text))), said)
+        return Refused(f"{location} can't be converted ({reported}): {_REMEDIES[name]}")
+    reason = next((match[1] for cause in _CAUSES if (match := cause.search(text))), reported)
     if reason.endswith(" doesn't exist"):
         return TableError(f"{reason}: check the path")
     if "DELTA_FAILED_READ_FILE_FOOTER" in text or "is not a Parquet file" in reason:

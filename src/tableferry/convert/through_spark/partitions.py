@@ -29,12 +29,12 @@ def partitions_of(spark: SparkSession, entry: Entry, listing: Iterable[DataFile]
     """
     if not entry.partition_columns:
         return PartitionMismatches()
-    directories = {each.path.rpartition("/")[0] for each in listing}
+    directories = {file.path.rpartition("/")[0] for file in listing}
     registered = list_partitions(spark, entry.name, entry.location, entry.partition_columns)
-    found = compare(registered, directories, entry.location, entry.partition_columns)
-    there = parallel_map(lambda each: _exists(spark, entry, each), found.missing)
-    missing = (each for each, exists in zip(found.missing, there, strict=True) if not exists)
-    return replace(found, missing=tuple(missing))
+    mismatches = compare(registered, directories, entry.location, entry.partition_columns)
+    exist = parallel_map(lambda partition: _exists(spark, entry, partition), mismatches.missing)
+    missing = (partition for partition, exists in zip(mismatches.missing, exist, strict=True) if not exists)
+    return replace(mismatches, missing=tuple(missing))
 
 
 def _exists(spark: SparkSession, entry: Entry, partition: CatalogPartition) -> bool:

@@ -13,7 +13,7 @@ from tableferry.types import Primitive, Struct
 def to_text(schema: FileSchema) -> str:
     """Write a schema as text, the same for equal ones."""
     columns = types.plain(schema.columns)
-    leaves = [(each.path, types.plain(each.type)) for each in schema.leaves]
+    leaves = [(leaf.path, types.plain(leaf.type)) for leaf in schema.leaves]
     return json.dumps([columns, leaves, sorted(schema.undecimal)])
 
 

@@ -43,7 +43,7 @@ def task(root: str, files: Sequence[DataFile], read: Read) -> Task:
             numbers = batch.column(0).to_pylist()
             share = files[numbers[0] : numbers[-1] + 1] if numbers else ()
             rows = list(_rows(read(Path(root), share)) if reached else map(_unreached, share))
-            arrays = [pa.array([row[place] for row in rows], kind) for place, kind in enumerate(_KINDS)]
+            arrays = [pa.array([row[index] for row in rows], kind) for index, kind in enumerate(_KINDS)]
             yield pa.RecordBatch.from_arrays(arrays, ["rows", "schema", "described", "text", "split"])
 
     return work
@@ -52,14 +52,14 @@ def task(root: str, files: Sequence[DataFile], read: Read) -> Task:
 def _rows(footers: Iterable[Footer | Unreadable]) -> Iterator[_Row]:
     """Write footers; a schema comes with the first file that has it, and has its number from then on."""
     numbers: dict[int, int] = {}
-    for found in footers:
-        if isinstance(found, Unreadable):
-            yield UNREADABLE, 0, None, found.reason, ""
+    for footer in footers:
+        if isinstance(footer, Unreadable):
+            yield UNREADABLE, 0, None, footer.reason, ""
             continue
-        schema, count = found.schema, len(numbers)
+        schema, count = footer.schema, len(numbers)
         # The reader keeps each schema, so that its id stays its own.
         number = numbers.setdefault(id(schema), count)
-        yield found.rows, number, to_text(schema) if number == count else None, found.packed, found.split
+        yield footer.rows, number, to_text(schema) if number == count else None, footer.packed, footer.split
 
 
 def _unreached(file: DataFile) -> _Row:

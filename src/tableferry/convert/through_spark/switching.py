@@ -42,10 +42,10 @@ def switch_to_delta(spark: SparkSession, entry: Entry, *, merge_properties: bool
     """
     if entry.is_delta:
         return
-    wanted = kept_properties(entry)
+    properties = kept_properties(entry)
     # Without a log this very statement would convert the table, by rules that aren't ours.
     configuration = _configuration(spark, entry)
-    differing = sorted(key for key, value in wanted.items() if configuration.get(key) != value)
+    differing = sorted(key for key, value in properties.items() if configuration.get(key) != value)
     if differing and not merge_properties:
         raise Refused(
             f"the Delta log at {entry.location} and the table {entry.name} don't agree on the properties "
@@ -76,12 +76,12 @@ def restore_comments(spark: SparkSession, entry: Entry) -> None:
         [detail] = spark.sql(f"DESCRIBE DETAIL {entry.name.sql}").select("description").collect()
         if entry.comment and detail["description"] != entry.comment:
             spark.sql(f"COMMENT ON TABLE {entry.name.sql} IS {text(entry.comment)}")
-        there = {
-            each.name.lower(): each.metadata.get("comment") for each in spark.table(entry.name.sql).schema
+        shown = {
+            field.name.lower(): field.metadata.get("comment") for field in spark.table(entry.name.sql).schema
         }
         for column in entry.columns.fields:
             comment = _comment(column)
-            if comment and there.get(column.name.lower(), comment) != comment:
+            if comment and shown.get(column.name.lower(), comment) != comment:
                 altered = f"ALTER TABLE {entry.name.sql} ALTER COLUMN {quoted(column.name)}"
                 spark.sql(f"{altered} COMMENT {text(comment)}")
     except SPARK_ERRORS as error:

@@ -37,7 +37,7 @@ class Unreached(Refused):
 
 
 def read(
-    spark: SparkSession, root: str, files: Sequence[DataFile], by: Read, size: int
+    spark: SparkSession, root: str, files: Sequence[DataFile], read_share: Read, size: int
 ) -> Iterator[Footer | Unreadable]:
     """Read files, in the listing's order.
 
@@ -45,7 +45,7 @@ def read(
         spark: The session.
         root: Where the files' paths begin, on the machines that run the tasks too.
         files: What was listed.
-        by: How a task reads some of them.
+        read_share: How a task reads some of them.
         size: How many files are read at once.
 
     Raises:
@@ -55,8 +55,8 @@ def read(
     numbered: dict[int, FileSchema] = {}
     for start in range(0, len(files), size):
         batch = files[start : start + size]
-        for found in _run(spark, task(root, batch, by), len(batch)).to_batches():
-            yield from _footers(root, found, schemas, numbered)
+        for results in _run(spark, task(root, batch, read_share), len(batch)).to_batches():
+            yield from _footers(root, results, schemas, numbered)
 
 
 def _run(spark: SparkSession, task: Task, count: int) -> pa.Table:

@@ -23,9 +23,8 @@ from tableferry.convert.through_spark.entries import entry
 from tableferry.errors import Refused, StateError, TableError, first_line
 from tableferry.hive.catalog_partitions import register_partitions
 from tableferry.hive.catalog_tables import CatalogTable, list_tables, qualified
-from tableferry.hive.partitions import PartitionColumn
 from tableferry.tables import DEFAULT_CATALOG, TableName
-from tableferry.types import Atomic, Decimal, Field, from_json
+from tableferry.types import Field, from_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,8 +107,8 @@ def undo_if_named(spark: SparkSession, name: TableName, root: Path) -> tuple[str
 
 def _look(spark: SparkSession, name: TableName) -> _Table:
     spare = TableName((*name.parts[:-1], name.table + _SPARE))
-    found = list_tables(spark, name.parts[:-1], (name.table, spare.table))
-    old, made = found.get(name.table.lower()), found.get(spare.table.lower())
+    tables = list_tables(spark, name.parts[:-1], (name.table, spare.table))
+    old, made = tables.get(name.table.lower()), tables.get(spare.table.lower())
     shown = old or made
     if shown is None:
         raise TableError(f"there is no table {name}: check its name, its schema and your rights")
@@ -177,8 +176,8 @@ def _prepare(spark: SparkSession, table: _Table) -> tuple[str, ...]:
     recorded = definitions.recorded(info)
     notes: tuple[str, ...] = ()
     if not (commit.is_aside(table.files) and table.made):
-        wanted, notes = _wanted(spark, table, recorded)
-        _make(spark, table, wanted)
+        original, notes = _original_entry(spark, table, recorded)
+        _make(spark, table, original)
     try:
         if table.files == table.root:
             commit.set_aside(table.root)
@@ -190,12 +189,14 @@ def _prepare(spark: SparkSession, table: _Table) -> tuple[str, ...]:
     return notes
 
 
-def _wanted(spark: SparkSession, table: _Table, recorded: Entry | None) -> tuple[Entry, tuple[str, ...]]:
+def _original_entry(
+    spark: SparkSession, table: _Table, recorded: Entry | None
+) -> tuple[Entry, tuple[str, ...]]:
     """Decide what the entry is to say, and refuse what would end badly before anything is done."""
     assert table.entry is not None
     if not commit.is_aside(table.files):
         commit.demand_only_a_conversion(table.root)
-    others = [each for each in _on(spark, table) if each not in (table.name, table.spare)]
+    others = [name for name in _on(spark, table) if name not in (table.name, table.spare)]
     if others:
         raise Refused(
             f"{', '.join(map(str, others))} shows the same files as {table.name} and would "
@@ -212,19 +213,21 @@ def _wanted(spark: SparkSession, table: _Table, recorded: Entry | None) -> tuple
     me = spark.sql("SELECT current_user()").collect()[0][0]
     if recorded.owner and recorded.owner != me:
         notes.append(f"{me} owns the entry now, and {recorded.owner} did before")
-    place = replace(recorded, location=table.entry.location, type="managed" if table.managed else "external")
-    return place, tuple(notes)
+    original = replace(
+        recorded, location=table.entry.location, type="managed" if table.managed else "external"
+    )
+    return original, tuple(notes)
 
 
-def _make(spark: SparkSession, table: _Table, wanted: Entry) -> None:
+def _make(spark: SparkSession, table: _Table, original: Entry) -> None:
     """Make the new entry under the spare name, and look whether it says what it is to."""
     _drop_spare(spark, table)
-    _run(spark, definitions.statement(wanted, table.spare), table.name)
+    _run(spark, definitions.statement(original, table.spare), table.name)
     made = entry(spark, table.spare)
     assert made.folder is not None
     problem = ""
-    if not definitions.same(made, wanted):
-        problem = f"its entry can't be made as it was, with {_difference(made, wanted)}"
+    if not definitions.same(made, original):
+        problem = f"its entry can't be made as it was, with {_difference(made, original)}"
     elif table.managed and made.folder.with_name(made.folder.name.removesuffix(_SPARE)) != table.root:
         problem = f"it is managed, and its schema would put it elsewhere than {table.root}"
     if problem:
@@ -286,12 +289,8 @@ def _rebuilt(spark: SparkSession, table: _Table) -> Entry:
             f"{table.name} can't be read ({first_line(error)}): check its log and your rights"
         ) from error
     columns = types.changed(columns, _plain)
-    by_name = {each.name: each.type for each in columns.fields}
-    partitions = []
-    for name in detail["partitionColumns"]:
-        of = by_name[name]
-        assert isinstance(of, Atomic | Decimal)
-        partitions.append(PartitionColumn(name, of))
+    by_name = {column.name: column.type for column in columns.fields}
+    names = detail["partitionColumns"]
     return Entry(
         name=table.name,
         provider="parquet",
@@ -299,7 +298,7 @@ def _rebuilt(spark: SparkSession, table: _Table) -> Entry:
         location=table.entry.location,
         folder=table.root,
         columns=columns,
-        partition_columns=tuple(partitions),
+        partition_columns=tuple(definitions.partition_column(name, by_name[name]) for name in names),
         comment=detail["description"],
         properties={
             key: value for key, value in detail["properties"].items() if not key.startswith("delta.")
@@ -317,21 +316,21 @@ def _plain(column: Field) -> Field:
 def _on(spark: SparkSession, table: _Table) -> list[TableName]:
     """Name the Delta tables of the same schema that are in the same folder."""
     return [
-        each.name
-        for each in list_tables(spark, table.name.parts[:-1]).values()
-        if each.is_delta and each.folder is not None and _same_folder(each.folder, table.root)
+        neighbour.name
+        for neighbour in list_tables(spark, table.name.parts[:-1]).values()
+        if neighbour.is_delta and neighbour.folder is not None and _same_folder(neighbour.folder, table.root)
     ]
 
 
-def _difference(made: Entry, wanted: Entry) -> str:
+def _difference(made: Entry, original: Entry) -> str:
     for what in ("columns", "partition_columns", "comment", "properties", "options", "buckets", "serde"):
-        if getattr(made, what) != getattr(wanted, what):
+        if getattr(made, what) != getattr(original, what):
             return f"its {what.replace('_', ' ')}"
     return "its buckets"
 
 
-def _same_folder(one: Path, other: Path) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
+def _same_folder(left: Path, right: Path) -> bool:
+    return os.path.realpath(left) == os.path.realpath(right)
 
 
 def _in_its_catalog(name: TableName) -> TableName:
