@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableferry.fleet.warehouse.files import ListedFile
-from tableferry.fleet.warehouse.shadow.late.classify import Findings, basename, classify
+from tableferry.fleet.warehouse.shadow.late.classify import Evidence, Findings, basename, classify
 
 ROOT, FOLDER = "file:/w/t", "file:/w/t_sync/0123abcd"
 HOUR = 3600 * 1_000_000
@@ -27,9 +27,8 @@ def told(
     live: tuple[str, ...] = (),
     shared: bool = True,
 ) -> Findings:
-    return classify(
-        listed, frozenset(known), runs, FOLDER, lambda: named, lambda: live, shared=shared, now=NOW
-    )
+    evidence = Evidence(frozenset(known), runs, FOLDER, lambda: named, lambda: live, shared=shared, now=NOW)
+    return classify(listed, evidence)
 
 
 OLD, NEW = file("k=1/000000_0"), file("k=1/000001_0")

@@ -45,22 +45,12 @@ class Findings:
     removed: tuple[ListedFile, ...] = ()
 
 
-def classify(
-    listed: Collection[ListedFile],
-    known: Iterable[ListedFile],
-    runs: Collection[str],
-    folder: str,
-    named: Callable[[], Iterable[str]],
-    live: Callable[[], Iterable[str]],
-    *,
-    shared: bool,
-    now: int,
-) -> Findings:
-    """Tell files apart.
+@dataclass(frozen=True)
+class Evidence:
+    """What listed files are told apart by.
 
-    Args:
-        listed: The files that there are.
-        known: Those that are recorded.
+    Attributes:
+        known: The files that are recorded.
         runs: The shadow runs that ended.
         folder: Where they write partitions anew, each run in a directory of its own.
         named: Gives the files that the new table's log has named since the watermark.
@@ -68,10 +58,22 @@ def classify(
         shared: Whether the new table writes into these directories.
         now: Microseconds since 1970, by the clock of Spark's driver.
     """
+
+    known: Iterable[ListedFile]
+    runs: Collection[str]
+    folder: str
+    named: Callable[[], Iterable[str]]
+    live: Callable[[], Iterable[str]]
+    shared: bool
+    now: int
+
+
+def classify(listed: Collection[ListedFile], evidence: Evidence) -> Findings:
+    """Tell the files that there are apart."""
     there = {split(each.path): each for each in listed}
     # Of a file that was replaced, and somebody said that it may stay so, there are two records.
     recorded: dict[tuple[str, str, str], list[ListedFile]] = {}
-    for each in known:
+    for each in evidence.known:
         recorded.setdefault(split(each.path), []).append(each)
     removed = recorded.keys() - there.keys()
     replaced = [
@@ -85,16 +87,16 @@ def classify(
         # Some file systems mark a directory with an empty file.
         if place in recorded or each.size == 0 or _VECTORS.fullmatch(name):
             continue
-        ours = _OURS.fullmatch(name) or _ANEW.match(below(each.path, folder) or "")
+        ours = _OURS.fullmatch(name) or _ANEW.match(below(each.path, evidence.folder) or "")
         if ours is None:
             others[place] = each
-        elif ours[1] not in runs:
+        elif ours[1] not in evidence.runs:
             unfinished.append(each)
-    log = set(map(split, named())) if shared and others else set()
+    log = set(map(split, evidence.named())) if evidence.shared and others else set()
     left = others.keys() - log
-    read = set(map(split, live())) if left or removed else set()
+    read = set(map(split, evidence.live())) if left or removed else set()
     late = {place: each for place, each in others.items() if place in left - read}
-    undecided = [each for each in late.values() if shared and _may_be_written(each, now)]
+    undecided = [each for each in late.values() if evidence.shared and _may_be_written(each, evidence.now)]
     return Findings(
         tuple(sorted(set(late.values()) - set(undecided))),
         tuple(sorted(undecided)),

@@ -15,7 +15,7 @@ from tableferry.fleet.settings import LateFiles
 from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
 from tableferry.fleet.warehouse.files import ListedFile, list_files
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
-from tableferry.fleet.warehouse.shadow.late.classify import Findings, classify, might_be_deltas
+from tableferry.fleet.warehouse.shadow.late.classify import Evidence, Findings, classify, might_be_deltas
 from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.shadow.late.taking import Late, take
 from tableferry.fleet.warehouse.shadow.marks import Marks
@@ -163,18 +163,17 @@ def _look(record: Record, target: Target, marks: Marks) -> Findings:
     known = record.files()
     try:
         [now] = w.spark.sql("SELECT unix_micros(current_timestamp())").collect()
-        found = classify(
-            list_files(
-                w, [*record.directories(known), *([marks.folder] if marks.runs or marks.pending else [])]
-            ),
+        evidence = Evidence(
             known,
             marks.runs,
             marks.folder,
-            lambda: target.named_since(marks.watermark),
-            target.live,
+            named=lambda: target.named_since(marks.watermark),
+            live=target.live,
             shared=target.shared is not None,
             now=now[0],
         )
+        directories = [*record.directories(known), *([marks.folder] if marks.runs or marks.pending else [])]
+        found = classify(list_files(w, directories), evidence)
         return _without_empty(w, found) if target.shared is not None else found
     except SPARK_ERRORS as error:
         raise TableError(
