@@ -10,10 +10,9 @@ from pyspark.sql import SparkSession
 
 from tableferry.convert.through_spark.entries import entry, tables
 from tableferry.convert.through_spark.native import convert, convert_table, list_files
-from tableferry.convert.through_spark.partitions import partitions_of
+from tableferry.convert.through_spark.partitions import partitions_of, register_partitions
 from tableferry.convert.through_spark.switching import switch_to_delta
 from tableferry.errors import Refused, TableError
-from tableferry.hive.catalog_partitions import register_partitions
 from tableferry.tables import TableName
 
 

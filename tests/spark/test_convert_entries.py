@@ -28,10 +28,9 @@ from tableferry.convert.facts import DataFile
 from tableferry.convert.mismatches import sentences
 from tableferry.convert.through_spark.entries import entry, tables
 from tableferry.convert.through_spark.native import list_files
-from tableferry.convert.through_spark.partitions import partitions_of
+from tableferry.convert.through_spark.partitions import partitions_of, register_partitions
 from tableferry.convert.through_spark.switching import switch_to_delta
 from tableferry.errors import Refused, TableError
-from tableferry.hive.catalog_partitions import register_partitions
 from tableferry.hive.catalog_tables import list_tables
 from tableferry.hive.partitions import PartitionColumn
 from tableferry.tables import TableName

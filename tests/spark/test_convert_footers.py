@@ -20,13 +20,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 from tests import soak
+from tests.footers import read_footer
 from tests.parquet_to_delta import commit, files_of, footers_of
 
 from tableferry import types
 from tableferry.convert.facts import Footer, Unreadable
 from tableferry.convert.log.statistics import statistics_json
 from tableferry.convert.merging import merge
-from tableferry.convert.parquet.footers import read_footer
 from tableferry.types import Struct
 
 if TYPE_CHECKING:

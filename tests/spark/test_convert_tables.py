@@ -22,11 +22,10 @@ from pyspark.sql import SparkSession
 from tests import soak
 
 from tableferry import convert
-from tableferry.convert import through_spark
 from tableferry.convert.entry import Entry
 from tableferry.convert.folder.discover import list_files
 from tableferry.convert.log import commit
-from tableferry.convert.through_spark import switching
+from tableferry.convert.through_spark import partitions, switching
 from tableferry.convert.through_spark.entries import entry
 from tableferry.convert.through_spark.partitions import partitions_of
 from tableferry.tables import TableName
@@ -457,9 +456,9 @@ def dying(patched: pytest.MonkeyPatch, at: int) -> list[str]:
     """Die right before the given one of a conversion's effects; return those that were had, as they are."""
     done: list[str] = []
     for module, name_ in (
-        (through_spark, "register_partitions"),
+        (partitions, "register_partitions"),
         (commit, "put"),
-        (through_spark, "switch_to_delta"),
+        (switching, "switch_to_delta"),
         # After it comes the statement alone.
         (switching, "_configuration"),
     ):

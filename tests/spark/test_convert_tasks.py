@@ -21,7 +21,8 @@ from tableferry.convert.facts import Footer, Unreadable
 from tableferry.convert.folder import discover
 from tableferry.convert.parquet import reading, scanning
 from tableferry.convert.spark_provider import SparkProvider
-from tableferry.convert.through_spark import Unreached, batch_size, read
+from tableferry.convert.through_spark.batches import batch_size
+from tableferry.convert.through_spark.tasks import Unreached, read
 from tableferry.errors import SessionError
 
 if TYPE_CHECKING:

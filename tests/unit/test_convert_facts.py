@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.footers import read_footer
 
 from tableferry import types
 from tableferry.convert.facts import Bounds, FileSchema, Footer, Leaf
-from tableferry.convert.parquet.footers import read_footer
 from tableferry.convert.through_spark.schemas import from_text, to_text
 from tableferry.types import Array, Decimal, Field, Map, Struct
 

@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
+from tests.footers import read_footer
 
 from tableferry import types
 from tableferry.convert.facts import Bounds, DataFile, Footer, Leaf, Unreadable
 from tableferry.convert.parquet.elements import Annotation, Element
-from tableferry.convert.parquet.footers import SchemaCache, read_footer
+from tableferry.convert.parquet.footers import SchemaCache
 from tableferry.convert.parquet.reading import read
 from tableferry.convert.parquet.schema import Illegal, interpret
 from tableferry.types import Array, Decimal, Field, Map, Struct

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from tests import parquet_writers, soak
+from tests.footers import read_footer
 
 from tableferry.convert.facts import Bounds, Footer
-from tableferry.convert.parquet.footers import read_footer
 
 # Those that are known to be wrong somewhere, the oldest that are taken for right, and those of today.
 WRITERS = {

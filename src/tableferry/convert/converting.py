@@ -214,7 +214,7 @@ def _undo(
     source: str, resolved: ResolvedSource, spark: SparkSession | None, resolve: Callable[[], SparkSession]
 ) -> tuple[str, ...]:
     if resolved.table is not None:
-        return through_spark.undo(SparkProvider(spark, resolve).session(), resolved.table)
+        return through_spark.undoing.undo(SparkProvider(spark, resolve).session(), resolved.table)
     if not resolved.local:
         raise Refused(
             f"{source} is storage that only Spark reaches from here: remove {resolved.location}/_delta_log "
@@ -224,7 +224,7 @@ def _undo(
     if named := definitions.recorded(commit.info(root)):
         commit.demand_only_a_conversion(root)
         # Who knows the folder by a name would be left without a log.
-        notes = through_spark.undo_if_named(SparkProvider(spark, resolve).session(), named.name, root)
+        notes = through_spark.undoing.undo_if_named(SparkProvider(spark, resolve).session(), named.name, root)
         if notes is not None:
             return notes
     commit.undo(root)

@@ -54,37 +54,35 @@ def expand(
     return tuple(resolved.values())
 
 
-def single(source: str) -> ResolvedSource:
+def single(text: str) -> ResolvedSource:
     """Find the one table that the user means.
 
     Raises:
         TableError: It can't be understood, or means several.
     """
-    match sources.parse(source):
-        case sources.Folder(path) as folder:
-            return ResolvedSource(path, path, local=folder.is_local)
-        case sources.Table(name):
-            return ResolvedSource(str(name), table=name)
-        case sources.Schema():
-            raise TableError(f"{source} means several tables: name one")
+    source = sources.parse(text)
+    if isinstance(source, sources.Schema):
+        raise TableError(f"{text} means several tables: name one")
+    return _resolved(source)
 
 
 def _meant(text: str, spark_provider: SparkProvider, *, recursive: bool) -> Iterator[ResolvedSource]:
     match sources.parse(text):
-        case sources.Folder(path) as folder:
-            if recursive and folder.is_local:
-                yield from (ResolvedSource(str(root), str(root)) for root in find_roots(Path(path)))
-            else:
-                yield ResolvedSource(path, path, local=folder.is_local)
-        case sources.Table(name):
-            yield ResolvedSource(str(name), table=name)
         case sources.Schema(parts):
-            listed = through_spark.tables(spark_provider.session(), parts)
+            listed = through_spark.entries.tables(spark_provider.session(), parts)
             yield from (ResolvedSource(str(name), table=name) for name in listed.tables)
-            yield from (
-                ResolvedSource(str(table.name), skipped=f"{table.name} {table.reason}")
-                for table in listed.skipped
-            )
+            for table in listed.skipped:
+                yield ResolvedSource(str(table.name), skipped=f"{table.name} {table.reason}")
+        case sources.Folder(path) as folder if recursive and folder.is_local:
+            yield from (ResolvedSource(str(root), str(root)) for root in find_roots(Path(path)))
+        case source:
+            yield _resolved(source)
+
+
+def _resolved(source: sources.Folder | sources.Table) -> ResolvedSource:
+    if isinstance(source, sources.Table):
+        return ResolvedSource(str(source.name), table=source.name)
+    return ResolvedSource(source.path, source.path, local=source.is_local)
 
 
 def gather(
@@ -98,47 +96,37 @@ def gather(
     Raises:
         TableferryError: It's missing, or something about it can't be read or understood.
     """
-    if source.table is not None:
-        return _of_table(source, source.table, options, spark_provider, progress)
-    facts = Facts(source.source, source.location, local=source.local, delta=False)
-    if not source.local:
-        return _far(facts, options, spark_provider)
-    return _near(facts, Path(source.location), options, spark_provider, progress)
-
-
-def _of_table(
-    source: ResolvedSource,
-    name: TableName,
-    options: Options,
-    spark_provider: SparkProvider,
-    progress: Callable[[int, int], None],
-) -> Facts:
+    if source.table is None:
+        facts = Facts(source.source, source.location, local=source.local, delta=False)
+        return _read(facts, options, spark_provider, progress)
     spark = spark_provider.session()
-    entry = through_spark.entry(spark, name)
+    entry = through_spark.entries.entry(spark, source.table)
     location = str(entry.folder or entry.location)
     facts = Facts(source.source, location, local=entry.folder is not None, delta=entry.is_delta, entry=entry)
-    if entry.is_delta:
+    if facts.delta:
         return facts
     if options.partitioned_by is not None:
         check_declared(entry, options.partitioned_by)
-    options = replace(options, partitioned_by=entry.partition_columns)
-    if entry.folder is None:
-        facts = _far(facts, options, spark_provider)
-    else:
-        facts = _near(facts, entry.folder, options, spark_provider, progress)
+    by_catalog = replace(options, partitioned_by=entry.partition_columns)
+    facts = _read(facts, by_catalog, spark_provider, progress)
     if facts.delta:
         return facts
-    return replace(facts, mismatches=through_spark.partitions_of(spark, entry, facts.files))
+    return replace(facts, mismatches=through_spark.partitions.partitions_of(spark, entry, facts.files))
+
+
+def _read(
+    facts: Facts, options: Options, spark_provider: SparkProvider, progress: Callable[[int, int], None]
+) -> Facts:
+    if facts.local:
+        return _near(facts, options, spark_provider, progress)
+    return _far(facts, options, spark_provider)
 
 
 def _near(
-    facts: Facts,
-    root: Path,
-    options: Options,
-    spark_provider: SparkProvider,
-    progress: Callable[[int, int], None],
+    facts: Facts, options: Options, spark_provider: SparkProvider, progress: Callable[[int, int], None]
 ) -> Facts:
     """Read what this process reaches: the directories' names and the files' footers."""
+    root = Path(facts.location)
     if already_delta(root):
         if empty := empty_commit(root):
             raise Refused(
@@ -171,9 +159,9 @@ def _near(
 def _far(facts: Facts, options: Options, spark_provider: SparkProvider) -> Facts:
     """List what only Spark reaches; its own command reads the footers."""
     spark = spark_provider.session()
-    if through_spark.has_log(spark, facts.location):
+    if through_spark.native.has_log(spark, facts.location):
         return replace(facts, delta=True)
-    files = through_spark.list_files(spark, facts.location)
+    files = through_spark.native.list_files(spark, facts.location)
     if not files:
         raise Refused(f"{facts.location} holds no Parquet file: name the directory that holds the table")
     discover.demand_readable_names(facts.location, files)

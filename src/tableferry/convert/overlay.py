@@ -55,7 +55,7 @@ def check(spark: SparkSession, table: TableName, *, empty: bool, column_mapping:
         TableError: Something about it can't be read.
     """
     if empty:
-        _root_of_empty(through_spark.entry(spark, table))
+        _root_of_empty(through_spark.entries.entry(spark, table))
     else:
         _plan(spark, table, column_mapping)
 
@@ -68,7 +68,7 @@ def write(spark: SparkSession, table: TableName, *, empty: bool, column_mapping:
         TableError: Something about it can't be read, or a step failed.
     """
     if empty:
-        write_empty(through_spark.entry(spark, table), column_mapping=column_mapping)
+        write_empty(through_spark.entries.entry(spark, table), column_mapping=column_mapping)
     else:
         plan = _plan(spark, table, column_mapping)
         # By name, Spark's own command would switch the entry; by its path it converts the directory alone.
@@ -108,7 +108,7 @@ def has_log(spark: SparkSession, location: str) -> bool:
     Raises:
         TableError: Nobody lets us look.
     """
-    return through_spark.has_log(spark, location)
+    return through_spark.native.has_log(spark, location)
 
 
 def log_folder(root: Path) -> Path:

@@ -52,7 +52,7 @@ def perform(plan: Plan, spark: SparkProvider) -> verify.Verdict | None:
 def _perform(step: Step, plan: Plan, spark: SparkProvider, running: Activity) -> verify.Verdict | None:
     match step:
         case RegisterPartitions():
-            through_spark.register_partitions(spark.session(), step.table)
+            through_spark.partitions.register_partitions(spark.session(), step.table)
         case PutFirstCommit():
             put(Path(step.root), _scanned(step, spark, running))
             running.count("files", len(step.contents.files))
@@ -62,14 +62,14 @@ def _perform(step: Step, plan: Plan, spark: SparkProvider, running: Activity) ->
                 _natively(session, step)
         case SwitchEntry():
             session = spark.session()
-            entry = through_spark.entry(session, step.table)
+            entry = through_spark.entries.entry(session, step.table)
             # A log that was there before may lack what only the catalog has.
-            through_spark.switch_to_delta(session, entry, merge_properties=True)
+            through_spark.switching.switch_to_delta(session, entry, merge_properties=True)
         case Verify():
             session = spark.session()
             names = [column.name for column in plan.partition_columns]
             with following(session, running):
-                verdict = through_spark.compare_rows(session, step.location, plan.schema, names)
+                verdict = through_spark.verifying.compare_rows(session, step.location, plan.schema, names)
             running.count("rows", verdict.source.rows)
             return verdict
         case _:
@@ -92,10 +92,10 @@ def _scanned(step: PutFirstCommit, spark: SparkProvider, running: Activity) -> c
 
 def _natively(spark: SparkSession, step: ConvertNatively) -> None:
     if step.table:
-        entry = through_spark.entry(spark, step.table)
-        through_spark.convert_table(spark, entry, statistics=step.statistics)
+        entry = through_spark.entries.entry(spark, step.table)
+        through_spark.native.convert_table(spark, entry, statistics=step.statistics)
     else:
-        through_spark.convert(spark, step.location, step.partitions, statistics=step.statistics)
+        through_spark.native.convert(spark, step.location, step.partitions, statistics=step.statistics)
 
 
 def put(root: Path, planned: contents.Contents) -> None:

@@ -53,13 +53,17 @@ def read_footers(
 
     def in_process() -> Iterator[Footer | Unreadable]:
         running = spark_provider.running
-        size = len(files) if running is None else through_spark.batch_size(running, statistics=statistics)
+        size = (
+            len(files)
+            if running is None
+            else through_spark.batches.batch_size(running, statistics=statistics)
+        )
         for start in range(0, len(files), size):
             yield from read(root, files[start : start + size])
 
     def in_tasks(spark: SparkSession) -> Iterator[Footer | Unreadable]:
-        size = through_spark.batch_size(spark, statistics=statistics)
-        return through_spark.read(spark, str(root), files, read, size)
+        size = through_spark.batches.batch_size(spark, statistics=statistics)
+        return through_spark.tasks.read(spark, str(root), files, read, size)
 
     return _choose(spark_provider, reader, len(files) >= SPARK_PAYS_FROM, in_process, in_tasks)
 
@@ -94,7 +98,7 @@ def scan(
 
     def in_tasks(spark: SparkSession) -> Iterator[Footer | Unreadable]:
         read = partial(scanning.read, paths=paths)
-        return through_spark.read(spark, str(root), files, read, _SCANNED_AT_ONCE)
+        return through_spark.tasks.read(spark, str(root), files, read, _SCANNED_AT_ONCE)
 
     return _choose(
         spark_provider, reader, True, partial(scanning.read_by_threads, root, files, paths=paths), in_tasks
@@ -163,7 +167,7 @@ def _there_if_it_can(
         first = next(footers)
     except Exception as error:
         # They may run elsewhere, where this path means nothing, or not be allowed to run Python at all.
-        if not isinstance(error, through_spark.Unreached) and not is_sparks(error):
+        if not isinstance(error, through_spark.tasks.Unreached) and not is_sparks(error):
             raise
         return in_process()
     return chain((first,), footers)

@@ -57,24 +57,6 @@ def list_partitions(
     return [CatalogPartition(spec, exact.get(spec, location)) for spec, location in pairs]
 
 
-def register_partitions(spark: SparkSession, table: TableName) -> None:
-    """Bring the catalog in line with the directories: ``MSCK REPAIR TABLE … SYNC PARTITIONS``.
-
-    Partitions that lie outside the root stay as they are.
-
-    Raises:
-        TableError: The catalog refuses, or a directory can't be listed.
-    """
-    try:
-        with optional_settings(spark, FEW_LISTING_TASKS):
-            spark.sql(f"MSCK REPAIR TABLE {table.sql} SYNC PARTITIONS").collect()
-    except SPARK_ERRORS as error:
-        raise TableError(
-            f"the partitions of {table} can't be registered ({first_line(error)}): check your rights, "
-            "or add and drop them with ALTER TABLE"
-        ) from error
-
-
 def has_null_partition(spark: SparkSession, table: TableName) -> bool:
     """Say whether the catalog has a partition of a partitioned table with a null value."""
     return any(value == NULL for spec in _specs(spark, table) for _, value in split_spec(spec))

@@ -122,21 +122,6 @@ class SchemaCache:
         return _Plan(self._schemas.setdefault(schema, schema), leaves)
 
 
-def read_footer(
-    path: str, *, size: int | None = None, statistics: bool = True, cache: SchemaCache | None = None
-) -> Footer | Unreadable:
-    """Read what one file's footer says.
-
-    Args:
-        path: The file.
-        size: Its bytes when it was listed; it's refused if it has others now.
-        statistics: Whether to read more of the statistics than how many rows there are.
-        cache: The schemas seen so far in this thread.
-    """
-    tail = read_tail(path, size)
-    return tail if isinstance(tail, Unreadable) else decode(tail, statistics=statistics, cache=cache)
-
-
 def read_tail(path: str, size: int | None = None) -> bytes | Unreadable:
     """Read the metadata of a file as bytes, without the length and the magic that follow it."""
     try:

@@ -1,4 +1,4 @@
-"""Whether the partitions that the catalog knows are those on disk."""
+"""Whether the partitions that the catalog knows are those on disk, and registering those that are."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from tableferry.errors import TableError, first_line
 from tableferry.hive.catalog_partitions import list_partitions
 from tableferry.hive.locations import below, literal
 from tableferry.hive.partitions import CatalogPartition
+from tableferry.hive.settings import FEW_LISTING_TASKS, optional_settings
+from tableferry.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +37,24 @@ def partitions_of(spark: SparkSession, entry: Entry, listing: Iterable[DataFile]
     exist = parallel_map(lambda partition: _exists(spark, entry, partition), mismatches.missing)
     missing = (partition for partition, exists in zip(mismatches.missing, exist, strict=True) if not exists)
     return replace(mismatches, missing=tuple(missing))
+
+
+def register_partitions(spark: SparkSession, table: TableName) -> None:
+    """Bring the catalog in line with the directories: ``MSCK REPAIR TABLE … SYNC PARTITIONS``.
+
+    Partitions that lie outside the root stay as they are.
+
+    Raises:
+        TableError: The catalog refuses, or a directory can't be listed.
+    """
+    try:
+        with optional_settings(spark, FEW_LISTING_TASKS):
+            spark.sql(f"MSCK REPAIR TABLE {table.sql} SYNC PARTITIONS").collect()
+    except SPARK_ERRORS as error:
+        raise TableError(
+            f"the partitions of {table} can't be registered ({first_line(error)}): check your rights, "
+            "or add and drop them with ALTER TABLE"
+        ) from error
 
 
 def _exists(spark: SparkSession, entry: Entry, partition: CatalogPartition) -> bool:

@@ -20,8 +20,8 @@ from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert.entry import Entry
 from tableferry.convert.log import commit, definitions
 from tableferry.convert.through_spark.entries import entry
+from tableferry.convert.through_spark.partitions import register_partitions
 from tableferry.errors import Refused, StateError, TableError, first_line
-from tableferry.hive.catalog_partitions import register_partitions
 from tableferry.hive.catalog_tables import CatalogTable, list_tables, qualified
 from tableferry.tables import DEFAULT_CATALOG, TableName
 from tableferry.types import Field, from_json

@@ -1,0 +1,14 @@
+"""Reads one file's footer."""
+
+from __future__ import annotations
+
+from tableferry.convert.facts import Footer, Unreadable
+from tableferry.convert.parquet.footers import SchemaCache, decode, read_tail
+
+
+def read_footer(
+    path: str, *, size: int | None = None, statistics: bool = True, cache: SchemaCache | None = None
+) -> Footer | Unreadable:
+    """Read a footer; a file is refused that has another size than the given one."""
+    tail = read_tail(path, size)
+    return tail if isinstance(tail, Unreadable) else decode(tail, statistics=statistics, cache=cache)
