@@ -128,11 +128,11 @@ def run(
         running.count("tables", 0, len(resolved))
         for source in resolved:
             reports.append(_convert(source, options, spark_provider, dry_run=dry_run))
-            _tell(running, reports, len(resolved))
+            _log_outcome(running, reports, len(resolved))
     return Report(tuple(reports))
 
 
-def _tell(running: Activity, reports: list[TableReport], tables: int) -> None:
+def _log_outcome(running: Activity, reports: list[TableReport], tables: int) -> None:
     """Say what became of a table, and how many there are still."""
     source, outcome = reports[-1].source, reports[-1].outcome
     running.count("tables", len(reports), tables)
@@ -158,9 +158,9 @@ def _convert(
             return TableReport(source, "planned", plan)
         verdict = perform(plan, spark_provider)
     except Refused as error:
-        return TableReport(source, "refused", plan, _placed(error, resolved))
+        return TableReport(source, "refused", plan, _with_source(error, resolved))
     except TableferryError as error:
-        return TableReport(source, "failed", plan, _placed(error, resolved))
+        return TableReport(source, "failed", plan, _with_source(error, resolved))
     except Exception as error:
         # One table's trouble with Spark isn't the others'; any other error is a defect, and ends the run.
         if not is_sparks(error):
@@ -175,7 +175,7 @@ def _convert(
     return TableReport(source, "switched" if facts.delta else "converted", plan, verdict=verdict)
 
 
-def _placed(error: TableferryError, resolved: ResolvedSource) -> str:
+def _with_source(error: TableferryError, resolved: ResolvedSource) -> str:
     """Return what an error says, with the table's name if it doesn't say that itself."""
     text = str(error)
     named = [name for name in (resolved.source, resolved.location, str(resolved.table or "")) if name]

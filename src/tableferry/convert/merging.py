@@ -91,11 +91,11 @@ def merge(schemas: Iterable[tuple[FileSchema, str]]) -> Merged:
     Raises:
         Refused: Two files contradict each other.
     """
-    known: dict[int, FileSchema] = {}
+    merged: dict[int, FileSchema] = {}
     top = _Node(Struct(), "")
     for schema, file in schemas:
-        if id(schema) not in known:
-            known[id(schema)] = schema
+        if id(schema) not in merged:
+            merged[id(schema)] = schema
             _add(top, schema.columns, file, (), schema.undecimal)
     columns = _finished(top)
     assert isinstance(columns, Struct)
@@ -115,11 +115,11 @@ def _add(
         case (Struct(), Struct()):
             spellings = {name.lower(): name for name in node.parts}
             for column in data_type.fields:
-                known = node.parts.get(column.name)
-                if known is None and (spelling := spellings.get(column.name.lower())):
-                    known = node.parts[spelling]
+                part = node.parts.get(column.name)
+                if part is None and (spelling := spellings.get(column.name.lower())):
+                    part = node.parts[spelling]
                     raise Refused(
-                        f"column {_name((*path, spelling))} in {known.file} is spelled "
+                        f"column {_name((*path, spelling))} in {part.file} is spelled "
                         f"{_name((*path, column.name))} in {file}, which Spark can't tell apart: "
                         "write one of them again with the other's name"
                     )
@@ -212,14 +212,14 @@ def _widenings(node: _Node, path: tuple[str, ...]) -> Iterable[Widening]:
 
 
 def _conflict(node: _Node, data_type: DataType, file: str, path: tuple[str, ...], rigid: bool) -> Refused:
-    known, before = _finished(node), node.file
+    known_type, known_file = _finished(node), node.file
     if not isinstance(data_type, Struct | Array | Map):
         # A type that others have already widened is in none of the files.
-        clashing = (seen for seen in node.seen.items() if rigid or _wider(seen[0], data_type) is None)
-        known, before = next(clashing, (known, before))
+        clashing = (item for item in node.seen.items() if rigid or _wider(item[0], data_type) is None)
+        known_type, known_file = next(clashing, (known_type, known_file))
     why = ", one of them stored in a way that Spark reads as no wider decimal" if rigid else ""
     return Refused(
-        f"column {_name(path)} is {known} in {before} and {data_type} in {file}{why}: "
+        f"column {_name(path)} is {known_type} in {known_file} and {data_type} in {file}{why}: "
         "write one of them again with the other's type, or convert them as two tables"
     )
 

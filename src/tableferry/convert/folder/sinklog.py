@@ -76,7 +76,7 @@ def _entries(file: Path) -> list[tuple[str, bool]]:
 
 def _below(log: Path, paths: Iterable[str], on_disk: Container[str]) -> list[str]:
     bases = [f"{log.parent.absolute()}/"]
-    relative, gone = [], []
+    relative, missing = [], []
     for path in paths:
         below = next(
             (path[len(base) :] for base in bases if path.startswith(base) and path[len(base) :] in on_disk),
@@ -89,13 +89,13 @@ def _below(log: Path, paths: Iterable[str], on_disk: Container[str]) -> list[str
             if below is not None:
                 bases.append(path[: -len(below)])
         if below is None:
-            gone.append(path)
+            missing.append(path)
         else:
             relative.append(below)
-    if gone:
-        more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise Refused(
-            f"{gone[0]}{more} is committed in {log} but isn't there: bring it back, or move {log.name} away "
-            "to take the files that are there"
+            f"{missing[0]}{more} is committed in {log} but isn't there: bring it back, or move {log.name} "
+            "away to take the files that are there"
         )
     return relative

@@ -167,9 +167,9 @@ def _type(data_type: DataType) -> str:
 
 
 def _buckets(entry: Entry) -> str:
-    by = ", ".join(map(quoted, entry.bucket_columns))
+    key = ", ".join(map(quoted, entry.bucket_columns))
     rows = f" SORTED BY ({', '.join(map(quoted, entry.sort_columns))})" if entry.sort_columns else ""
-    return f"CLUSTERED BY ({by}){rows} INTO {entry.buckets} BUCKETS"
+    return f"CLUSTERED BY ({key}){rows} INTO {entry.buckets} BUCKETS"
 
 
 def _pairs(pairs: Mapping[str, str]) -> str:

@@ -278,7 +278,9 @@ def _with_spark_type(file: DataType, spark: DataType) -> DataType | None:
                 inner = _with_spark_type(column.type, described.type)
                 if inner is None:
                     return None
-                metadata = {key: it for key, it in described.metadata.items() if not _INTERNAL.match(key)}
+                metadata = {
+                    key: entry for key, entry in described.metadata.items() if not _INTERNAL.match(key)
+                }
                 fields.append(Field(column.name, inner, column.nullable, metadata))
             return Struct(tuple(fields))
         case (Array(), Array()):

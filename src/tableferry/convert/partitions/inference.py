@@ -114,11 +114,11 @@ def _settle(name: str, examples: dict[str, str]) -> tuple[Primitive, list[str]]:
 
 def _fused(column: PartitionColumn, values: dict[str, str]) -> list[str]:
     """Say which two of a column's directories, if any, have one value in two spellings."""
-    known: dict[str | Number, str] = {}
+    spellings: dict[str | Number, str] = {}
     for text, value in values.items():
-        other = known.setdefault(Number(value) if is_numeric(column.type) else value, text)
-        if other != text:
-            return [f"'{other}' and '{text}' are the same value of {column.name}"]
+        spelling = spellings.setdefault(Number(value) if is_numeric(column.type) else value, text)
+        if spelling != text:
+            return [f"'{spelling}' and '{text}' are the same value of {column.name}"]
     return []
 
 

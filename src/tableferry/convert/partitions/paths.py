@@ -55,19 +55,21 @@ def lay_out(files: Sequence[DataFile]) -> Layout:
     Raises:
         Refused: A directory's name or level can't be that of a partition.
     """
-    known: dict[str, int] = {}
+    index_of: dict[str, int] = {}
     first: list[str] = []
     indexes: list[int] = []
     for file in files:
         path = file.path
         folder = path[: path.rfind("/") + 1]
-        index = known.get(folder)
+        index = index_of.get(folder)
         if index is None:
-            index = known[folder] = len(first)
+            index = index_of[folder] = len(first)
             first.append(path)
         indexes.append(index)
     levels: dict[str, tuple[str, str | None] | None] = {}
-    directories = tuple(_directory(folder, path, levels) for folder, path in zip(known, first, strict=True))
+    directories = tuple(
+        _directory(folder, path, levels) for folder, path in zip(index_of, first, strict=True)
+    )
     return Layout(directories, tuple(indexes), tuple(_escapes(levels)))
 
 

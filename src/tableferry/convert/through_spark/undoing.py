@@ -309,7 +309,9 @@ def _rebuilt(spark: SparkSession, table: _Table) -> Entry:
 def _plain(column: Field) -> Field:
     """Leave out what only Delta knows of a column."""
     return replace(
-        column, nullable=True, metadata={key: of for key, of in column.metadata.items() if key == "comment"}
+        column,
+        nullable=True,
+        metadata={key: value for key, value in column.metadata.items() if key == "comment"},
     )
 
 
@@ -323,9 +325,9 @@ def _on(spark: SparkSession, table: _Table) -> list[TableName]:
 
 
 def _difference(made: Entry, original: Entry) -> str:
-    for what in ("columns", "partition_columns", "comment", "properties", "options", "buckets", "serde"):
-        if getattr(made, what) != getattr(original, what):
-            return f"its {what.replace('_', ' ')}"
+    for attribute in ("columns", "partition_columns", "comment", "properties", "options", "buckets", "serde"):
+        if getattr(made, attribute) != getattr(original, attribute):
+            return f"its {attribute.replace('_', ' ')}"
     return "its buckets"
 
 
