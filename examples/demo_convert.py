@@ -65,7 +65,7 @@ def tell(console: Console, lake: Path) -> None:
         f"   delta-rs reads the log: {rows:,} flights in {adds.num_rows} files, with the bounds of each."
     )
 
-    console.print("\n3. Mend what was refused, and run the same again", style="bold")
+    console.print("\n3. Fix what was refused, and run the same again", style="bold")
     console.print("   What is Delta already is left alone.")
     (lake / "weather" / "NOTES.txt").rename(lake / "weather" / "_NOTES.txt")
     run(console, str(lake), "--recursive")

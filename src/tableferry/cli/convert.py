@@ -101,7 +101,7 @@ def convert_run(
 ) -> Answer:
     """Turn Parquet into Delta in place: one file is written, the first commit of the log.
 
-    To take it back while nothing was written after it: tableferry convert undo SOURCE
+    To undo it while nothing was written after it: tableferry convert undo SOURCE
     """
     names = [*(sources or ()), *(name for text in more_sources or () for name in _separated(text))]
     if not names:
@@ -132,7 +132,7 @@ def convert_undo(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="What was converted.")],
     warehouse: Warehouse = None,
 ) -> Answer:
-    """Take a conversion back while nothing was written after it."""
+    """Undo a conversion while nothing was written after it."""
     notes = convert.undo(source, resolve=partial(resolved, warehouse))
     return Answer(
         {"source": source, "outcome": "undone", "notes": notes},

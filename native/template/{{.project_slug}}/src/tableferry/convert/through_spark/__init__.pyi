@@ -1,0 +1,1 @@
+../../../../../../../src/tableferry/convert/through_spark/__init__.pyi
