@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from tableferry import session
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse.context import Access, Warehouse
-from tableferry.fleet.warehouse.shadow import Shadowed, What, shadow
+from tableferry.fleet.warehouse.shadow import Action, ShadowResult, shadow
 from tableferry.tables import TableName
 
 Values = tuple[Any, ...]
@@ -158,19 +158,19 @@ class Pair:
         self.sql(f"ALTER TABLE {self.target} ALTER COLUMN {name} TYPE BIGINT")
         self.columns = self.columns.replace(f"{name} INT", f"{name} BIGINT")
 
-    def shadow(self, **options: Any) -> Shadowed:
+    def shadow(self, **options: Any) -> ShadowResult:
         """Run it, and hold that the copy has just the rows that it should."""
         found = self.run(**options)
         assert self.read() == self.rows
         return found
 
-    def done(self) -> dict[str, tuple[What, int | None]]:
+    def done(self) -> dict[str, tuple[Action, int | None]]:
         """Run it, and say what it did to which partition."""
         found = self.shadow()
         assert found.compared == ""
-        return {each.partition: (each.what, each.rows) for each in found.done}
+        return {each.partition: (each.action, each.rows) for each in found.done}
 
-    def run(self, *, dry_run: bool = False) -> Shadowed:
+    def run(self, *, dry_run: bool = False) -> ShadowResult:
         warehouse = Warehouse(self.spark, cast("Access", None))
         name = TableName(("spark_catalog", self.schema, "t"))
         hive = TableName(("spark_catalog", self.schema, "t_hive"))
@@ -192,7 +192,7 @@ class Pair:
         names = (name if name in there else "NULL" for name in self.names)
         return Counter(tuple(row) for row in self.sql(f"SELECT {', '.join(names)} FROM {self.hive}"))
 
-    def synced(self) -> set[str]:
+    def synced_folders(self) -> set[str]:
         """The directories of rewritten partitions that hold files."""
         root = Path(f"{self.directory}_sync")
         files = (path for path in root.rglob("*") if path.is_file() and path.name[0] not in "._")

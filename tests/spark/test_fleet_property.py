@@ -67,7 +67,7 @@ class Life:
     @property
     def kind(self) -> Kind | None:
         names = Names.of(self.fleet.job("t"))
-        return existing.found(self.fleet.warehouse, names).get(names.main)
+        return existing.job_tables(self.fleet.warehouse, names).get(names.main)
 
     def insert(self, day: str | None) -> None:
         """Write a row to whatever has the table's name; nobody can while nothing has."""

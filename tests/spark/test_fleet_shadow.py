@@ -14,7 +14,7 @@ from tests import soak
 from tests.spark.fleet_shadowing import DELTA, ICEBERG, Pair
 
 from tableferry.fleet.job import TargetFormat
-from tableferry.fleet.warehouse.shadow import What
+from tableferry.fleet.warehouse.shadow import Action
 from tableferry.fleet.warehouse.shadow.marks import WATERMARK
 
 BOTH = pytest.mark.parametrize("form", [ICEBERG, DELTA], ids=["iceberg", "delta"])
@@ -35,35 +35,35 @@ def test_each_change_costs_its_partitions_alone(
     assert pair.done() == {}
     pair.insert((5, "e", "mon", 1), (7, "g", "s p/a=c%e'\"é", 3), (8, "h", None, None))
     asked = pair.run(dry_run=True)
-    assert pair.synced() == set()
+    assert pair.synced_folders() == set()
     odd = "day=s p%2Fa%3Dc%25e%27%22é/n=3"
     done = pair.done()
-    assert done == {MON: (What.APPENDED, one), odd: (What.ADDED, one), NULLS: (What.APPENDED, one)}
-    assert {each.partition: each.what for each in asked.done} == {
+    assert done == {MON: (Action.APPENDED, one), odd: (Action.ADDED, one), NULLS: (Action.APPENDED, one)}
+    assert {each.partition: each.action for each in asked.done} == {
         key: what for key, (what, _) in done.items()
     }
     assert pair.done() == {}
     pair.delete("id = 1", lambda row: row[0] == 1)
-    assert pair.done() == {MON: (What.REWRITTEN, 2)}
+    assert pair.done() == {MON: (Action.REWRITTEN, 2)}
     pair.insert((9, "i", "mon", 1))
-    assert pair.done() == {MON: (What.APPENDED, 1)}
+    assert pair.done() == {MON: (Action.APPENDED, 1)}
     pair.delete("day = 'tue'", lambda row: row[2] == "tue")
-    assert pair.done() == {TUE: (What.DROPPED, None)}
+    assert pair.done() == {TUE: (Action.DROPPED, None)}
     # Its old files may still be in the directory.
     pair.insert((10, "j", "tue", 2))
-    assert pair.done() == {TUE: (What.ADDED, 1)}
-    before = pair.synced()
+    assert pair.done() == {TUE: (Action.ADDED, 1)}
+    before = pair.synced_folders()
     pair.compact()
-    moved = {NULLS: (What.REWRITTEN, 2)} if form is DELTA else {}
+    moved = {NULLS: (Action.REWRITTEN, 2)} if form is DELTA else {}
     assert pair.done() == moved
     pair.add_column("extra")
     pair.overwrite((11, "k", 1, "mon", 1), (12, "l", 2, "wed", 4))
     assert pair.run(dry_run=True).columns == ("extra",)
-    assert pair.done() == {MON: (What.REWRITTEN, 1), "day=wed/n=4": (What.ADDED, one)}
+    assert pair.done() == {MON: (Action.REWRITTEN, 1), "day=wed/n=4": (Action.ADDED, one)}
     # What nobody reads any more is gone.
     kept = {each for each in before if not each.endswith(MON)}
-    assert kept < pair.synced()
-    assert len([each for each in pair.synced() if each.endswith(MON)]) == 1
+    assert kept < pair.synced_folders()
+    assert len([each for each in pair.synced_folders() if each.endswith(MON)]) == 1
 
 
 @pytest.mark.parametrize("form", soak.amount([ICEBERG], [ICEBERG, DELTA]))
@@ -72,16 +72,16 @@ def test_tables_without_partitions(
 ) -> None:
     pair = Pair(spark, schema, tmp_path, form, keys="").make((1, "a"), (2, "b"))
     pair.insert((3, "c"))
-    assert pair.done() == {"": (What.APPENDED, 1 if form is ICEBERG else None)}
+    assert pair.done() == {"": (Action.APPENDED, 1 if form is ICEBERG else None)}
     pair.delete("id = 1", lambda row: row[0] == 1)
-    assert pair.done() == {"": (What.REWRITTEN, 2)}
+    assert pair.done() == {"": (Action.REWRITTEN, 2)}
     pair.insert((4, "d"))
-    assert pair.done() == {"": (What.APPENDED, 1)}
+    assert pair.done() == {"": (Action.APPENDED, 1)}
     pair.delete("true", lambda row: True)
-    assert pair.done() == {"": (What.REWRITTEN, 0)}
+    assert pair.done() == {"": (Action.REWRITTEN, 0)}
     pair.insert((5, "e"))
-    assert pair.done() == {"": (What.APPENDED, 1)}
-    assert len(pair.synced()) == 1
+    assert pair.done() == {"": (Action.APPENDED, 1)}
+    assert len(pair.synced_folders()) == 1
 
 
 @pytest.mark.parametrize("form", soak.amount([DELTA], [ICEBERG, DELTA]))
@@ -100,7 +100,7 @@ def test_a_run_that_ends_after_any_change_is_made_good_by_the_next(
         assert pair.crash(at)
         pair.shadow()
     used = {row["location"] for row in locations(pair)}
-    assert {f"file:{pair.directory}_sync/{each}" for each in pair.synced()} <= used
+    assert {f"file:{pair.directory}_sync/{each}" for each in pair.synced_folders()} <= used
 
 
 def locations(pair: Pair) -> list[dict[str, str]]:
@@ -133,12 +133,12 @@ def test_types_and_formats(spark: SparkSession, schema: str, tmp_path: Path, sto
     first = (1, at, Decimal("12.30"), date(1999, 12, 31), *TYPED)
     pair = Pair(spark, schema, tmp_path, ICEBERG, columns, KEYS, stored).make(first)
     pair.insert((2, at, None, None, *TYPED), (3, None, Decimal("-0.01"), date(2024, 1, 1), *TYPED[:3], 8))
-    assert [each.what for each in pair.shadow().done] == [What.APPENDED, What.ADDED]
+    assert [each.action for each in pair.shadow().done] == [Action.APPENDED, Action.ADDED]
     pair.delete("id = 1", lambda row: row[0] == 1)
-    assert [each.what for each in pair.shadow().done] == [What.REWRITTEN]
+    assert [each.action for each in pair.shadow().done] == [Action.REWRITTEN]
     # Without a watermark the rows themselves say which partition differs.
     pair.sql(f"ALTER TABLE {pair.hive} SET TBLPROPERTIES ('{WATERMARK}' = '1')")
     pair.insert((4, at, Decimal("7.00"), None, *TYPED))
     found = pair.shadow()
-    assert [each.what for each in found.done] == [What.REWRITTEN]
+    assert [each.action for each in found.done] == [Action.REWRITTEN]
     assert "no longer in the table's history" in found.compared

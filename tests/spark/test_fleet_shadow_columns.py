@@ -12,7 +12,7 @@ from tests.spark.fleet_shadowing import DELTA, ICEBERG, Pair
 from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse import metastore
-from tableferry.fleet.warehouse.shadow import What
+from tableferry.fleet.warehouse.shadow import Action
 from tableferry.tables import TableName
 
 ROWS = ((1, "a", 1, "mon"), (2, "b", 2, "mon"), (3, "c", None, "tue"))
@@ -58,9 +58,9 @@ def test_every_row_is_written_anew(
     pair.insert((5, "e", 5, "mon"))
     found = pair.shadow()
     assert "id, name of the Hive copy were renamed, dropped or retyped" in found.compared
-    assert {each.partition: (each.what, each.rows) for each in found.done} == {
-        MON: (What.REWRITTEN, 3),
-        TUE: (What.REWRITTEN, 2),
+    assert {each.partition: (each.action, each.rows) for each in found.done} == {
+        MON: (Action.REWRITTEN, 3),
+        TUE: (Action.REWRITTEN, 2),
     }
     assert described(pair) == ["id bigint", "title string", "n2 int"]
     assert pair.shadow().done == ()
@@ -72,7 +72,7 @@ def test_every_row_is_written_anew(
     assert f"{lost} of the Hive copy" in pair.shadow().compared
     assert described(pair) == ["id bigint", kept]
     pair.insert((7, value, "wed"))
-    assert pair.done() == {"day=wed": (What.APPENDED, 1)}
+    assert pair.done() == {"day=wed": (Action.APPENDED, 1)}
 
 
 @soak.only  # test_fleet_shadow.py has what ends so while rows change.
@@ -91,7 +91,7 @@ def test_partitions_get_the_columns_too(spark: SparkSession, schema: str, tmp_pa
     pair = made(spark, schema, tmp_path, ICEBERG)
     pair.add_column("extra")
     pair.insert((4, "d", 4, 4, "tue"))
-    assert pair.done() == {TUE: (What.APPENDED, 1)}
+    assert pair.done() == {TUE: (Action.APPENDED, 1)}
     jvm = spark._jvm
     assert jvm is not None
     hadoop = spark._jsparkSession.sessionState().newHadoopConf()

@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from tests.spark.fleet_shadowing import DELTA, Pair
 
-from tableferry.fleet.warehouse.shadow import What
+from tableferry.fleet.warehouse.shadow import Action
 
 ROWS = ((1, "a", "mon", 1), (2, "b", "mon", 1), (3, "c", "tue", 2))
 MON = "day=mon/n=1"
@@ -19,7 +19,7 @@ def test_files_that_no_commit_names_are_left_behind(spark: SparkSession, schema:
     pair.insert((4, "d", "mon", 1))
     [some, *_] = (pair.directory / MON).glob("*.parquet")
     shutil.copy(some, some.with_name("part-of-a-write-that-failed.parquet"))
-    assert pair.done() == {MON: (What.REWRITTEN, 3)}
+    assert pair.done() == {MON: (Action.REWRITTEN, 3)}
 
 
 def test_deletion_vectors(spark: SparkSession, schema: str, tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_deletion_vectors(spark: SparkSession, schema: str, tmp_path: Path) -> N
     pair.delete("id = 12", lambda row: row[0] == 12)
     detail = pair.sql(f"DESCRIBE HISTORY {pair.target} LIMIT 1")[0]["operationMetrics"]
     assert detail["numDeletionVectorsAdded"] == "1"
-    assert pair.done() == {MON: (What.REWRITTEN, 11)}
+    assert pair.done() == {MON: (Action.REWRITTEN, 11)}
 
 
 def test_a_log_that_was_cleaned_up_is_made_good_by_comparing(
@@ -43,7 +43,7 @@ def test_a_log_that_was_cleaned_up_is_made_good_by_comparing(
     (pair.directory / "_delta_log" / f"{2:020}.json").unlink()
     found = pair.shadow()
     assert "no longer has every commit" in found.compared
-    assert [(each.partition, each.what) for each in found.done] == [("day=tue/n=2", What.DROPPED)]
+    assert [(each.partition, each.action) for each in found.done] == [("day=tue/n=2", Action.DROPPED)]
 
 
 def test_names_that_only_the_log_knows(spark: SparkSession, schema: str, tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_names_that_only_the_log_knows(spark: SparkSession, schema: str, tmp_pat
     assert "renamed, dropped or retyped" in found.compared
     assert found.columns == ("extra",)
     pair.insert((5, "e", 8, "tue", 2))
-    assert pair.done() == {"day=tue/n=2": (What.REWRITTEN, 2)}
+    assert pair.done() == {"day=tue/n=2": (Action.REWRITTEN, 2)}
     # A version of its own, without a new row.
     pair.rename_column("name", "title")
     assert "name of the Hive copy were renamed" in pair.shadow().compared

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from tests.spark.fleet_shadowing import ICEBERG, Pair
 
 from tableferry.errors import Refused
-from tableferry.fleet.warehouse.shadow import What
+from tableferry.fleet.warehouse.shadow import Action
 
 ROWS = ((1, "a", "mon", 1), (2, "b", "mon", 1), (3, "c", "tue", 2))
 MERGE_ON_READ = {f"write.{each}.mode": "merge-on-read" for each in ("delete", "update", "merge")}
@@ -27,7 +27,7 @@ def test_delete_files_touch_their_partition(
     pair.delete("id = 12", lambda row: row[0] == 12)
     entries = pair.sql(f"SELECT max(data_file.content) FROM {pair.target}.entries")
     assert entries[0][0] == 1
-    assert pair.done() == {"day=mon/n=1": (What.REWRITTEN, 11)}
+    assert pair.done() == {"day=mon/n=1": (Action.REWRITTEN, 11)}
 
 
 def test_a_history_that_was_rolled_back_is_compared(spark: SparkSession, schema: str, tmp_path: Path) -> None:
@@ -39,9 +39,9 @@ def test_a_history_that_was_rolled_back_is_compared(spark: SparkSession, schema:
     pair.rows = before.copy()
     found = pair.shadow()
     assert "no longer in the table's history" in found.compared
-    assert {each.partition: each.what for each in found.done} == {
-        "day=mon/n=1": What.REWRITTEN,
-        "day=wed/n=3": What.DROPPED,
+    assert {each.partition: each.action for each in found.done} == {
+        "day=mon/n=1": Action.REWRITTEN,
+        "day=wed/n=3": Action.DROPPED,
     }
     # An insert that broke off, of a snapshot that was then rolled back.
     pair.insert((6, "f", "tue", 2))
@@ -57,13 +57,13 @@ def test_another_partition_spec(spark: SparkSession, schema: str, tmp_path: Path
     pair.sql(f"ALTER TABLE {pair.target} DROP PARTITION FIELD n")
     pair.sql(f"ALTER TABLE {pair.target} ADD PARTITION FIELD bucket(4, id)")
     pair.insert((4, "d", "mon", 1), (5, "e", "wed", 3))
-    assert pair.done() == {"day=mon/n=1": (What.APPENDED, 1), "day=wed/n=3": (What.ADDED, 1)}
+    assert pair.done() == {"day=mon/n=1": (Action.APPENDED, 1), "day=wed/n=3": (Action.ADDED, 1)}
     pair.delete("id = 5", lambda row: row[0] == 5)
-    assert pair.done() == {"day=wed/n=3": (What.DROPPED, None)}
+    assert pair.done() == {"day=wed/n=3": (Action.DROPPED, None)}
     pair.sql(f"UPDATE {pair.target} SET n = 9 WHERE id = 4")
     pair.forget(lambda row: row[0] == 4)
     pair.rows[(4, "d", "mon", 9)] = 1
-    assert pair.done() == {"day=mon/n=1": (What.REWRITTEN, 2), "day=mon/n=9": (What.ADDED, 1)}
+    assert pair.done() == {"day=mon/n=1": (Action.REWRITTEN, 2), "day=mon/n=9": (Action.ADDED, 1)}
 
 
 def test_what_a_hive_table_cannot_follow_is_refused(spark: SparkSession, schema: str, tmp_path: Path) -> None:
@@ -115,4 +115,4 @@ def test_a_column_that_comes_with_a_value(spark: SparkSession, schema: str, tmp_
     pair.insert((4, "d", 8, "tue", 2))
     assert "with a value for the rows before it" in pair.shadow().compared
     pair.insert((5, "e", 9, "tue", 2))
-    assert pair.done() == {"day=tue/n=2": (What.APPENDED, 1)}
+    assert pair.done() == {"day=tue/n=2": (Action.APPENDED, 1)}

@@ -186,7 +186,7 @@ def test_what_the_catalog_says_of_each_table(warehouse: Warehouse) -> None:
 
 def test_which_names_there_are(warehouse: Warehouse) -> None:
     names = Names(named("events"), named("an_iceberg"), named("a_delta"), named("EVENTS_view"))
-    assert existing.found(warehouse, names) == {
+    assert existing.job_tables(warehouse, names) == {
         names.main: Kind.HIVE,
         names.hive: Kind.ICEBERG,
         names.archived: Kind.DELTA,
@@ -215,7 +215,7 @@ def test_the_whole_way_there_and_back(warehouse: Warehouse, form: TargetFormat, 
         definitions.carry(warehouse, names.main, names.copy)
         assert rows(warehouse, names.copy, kind) == before
         assert rows(warehouse, names.main) == before
-    assert existing.found(warehouse, names) == {names.main: Kind.HIVE, names.copy: kind}
+    assert existing.job_tables(warehouse, names) == {names.main: Kind.HIVE, names.copy: kind}
     assert fence.differences(warehouse, names.main, marked) == ""
     comparing.demand_same(warehouse, names.main, names.copy)
 
@@ -226,7 +226,7 @@ def test_the_whole_way_there_and_back(warehouse: Warehouse, form: TargetFormat, 
     for _ in range(2):
         renaming.rename(warehouse, names.copy, names.main)
         assert rows(warehouse, names.main, kind) == before
-    assert existing.found(warehouse, names) == {names.hive: Kind.HIVE, names.main: kind}
+    assert existing.job_tables(warehouse, names) == {names.hive: Kind.HIVE, names.main: kind}
     assert views.check(warehouse, names.main) == ()
     comparing.demand_same(warehouse, names.hive, names.main)
     assert contents(warehouse, names.hive) == files
@@ -240,7 +240,7 @@ def test_the_whole_way_there_and_back(warehouse: Warehouse, form: TargetFormat, 
         assert external.make_managed(warehouse, names.main)
     assert rows(warehouse, names.main) == before
     assert contents(warehouse, names.main) == files
-    assert existing.found(warehouse, names) == {names.main: Kind.HIVE}
+    assert existing.job_tables(warehouse, names) == {names.main: Kind.HIVE}
     assert fence.differences(warehouse, names.main, marked) == ""
     now = catalog.described(warehouse.spark, names.main)
     same = ("Type", "Owner", "Location", "Comment", "Provider", "Serde Library")

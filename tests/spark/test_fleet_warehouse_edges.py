@@ -62,7 +62,7 @@ def test_an_iceberg_table_holds_each_file_once_whatever_was_left(
     ice = warehouse.iceberg(target)
     wanted, files = rows(warehouse, source), contents(warehouse, source)
 
-    spark.sql(iceberg.statement(hive.demand(warehouse, source), ice))
+    spark.sql(iceberg.create_statement(hive.demand(warehouse, source), ice))
     iceberg.make(warehouse, source, target)
     assert rows(warehouse, target, ICEBERG) == wanted
     made = versions.current(warehouse, target, TargetFormat.ICEBERG)

@@ -468,7 +468,7 @@ def test_without_the_system_table_the_lineage_api_names_some_and_it_is_said(
     assert denied.asked == 1
     assert len(said) == 1
     assert "SELECT on system.access.table_lineage" in said[0]
-    assert "those who query a table get no letter" in said[0]
+    assert "those who query a table get no notification" in said[0]
 
 
 def test_an_error_that_may_pass_is_asked_again(logged_in: FakeWorkspace) -> None:

@@ -46,9 +46,9 @@ def test_what_came_is_late(shared: bool) -> None:
 
 
 def test_what_the_new_table_s_log_names_is_its_own() -> None:
-    assert told(NEW, named=(NEW.path,)) == Findings(named=(NEW,))
+    assert told(NEW, named=(NEW.path,)) == Findings(logged=(NEW,))
     # Somebody has given it to an Iceberg table by hand.
-    assert told(NEW, live=(NEW.path,), shared=False) == Findings(named=(NEW,))
+    assert told(NEW, live=(NEW.path,), shared=False) == Findings(logged=(NEW,))
     assert told(NEW, named=(NEW.path,), shared=False) == Findings(late=(NEW,))
 
 
@@ -106,7 +106,7 @@ def test_each_file_is_told_once(
     paths = tuple(each.path for each in listed) if named else ()
     runs = ("aaaaaaaa",) if ended else ()
     found = told(*listed, known=tuple(known), runs=runs, named=paths, shared=shared)
-    every = [*found.late, *found.undecided, *found.unfinished, *found.named, *found.replaced]
+    every = [*found.late, *found.undecided, *found.unfinished, *found.logged, *found.replaced]
     assert len(every) == len(set(every))
     # What is neither known nor ours is never passed over in silence.
     places = {each.path for each in known}

@@ -16,7 +16,7 @@ from tableferry.fleet.reports import Finding, Preflight
 from tableferry.fleet.status.preflight import headline, preflight_lines, preflight_page
 from tableferry.fleet.warehouse.eligibility import HiveColumn, HiveTable
 from tableferry.fleet.warehouse.files import ListedFile, Listing
-from tableferry.fleet.warehouse.preflight import Places, Seen, findings, remarks
+from tableferry.fleet.warehouse.preflight import DirectoryIndex, PreflightFacts, findings, remarks
 from tableferry.hive.locations import below
 from tableferry.hive.partitions import CatalogPartition
 from tableferry.tables import TableName
@@ -36,64 +36,64 @@ INSIDE = CatalogPartition("day=1", f"{ROOT}/day=1")
 OUTSIDE = CatalogPartition("day=2", "file:/elsewhere/2")
 NULL = CatalogPartition("day=__HIVE_DEFAULT_PARTITION__", f"{ROOT}/day=__HIVE_DEFAULT_PARTITION__")
 FILE = ListedFile(f"{ROOT}/day=1/a", 10, 0)
-SEEN = Seen(TABLE, (INSIDE,), Listing((FILE,), (), ()))
+FACTS = PreflightFacts(TABLE, (INSIDE,), Listing((FILE,), (), ()))
 ICEBERG, DELTA = TargetFormat.ICEBERG, TargetFormat.DELTA
 
 
-def reasons(seen: Seen, form: TargetFormat = ICEBERG) -> list[PauseReason]:
-    return [each.reason for each in findings(seen, form)]
+def reasons(facts: PreflightFacts, form: TargetFormat = ICEBERG) -> list[PauseReason]:
+    return [each.reason for each in findings(facts, form)]
 
 
 def test_a_table_that_can_be_migrated() -> None:
     for form in TargetFormat:
-        assert reasons(SEEN, form) == []
-    assert "spark.sql.sources.partitionOverwriteMode=dynamic" in remarks(SEEN)[0]
-    assert remarks(replace(SEEN, table=replace(TABLE, partition_columns=()))) == ()
+        assert reasons(FACTS, form) == []
+    assert "spark.sql.sources.partitionOverwriteMode=dynamic" in remarks(FACTS)[0]
+    assert remarks(replace(FACTS, table=replace(TABLE, partition_columns=()))) == ()
 
 
 @pytest.mark.parametrize(
-    ("seen", "iceberg", "delta"),
+    ("facts", "iceberg", "delta"),
     [
-        (replace(SEEN, table=replace(TABLE, managed=True)), None, None),
+        (replace(FACTS, table=replace(TABLE, managed=True)), None, None),
         (
-            replace(SEEN, table=replace(TABLE, managed=True), movable=False),
+            replace(FACTS, table=replace(TABLE, managed=True), movable=False),
             PauseReason.MANAGED_TABLE,
             PauseReason.MANAGED_TABLE,
         ),
         (
-            replace(SEEN, table=replace(TABLE, properties={"external.table.purge": "TRUE"})),
+            replace(FACTS, table=replace(TABLE, properties={"external.table.purge": "TRUE"})),
             PauseReason.REMOVES_FILES,
             PauseReason.REMOVES_FILES,
         ),
         (
-            replace(SEEN, neighbours=((OTHER, f"{ROOT}/day=1"),)),
+            replace(FACTS, neighbours=((OTHER, f"{ROOT}/day=1"),)),
             PauseReason.SHARED_DIRECTORY,
             PauseReason.SHARED_DIRECTORY,
         ),
-        (replace(SEEN, partitions=(INSIDE, OUTSIDE)), None, PauseReason.UNSUPPORTED_LAYOUT),
+        (replace(FACTS, partitions=(INSIDE, OUTSIDE)), None, PauseReason.UNSUPPORTED_LAYOUT),
         (
-            replace(SEEN, files=Listing((FILE,), (FILE,), ())),
+            replace(FACTS, files=Listing((FILE,), (FILE,), ())),
             PauseReason.UNSUPPORTED_LAYOUT,
             PauseReason.UNSUPPORTED_LAYOUT,
         ),
         (
-            replace(SEEN, table=replace(TABLE, format="avro"), partitions=(INSIDE, NULL)),
+            replace(FACTS, table=replace(TABLE, format="avro"), partitions=(INSIDE, NULL)),
             PauseReason.UNSUPPORTED_LAYOUT,
             PauseReason.UNSUPPORTED_LAYOUT,
         ),
-        (replace(SEEN, table=replace(TABLE, format="avro")), None, None),
-        (replace(SEEN, partitions=(INSIDE, NULL)), None, None),
+        (replace(FACTS, table=replace(TABLE, format="avro")), None, None),
+        (replace(FACTS, partitions=(INSIDE, NULL)), None, None),
     ],
 )
 def test_what_a_later_step_would_refuse_is_found(
-    seen: Seen, iceberg: PauseReason | None, delta: PauseReason | None
+    facts: PreflightFacts, iceberg: PauseReason | None, delta: PauseReason | None
 ) -> None:
-    assert reasons(seen) == ([iceberg] if iceberg else [])
-    assert reasons(seen, DELTA) == ([delta] if delta else [])
+    assert reasons(facts) == ([iceberg] if iceberg else [])
+    assert reasons(facts, DELTA) == ([delta] if delta else [])
 
 
 def test_files_of_no_partition_are_said() -> None:
-    stray = replace(SEEN, files=Listing((FILE,), (), (ListedFile(f"{ROOT}/old/b", 1, 0),)))
+    stray = replace(FACTS, files=Listing((FILE,), (), (ListedFile(f"{ROOT}/old/b", 1, 0),)))
     assert reasons(stray) == []
     assert f"{ROOT}/old/b" in remarks(stray)[1]
 
@@ -153,7 +153,7 @@ def test_tables_around_a_directory(places: list[str], location: str) -> None:
         for name, place in tables
         if below(place, location) is not None or below(location, place) is not None
     ]
-    found = Places(tables)
+    found = DirectoryIndex(tables)
     assert sorted(found.around(NAME, location), key=str) == sorted(around, key=str)
     for name, place in tables:
         assert name not in [each for each, _ in found.around(name, place)]

@@ -15,9 +15,9 @@ from tableferry.fleet.warehouse.shadow.changes import (
     Changes,
     Columns,
     Plan,
-    become,
     decide,
-    demand_names,
+    demand_partition_values,
+    plan_columns,
 )
 from tableferry.fleet.warehouse.shadow.conditions import chunks, spec, where
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
@@ -94,18 +94,18 @@ class TestMarks:
 class TestColumns:
     def test_those_that_are_missing(self) -> None:
         hive, target = {"id": "int", "day": "string"}, {"ID": "int", "Day": "string", "new": "array<int>"}
-        found = become(hive, target, ["day"], {}, "t")
+        found = plan_columns(hive, target, ["day"], {}, "t")
         assert found == Columns({"id": "int", "new": "array<int>"}, {"new": "array<int>"})
         assert found
-        assert not become(hive, {"id": "int", "day": "string"}, ["day"], {}, "t")
+        assert not plan_columns(hive, {"id": "int", "day": "string"}, ["day"], {}, "t")
 
     def test_types_that_a_format_lacks(self) -> None:
-        assert not become({"n": "smallint"}, {"n": "int"}, [], {"smallint": "int"}, "t")
-        assert become({"n": "smallint"}, {"n": "int"}, [], {}, "t").replaced == ("n",)
+        assert not plan_columns({"n": "smallint"}, {"n": "int"}, [], {"smallint": "int"}, "t")
+        assert plan_columns({"n": "smallint"}, {"n": "int"}, [], {}, "t").replaced == ("n",)
         hive, target = "struct<smallint:array<smallint>,n:string>", "struct<smallint:array<int>,n:string>"
-        assert not become({"n": hive}, {"n": target}, [], {"smallint": "int"}, "t")
+        assert not plan_columns({"n": hive}, {"n": target}, [], {"smallint": "int"}, "t")
         other = target.replace("<smallint:", "<other:")
-        assert become({"n": hive}, {"n": other}, [], {"smallint": "int"}, "t").replaced == ("n",)
+        assert plan_columns({"n": hive}, {"n": other}, [], {"smallint": "int"}, "t").replaced == ("n",)
 
     def test_what_spark_alone_cannot_do_to_a_hive_table(self) -> None:
         name = TableName(("hive_metastore", "s", "t"))
@@ -116,13 +116,13 @@ class TestColumns:
             copy.demand_columns(Columns({"id": "int"}, {"id": "int"}, ("old",)))
 
     def test_types_that_hive_lacks(self) -> None:
-        found = become({"id": "int"}, {"id": "int", "at": "array<timestamp_ntz>"}, [], {}, "t")
+        found = plan_columns({"id": "int"}, {"id": "int", "at": "array<timestamp_ntz>"}, [], {}, "t")
         assert found.added == {"at": "array<timestamp>"}
 
     def test_those_that_are_lost_renamed_or_retyped(self) -> None:
         hive = {"id": "int", "Old": "string", "n": "smallint", "gone": "date", "day": "string"}
         target = {"new": "string", "ID": "bigint", "day": "string", "n": "int"}
-        assert become(hive, target, ["day"], {"smallint": "int"}, "t") == Columns(
+        assert plan_columns(hive, target, ["day"], {"smallint": "int"}, "t") == Columns(
             {"new": "string", "id": "bigint", "n": "smallint"}, {"new": "string"}, ("id", "Old", "gone")
         )
 
@@ -135,7 +135,7 @@ class TestColumns:
     )
     def test_partitions_stay(self, target: dict[str, str], said: str) -> None:
         with pytest.raises(Refused, match=said):
-            become({"id": "int", "day": "string"}, target, ["day"], {}, "t")
+            plan_columns({"id": "int", "day": "string"}, target, ["day"], {}, "t")
 
 
 class TestPartitions:
@@ -168,7 +168,7 @@ class TestPartitions:
 
     def test_an_empty_text_is_refused(self) -> None:
         with pytest.raises(Refused, match="whose n is an empty text"):
-            demand_names([("a", None), ("a", "")], ["day", "n"], "t")
+            demand_partition_values([("a", None), ("a", "")], ["day", "n"], "t")
 
     def test_conditions(self) -> None:
         assert where([()], [], {}) == "true"

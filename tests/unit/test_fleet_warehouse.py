@@ -9,7 +9,7 @@ import pytest
 from tableferry.fleet.job import PauseReason, TargetFormat
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse.eligibility import HiveColumn, HiveTable, iceberg_type, ineligibility
-from tableferry.fleet.warehouse.spelling import by_place, extended, leaves, mapped
+from tableferry.fleet.warehouse.name_mapping import leaf_ids, mapping_of, with_file_names, with_orc_positions
 from tableferry.tables import TableName
 
 NAME = TableName(("spark_catalog", "db", "t"))
@@ -81,14 +81,14 @@ MAPPING = [
 def test_a_file_s_spellings_are_added_at_every_depth() -> None:
     inner = {"type": "struct", "fields": [{"name": "A", "type": "integer"}]}
     file = {"fields": [{"name": "ID", "type": "integer"}, {"name": "S", "type": inner}]}
-    assert list(leaves(MAPPING)) == [1, 4, 3]
-    spelled = extended(MAPPING, file)
+    assert list(leaf_ids(MAPPING)) == [1, 4, 3]
+    spelled = with_file_names(MAPPING, file)
     assert spelled == [
         {"field-id": 1, "names": ["id", "ID"]},
         {"field-id": 2, "names": ["s", "S"], "fields": [{"field-id": 4, "names": ["a", "A"]}]},
         {"field-id": 3, "names": ["k"]},
     ]
-    assert extended(spelled, file) == spelled
+    assert with_file_names(spelled, file) == spelled
 
 
 def test_within_lists_and_maps_too() -> None:
@@ -111,18 +111,18 @@ def test_within_lists_and_maps_too() -> None:
             {"name": "m", "type": {"type": "map", "keyType": "string", "valueType": inner}},
         ]
     }
-    spelled = extended(mapping, file)
+    spelled = with_file_names(mapping, file)
     assert spelled[0]["fields"][0]["fields"][0]["names"] == ["a", "A"]
     assert spelled[1]["fields"][1]["fields"][0]["names"] == ["a", "A"]
 
 
 def test_a_name_that_a_file_has_twice_is_left_to_the_comparison() -> None:
     file = {"fields": [{"name": "Id", "type": "integer"}, {"name": "ID", "type": "integer"}]}
-    assert extended(MAPPING, file) == MAPPING
+    assert with_file_names(MAPPING, file) == MAPPING
 
 
 def test_old_orc_files_are_read_by_place() -> None:
-    spelled = by_place([MAPPING[2], *MAPPING[:2]], ("K",))
+    spelled = with_orc_positions([MAPPING[2], *MAPPING[:2]], ("K",))
     assert [each["names"] for each in spelled] == [["k"], ["id", "_col0"], ["s", "_col1"]]
 
 
@@ -136,7 +136,7 @@ def test_a_schema_s_own_names_are_mapped() -> None:
             {"id": 3, "name": "m", "type": pairs},
         ]
     }
-    assert mapped(schema) == [
+    assert mapping_of(schema) == [
         {"field-id": 1, "names": ["id"]},
         {"field-id": 2, "names": ["l"], "fields": [{"field-id": 4, "names": ["element"]}]},
         {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse.definitions import kept
+from tableferry.fleet.warehouse.definitions import user_properties
 from tableferry.fleet.warehouse.existing import kind_of
 from tableferry.fleet.warehouse.views import mentioned
 from tableferry.tables import TableName
@@ -41,7 +41,7 @@ def test_a_view_that_doesn_t_say_where_it_was_made_is_of_its_own_schema() -> Non
 def test_properties_that_somebody_set_are_carried() -> None:
     theirs = {"EXTERNAL": "TRUE", "numFiles": "3", "spark.sql.sources.schema": "{}", "gc.enabled": "true"}
     theirs |= {"transient_lastDdlTime": "1", "external.table.purge": "true", "tableferry.source": "x"}
-    assert kept({**theirs, "team": "a", "Retention": "30"}) == {"team": "a", "Retention": "30"}
+    assert user_properties({**theirs, "team": "a", "Retention": "30"}) == {"team": "a", "Retention": "30"}
 
 
 @pytest.mark.parametrize(

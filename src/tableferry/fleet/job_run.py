@@ -96,7 +96,7 @@ def run_job(one: JobRun, transitions: Transitions) -> JobReport:
 def dry_run_report(job: Job, warehouse: Warehouse, transitions: Transitions) -> JobReport:
     """Say what a run by these transitions would do, without doing it."""
     try:
-        steps = planning.dry_run_steps(job, existing.found(warehouse, Names.of(job)), transitions)
+        steps = planning.dry_run_steps(job, existing.job_tables(warehouse, Names.of(job)), transitions)
     except TableferryError as error:
         return JobReport(job, "paused", (), str(error))
     return JobReport(job, "planned", tuple(describe(step) for step in steps), "")
@@ -139,7 +139,7 @@ def _recorded(one: JobRun, reports: list[JobReport]) -> Iterator[None]:
 def _once(one: JobRun, transition: Transition) -> None:
     """Make one transition, and save the state that it reached."""
     names = Names.of(one.job)
-    steps = plan(one.job, existing.found(one.warehouse, names))
+    steps = plan(one.job, existing.job_tables(one.warehouse, names))
     for step in steps:
         try:
             one.job = perform(step, one.job, one.warehouse, one.save)
@@ -181,7 +181,7 @@ def _begin_again(one: JobRun, names: Names, why: str) -> bool:
     times = one.job.record.get(BEGAN_AGAIN, 0) + 1
     if times > ATTEMPTS:
         return False
-    if names.hive in existing.found(one.warehouse, names):
+    if names.hive in existing.job_tables(one.warehouse, names):
         # The names are swapped. They can be swapped back while nobody wrote to the copy.
         if versions.current(one.warehouse, names.main, one.job.target_format) != one.job.shadow_watermark:
             return False
@@ -197,7 +197,7 @@ def _begin_again(one: JobRun, names: Names, why: str) -> bool:
 def _pause(one: JobRun, reason: PauseReason, why: str) -> JobReport:
     """Let the job wait for a person, and, if Hive has its name still, let the writers in meanwhile."""
     job, names = one.job, Names.of(one.job)
-    if job.pair in FORWARD and existing.found(one.warehouse, names).get(names.main) is Kind.HIVE:
+    if job.pair in FORWARD and existing.job_tables(one.warehouse, names).get(names.main) is Kind.HIVE:
         unblock = UnblockWrites(names.main)
         job = perform(unblock, job, one.warehouse, one.save)
         one.did.append(describe(unblock))

@@ -118,7 +118,7 @@ def _perform(step: Step, job: Job, warehouse: Warehouse, save: Save, running: Ac
                 raise WrittenSince(f"{table} was written to after writes were blocked: {said}")
             return job
         case RecordFiles(table):
-            Record.begin(warehouse, table)
+            Record.create(warehouse, table)
             return job
         case CheckLate(target, hive, form):
             with _stopping(PauseReason.WRITTEN_LATE, WrittenLate):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tableferry.tables import DEFAULT_CATALOG, TableName
+
 
 def quoted(name: str) -> str:
     """Write a name as an identifier."""
@@ -11,3 +13,8 @@ def quoted(name: str) -> str:
 def text(value: str) -> str:
     """Write a text as a literal."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def in_metastore(name: TableName) -> str:
+    """Write a table's name without the metastore's catalog, which RENAME TO and CREATE … LIKE don't take."""
+    return TableName(name.parts[1:] if name.parts[0] == DEFAULT_CATALOG else name.parts).sql

@@ -64,7 +64,7 @@ def _looked(job: Job, warehouse: Warehouse, settings: FleetSettings, neighbourho
         more = f" (and {len(seen.findings) - 1} more: tableferry fleet preflight {job.name})"
         return job.paused(finding.reason, finding.text + (more if len(seen.findings) > 1 else ""))
     names = Names.of(job)
-    others = existing.found(warehouse, names).keys() - {names.main}
+    others = existing.job_tables(warehouse, names).keys() - {names.main}
     if others:
         said = ", ".join(sorted(str(name) for name in others))
         return job.paused(PauseReason.NAME_TAKEN, f"{said}: rename or drop it, and resume")

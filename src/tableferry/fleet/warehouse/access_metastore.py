@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tableferry.catalog import SPARK_ERRORS, described
-from tableferry.errors import TableError, first_line
+from tableferry.catalog import described
+from tableferry.errors import TableError
+from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.users_file import Users, key
 from tableferry.tables import TableName
 
@@ -28,20 +29,15 @@ class MetastoreAccess:
 
     def owners(self, table: TableName) -> tuple[str, ...]:
         """Return the owner, as the metastore spells it."""
-        try:
+        with explaining(f"the owner of {table} can't be looked up", "check its name and your rights"):
             owner = described(self._spark, table).get("Owner", "").strip()
-        except SPARK_ERRORS as error:
-            raise TableError(
-                f"the owner of {table} can't be looked up ({first_line(error)}): check its name and "
-                "your rights"
-            ) from error
         return (owner,) if owner else ()
 
     def downstream_users(self, table: TableName) -> tuple[str, ...]:
         """Return those whom the file of users names, without the owner."""
-        known = self._users.get(key(table), ())
-        owners = self.owners(table) if known else ()
-        return tuple(user for user in known if user not in owners)
+        users = self._users.get(key(table), ())
+        owners = self.owners(table) if users else ()
+        return tuple(user for user in users if user not in owners)
 
     def rights_to_write(self, table: TableName) -> Mapping[str, Any]:
         """Return nothing: whoever reaches the files can write."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tableferry import verify
-from tableferry.catalog import SPARK_ERRORS
-from tableferry.errors import Refused, TableError, first_line
-from tableferry.fleet.plan import Kind
+from tableferry.errors import Refused
 from tableferry.fleet.warehouse import versions
+from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import kind
+from tableferry.fleet.warehouse.existing import qualified
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -20,51 +19,47 @@ if TYPE_CHECKING:
 def demand_same(
     warehouse: Warehouse, left: TableName, right: TableName, right_version: str | None = None
 ) -> int:
-    """Hold that two tables have the same columns and rows, whatever the rows' order.
+    """Make sure that two tables have the same columns and rows, whatever the rows' order.
 
     A Hive timestamp and an Iceberg ``timestamptz`` are both instants, and compare as such; an integer that
     is wider on one side compares by its value.
 
     Args:
         warehouse: Where they are.
-        left: A table, as it is.
+        left: A table, at its newest version.
         right: Another one.
-        right_version: A snapshot id of it, or a version of Delta; as it is by default.
+        right_version: Its snapshot id, or its version of Delta; the newest by default.
 
     Returns:
         How many rows each has.
 
     Raises:
-        Refused: They differ; the message tells where.
+        Refused: They differ; the message says where.
         TableError: One of them can't be read.
     """
-    try:
+    with explaining(f"{left} and {right} can't be compared", "fix the cause, and run again"):
         verdict = verify.verify(
-            frame(warehouse, left),
-            frame(warehouse, right, right_version),
+            rows(warehouse, left),
+            rows(warehouse, right, right_version),
             source_label=str(left),
             target_label=str(right) if right_version is None else f"{right}@{right_version}",
         )
-    except SPARK_ERRORS as error:
-        raise TableError(
-            f"{left} and {right} can't be compared ({first_line(error)}): mend the cause, and run again"
-        ) from error
     if not verdict.matches:
         raise Refused(verify.render(verdict))
     return verdict.source.rows
 
 
-def frame(warehouse: Warehouse, name: TableName, version: str | None = None) -> DataFrame:
-    """Give a table's rows, as they are now or were at a version.
+def rows(warehouse: Warehouse, name: TableName, version: str | None = None) -> DataFrame:
+    """Return a table's rows, as they are now or were at a version.
 
     Raises:
         TableError: There is no such table.
     """
-    named = warehouse.iceberg(name) if kind(warehouse, name) is Kind.ICEBERG else name
+    table = qualified(warehouse, name).sql
     if version == versions.NO_SNAPSHOT:
-        return warehouse.spark.table(named.sql).where("false")
+        return warehouse.spark.table(table).where("false")
     if version is not None:
-        return warehouse.spark.sql(f"SELECT * FROM {named.sql} VERSION AS OF {int(version)}")
+        return warehouse.spark.sql(f"SELECT * FROM {table} VERSION AS OF {int(version)}")
     # Another process may have written since this session listed the files.
-    warehouse.spark.sql(f"REFRESH TABLE {named.sql}").collect()
-    return warehouse.spark.table(named.sql)
+    warehouse.spark.sql(f"REFRESH TABLE {table}").collect()
+    return warehouse.spark.table(table)

@@ -1,4 +1,4 @@
-"""What every function here is given: Spark, the Iceberg catalog's name, who may do what, and a guard."""
+"""What every function here is given: Spark, the Iceberg catalog's name, the tables' rights, and a guard."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NeedsPerson(Refused):
     """Something that a person must decide.
 
     Attributes:
-        found: What it is, so that exactly this can be accepted.
+        found: What names it, so that exactly this can be accepted.
     """
 
     def __init__(self, message: str, found: str) -> None:
@@ -33,7 +33,7 @@ class NeedsPerson(Refused):
 
 
 class Access(Protocol):
-    """Who owns a table, who reads it, and who may write to it."""
+    """A table's owners, its readers, and the rights to write to it."""
 
     def owners(self, table: TableName) -> tuple[str, ...]:
         """Return the owners of a table, as the catalog spells them."""
@@ -60,11 +60,11 @@ class Warehouse:
 
     Attributes:
         spark: The session.
-        access: Who may do what.
+        access: The tables' owners, readers and rights.
         iceberg_catalog: The Spark catalog through which Iceberg's own statements go.
-        late_files: What becomes of files that come into the Hive copy's directories after the switch.
-        removed_partitions: What becomes of partitions that a write removed, though it wrote others alone.
-        column_mapping: Whether a Delta table maps names that it doesn't take otherwise.
+        late_files: What to do with files that come into the Hive copy's directories after the switch.
+        removed_partitions: What to do when an overwrite removed partitions that it didn't write.
+        column_mapping: Whether a Delta table may use column mapping for names that it doesn't take otherwise.
         guard: Raises if the caller must not change the tables any more, as its claim on the job is lost.
     """
 
@@ -78,7 +78,7 @@ class Warehouse:
 
     @classmethod
     def of(cls, spark: SparkSession, access: Access, settings: FleetSettings) -> Warehouse:
-        """Return a warehouse as a fleet's settings say."""
+        """Return the warehouse that a fleet's settings describe."""
         return cls(
             spark,
             access,
@@ -89,7 +89,7 @@ class Warehouse:
         )
 
     def effect(self, work: Callable[[], T]) -> T:
-        """Change something outside the queue, right behind the guard: nothing is changed in another way."""
+        """Change something outside the queue, right after the guard; every change goes through here."""
         self.guard()
         return work()
 

@@ -1,22 +1,21 @@
-"""Carries over what people said of a table: comments, properties, its owner and its grants."""
+"""Carries over what people defined on a table: comments, properties, its owner and its grants."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from tableferry.catalog import SPARK_ERRORS, described
-from tableferry.errors import TableError, first_line
-from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse import hive, metastore
+from tableferry.catalog import described
+from tableferry.fleet.warehouse import asking, hive, metastore
+from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
-from tableferry.fleet.warehouse.existing import kind
+from tableferry.fleet.warehouse.existing import qualified
 from tableferry.hive.sql import quoted, text
 from tableferry.tables import TableName
 
-# What the metastore, Spark and Hive's tools keep for themselves.
-_THEIRS = frozenset(
+# Properties that the metastore, Spark and Hive's tools keep for themselves.
+_SYSTEM = frozenset(
     {
         "bucketing_version",
         "column_stats_accurate",
@@ -40,9 +39,9 @@ _THEIRS = frozenset(
         "transient_lastddltime",
     }
 )
-_THEIR_PREFIXES = ("spark.sql.", "impala.", "stats_generated", "tableferry.", "delta.")
+_SYSTEM_PREFIXES = ("spark.sql.", "impala.", "stats_generated", "tableferry.", "delta.")
 # What means something to Iceberg, and is decided where its table is made.
-_ICEBERGS = (
+_ICEBERG_PREFIXES = (
     "format-version",
     "gc.",
     "write.",
@@ -54,60 +53,54 @@ _ICEBERGS = (
 )
 
 
-def kept(properties: Mapping[str, str]) -> dict[str, str]:
+def user_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Return the properties that somebody set, and that mean nothing to the target's format."""
     return {
         key: value
         for key, value in properties.items()
-        if key.lower() not in _THEIRS and not key.lower().startswith(_THEIR_PREFIXES + _ICEBERGS)
+        if key.lower() not in _SYSTEM and not key.lower().startswith(_SYSTEM_PREFIXES + _ICEBERG_PREFIXES)
     }
 
 
 def carry(warehouse: Warehouse, source: TableName, target: TableName) -> None:
     """Give a target the comments, properties, owner and grants of a Hive table; done already is fine.
 
-    The owner is the metastore's where its client is reached, and otherwise the catalog's business of
-    `Access.carry`, as grants are.
+    The owner is set in the metastore where its client is reached, and otherwise by `Access.carry`, as grants
+    are.
 
     Raises:
         TableError: The target may not be changed.
     """
     table = hive.demand(warehouse, source)
-    named = warehouse.iceberg(target) if kind(warehouse, target) is Kind.ICEBERG else target
-    try:
-        for statement in _statements(warehouse, table, named):
+    problem = f"the definition of {source} can't be carried over to {target}"
+    with explaining(problem, "check your rights, and run again"):
+        for statement in _statements(warehouse, table, qualified(warehouse, target)):
             warehouse.run(statement)
         owner = described(warehouse.spark, target).get("Owner", "")
-    except SPARK_ERRORS as error:
-        raise TableError(
-            f"the definition of {source} can't be carried over to {target} ({first_line(error)}): check your "
-            "rights, and run again"
-        ) from error
     if table.owner and owner != table.owner and metastore.reached(warehouse.spark, target):
-        warehouse.effect(
-            lambda: metastore.alter(warehouse.spark, target, lambda entry: _own(entry, table.owner))
-        )
+
+        def set_owner(entry: Any) -> None:
+            entry.setOwner(table.owner)
+
+        warehouse.effect(lambda: metastore.alter(warehouse.spark, target, set_owner))
     warehouse.effect(lambda: warehouse.access.carry(source, target))
 
 
-def _own(entry: Any, owner: str) -> None:
-    entry.setOwner(owner)
-
-
-def _statements(warehouse: Warehouse, table: HiveTable, named: TableName) -> list[str]:
-    """Say what is to be done, and nothing of what is as it should be: each is a commit of the target."""
+def _statements(warehouse: Warehouse, table: HiveTable, target: TableName) -> list[str]:
+    """Return what is left to do; nothing is set twice, as each statement is a commit of the target."""
     spark = warehouse.spark
-    said = []
-    there = {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {named.sql}").collect()}
-    if missing := {key: value for key, value in kept(table.properties).items() if there.get(key) != value}:
-        pairs = ", ".join(f"{text(key)} = {text(value)}" for key, value in sorted(missing.items()))
-        said.append(f"ALTER TABLE {named.sql} SET TBLPROPERTIES ({pairs})")
-    if table.comment and described(spark, named).get("Comment") != table.comment:
-        said.append(f"COMMENT ON TABLE {named.sql} IS {text(table.comment)}")
-    comments = {each.name.lower(): each.metadata.get("comment", "") for each in spark.table(named.sql).schema}
+    statements = []
+    missing = user_properties(table.properties).items() - asking.properties(spark, target).items()
+    if missing:
+        pairs = ", ".join(f"{text(key)} = {text(value)}" for key, value in sorted(missing))
+        statements.append(f"ALTER TABLE {target.sql} SET TBLPROPERTIES ({pairs})")
+    if table.comment and described(spark, target).get("Comment") != table.comment:
+        statements.append(f"COMMENT ON TABLE {target.sql} IS {text(table.comment)}")
+    schema = spark.table(target.sql).schema
+    comments = {field.name.lower(): field.metadata.get("comment", "") for field in schema}
     for column in table.columns:
         if column.comment and comments.get(column.name.lower()) != column.comment:
-            said.append(
-                f"ALTER TABLE {named.sql} ALTER COLUMN {quoted(column.name)} COMMENT {text(column.comment)}"
+            statements.append(
+                f"ALTER TABLE {target.sql} ALTER COLUMN {quoted(column.name)} COMMENT {text(column.comment)}"
             )
-    return said
+    return statements

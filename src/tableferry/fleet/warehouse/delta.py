@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert import overlay
-from tableferry.errors import Refused, TableError, first_line
+from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import dropping, hive
+from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import HiveTable, ineligibility
+from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.existing import kinds
 from tableferry.fleet.warehouse.files import listing
 from tableferry.hive.locations import below, split
 from tableferry.hive.sql import quoted, text
 from tableferry.tables import TableName
 
-# What carrying a definition over does to a log, besides its first commit.
+# The operations that carrying a definition over adds to a log after its first commit.
 _DEFINING = frozenset({"SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "CHANGE COLUMN", "CHANGE COLUMNS"})
 
 
@@ -33,65 +33,59 @@ def make(warehouse: Warehouse, source: TableName, target: TableName) -> int:
         How many files it holds.
 
     Raises:
-        TableError: A statement failed; run again when its cause is mended.
-        Refused: The table can't be Delta as it is, or the target's name is somebody else's.
+        TableError: A statement failed; run again when its cause is fixed.
+        Refused: The table can't be Delta as it is, or another table has the target's name.
     """
-    table = hive.demand(warehouse, source)
-    if reason := ineligibility(table, TargetFormat.DELTA):
-        raise Refused(reason[1])
-    try:
+    table = hive.demand_eligible(warehouse, source, TargetFormat.DELTA)
+    with explaining(f"{target} can't be made over the files of {source}", "fix the cause, and run again"):
         return _make(warehouse, table, target)
-    except SPARK_ERRORS as error:
-        raise TableError(
-            f"{target} can't be made over the files of {source} ({first_line(error)}): mend the cause, and "
-            "run again"
-        ) from error
 
 
 def _make(warehouse: Warehouse, table: HiveTable, target: TableName) -> int:
     spark = warehouse.spark
     partitions = hive.partitions(warehouse, table)
-    wanted = [file.path for file in listing(warehouse, table, partitions).read]
-    named = _is_ours(warehouse, table, target)
+    paths = [file.path for file in listing(warehouse, table, partitions).read]
+    registered = _is_registered(warehouse, table, target)
     logged = overlay.has_log(spark, table.location)
-    if (logged and not _is_current(warehouse, table, wanted)) or (named and not logged):
-        dropping.forget(warehouse, target if named else None, table.location)
-        named = logged = False
+    if (logged and not _is_current(warehouse, table, paths)) or (registered and not logged):
+        dropping.drop_delta(warehouse, target if registered else None, table.location)
+        registered = logged = False
     if not logged:
-        if outside := [each for each in partitions if below(each.location, table.location) is None]:
+        outside = [part for part in partitions if below(part.location, table.location) is None]
+        if outside:
             raise Refused(
                 f"{table.name} has partitions outside its directory {table.location}, which no Delta log "
                 f"names: {', '.join(map(str, outside[:5]))}; move them below it, or choose Iceberg"
             )
-        warehouse.effect(
-            lambda: overlay.write(
-                spark, table.name, empty=not wanted, column_mapping=warehouse.column_mapping
-            )
-        )
-    if not named:
+        mapping = warehouse.column_mapping
+        warehouse.effect(lambda: overlay.write(spark, table.name, empty=not paths, column_mapping=mapping))
+    if not registered:
         warehouse.run(f"CREATE TABLE {target.sql} USING delta LOCATION {text(table.location)}")
-    return len(wanted)
+    return len(paths)
 
 
-def _is_ours(warehouse: Warehouse, table: HiveTable, target: TableName) -> bool:
+def _is_registered(warehouse: Warehouse, table: HiveTable, target: TableName) -> bool:
+    """Say whether the target is in the catalog already, over the Hive table's directory.
+
+    Raises:
+        Refused: Another table has its name.
+    """
     kind = kinds(warehouse, (target,)).get(target)
     if kind is None:
         return False
-    if kind is Kind.DELTA:
-        place = dropping.location(warehouse, target)
-        if split(place) == split(table.location):
-            return True
+    if kind is Kind.DELTA and split(dropping.location(warehouse, target)) == split(table.location):
+        return True
     raise Refused(
         f"{target} is {kind.words} that isn't over the files of {table.name}: rename or drop it, and resume "
         "the job"
     )
 
 
-def _is_current(warehouse: Warehouse, table: HiveTable, wanted: Sequence[str]) -> bool:
-    """Say whether the log names the files that there are.
+def _is_current(warehouse: Warehouse, table: HiveTable, paths: Sequence[str]) -> bool:
+    """Say whether the log names just the files that are listed.
 
     Raises:
-        Refused: It isn't a conversion's log that nobody wrote to.
+        Refused: It isn't a conversion's log, or somebody wrote to it.
     """
     spark, path = warehouse.spark, f"delta.{quoted(table.location)}"
     *later, first = (row[0] for row in spark.sql(f"DESCRIBE HISTORY {path}").select("operation").collect())
@@ -100,17 +94,12 @@ def _is_current(warehouse: Warehouse, table: HiveTable, wanted: Sequence[str]) -
             f"{table.location} is a Delta table that was written to, and {table.name} shows its files too: "
             f"drop {table.name} and keep the Delta table, or move its _delta_log away, and resume the job"
         )
-    held = spark.sql(f"SELECT * FROM {path}").inputFiles()
-    return sorted(map(split, held)) == sorted(map(split, wanted))
+    logged = spark.sql(f"SELECT * FROM {path}").inputFiles()
+    return sorted(map(split, logged)) == sorted(map(split, paths))
 
 
 def check(warehouse: Warehouse, table: HiveTable, *, empty: bool) -> None:
-    """Make sure that `make` can take a Hive table over as it is.
-
-    Args:
-        warehouse: Where it is.
-        table: The table.
-        empty: Whether it has no file.
+    """Make sure that `make` can take a Hive table as it is; it's empty if it has no file.
 
     Raises:
         Refused: It can't.

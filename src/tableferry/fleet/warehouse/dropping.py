@@ -9,9 +9,10 @@ from tableferry import files
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert import overlay
 from tableferry.driver import in_process
-from tableferry.errors import Refused, TableError, first_line
+from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse import versions
+from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
 from tableferry.fleet.warehouse.existing import kinds
 from tableferry.hive.catalog_tables import list_tables
@@ -33,72 +34,69 @@ def drop_copy(warehouse: Warehouse, name: TableName, form: TargetFormat) -> None
     """
     if name not in kinds(warehouse, (name,)):
         return
-    try:
+    with explaining(f"{name} can't be dropped", "check your rights, and run again"):
         if form is TargetFormat.ICEBERG:
             warehouse.run(f"DROP TABLE {warehouse.iceberg(name).sql}")
         else:
-            forget(warehouse, name, location(warehouse, name))
-    except SPARK_ERRORS as error:
-        raise TableError(
-            f"{name} can't be dropped ({first_line(error)}): check your rights, and run again"
-        ) from error
+            drop_delta(warehouse, name, location(warehouse, name))
 
 
-def _set_aside(root: Path, seen: overlay.LogIdentity) -> None:
-    """Take a log out of sight, if it's as it was when it was looked at.
+def _set_aside(root: Path, expected: overlay.LogIdentity) -> None:
+    """Move a log to a name that nobody lists, unless it changed since it was looked at.
 
     Raises:
-        Refused: It isn't: the table was migrated again meanwhile, or written to.
+        Refused: It did: the table was migrated again meanwhile, or written to.
     """
-    if overlay.log_identity(root) != seen:
+    if overlay.log_identity(root) != expected:
         raise Refused(f"the Delta log in {root} is another than it was a moment ago: run again")
     overlay.log_folder(root).rename(root / _ASIDE)
 
 
 class WrittenBehind(NeedsPerson):
-    """A copy was written to after its last look, and a person must see to the rows."""
+    """A copy was written to after Hive was last brought in step, and a person must see to the rows."""
 
 
 def demand_unwritten(
     warehouse: Warehouse, name: TableName, form: TargetFormat, watermark: str | None, *, accept: str = ""
 ) -> None:
-    """Make sure that a copy has nothing that Hive hasn't got.
+    """Make sure that a copy has no version that Hive hasn't got.
 
     Args:
         warehouse: The warehouse.
         name: The copy.
         form: Its format.
-        watermark: What Hive is in step with.
-        accept: What somebody has said may stay as it is: `WrittenBehind.found` of the refusal that asked.
+        watermark: The version that Hive is in step with.
+        accept: The version that somebody has accepted: `WrittenBehind.found` of the refusal.
 
     Raises:
-        WrittenBehind: A write to it ended after the last look.
+        WrittenBehind: A later write to it ended.
     """
     if watermark is None or name not in kinds(warehouse, (name,)):
         return
     try:
-        now = versions.current(warehouse, name, form)
+        current = versions.current(warehouse, name, form)
     except SPARK_ERRORS:
         # Half dropped: its log is gone already.
         return
-    if now not in (watermark, accept):
+    if current not in (watermark, accept):
         raise WrittenBehind(
-            f"{name} is at version {now}, and Hive has what it had at {watermark}: write the rows that the "
-            "Hive table lacks into it (tableferry verify shows them), and then resume the job with --accept",
-            now,
+            f"{name} is at version {current}, and Hive has what it had at {watermark}: write the rows that "
+            "the Hive table lacks into it (tableferry verify shows them), and then resume the job with "
+            "--accept",
+            current,
         )
 
 
 def location(warehouse: Warehouse, name: TableName) -> str:
-    """Return where the catalog has a table, also if its log isn't there."""
+    """Return a table's location in the catalog, also if its log isn't there."""
     return list_tables(warehouse.spark, name.parts[:-1], (name.table,))[name.table.lower()].location
 
 
-def forget(warehouse: Warehouse, name: TableName | None, place: str) -> None:
+def drop_delta(warehouse: Warehouse, name: TableName | None, directory: str) -> None:
     """Drop the entry of a Delta table, if it has one, and remove its log if this process reaches it."""
-    root = reachable(place, same_machine=in_process(warehouse.spark))
-    # Out of sight first: an entry without a log is found and dropped by the next run, a log without an entry
-    # would be taken for somebody's table.
+    root = reachable(directory, same_machine=in_process(warehouse.spark))
+    # The log is moved first: an entry without a log is found and dropped by the next run, a log without an
+    # entry would be taken for somebody's table.
     if root is not None and overlay.log_folder(root).exists():
         warehouse.effect(partial(files.remove, root / _ASIDE))
         warehouse.effect(partial(_set_aside, root, overlay.log_identity(root)))

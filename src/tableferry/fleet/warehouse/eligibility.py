@@ -1,4 +1,4 @@
-"""Whether a Hive table can be moved, decided from what the catalog says of it: pure, and without Spark."""
+"""Decides whether a Hive table can be moved, from what the catalog says of it: pure, and without Spark."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SAME_IN_ICEBERG = frozenset(
 )
 # Iceberg has neither the narrow integers nor a length; wider types hold the same values.
 _WIDER_IN_ICEBERG = {"tinyint": "int", "smallint": "int", "varchar": "string"}
-# What add_files makes a partition's value of, from its directory's name.
+# Types of which add_files can read a partition's value from its directory's name.
 _ICEBERG_PARTITIONS = (_SAME_IN_ICEBERG | _WIDER_IN_ICEBERG.keys()) - {"timestamp_ltz", "timestamp_ntz"}
 _NEVER_STORED = ("void", "interval")
 
@@ -48,7 +48,7 @@ class HiveColumn:
     Attributes:
         name: Its name.
         type: Its type.
-        comment: What somebody said of it; empty if nobody did.
+        comment: Its comment; empty if it has none.
     """
 
     name: str
@@ -58,7 +58,7 @@ class HiveColumn:
 
 @dataclass(frozen=True)
 class HiveTable:
-    """What the catalog knows of a table; of one that isn't Hive's, its name, kind and owner alone.
+    """What the catalog knows of a table; of one that isn't Hive's, its name and kind alone.
 
     Attributes:
         name: The table.
@@ -70,7 +70,7 @@ class HiveTable:
         partition_columns: Their names.
         buckets: How many files a key is hashed to; 0 if none.
         transactional: Whether its files are Hive's ACID ones.
-        comment: What somebody said of it.
+        comment: Its comment.
         properties: Its properties, those that the metastore keeps too.
         owner: Who owns it.
     """
@@ -90,7 +90,7 @@ class HiveTable:
 
 
 def ineligibility(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, str] | None:
-    """Say why a table can't be moved, in a sentence with the remedy; None if nothing speaks against it."""
+    """Return why a table can't be moved, in a sentence with the remedy; None if it can."""
     match table.kind:
         case Kind.ICEBERG:
             return PauseReason.IS_ALREADY_ICEBERG, f"{table.name} is an Iceberg table already"
@@ -99,7 +99,7 @@ def ineligibility(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, 
         case Kind.VIEW:
             return PauseReason.IS_VIEW, f"{table.name} is a view: add the tables that it reads"
         case Kind.HIVE:
-            return _stored_otherwise(table, target) or _columns(table, target)
+            return _unsupported_storage(table, target) or _unsupported_column(table, target)
 
 
 def iceberg_type(kind: Type) -> str:
@@ -111,8 +111,8 @@ def iceberg_type(kind: Type) -> str:
     match kind["name"]:
         case "struct":
             fields = (
-                f"{quoted(each['name'])}: {iceberg_type(each['type'])}{_commented(each.get('comment'))}"
-                for each in kind["fields"]
+                f"{quoted(field['name'])}: {iceberg_type(field['type'])}{_commented(field.get('comment'))}"
+                for field in kind["fields"]
             )
             return f"struct<{', '.join(fields)}>"
         case "array":
@@ -134,7 +134,7 @@ def _commented(comment: str | None) -> str:
     return f" COMMENT {text(comment)}" if comment else ""
 
 
-def _stored_otherwise(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, str] | None:
+def _unsupported_storage(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, str] | None:
     anew = "write it anew as Parquet, or leave it in Hive"
     if table.transactional:
         return PauseReason.IS_TRANSACTIONAL, (
@@ -157,14 +157,14 @@ def _stored_otherwise(table: HiveTable, target: TargetFormat) -> tuple[PauseReas
     return None
 
 
-def _columns(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, str] | None:
+def _unsupported_column(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, str] | None:
     partitions = {name.lower() for name in table.partition_columns}
     for column in table.columns:
         for path, name in _leaves(column.name, column.type):
             if name.startswith(_NEVER_STORED):
-                return _schema(table, path, name, "no table format stores it")
+                return _unsupported_type(table, path, name, "no table format stores it")
             if target is TargetFormat.ICEBERG and name not in _SAME_IN_ICEBERG | _WIDER_IN_ICEBERG.keys():
-                return _schema(table, path, name, _WHY.get(name, "Iceberg has no such type"))
+                return _unsupported_type(table, path, name, _WHY.get(name, "Iceberg has no such type"))
             if target is TargetFormat.ICEBERG and name == "timestamp_ltz" and table.format == "orc":
                 return PauseReason.HAS_TIMESTAMP_COLUMN, (
                     f"column {path} of {table.name} is a timestamp in ORC files that don't call it an "
@@ -172,28 +172,27 @@ def _columns(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, str] 
                     "in Hive"
                 )
         kind = column.type["name"]
-        if column.name.lower() not in partitions:
-            continue
-        if target is TargetFormat.ICEBERG and kind not in _ICEBERG_PARTITIONS:
-            return _schema(table, column.name, kind, "Iceberg can't take partitions of it over")
+        is_partition = column.name.lower() in partitions
+        if target is TargetFormat.ICEBERG and is_partition and kind not in _ICEBERG_PARTITIONS:
+            return _unsupported_type(table, column.name, kind, "Iceberg can't take partitions of it over")
     return None
 
 
 _WHY = {"char": "Iceberg's strings have no padding, so that comparisons would find other rows"}
 
 
-def _schema(table: HiveTable, path: str, kind: str, why: str) -> tuple[PauseReason, str]:
+def _unsupported_type(table: HiveTable, path: str, kind: str, why: str) -> tuple[PauseReason, str]:
     return PauseReason.UNSUPPORTED_SCHEMA, (
         f"column {path} of {table.name} is {kind}, and {why}: change its type, or leave the table in Hive"
     )
 
 
 def _leaves(path: str, kind: Type) -> Iterator[tuple[str, str]]:
-    """Name every column and field that holds values, with its type's name."""
+    """Yield every column and field that holds values, with its type's name."""
     match kind["name"]:
         case "struct":
-            for each in kind["fields"]:
-                yield from _leaves(f"{path}.{each['name']}", each["type"])
+            for field in kind["fields"]:
+                yield from _leaves(f"{path}.{field['name']}", field["type"])
         case "array":
             yield from _leaves(f"{path}.element", kind["element_type"])
         case "map":

@@ -1,14 +1,14 @@
-"""Which names of a job are in the catalog, and what each is: one query, whatever logs and files say."""
+"""Which of a job's tables are in the catalog, and of what kind: one query, whatever logs and files say."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
 
-from tableferry.catalog import SPARK_ERRORS
-from tableferry.errors import TableError, first_line
+from tableferry.errors import TableError
 from tableferry.fleet.naming import Names
 from tableferry.fleet.plan import Kind
+from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.hive.sql import text
 from tableferry.tables import TableName
@@ -17,8 +17,8 @@ from tableferry.tables import TableName
 _ICEBERG = re.compile(r"[\[ ]table_type=iceberg[,\]]", re.IGNORECASE)
 
 
-def found(warehouse: Warehouse, names: Names) -> Mapping[TableName, Kind]:
-    """Return which of a job's four names exist, and what each is.
+def job_tables(warehouse: Warehouse, names: Names) -> Mapping[TableName, Kind]:
+    """Return which of a job's four tables exist, and of what kind each is.
 
     Raises:
         TableError: There is no such schema, or it may not be listed.
@@ -27,7 +27,7 @@ def found(warehouse: Warehouse, names: Names) -> Mapping[TableName, Kind]:
 
 
 def kind(warehouse: Warehouse, name: TableName) -> Kind:
-    """Return what a table is.
+    """Return of what kind a table is.
 
     Raises:
         TableError: There is no such table, or its schema may not be listed.
@@ -38,30 +38,33 @@ def kind(warehouse: Warehouse, name: TableName) -> Kind:
     return known
 
 
+def qualified(warehouse: Warehouse, name: TableName) -> TableName:
+    """Name a table as Spark reads it: an Iceberg table by Iceberg's own catalog.
+
+    Raises:
+        TableError: There is no such table, or its schema may not be listed.
+    """
+    return warehouse.iceberg(name) if kind(warehouse, name) is Kind.ICEBERG else name
+
+
 def kinds(warehouse: Warehouse, names: Iterable[TableName]) -> Mapping[TableName, Kind]:
-    """Return which of some names of one schema exist, and what each is.
+    """Return which of some tables of one schema exist, and of what kind each is.
 
     Raises:
         TableError: There is no such schema, or it may not be listed.
     """
-    wanted = {name.table.lower(): name for name in names}
-    [schema] = {TableName(name.parts[:-1]) for name in wanted.values()}
-    try:
-        rows = warehouse.spark.sql(
-            f"SHOW TABLE EXTENDED IN {schema.sql} LIKE {text('|'.join(wanted))}"
-        ).collect()
-    except SPARK_ERRORS as error:
-        raise TableError(
-            f"the tables of schema {schema} can't be listed ({first_line(error)}): check its name and your "
-            "rights"
-        ) from error
-    there = {row["tableName"].lower(): row["information"] for row in rows if not row["isTemporary"]}
-    return {wanted[table]: kind_of(said) for table, said in there.items() if table in wanted}
+    by_table = {name.table.lower(): name for name in names}
+    [schema] = {TableName(name.parts[:-1]) for name in by_table.values()}
+    query = f"SHOW TABLE EXTENDED IN {schema.sql} LIKE {text('|'.join(by_table))}"
+    with explaining(f"the tables of schema {schema} can't be listed", "check its name and your rights"):
+        rows = warehouse.spark.sql(query).collect()
+    information = {row["tableName"].lower(): row["information"] for row in rows if not row["isTemporary"]}
+    return {by_table[table]: kind_of(lines) for table, lines in information.items() if table in by_table}
 
 
 def kind_of(information: str) -> Kind:
-    """Say what a table is, from what SHOW TABLE EXTENDED says of it."""
-    # The first of each kind of line: properties and a view's text, which may have such lines, come later.
+    """Return a table's kind, from what SHOW TABLE EXTENDED says of it."""
+    # The first of such lines counts: properties and a view's text, which may have them too, come later.
     type_, provider = (_line(information, key) for key in ("Type", "Provider"))
     if "VIEW" in type_.upper():
         return Kind.VIEW
@@ -73,5 +76,5 @@ def kind_of(information: str) -> Kind:
 
 
 def _line(information: str, key: str) -> str:
-    found = re.search(rf"^{key}: (.*)$", information, re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(rf"^{key}: (.*)$", information, re.MULTILINE)
+    return match[1] if match else ""

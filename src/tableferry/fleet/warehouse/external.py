@@ -1,4 +1,4 @@
-"""Makes a managed table external and back, so that its directory stays where it is when it is renamed.
+"""Makes a managed table external, and managed again: an external table's directory stays when it is renamed.
 
 Spark's SQL refuses to (the property EXTERNAL is its own), so the metastore's client does it, through the JVM
 of this process. Where there is none, as through Spark Connect or on serverless compute, it is refused.
@@ -6,6 +6,7 @@ of this process. Where there is none, as through Spark Connect or on serverless 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tableferry.errors import Refused
@@ -34,11 +35,11 @@ def make_external(warehouse: Warehouse, name: TableName) -> bool:
     if not is_managed(warehouse, name):
         return False
 
-    def change(entry: Any) -> None:
+    def set_external(entry: Any) -> None:
         entry.setTableType("EXTERNAL_TABLE")
         entry.putToParameters("EXTERNAL", "TRUE")
 
-    _alter(warehouse, name, change)
+    _alter(warehouse, name, set_external)
     return True
 
 
@@ -52,15 +53,15 @@ def make_managed(warehouse: Warehouse, name: TableName) -> bool:
     if is_managed(warehouse, name):
         return False
 
-    def change(entry: Any) -> None:
+    def set_managed(entry: Any) -> None:
         entry.setTableType("MANAGED_TABLE")
         entry.getParameters().remove("EXTERNAL")
 
-    _alter(warehouse, name, change)
+    _alter(warehouse, name, set_managed)
     return True
 
 
-def _alter(warehouse: Warehouse, name: TableName, change: Any) -> None:
+def _alter(warehouse: Warehouse, name: TableName, change: Callable[[Any], None]) -> None:
     if not metastore.reached(warehouse.spark, name):
         raise Refused(
             f"{name} is a managed table, and only a cluster whose driver runs this very process can make it "

@@ -1,4 +1,4 @@
-"""A fence: a mark of what a table holds, and whether it still does, where nothing can block writers."""
+"""A fence, where nothing can block writers: what a table held when it was marked, and what changed since."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tableferry.tables import TableName
 
 
 def mark(warehouse: Warehouse, name: TableName) -> Mapping[str, Any]:
-    """Note what a table holds, as JSON: the same after a rename, and another after any write.
+    """Return what a table holds, as JSON: the same after a rename, and another after any write.
 
     A Hive table's mark is its files, by path, size and time, and its partitions with their locations; an
     Iceberg or Delta table's is its current version.
@@ -31,22 +31,21 @@ def mark(warehouse: Warehouse, name: TableName) -> Mapping[str, Any]:
             return {"version": versions.current(warehouse, name, TargetFormat.DELTA)}
     table = hive.demand(warehouse, name)
     partitions = hive.partitions(warehouse, table)
-    found = listing(warehouse, table, partitions)
-    files = [*found.read, *found.nested, *found.stray]
+    files = listing(warehouse, table, partitions).files
     digest = sha256()
-    lines = [f"{each.path}\t{each.size}\t{each.modified}" for each in files]
+    lines = [f"{file.path}\t{file.size}\t{file.modified}" for file in files]
     for line in sorted([*lines, *map(str, partitions)]):
         digest.update(line.encode("utf-8", "surrogateescape") + b"\n")
     return {
         "files": len(files),
-        "bytes": sum(each.size for each in files),
+        "bytes": sum(file.size for file in files),
         "partitions": len(partitions),
         "sha256": digest.hexdigest(),
     }
 
 
 def differences(warehouse: Warehouse, name: TableName, marked: Mapping[str, Any]) -> str:
-    """Say what changed since a mark; empty if nothing did.
+    """Describe what changed since a mark; empty if nothing did.
 
     Raises:
         TableError: There is no such table, or a directory can't be listed.
@@ -56,9 +55,9 @@ def differences(warehouse: Warehouse, name: TableName, marked: Mapping[str, Any]
         return ""
     if "version" in now:
         return f"it was at version {marked.get('version')}, and is at {now['version']}"
-    counted = [
-        f"{marked.get(what, 0):,} {what} are {now[what]:,} now"
-        for what in ("files", "bytes", "partitions")
-        if marked.get(what) != now[what]
+    changed = [
+        f"{marked.get(measure, 0):,} {measure} are {now[measure]:,} now"
+        for measure in ("files", "bytes", "partitions")
+        if marked.get(measure) != now[measure]
     ]
-    return ", ".join(counted) or "a file was written again, or a partition was moved"
+    return ", ".join(changed) or "a file was written again, or a partition was moved"

@@ -1,4 +1,4 @@
-"""The data files of a Hive table, wherever its partitions are, by what Spark lists for everybody.
+"""Lists the data files of a Hive table, wherever its partitions are.
 
 A file's name, size and time come from Spark's ``binaryFile`` reader, whose content isn't read: there is no
 file system to ask through Spark Connect. Names that begin with ``_`` or ``.`` aren't listed, so neither a
@@ -7,7 +7,7 @@ Delta log in the table's directory nor a job's leftovers count.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tableferry.catalog import SPARK_ERRORS, condition
@@ -54,6 +54,11 @@ class Listing(NamedTuple):
     nested: tuple[ListedFile, ...]
     stray: tuple[ListedFile, ...]
 
+    @property
+    def files(self) -> tuple[ListedFile, ...]:
+        """All of them."""
+        return (*self.read, *self.nested, *self.stray)
+
 
 def listing(warehouse: Warehouse, table: HiveTable, partitions: Sequence[CatalogPartition]) -> Listing:
     """List a table's files, by their paths.
@@ -61,17 +66,16 @@ def listing(warehouse: Warehouse, table: HiveTable, partitions: Sequence[Catalog
     Raises:
         TableError: A directory can't be listed.
     """
-    homes = (
-        {split(each.location) for each in partitions} if table.partition_columns else {split(table.location)}
-    )
-    outside = sorted({each.location for each in partitions if below(each.location, table.location) is None})
+    locations = {partition.location for partition in partitions}
+    directories = set(map(split, locations if table.partition_columns else (table.location,)))
+    outside = sorted(location for location in locations if below(location, table.location) is None)
     read, nested, stray = [], [], []
     for file in list_files(warehouse, [table.location, *outside]):
         scheme, authority, path = split(file.path)
-        folder = path.rpartition("/")[0]
-        if (scheme, authority, folder) in homes:
+        directory = path.rpartition("/")[0]
+        if (scheme, authority, directory) in directories:
             read.append(file)
-        elif any((scheme, authority, above) in homes for above in _upwards(folder)):
+        elif any((scheme, authority, parent) in directories for parent in parents(directory)):
             nested.append(file)
         else:
             stray.append(file)
@@ -85,11 +89,11 @@ def list_files(warehouse: Warehouse, locations: Sequence[str]) -> list[ListedFil
         TableError: One can't be listed.
     """
     with optional_settings(warehouse.spark, _LISTING):
-        found = _listed(warehouse, locations)
-        if found is None:
-            found = [each for location in locations for each in _listed(warehouse, [location]) or ()]
+        files = _listed(warehouse, locations)
+        if files is None:
+            files = [file for location in locations for file in _listed(warehouse, [location]) or ()]
     # A directory may lie in another one.
-    return sorted(set(found))
+    return sorted(set(files))
 
 
 def _listed(warehouse: Warehouse, locations: Iterable[str]) -> list[ListedFile] | None:
@@ -109,7 +113,8 @@ def _listed(warehouse: Warehouse, locations: Iterable[str]) -> list[ListedFile] 
     return [ListedFile(*row) for row in rows]
 
 
-def _upwards(folder: str) -> Iterable[str]:
-    while folder:
-        folder = folder.rpartition("/")[0]
-        yield folder or "/"
+def parents(directory: str) -> Iterator[str]:
+    """Yield the directories that a path is below, the nearest first."""
+    while directory:
+        directory = directory.rpartition("/")[0]
+        yield directory or "/"

@@ -1,12 +1,12 @@
-"""Which grants on a table of Unity Catalog to take away, to give back, and to copy: pure, the same each time.
+"""Decides which grants on a table of Unity Catalog to revoke, to restore and to copy: pure.
 
 Three facts make this more than a REVOKE MODIFY:
 
 - ALL PRIVILEGES holds MODIFY too. It's replaced by the rest of what it holds on a table.
-- Revoking ALL PRIVILEGES takes the privileges that it implies along, by today's reference; by earlier ones it
-  didn't. So what is to stay is granted together with the revocation, and looked for afterwards.
-- The owner writes whatever is granted, and so does who has MODIFY on the schema or the catalog. Nobody can
-  take these rights on the table, so they are noted, for the caller to fence with the listing.
+- Revoking ALL PRIVILEGES revokes the privileges that it implies too, by today's reference; by earlier ones
+  it didn't. So what is to stay is granted together with the revocation, and looked for afterwards.
+- The owner can write whatever is granted, and so can who has MODIFY on the schema or the catalog. These
+  rights can't be revoked on the table, so they are noted, and the caller compares the table's files instead.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def rights(
 
     Args:
         granted: What is granted on the table itself.
-        inherited: From where principals have a right to write besides, in words.
+        inherited: The grants by which principals can write besides, in words.
         owner: Who owns it.
-        spared: The principal that runs the migration, and goes on writing.
+        spared: The principal that runs the migration, and keeps its right to write.
 
     Returns:
         ``grants`` by principal: what is ``taken``, what is ``left`` of the others' kind, and what of that is
@@ -64,25 +64,25 @@ def rights(
             for principal, privileges in sorted(taken.items())
             if principal != spared
         },
-        "inherited": {principal: list(places) for principal, places in sorted(inherited.items())},
+        "inherited": {principal: list(sources) for principal, sources in sorted(inherited.items())},
         "owner": owner or "",
         "spared": spared if spared in taken else "",
     }
 
 
 def still_writing(noted: Mapping[str, Any]) -> tuple[str, ...]:
-    """Say who can write although the rights were taken; for these the listing is to be compared."""
-    said = [f"{noted['owner']}, who owns it"] if noted.get("owner") else []
-    for principal, places in noted.get("inherited", {}).items():
-        said.append(f"{principal}, by {' and '.join(places)}")
+    """Return who can write although the rights were taken; for these the listing is to be compared."""
+    writers = [f"{noted['owner']}, who owns it"] if noted.get("owner") else []
+    for principal, sources in noted.get("inherited", {}).items():
+        writers.append(f"{principal}, by {' and '.join(sources)}")
     if noted.get("spared"):
-        said.append(f"{noted['spared']}, who runs the migration")
-    return tuple(said)
+        writers.append(f"{noted['spared']}, who runs the migration")
+    return tuple(writers)
 
 
 def to_take(granted: Grants, noted: Mapping[str, Any]) -> list[Change]:
     """Return what is left to change until nobody writes by the noted grants."""
-    return [change for each in _each(granted, noted) if (change := _taking(each))]
+    return [change for grant in _noted(granted, noted) if (change := _to_take(grant))]
 
 
 def to_give_back(granted: Grants, noted: Mapping[str, Any]) -> list[Change]:
@@ -91,12 +91,12 @@ def to_give_back(granted: Grants, noted: Mapping[str, Any]) -> list[Change]:
     What somebody else took meanwhile stays taken: who has nothing at all on the table any more gets nothing
     back, and who lost a part of what stood in for ALL PRIVILEGES gets MODIFY back alone.
     """
-    return [change for each in _each(granted, noted) if (change := _giving(each))]
+    return [change for grant in _noted(granted, noted) if (change := _to_give_back(grant))]
 
 
-def shut_out(granted: Grants, noted: Mapping[str, Any]) -> list[str]:
+def revoked_by_others(granted: Grants, noted: Mapping[str, Any]) -> list[str]:
     """Return those whose grants somebody else took meanwhile, so that they don't get all of them back."""
-    return [each.principal for each in _each(granted, noted) if _is_out(each) or _is_short(each)]
+    return [grant.principal for grant in _noted(granted, noted) if _lost_all(grant) or _lost_some(grant)]
 
 
 def to_match(source: Grants, target: Grants) -> list[Change]:
@@ -115,6 +115,8 @@ def to_match(source: Grants, target: Grants) -> list[Change]:
 
 @dataclass(frozen=True)
 class _Noted:
+    """A principal's noted privileges as `rights` returns them, and those that it has now."""
+
     principal: str
     has: frozenset[str]
     taken: frozenset[str]
@@ -122,7 +124,7 @@ class _Noted:
     lent: frozenset[str]
 
 
-def _each(granted: Grants, noted: Mapping[str, Any]) -> Iterator[_Noted]:
+def _noted(granted: Grants, noted: Mapping[str, Any]) -> Iterator[_Noted]:
     for principal, sets in noted.get("grants", {}).items():
         yield _Noted(
             principal,
@@ -131,32 +133,33 @@ def _each(granted: Grants, noted: Mapping[str, Any]) -> Iterator[_Noted]:
         )
 
 
-def _taking(one: _Noted) -> Change:
-    if one.has & one.taken:
-        # With ALL PRIVILEGES go those that were granted besides, so all of them are granted along with it.
-        return Change(one.principal, one.left if ALL in one.has else frozenset(), one.has & one.taken)
-    if ALL in one.taken and not one.has & _IMPLIED:
+def _to_take(grant: _Noted) -> Change:
+    if grant.has & grant.taken:
+        # Revoking ALL PRIVILEGES revokes those that were granted besides, so these are granted along with it.
+        add = grant.left if ALL in grant.has else frozenset[str]()
+        return Change(grant.principal, add, grant.has & grant.taken)
+    if ALL in grant.taken and not grant.has & _IMPLIED:
         # Revoking ALL PRIVILEGES took the rest along, and a crash came before it was granted again.
-        return Change(one.principal, one.left)
-    return Change(one.principal)
+        return Change(grant.principal, grant.left)
+    return Change(grant.principal)
 
 
-def _giving(one: _Noted) -> Change:
-    if _is_out(one):
-        return Change(one.principal)
-    if _is_short(one):
-        return Change(one.principal, frozenset({MODIFY}) - one.has)
-    return Change(one.principal, one.taken - one.has, one.lent & one.has)
+def _to_give_back(grant: _Noted) -> Change:
+    if _lost_all(grant):
+        return Change(grant.principal)
+    if _lost_some(grant):
+        return Change(grant.principal, frozenset({MODIFY}) - grant.has)
+    return Change(grant.principal, grant.taken - grant.has, grant.lent & grant.has)
 
 
-def _is_out(one: _Noted) -> bool:
-    """Say whether nothing is there of what was left, and nothing is given back yet."""
-    return bool(one.left) and not one.has & (one.left | one.taken)
+def _lost_all(grant: _Noted) -> bool:
+    """Say whether it has nothing of what was left to it, and nothing was given back yet."""
+    return bool(grant.left) and not grant.has & (grant.left | grant.taken)
 
 
-def _is_short(one: _Noted) -> bool:
-    """Say whether a part is gone of what stands in for ALL PRIVILEGES."""
-    return ALL in one.taken and ALL not in one.has and not one.left <= one.has
+def _lost_some(grant: _Noted) -> bool:
+    """Say whether it lost a part of what stands in for ALL PRIVILEGES."""
+    return ALL in grant.taken and ALL not in grant.has and not grant.left <= grant.has
 
 
 def _left(privileges: frozenset[str]) -> frozenset[str]:

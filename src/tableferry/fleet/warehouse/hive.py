@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,9 +10,11 @@ from typing import Any
 from tableferry import catalog
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import Refused, TableError, first_line
+from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
+from tableferry.fleet.warehouse.asking import describe
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import Format, HiveColumn, HiveTable
+from tableferry.fleet.warehouse.eligibility import Format, HiveColumn, HiveTable, ineligibility
 from tableferry.fleet.warehouse.existing import kinds
 from tableferry.hive.catalog_partitions import list_partitions
 from tableferry.hive.partitions import CatalogPartition, PartitionColumn
@@ -39,11 +40,11 @@ _SERDES: Mapping[str, Format] = {
 }
 _INPUTS: Mapping[str, Format] = {"TextInputFormat": "text", "SequenceFileInputFormat": "sequencefile"}
 
-_FILES = ("parquet", "orc", "avro")
+_READABLE = ("parquet", "orc", "avro")
 
-# Where Spark keeps what was declared, and a char in it.
+# A column's metadata in which Spark keeps the declared type, and a char in it.
 _DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
-_PADDED = re.compile(r"\bchar\(")
+_CHAR = re.compile(r"\bchar\(")
 
 _INTEGERS = {"tinyint": BYTE, "smallint": SHORT, "int": INTEGER, "bigint": LONG}
 
@@ -60,10 +61,9 @@ def facts(warehouse: Warehouse, name: TableName) -> HiveTable | None:
     if kind is not Kind.HIVE:
         return HiveTable(name, kind)
     try:
-        [row] = warehouse.spark.sql(f"DESCRIBE TABLE EXTENDED {name.sql} AS JSON").collect()
-        table = _table(name, json.loads(row[0]))
+        table = _table(name, describe(warehouse.spark, name))
         # Spark may lack the classes of another format.
-        return _padded(warehouse, table) if table.format in _FILES else table
+        return _with_chars(warehouse, table) if table.format in _READABLE else table
     except SPARK_ERRORS as error:
         if catalog.condition(error).startswith(catalog.MISSING):
             return None
@@ -87,6 +87,19 @@ def demand(warehouse: Warehouse, name: TableName) -> HiveTable:
     return table
 
 
+def demand_eligible(warehouse: Warehouse, name: TableName, form: TargetFormat) -> HiveTable:
+    """Return what the catalog knows of a Hive table that can become another format.
+
+    Raises:
+        TableError: There is none, or it may not be described.
+        Refused: It is something else, or can't become that.
+    """
+    table = demand(warehouse, name)
+    if reason := ineligibility(table, form):
+        raise Refused(reason[1])
+    return table
+
+
 def partitions(warehouse: Warehouse, table: HiveTable) -> tuple[CatalogPartition, ...]:
     """Return the partitions that the catalog knows, with their locations wherever they are.
 
@@ -105,43 +118,46 @@ def partition_columns(table: HiveTable) -> tuple[PartitionColumn, ...]:
     return tuple(PartitionColumn(name, types[name.lower()]) for name in table.partition_columns)
 
 
-def _padded(warehouse: Warehouse, table: HiveTable) -> HiveTable:
-    """Return a table with its chars, at any depth, for DESCRIBE calls a char a string."""
-    found = {
+def _with_chars(warehouse: Warehouse, table: HiveTable) -> HiveTable:
+    """Put the type ``char`` back into columns that hold one at any depth, for DESCRIBE calls it a string."""
+    chars = {
         field.name.lower()
         for field in warehouse.spark.table(table.name.sql).schema
-        if _PADDED.search(field.metadata.get(_DECLARED, ""))
+        if _CHAR.search(field.metadata.get(_DECLARED, ""))
     }
     columns = (
-        replace(each, type={"name": "char"}) if each.name.lower() in found else each for each in table.columns
+        replace(column, type={"name": "char"}) if column.name.lower() in chars else column
+        for column in table.columns
     )
     return replace(table, columns=tuple(columns))
 
 
-def _table(name: TableName, said: Mapping[str, Any]) -> HiveTable:
-    properties = said.get("table_properties", {})
+def _table(name: TableName, description: Mapping[str, Any]) -> HiveTable:
+    properties = description.get("table_properties", {})
     return HiveTable(
         name=name,
         kind=Kind.HIVE,
-        format=_format(said),
-        managed=said["type"].upper() == "MANAGED",
-        location=said.get("location", ""),
+        format=_format(description),
+        managed=description["type"].upper() == "MANAGED",
+        location=description.get("location", ""),
         columns=tuple(
-            HiveColumn(each["name"], each["type"], each.get("comment", "")) for each in said["columns"]
+            HiveColumn(column["name"], column["type"], column.get("comment", ""))
+            for column in description["columns"]
         ),
-        partition_columns=tuple(said.get("partition_columns", ())),
-        buckets=max(0, int(said.get("num_buckets", 0))),
+        partition_columns=tuple(description.get("partition_columns", ())),
+        buckets=max(0, int(description.get("num_buckets", 0))),
         transactional=properties.get("transactional", "").lower() == "true",
-        comment=said.get("comment", ""),
+        comment=description.get("comment", ""),
         properties=properties,
-        owner=said.get("owner", ""),
+        owner=description.get("owner", ""),
     )
 
 
-def _format(said: Mapping[str, Any]) -> Format:
-    provider = said.get("provider", "").lower()
+def _format(description: Mapping[str, Any]) -> Format:
+    provider = description.get("provider", "").lower()
     if provider != "hive":
         return _FORMATS.get(provider, "other")
-    serde, read = (said.get(key, "").rpartition(".")[2] for key in ("serde_library", "input_format"))
+    classes = (description.get(key, "").rpartition(".")[2] for key in ("serde_library", "input_format"))
+    serde, input_format = classes
     # Rows of another SerDe can come through any input format.
-    return _SERDES.get(serde) or (_INPUTS.get(read) if "Parquet" not in read else None) or "other"
+    return _SERDES.get(serde) or _INPUTS.get(input_format, "other")

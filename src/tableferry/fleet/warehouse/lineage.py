@@ -1,4 +1,4 @@
-"""Who reads a table, by the lineage that Unity Catalog records."""
+"""Finds who reads a table, in the lineage that Unity Catalog records."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient
 
 DAYS = 90
-# Each is a request of its own.
+# How many downstream tables and jobs are looked up at most: each takes a request.
 LOOKED_UP = 50
 
 Rows = Callable[[str], Iterable[Sequence[Any]]]
 """Runs a query and returns its rows."""
 
-# Who only reads has an event too, without a target; the table is partitioned by event_date.
-# No parameter marks the name, for Delta 4.4's parser hands none on to Spark 4.1's.
+# A mere reader has an event too, without a target; the table is partitioned by event_date.
+# The name is no parameter, for Delta 4.4's parser hands none on to Spark 4.1's.
 _QUERY = """
 SELECT DISTINCT created_by
 FROM system.access.table_lineage
@@ -33,14 +33,14 @@ WHERE source_table_full_name = {table}
   AND created_by IS NOT NULL
 """
 
-# What no later table will find different in this session.
+# Errors that will be the same for every later table of this session.
 _LASTING = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "NO_SUCH_CATALOG", "INSUFFICIENT_PERMISSIONS")
 
 
 class Lineage:
-    """The lineage system table; and where it can't be read, what the lineage API knows.
+    """Readers of tables by the lineage system table, and where that can't be read, by the lineage API.
 
-    The API names jobs and tables downstream, but nobody who queried, so it finds only a part.
+    The API knows downstream jobs and tables, but not who ran queries, so it finds only a part.
     """
 
     def __init__(
@@ -67,14 +67,15 @@ class Lineage:
         """
         if not self._unreadable:
             try:
-                named = text(".".join(table.parts).lower())
-                found = self._rows(_QUERY.format(table=named, days=DAYS))
-                return [row[0] for row in found if is_person(row[0])]
+                name = text(".".join(table.parts).lower())
+                rows = self._rows(_QUERY.format(table=name, days=DAYS))
+                return [row[0] for row in rows if is_person(row[0])]
             except SPARK_ERRORS as error:
-                self._tell(error)
+                self._report(error)
         return list(self._by_api(table))
 
-    def _tell(self, error: Exception) -> None:
+    def _report(self, error: Exception) -> None:
+        """Warn that the system table can't be read, or refuse to go on without it."""
         reason = first_line(error)
         remedy = (
             "enable the system schema access, and grant USE CATALOG on system, USE SCHEMA on system.access "
@@ -85,22 +86,24 @@ class Lineage:
         self._unreadable = condition(error).startswith(_LASTING)
         self._say(
             f"system.access.table_lineage can't be read ({reason}), so that those who query a table get no "
-            f"letter, but only those who own tables and run jobs downstream: {remedy}"
+            f"notification, but only those who own tables and run jobs downstream: {remedy}"
         )
 
     def _by_api(self, table: TableName) -> Iterator[str]:
         from databricks.sdk.errors import NotFound, PermissionDenied
 
         try:
-            asked = {"table_name": ".".join(table.parts), "include_entity_lineage": "true"}
-            answer = rest.get(self._client, "/api/2.0/lineage-tracking/table-lineage", asked)
+            query = {"table_name": ".".join(table.parts), "include_entity_lineage": "true"}
+            lineage = rest.get(self._client, "/api/2.0/lineage-tracking/table-lineage", query)
         except (NotFound, PermissionDenied) as error:
             reason = first_line(error)
-            self._say(f"the lineage API can't be asked ({reason}), so that nobody downstream gets a letter")
+            self._say(
+                f"the lineage API can't be asked ({reason}), so that nobody downstream gets a notification"
+            )
             return
-        below = answer.get("downstreams", ())
-        tables = [info for one in below if (info := one.get("tableInfo"))]
-        infos = [info for one in below for info in one.get("jobInfos", ())]
+        downstreams = lineage.get("downstreams", ())
+        tables = [info for downstream in downstreams if (info := downstream.get("tableInfo"))]
+        infos = [info for downstream in downstreams for info in downstream.get("jobInfos", ())]
         jobs = {info["job_id"] for info in infos if info.get("job_id")}
         if len(tables) + len(jobs) > LOOKED_UP:
             self._say(
@@ -109,11 +112,11 @@ class Lineage:
             )
         owners = [(self._owner, info) for info in tables]
         runners = [(self._runner, job) for job in sorted(jobs)]
-        for look, one in [*owners, *runners][:LOOKED_UP]:
+        for principal_of, item in [*owners, *runners][:LOOKED_UP]:
             try:
-                yield from self._people.addresses(look(one))
+                yield from self._people.addresses(principal_of(item))
             except (NotFound, PermissionDenied):
-                # In another workspace, or not ours to see.
+                # In another workspace, or not visible to this user.
                 continue
 
     def _owner(self, info: Mapping[str, str]) -> str | None:

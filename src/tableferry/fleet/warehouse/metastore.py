@@ -1,15 +1,16 @@
-"""A Hive metastore's own client, through the JVM of this process, for what no SQL of Spark changes."""
+"""Changes tables with the Hive metastore's own client, in this process's JVM, where Spark's SQL can't."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from tableferry.catalog import SPARK_ERRORS
 from tableferry.driver import in_process
-from tableferry.errors import Refused, TableError, first_line
+from tableferry.errors import Refused, TableError
+from tableferry.fleet.warehouse.asking import explaining
 from tableferry.tables import DEFAULT_CATALOG, TableName
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def alter(
     jvm, java = spark._jvm, spark._jsparkSession
     assert jvm is not None
     database, table = name.parts[-2:]
-    try:
+    with explaining(f"the metastore's entry of {name} can't be changed", "check your rights"):
         hadoop = java.sessionState().newHadoopConf()
         conf = jvm.org.apache.hadoop.hive.conf.HiveConf(hadoop, hadoop.getClass())
         client = jvm.org.apache.hadoop.hive.metastore.HiveMetaStoreClient(conf)
@@ -51,18 +52,14 @@ def alter(
         finally:
             client.close()
         spark.sql(f"REFRESH TABLE {name.sql}").collect()
-    except SPARK_ERRORS as error:
-        raise TableError(
-            f"the metastore's entry of {name} can't be changed ({first_line(error)}): check your rights"
-        ) from error
 
 
 def set_columns(spark: SparkSession, name: TableName, columns: Mapping[str, str | None]) -> None:
     """Give a table, and all partitions that it has, other columns.
 
-    A metastore compares types place by place, and lets a column become another only where values would do
-    (Hive's ``hive.metastore.disallow.incompatible.col.type.changes``). It looks at no place that one side
-    lacks: so all that follows the last common place is taken away before the others are added.
+    A metastore compares types by position, and lets a column become another only if their types are
+    compatible (Hive's ``hive.metastore.disallow.incompatible.col.type.changes``). It ignores positions that
+    one side lacks: so all columns behind the last common one are removed before the others are added.
 
     Args:
         spark: The session.
@@ -77,30 +74,30 @@ def set_columns(spark: SparkSession, name: TableName, columns: Mapping[str, str 
     jvm = spark._jvm
     assert jvm is not None
     field = jvm.org.apache.hadoop.hive.metastore.api.FieldSchema
-    known: dict[str, Any] = {}
+    existing: dict[str, Any] = {}
     common = 0
 
-    def change(entry: Any, count: int) -> None:
+    def set_first(count: int, entry: Any) -> None:
         nonlocal common
         before = list(entry.getSd().getCols())
-        known.update({each.getName(): each for each in before if each.getName() not in known})
-        if any(kind is None and each.lower() not in known for each, kind in columns.items()):
+        existing.update({column.getName(): column for column in before if column.getName() not in existing})
+        if any(kind is None and column.lower() not in existing for column, kind in columns.items()):
             # Types that Hive lacks: then Spark keeps the columns where Hive doesn't see them.
             return
-        now = [
-            known[each.lower()] if kind is None else field(each.lower(), kind.replace("`", ""), None)
-            for each, kind in columns.items()
+        after = [
+            existing[column.lower()] if kind is None else field(column.lower(), kind.replace("`", ""), None)
+            for column, kind in columns.items()
         ]
-        same = (one.getType() == other.getType() for one, other in zip(before, now, strict=False))
+        same = (old.getType() == new.getType() for old, new in zip(before, after, strict=False))
         common = sum(takewhile(bool, same))
         fields = jvm.java.util.ArrayList()
-        for each in now[:count]:
-            fields.add(each)
+        for column in after[:count]:
+            fields.add(column)
         entry.getSd().setCols(fields)
 
-    every = len(columns)
+    set_all = partial(set_first, len(columns))
     try:
-        alter(spark, name, lambda entry: change(entry, every), cascade=True)
+        alter(spark, name, set_all, cascade=True)
     except TableError as error:
         if "types incompatible" not in str(error):
             raise
@@ -110,29 +107,31 @@ def set_columns(spark: SparkSession, name: TableName, columns: Mapping[str, str 
                 "refuse that: set its hive.metastore.disallow.incompatible.col.type.changes to false, and "
                 "resume the job"
             ) from error
-        shorter = common
-        alter(spark, name, lambda entry: change(entry, shorter), cascade=True)
-        alter(spark, name, lambda entry: change(entry, every), cascade=True)
-    _tell_spark(spark, name, columns)
+        alter(spark, name, partial(set_first, common), cascade=True)
+        alter(spark, name, set_all, cascade=True)
+    _set_spark_columns(spark, name, columns)
 
 
-def _tell_spark(spark: SparkSession, name: TableName, columns: Mapping[str, str | None]) -> None:
-    """Write the columns where Spark keeps them once more, with their names as they are spelled."""
+def _set_spark_columns(spark: SparkSession, name: TableName, columns: Mapping[str, str | None]) -> None:
+    """Set the columns in the table's properties, where Spark has them a second time, in their own case."""
     jvm, java = spark._jvm, spark._jsparkSession
     assert jvm is not None
     types = jvm.org.apache.spark.sql.types.DataType
     catalog = java.sharedState().externalCatalog()
     database, table = name.parts[-2:]
-    known = {
-        each["name"].lower(): each
-        for each in json.loads(catalog.getTable(database, table).schema().json())["fields"]
-    }
-    fields = [
-        known[each.lower()] | {"name": each}
-        if kind is None
-        else {"name": each, "type": json.loads(types.fromDDL(kind).json()), "nullable": True, "metadata": {}}
-        for each, kind in columns.items()
-    ]
-    schema = json.dumps({"type": "struct", "fields": fields})
-    catalog.alterTableDataSchema(database, table, types.fromJson(schema))
+    before = json.loads(catalog.getTable(database, table).schema().json())["fields"]
+    existing = {field["name"].lower(): field for field in before}
+
+    def field(column: str, kind: str | None) -> dict[str, Any]:
+        if kind is None:
+            return {**existing[column.lower()], "name": column}
+        return {
+            "name": column,
+            "type": json.loads(types.fromDDL(kind).json()),
+            "nullable": True,
+            "metadata": {},
+        }
+
+    schema = {"type": "struct", "fields": [field(*item) for item in columns.items()]}
+    catalog.alterTableDataSchema(database, table, types.fromJson(json.dumps(schema)))
     spark.sql(f"REFRESH TABLE {name.sql}").collect()

@@ -1,4 +1,4 @@
-"""Chooses who is asked about a table's owners, readers and writers: Unity Catalog, or a plain metastore."""
+"""Chooses what knows a table's owners, readers and writers: Unity Catalog, or a plain metastore."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tableferry.tables import DEFAULT_CATALOG, TableName
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Never Unity Catalog's, on Databricks either.
+# Catalogs that are never Unity Catalog's, not on Databricks either.
 _METASTORES = (DEFAULT_CATALOG, "hive_metastore")
 
 
@@ -28,20 +28,20 @@ def open_access(
     require_lineage: bool = False,
     say: Callable[[str], None] = session.to_stderr,
 ) -> AccessByCatalog:
-    """Give the access of tables of any catalog.
+    """Return the access to tables of any catalog.
 
     Args:
         spark: The session.
         users: A CSV file of who uses which table.
         require_lineage: Whether it's an error that Unity Catalog's lineage table can't be read.
-        say: Takes what somebody should know and nothing fails for.
+        say: Takes warnings.
 
     Raises:
         TableError: The file can't be read.
     """
-    known = read_users(users) if users else {}
+    read = read_users(users) if users else {}
     return AccessByCatalog(
-        lambda catalog: open_catalog(spark, catalog, users=known, require_lineage=require_lineage, say=say)
+        lambda catalog: open_catalog(spark, catalog, users=read, require_lineage=require_lineage, say=say)
     )
 
 
@@ -53,7 +53,7 @@ def open_catalog(
     require_lineage: bool,
     say: Callable[[str], None],
 ) -> Access:
-    """Give the access of one catalog's tables, with arguments as `open_access` has them.
+    """Return the access to one catalog's tables, with arguments as `open_access` has them.
 
     Raises:
         TableferryError: The workspace can't be asked whether the catalog is Unity Catalog's.
@@ -70,9 +70,9 @@ def open_catalog(
 class AccessByCatalog:
     """The access of each table's own catalog, opened when its first table is asked for."""
 
-    def __init__(self, opened: Callable[[str], Access]) -> None:
-        """Take what opens a catalog's."""
-        self._open = opened
+    def __init__(self, open_: Callable[[str], Access]) -> None:
+        """Take the function that opens a catalog's access."""
+        self._open = open_
         self._opened: dict[str, Access] = {}
 
     def owners(self, table: TableName) -> tuple[str, ...]:
@@ -116,14 +116,14 @@ def _is_unity(catalog: str) -> bool:
     try:
         client.catalogs.get(catalog)
     except Exception as error:
-        found = workspace.trouble(error, client)
-        if found is None:
+        trouble = workspace.trouble(error, client)
+        if trouble is None:
             raise
-        if found.kind == "missing":
+        if trouble.kind == "missing":
             # The session has it by settings of its own.
             return False
-        if found.kind != "denied":
-            raise found.as_error(
+        if trouble.kind != "denied":
+            raise trouble.as_error(
                 f"{client.config.host} doesn't say whether it has catalog {catalog}"
             ) from error
     return True

@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient
     from databricks.sdk.service.iam import Group
 
-# Whoever writes to more at once wants a mailing list, and a group's own name may be one.
+# A larger group should have a mailing list, and its own name may be one.
 MEMBERS = 50
 
 _APPLICATION_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 def is_person(principal: str) -> bool:
-    """Say whether a name can be a person's: they are mail addresses, and nothing else is."""
+    """Say whether a principal can be a person: their names are mail addresses, and no others are."""
     return "@" in principal
 
 
 class People:
-    """Whom to write to about what principals own; each is looked up once."""
+    """Mail addresses of principals; each group is looked up once."""
 
     def __init__(self, client: WorkspaceClient, say: Callable[[str], None]) -> None:
         self._client = client
@@ -49,15 +49,15 @@ class People:
 
         try:
             quoted = name.replace("\\", "\\\\").replace('"', '\\"')
-            found = list(
+            groups = list(
                 self._client.groups.list(
                     filter=f'displayName eq "{quoted}"', attributes="id,displayName,members"
                 )
             )
-            if not found:
+            if not groups:
                 self._say(f"group {name} isn't known in this workspace: its name stands for its members")
                 return (name,)
-            users = self._users(found[0])
+            users = self._users(groups[0])
             if users is None:
                 self._say(f"group {name} has more than {MEMBERS} members: its name stands for them")
                 return (name,)

@@ -1,6 +1,6 @@
-"""What would stop a table's migration, or surprise its people, found before anybody is told.
+"""Finds what would stop a table's migration, or surprise its people, before anybody gets a notification.
 
-Each check is a later step's own refusal, asked of what the catalog and the directories say now.
+Each check is one that a later step of the migration makes, applied to the table as it is now.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tableferry.fleet.reports import Finding, Preflight
 from tableferry.fleet.warehouse import delta, hive, metastore
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable, Type, ineligibility
-from tableferry.fleet.warehouse.files import Listing, listing
+from tableferry.fleet.warehouse.files import Listing, listing, parents
 from tableferry.fleet.warehouse.shadow.hive_copy import PURGE, HiveCopy
-from tableferry.fleet.warehouse.shadow.marks import synced
+from tableferry.fleet.warehouse.shadow.marks import sync_folder
 from tableferry.hive.catalog_tables import list_tables
 from tableferry.hive.locations import below, split
 from tableferry.hive.partitions import NULL, CatalogPartition
@@ -35,8 +35,8 @@ _NO_FILES = Listing((), (), ())
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What there is to see of a Hive table.
+class PreflightFacts:
+    """What a preflight knows of a Hive table.
 
     Attributes:
         table: What the catalog says.
@@ -44,7 +44,7 @@ class Seen:
         files: Its files.
         neighbours: Other tables whose directories are the same, or one in the other, with these.
         movable: Whether a managed table can be made external from here.
-        column_mapping: Whether a Delta table may map names that it doesn't take otherwise.
+        column_mapping: Whether a Delta table may use column mapping for names that it doesn't take otherwise.
     """
 
     table: HiveTable
@@ -55,53 +55,51 @@ class Seen:
     column_mapping: bool = False
 
 
-class Places:
-    """Tables by their directories: which are in, above or below another is found without asking each."""
+class DirectoryIndex:
+    """Tables sorted by their directories, so that overlaps are found without comparing all pairs."""
 
     def __init__(self, tables: Iterable[tuple[TableName, str]]) -> None:
         """Take tables with their locations."""
         self._tables: dict[tuple[str, str, str], list[tuple[TableName, str]]] = {}
-        for name, place in tables:
-            self._tables.setdefault(split(place), []).append((name, place))
+        for name, location in tables:
+            self._tables.setdefault(split(location), []).append((name, location))
         self._sorted = sorted(self._tables)
 
     def around(self, name: TableName, location: str) -> tuple[tuple[TableName, str], ...]:
         """Return the other tables whose directory is this one, or holds it, or lies in it."""
         scheme, authority, path = split(location)
-        above = [path]
-        while above[-1] not in ("", "/"):
-            above.append(above[-1].rpartition("/")[0] or "/")
-        places = [(scheme, authority, each) for each in above]
-        inside = (scheme, authority, path.rstrip("/") + "/")
-        start = bisect_left(self._sorted, inside)
-        for place in islice(self._sorted, start, None):
-            if place[:2] != inside[:2] or not place[2].startswith(inside[2]):
+        directories = [(scheme, authority, parent) for parent in (path, *parents(path))]
+        inside = path.rstrip("/") + "/"
+        start = bisect_left(self._sorted, (scheme, authority, inside))
+        for directory in islice(self._sorted, start, None):
+            if directory[:2] != (scheme, authority) or not directory[2].startswith(inside):
                 break
-            places.append(place)
-        found = (each for place in dict.fromkeys(places) for each in self._tables.get(place, ()))
-        return tuple(each for each in found if each[0].key != name.key)
+            directories.append(directory)
+        tables = (
+            table for directory in dict.fromkeys(directories) for table in self._tables.get(directory, ())
+        )
+        return tuple(table for table in tables if table[0].key != name.key)
 
 
 class Neighbourhood:
-    """Which tables are where, in all schemas of a catalog; each is asked once."""
+    """The tables of all schemas of a catalog by their directories; each catalog is listed once."""
 
     def __init__(self, warehouse: Warehouse) -> None:
         """Take the warehouse."""
         self._warehouse = warehouse
-        self._catalogs: dict[str, Places] = {}
+        self._catalogs: dict[str, DirectoryIndex] = {}
 
     def around(self, table: HiveTable) -> tuple[tuple[TableName, str], ...]:
         """Return the other tables whose directory is the table's, or holds it, or lies in it.
 
-        So is the directory beside it where the Hive copy's partitions will be rewritten.
+        The directory beside it counts too, in which the Hive copy's partitions will be rewritten.
         """
         catalog = table.name.parts[0]
         if catalog not in self._catalogs:
-            self._catalogs[catalog] = Places(self._tables(catalog))
-        both = (table.location, synced(table.location))
-        return tuple(
-            dict.fromkeys(each for at in both for each in self._catalogs[catalog].around(table.name, at))
-        )
+            self._catalogs[catalog] = DirectoryIndex(self._tables(catalog))
+        index = self._catalogs[catalog]
+        own = index.around(table.name, table.location)
+        return tuple(dict.fromkeys((*own, *index.around(table.name, sync_folder(table.location)))))
 
     def _tables(self, catalog: str) -> Iterator[tuple[TableName, str]]:
         spark = self._warehouse.spark
@@ -112,9 +110,9 @@ class Neighbourhood:
             except TableError as error:
                 _log.warning("tables that share directories with these aren't looked for there: %s", error)
                 continue
-            for name, each in tables.items():
-                if each.location and each.provider != "view":
-                    yield TableName((*schema, name)), each.location
+            for name, entry in tables.items():
+                if entry.location and entry.provider != "view":
+                    yield TableName((*schema, name)), entry.location
 
 
 def preflight(
@@ -123,13 +121,7 @@ def preflight(
     form: TargetFormat,
     neighbourhood: Neighbourhood,
 ) -> Preflight:
-    """Look at a table as its migration would; nothing is written.
-
-    Args:
-        warehouse: Where it is.
-        name: The table.
-        form: What it is to become.
-        neighbourhood: Which tables are where.
+    """Check a table as its migration to a format would; nothing is written.
 
     Raises:
         TableError: Something about it can't be read.
@@ -140,7 +132,7 @@ def preflight(
     if reason := ineligibility(table, form):
         return Preflight(name, form, (Finding(*reason),), stored_as=table.format)
     partitions = hive.partitions(warehouse, table)
-    seen = Seen(
+    facts = PreflightFacts(
         table,
         partitions,
         listing(warehouse, table, partitions),
@@ -148,23 +140,23 @@ def preflight(
         metastore.reached(warehouse.spark, name),
         warehouse.column_mapping,
     )
-    found = list(findings(seen, form)) or list(_tried(seen, warehouse, form))
+    problems = list(findings(facts, form)) or list(_later_refusals(facts, warehouse, form))
     return Preflight(
         name,
         form,
-        tuple(found),
-        remarks(seen),
+        tuple(problems),
+        remarks(facts),
         table.format,
-        len(seen.files.read),
-        sum(each.size for each in seen.files.read),
+        len(facts.files.read),
+        sum(file.size for file in facts.files.read),
         len(partitions),
     )
 
 
-def findings(seen: Seen, form: TargetFormat) -> Iterator[Finding]:
+def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
     """Yield what would stop the migration."""
-    table = seen.table
-    if table.managed and not seen.movable:
+    table = facts.table
+    if table.managed and not facts.movable:
         yield Finding(
             PauseReason.MANAGED_TABLE,
             f"{table.name} is managed, and nothing here makes it external: run the fleet on a cluster whose "
@@ -176,8 +168,8 @@ def findings(seen: Seen, form: TargetFormat) -> Iterator[Finding]:
             f"{table.name} removes its files when it or a partition is dropped, which the new table reads: "
             f"ALTER TABLE {table.name} SET TBLPROPERTIES ('{PURGE}' = 'false')",
         )
-    if seen.neighbours:
-        others = [f"{name} at {place}" for name, place in seen.neighbours]
+    if facts.neighbours:
+        others = [f"{name} at {location}" for name, location in facts.neighbours]
         yield Finding(
             PauseReason.SHARED_DIRECTORY,
             f"other tables are in the directory of {table.name}, {table.location}, in one below it or above "
@@ -185,29 +177,31 @@ def findings(seen: Seen, form: TargetFormat) -> Iterator[Finding]:
             f"{first_of(others)}; what is written to one would be seen in another, or lost to it: drop "
             "the entries that nobody needs, or give each table a directory of its own",
         )
-    outside = [each for each in seen.partitions if below(each.location, table.location) is None]
+    outside = [
+        partition for partition in facts.partitions if below(partition.location, table.location) is None
+    ]
     if outside and form is TargetFormat.DELTA:
         yield Finding(
             PauseReason.UNSUPPORTED_LAYOUT,
             f"{table.name} has partitions outside its directory, which no Delta log names: "
-            f"{first_of([str(each) for each in outside])}; move them below it, or choose Iceberg",
+            f"{first_of([str(partition) for partition in outside])}; move them below it, or choose Iceberg",
         )
-    if seen.files.nested:
+    if facts.files.nested:
         yield Finding(
             PauseReason.UNSUPPORTED_LAYOUT,
             f"{table.name} has files in directories below its own or its partitions', which Spark leaves "
-            f"out: {first_of([each.path for each in seen.files.nested])}; move them up, or away",
+            f"out: {first_of([file.path for file in facts.files.nested])}; move them up, or away",
         )
     unsuitable = [".".join(path) for path in _names(table) if not overlay.is_plain_name(path[-1])]
-    if unsuitable and form is TargetFormat.DELTA and not seen.column_mapping:
+    if unsuitable and form is TargetFormat.DELTA and not facts.column_mapping:
         yield Finding(
             PauseReason.UNSUPPORTED_SCHEMA,
             f"{table.name} has names that Delta takes by column mapping alone: {first_of(unsuitable)}; set "
             "column_mapping: true, which needs readers that know it, or choose Iceberg",
         )
     kinds = {column.name.lower(): column.type["name"] for column in table.columns}
-    if table.format == "avro" and any(kinds[each.lower()] in _INTEGERS for each in table.partition_columns):
-        nulls = [each.spec for each in seen.partitions if NULL in each.spec]
+    if table.format == "avro" and any(kinds[key.lower()] in _INTEGERS for key in table.partition_columns):
+        nulls = [partition.spec for partition in facts.partitions if NULL in partition.spec]
         if nulls:
             yield Finding(
                 PauseReason.UNSUPPORTED_LAYOUT,
@@ -216,23 +210,23 @@ def findings(seen: Seen, form: TargetFormat) -> Iterator[Finding]:
             )
 
 
-def remarks(seen: Seen) -> tuple[str, ...]:
+def remarks(facts: PreflightFacts) -> tuple[str, ...]:
     """Return what people should know of a table that can be migrated."""
-    found = []
-    if seen.table.partition_columns:
-        found.append(
+    sentences = []
+    if facts.table.partition_columns:
+        sentences.append(
             "a job that replaces partitions with INSERT OVERWRITE has to set "
             "spark.sql.sources.partitionOverwriteMode=dynamic after the switch, or it removes all others"
         )
-    if seen.files.stray:
-        some = first_of([each.path for each in seen.files.stray])
-        found.append(f"files that belong to no partition are left where they are: {some}")
-    return tuple(found)
+    if facts.files.stray:
+        strays = first_of([file.path for file in facts.files.stray])
+        sentences.append(f"files that belong to no partition are left where they are: {strays}")
+    return tuple(sentences)
 
 
-def _tried(seen: Seen, warehouse: Warehouse, form: TargetFormat) -> Iterator[Finding]:
-    """Plan what later steps do with the table's columns and files."""
-    table = seen.table
+def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFormat) -> Iterator[Finding]:
+    """Plan what later steps do with the table's columns and files, and yield what they would refuse."""
+    table = facts.table
     try:
         copy = HiveCopy.read(warehouse, table.name, owning=True)
         copy.rows(warehouse.spark.table(table.name.sql)).schema.json()
@@ -244,18 +238,18 @@ def _tried(seen: Seen, warehouse: Warehouse, form: TargetFormat) -> Iterator[Fin
         )
     if form is TargetFormat.DELTA:
         try:
-            delta.check(warehouse, table, empty=not seen.files.read)
+            delta.check(warehouse, table, empty=not facts.files.read)
         except Refused as error:
             yield Finding(PauseReason.UNSUPPORTED_LAYOUT, str(error))
 
 
 def _names(table: HiveTable) -> Iterator[tuple[str, ...]]:
-    """Name all columns and fields, each by its path."""
+    """Yield the paths of all columns and fields."""
 
     def inside(path: tuple[str, ...], kind: Type) -> Iterator[tuple[str, ...]]:
         yield path
-        for each in kind.get("fields", ()):
-            yield from inside((*path, each["name"]), each["type"])
+        for field in kind.get("fields", ()):
+            yield from inside((*path, field["name"]), field["type"])
         for part in ("element_type", "key_type", "value_type"):
             if part in kind:
                 yield from inside(path, kind[part])

@@ -1,4 +1,4 @@
-"""Who owns a table of Unity Catalog, who reads it and who may write to it, through its REST API."""
+"""The owners, readers and rights of Unity Catalog's tables, through its REST API."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _PERMISSIONS = "/api/2.1/unity-catalog/permissions/table/"
 _EFFECTIVE = "/api/2.1/unity-catalog/effective-permissions/table/"
-# A change, then what a revocation took along, then the look that finds nothing left to do.
+# One changes grants, one restores what a revocation removed too, one finds nothing left to do; one to spare.
 _ROUNDS = 4
 
 
@@ -44,18 +44,18 @@ class UnityAccess:
         require_lineage: bool = False,
         say: Callable[[str], None] = to_stderr,
     ) -> None:
-        """Take what this goes through.
+        """Take what is used to ask Unity Catalog.
 
         Args:
-            client: The workspace.
+            client: The workspace's client.
             rows: Runs SQL there, for the system tables.
-            users: Who is known to use which table, besides those that the lineage names.
+            users: Users of tables, besides those in the lineage.
             require_lineage: Whether it's an error that the lineage system table can't be read.
-            say: Takes what somebody should know and nothing fails for; each sentence once.
+            say: Takes warnings, each once.
         """
         self._client = client
         self._users = users or {}
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._print = say
         self._people = People(client, self._say)
         self._lineage = Lineage(client, rows, self._people, self._say, required=require_lineage)
@@ -72,25 +72,27 @@ class UnityAccess:
         return tuple(sorted(readers - owners))
 
     def rights_to_write(self, table: TableName) -> Mapping[str, Any]:
-        """Return, as JSON, the grants on the table that `take` would take, and who writes in spite of it."""
-        found = grants.rights(self._granted(table), self._inherited(table), self._info(table).owner, self._me)
-        return found if found["grants"] or found["inherited"] else {}
+        """Return, as JSON, the grants on the table that `take` would take, and who can write regardless."""
+        rights = grants.rights(
+            self._granted(table), self._inherited(table), self._info(table).owner, self._me
+        )
+        return rights if rights["grants"] or rights["inherited"] else {}
 
     def take(self, table: TableName, rights: Mapping[str, Any]) -> None:
         """Revoke these grants; those already taken are no error."""
-        self._settle(table, lambda granted: grants.to_take(granted, rights))
+        self._change_until_done(table, lambda granted: grants.to_take(granted, rights))
 
     def give_back(self, table: TableName, rights: Mapping[str, Any]) -> None:
         """Grant what was taken, and revoke what was lent in its place."""
-        for principal in grants.shut_out(self._granted(table), rights):
+        for principal in grants.revoked_by_others(self._granted(table), rights):
             self._say(
                 f"{table}: somebody revoked grants of {principal} while writes were blocked, so {principal} "
                 "doesn't get all of the old ones back: grant what is missing"
             )
-        self._settle(table, lambda granted: grants.to_give_back(granted, rights))
+        self._change_until_done(table, lambda granted: grants.to_give_back(granted, rights))
 
     def carry(self, source: TableName, target: TableName) -> None:
-        """Give a table the grants of another, and last its owner, after whom nobody else may grant.
+        """Give a table the grants of another, and its owner last, for then only the owner may grant.
 
         Raises:
             Refused: The source has a row filter or a column mask that the target hasn't.
@@ -101,28 +103,28 @@ class UnityAccess:
                 f"{source} has {' and '.join(sorted(missing))}, and {target} would show what they hide: set "
                 "the same there, or drop them, and resume the job"
             )
-        wanted = self._granted(source)
-        self._settle(target, lambda granted: grants.to_match(wanted, granted))
+        granted = self._granted(source)
+        self._change_until_done(target, lambda before: grants.to_match(granted, before))
         if old.owner and old.owner != new.owner:
             with self._asking(f"{target} can't be given to {old.owner}, who owns {source}"):
                 self._client.tables.update(_path(target), owner=old.owner)
 
-    def _settle(self, table: TableName, changes: Callable[[Grants], list[Change]]) -> None:
-        """Change grants until nothing is left to change; what a principal that is gone had is told."""
+    def _change_until_done(self, table: TableName, changes: Callable[[Grants], list[Change]]) -> None:
+        """Change grants until nothing is left to change, leaving out principals that don't exist any more."""
         gone: set[str] = set()
         for _ in range(_ROUNDS):
-            left = [one for one in changes(self._granted(table)) if one.principal not in gone]
+            left = [change for change in changes(self._granted(table)) if change.principal not in gone]
             if not left:
                 return
             gone |= self._change(table, left)
-        whose = ", ".join(one.principal for one in left)
+        whose = ", ".join(change.principal for change in left)
         raise TableError(
             f"the grants on {table} don't become what they are to ({whose}): somebody else changes them too; "
             "run again"
         )
 
     def _change(self, table: TableName, changes: list[Change]) -> set[str]:
-        """Change grants, in one request if the workspace takes it so; return the principals that are gone."""
+        """Change grants, in one request if the workspace takes that; return the principals that are gone."""
         from databricks.sdk.errors import BadRequest, NotFound
 
         with self._asking(f"the grants on {table} can't be changed"):
@@ -130,7 +132,7 @@ class UnityAccess:
                 self._patch(table, *changes)
             except (BadRequest, NotFound):
                 # One wrong principal fails all, and what adds and removes at once may be refused.
-                return {one.principal for one in changes if not self._change_one(table, one)}
+                return {change.principal for change in changes if not self._change_one(table, change)}
         return set()
 
     def _change_one(self, table: TableName, change: Change) -> bool:
@@ -164,21 +166,21 @@ class UnityAccess:
         rest.patch(self._client, _PERMISSIONS + _path(table), body)
 
     def _granted(self, table: TableName) -> Grants:
-        found: dict[str, frozenset[str]] = {}
-        for one in self._pages(_PERMISSIONS, table):
-            found[one["principal"]] = frozenset(one.get("privileges", ()))
-        return found
+        return {
+            assignment["principal"]: frozenset(assignment.get("privileges", ()))
+            for assignment in self._pages(_PERMISSIONS, table)
+        }
 
     def _inherited(self, table: TableName) -> Mapping[str, list[str]]:
-        """Say by what principals have a right to write that isn't granted on the table itself."""
-        found: dict[str, list[str]] = {}
-        for one in self._pages(_EFFECTIVE, table):
-            for each in one.get("privileges", ()):
-                if each["privilege"] in grants.WRITING and each.get("inherited_from_name"):
-                    kind = each.get("inherited_from_type", "securable").lower()
-                    said = f"{each['privilege']} on {kind} {each['inherited_from_name']}"
-                    found.setdefault(one["principal"], []).append(said)
-        return found
+        """Return, by principal, the grants of a right to write that aren't on the table itself."""
+        sources: dict[str, list[str]] = {}
+        for assignment in self._pages(_EFFECTIVE, table):
+            for privilege in assignment.get("privileges", ()):
+                if privilege["privilege"] in grants.WRITING and privilege.get("inherited_from_name"):
+                    kind = privilege.get("inherited_from_type", "securable").lower()
+                    source = f"{privilege['privilege']} on {kind} {privilege['inherited_from_name']}"
+                    sources.setdefault(assignment["principal"], []).append(source)
+        return sources
 
     def _pages(self, path: str, table: TableName) -> Iterator[dict[str, Any]]:
         query = {"max_results": "0"}
@@ -206,23 +208,23 @@ class UnityAccess:
         try:
             yield
         except Exception as error:
-            found = workspace.trouble(error, self._client)
-            if found is None:
+            trouble = workspace.trouble(error, self._client)
+            if trouble is None:
                 raise
-            match found.kind:
+            match trouble.kind:
                 case "denied":
                     raise TableError(
-                        f"{what} ({found.reason}): grant MANAGE on the table, or on its schema, and USE "
+                        f"{what} ({trouble.reason}): grant MANAGE on the table, or on its schema, and USE "
                         f"CATALOG and USE SCHEMA to {self._client.config.username or 'who runs this'}"
                     ) from error
                 case "logged out" | "unreachable":
-                    raise found.as_error(what) from error
+                    raise trouble.as_error(what) from error
                 case _:
-                    raise TableError(f"{what} ({found.reason}): {found.remedy}") from error
+                    raise TableError(f"{what} ({trouble.reason}): {trouble.remedy}") from error
 
     def _say(self, sentence: str) -> None:
-        if sentence not in self._told:
-            self._told.add(sentence)
+        if sentence not in self._warned:
+            self._warned.add(sentence)
             self._print(sentence)
 
 
@@ -233,6 +235,6 @@ def _path(table: TableName) -> str:
 
 
 def _protections(info: TableInfo) -> set[str]:
-    """Name what hides rows or columns of a table from its readers."""
+    """Return what hides rows or columns of a table from its readers, in words."""
     hiding = {"a row filter"} if info.row_filter else set()
     return hiding | {f"a mask on column {column.name}" for column in info.columns or () if column.mask}

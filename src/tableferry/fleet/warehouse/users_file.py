@@ -11,7 +11,7 @@ from tableferry.tables import DEFAULT_CATALOG, TableName
 
 HEADER = ["table", "user"]
 
-# Both mean the metastore that has no other name.
+# Both mean the default metastore.
 _UNNAMED = (DEFAULT_CATALOG, "hive_metastore")
 
 Users = Mapping[str, tuple[str, ...]]
@@ -19,18 +19,18 @@ Users = Mapping[str, tuple[str, ...]]
 
 
 def key(table: TableName) -> str:
-    """Return what all spellings of a table in such a file share."""
+    """Return the key that all spellings of a table share in such a file."""
     parts = [part.lower() for part in table.parts]
     return ".".join(parts[1:] if len(parts) == 3 and parts[0] in _UNNAMED else parts)
 
 
 def read_users(file: Path) -> Users:
-    """Read a file whose first line is ``table,user``, and each other names a table and one who uses it.
+    """Read a file whose first line is ``table,user``; each other line has a table and one of its users.
 
     Raises:
         TableError: The file can't be read, or a line isn't as it should be.
     """
-    found: dict[str, dict[str, None]] = {}
+    users_by_table: dict[str, dict[str, None]] = {}
     try:
         with file.open(newline="", encoding="utf-8-sig") as lines:
             rows = csv.reader(lines)
@@ -39,22 +39,22 @@ def read_users(file: Path) -> Users:
             for row in rows:
                 if row:
                     table, user = _pair(row, f"{file}:{rows.line_num}")
-                    found.setdefault(key(table), {})[user] = None
+                    users_by_table.setdefault(key(table), {})[user] = None
     except OSError as error:
         reason = (error.strerror or "unknown reason").lower()
         raise TableError(f"{file} can't be read ({reason}): name another file of users") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise TableError(f"{file} isn't CSV in UTF-8 ({error}): save it as that") from error
-    return {table: tuple(users) for table, users in found.items()}
+    return {table: tuple(users) for table, users in users_by_table.items()}
 
 
-def _pair(row: list[str], place: str) -> tuple[TableName, str]:
+def _pair(row: list[str], line: str) -> tuple[TableName, str]:
     if len(row) != len(HEADER) or not all(cell.strip() for cell in row):
-        raise TableError(f"{place}: a line has a table and one who uses it, and this has {row}: mend it")
+        raise TableError(f"{line}: a line has a table and one who uses it, and this has {row}: fix it")
     try:
         table = TableName.parse(row[0])
     except TableError as error:
-        raise TableError(f"{place}: {error}") from error
+        raise TableError(f"{line}: {error}") from error
     if len(table.parts) == 1:
-        raise TableError(f"{place}: {table} has no schema: write it as schema.table or catalog.schema.table")
+        raise TableError(f"{line}: {table} has no schema: write it as schema.table or catalog.schema.table")
     return table, row[1].strip()

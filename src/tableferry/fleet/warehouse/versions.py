@@ -1,4 +1,4 @@
-"""Which version of a target is the current one."""
+"""Reads the current version of a target."""
 
 from __future__ import annotations
 

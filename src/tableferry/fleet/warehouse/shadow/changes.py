@@ -1,4 +1,4 @@
-"""What changed in the target, and what that asks of the Hive copy: pure, the same each time."""
+"""Decides what the Hive copy needs after the target changed: pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tableferry.fleet.warehouse.shadow.partitions import Partition, nulls_first
 from tableferry.hive.locations import below
 
 
-class What(StrEnum):
-    """What was done to a partition."""
+class Action(StrEnum):
+    """What a run does to a partition."""
 
     ADDED = "added"
     APPENDED = "appended"
@@ -22,35 +22,35 @@ class What(StrEnum):
 
 
 @dataclass(frozen=True)
-class Done:
+class PartitionUpdate:
     """What was done to one partition, or to the whole table.
 
     Attributes:
         partition: Such as ``day=2024-01-01/hour=3``; empty for a table without partitions.
-        what: What was done.
+        action: Action was done.
         rows: How many rows were copied; None where none was, as the copy reads the target's own files.
     """
 
     partition: str
-    what: What
+    action: Action
     rows: int | None = None
 
 
 @dataclass(frozen=True)
-class Shadowed:
+class ShadowResult:
     """What a run did, or in a dry run would do.
 
     Attributes:
         watermark: The snapshot id or version that the Hive copy is in step with.
         done: What was done to each partition.
         columns: Columns that the Hive copy got.
-        removed: What a version removed that replaced all rows at once, in words; empty if none did.
-        compared: Why everything was compared, where the changes alone didn't say enough.
+        removed: Which partitions an overwrite of the whole table removed, in a sentence; empty if none did.
+        compared: Why all rows were compared, where the target's history wasn't enough.
         left: Directories that nobody reads any more, and that only the storage's owner can remove.
     """
 
     watermark: str
-    done: tuple[Done, ...] = ()
+    done: tuple[PartitionUpdate, ...] = ()
     columns: tuple[str, ...] = ()
     removed: str = ""
     compared: str = ""
@@ -64,7 +64,8 @@ class Columns:
     Attributes:
         every: All of them with their types, in their order.
         added: Those among them that it lacks.
-        replaced: Those that it has, and that the target lost, renamed or retyped: all rows are written anew.
+        replaced: Those that it has, and that were dropped, renamed or retyped in the target: then all rows
+            are rewritten.
     """
 
     every: Mapping[str, str]
@@ -96,17 +97,17 @@ class Changes:
         added: Partitions that got rows and lost none.
         touched: Partitions that lost rows, or may have.
         moved: Partitions whose rows are the same, in other files.
-        everything: Why the changes can't be told apart, so that all partitions have to be compared.
+        compare_all: Why all partitions have to be compared instead; empty if they needn't be.
     """
 
     added: Mapping[Partition, Added] = field(default_factory=dict)
     touched: frozenset[Partition] = frozenset()
     moved: frozenset[Partition] = frozenset()
-    everything: str = ""
+    compare_all: str = ""
 
     def touching(self, partitions: Collection[Partition]) -> Changes:
-        """Return the same, with these partitions among those that are written anew."""
-        added = {each: what for each, what in self.added.items() if each not in partitions}
+        """Return the same, with these partitions touched too, so that they are rewritten."""
+        added = {partition: rows for partition, rows in self.added.items() if partition not in partitions}
         moved = self.moved.difference(partitions)
         return replace(self, added=added, touched=self.touched | frozenset(partitions), moved=moved)
 
@@ -119,7 +120,7 @@ class Plan:
         append: Partitions that get rows inserted.
         share: New partitions, with the target's own directory that they read.
         in_place: Partitions that read the target's directory and so have the new rows already.
-        rewrite: Partitions whose live rows are written anew; those that have none are dropped.
+        rewrite: Partitions whose current rows are written to a new directory; those without rows are dropped.
     """
 
     append: tuple[Partition, ...] = ()
@@ -140,15 +141,15 @@ def decide(
     *,
     interrupted: bool,
 ) -> Plan:
-    """Decide for each partition.
+    """Decide what to do with each partition.
 
     Args:
-        changes: What happened.
-        locations: Where each of those partitions is that the Hive copy has.
+        changes: What happened in the target.
+        locations: The locations of those partitions that the Hive copy has.
         shared: The directory that the target writes to, where the Hive copy reads below it too.
         exact: Partitions whose directory holds just the files that the target has in it.
-        own: The only folder into whose directories rows are inserted; None if it doesn't matter. Elsewhere
-            nobody could tell such a file from a late writer's.
+        own: The only folder into whose directories rows are inserted, where such a file couldn't be told from
+            a late writer's elsewhere; None if it can.
         interrupted: Whether an earlier run may have inserted rows already.
     """
     append, share, in_place, rewrite = [], {}, [], sorted(changes.touched, key=nulls_first)
@@ -170,15 +171,15 @@ def decide(
         else:
             append.append(partition)
     rewrite += [
-        each
-        for each in sorted(changes.moved, key=nulls_first)
-        if each in locations and _is_below(locations[each], shared)
+        partition
+        for partition in sorted(changes.moved, key=nulls_first)
+        if partition in locations and _is_below(locations[partition], shared)
     ]
     return Plan(tuple(append), share, tuple(in_place), tuple(rewrite))
 
 
-def demand_names(partitions: Iterable[Partition], columns: Sequence[str], name: str) -> None:
-    """Demand that Hive can have the partitions.
+def demand_partition_values(partitions: Iterable[Partition], columns: Sequence[str], name: str) -> None:
+    """Make sure that Hive can have the partitions.
 
     Raises:
         Refused: A value is an empty text, which Hive takes for null.
@@ -191,54 +192,56 @@ def demand_names(partitions: Iterable[Partition], columns: Sequence[str], name: 
             )
 
 
-def become(
+def plan_columns(
     hive: Mapping[str, str],
     target: Mapping[str, str],
     partition_columns: Sequence[str],
-    stands_for: Mapping[str, str],
+    type_substitutes: Mapping[str, str],
     name: str,
 ) -> Columns:
-    """Say what columns the Hive copy is to have.
+    """Return the columns that the Hive copy is to have.
 
     Args:
         hive: The Hive table's columns and their types.
         target: The target's.
         partition_columns: The Hive table's.
-        stands_for: What Hive's types become in a format that lacks them.
+        type_substitutes: What Hive's types become in a format that lacks them.
         name: The Hive table, for the message.
 
     Raises:
-        Refused: The target lost, renamed or retyped a column that the Hive table is partitioned by.
+        Refused: A partition column was dropped, renamed or retyped in the target.
     """
 
-    def there_as(kind: str) -> str:
-        return _TYPE.sub(lambda found: stands_for.get(found[0], found[0]), kind.lower())
+    def in_target(kind: str) -> str:
+        return _TYPE.sub(lambda match: type_substitutes.get(match[0], match[0]), kind.lower())
 
-    def holds(column: str) -> bool:
-        return there_as(hive[column]) == there_as(there.get(column.lower(), ""))
+    def unchanged(column: str) -> bool:
+        return in_target(hive[column]) == in_target(target_types.get(column.lower(), ""))
 
-    there = {column.lower(): kind for column, kind in target.items()}
+    target_types = {column.lower(): kind for column, kind in target.items()}
     own = {column.lower(): column for column in hive}
     keys = {column.lower() for column in partition_columns}
-    if lost := [column for column in partition_columns if not holds(column)]:
-        found = there.get(lost[0].lower())
+    if lost := [column for column in partition_columns if not unchanged(column)]:
+        kind = target_types.get(lost[0].lower())
         raise Refused(
             f"{name} is partitioned by {lost[0]} ({hive[lost[0]]}), which "
-            f"{f'is {found} by now' if found else 'is no longer there'} in the table in its place: take that "
-            "back, or finish the migration without keeping the copy in step"
+            f"{f'is {kind} by now' if kind else 'is no longer there'} in the table in its place: undo that, "
+            "or finish the migration without keeping the copy in step"
         )
-    replaced = tuple(each for each in hive if each.lower() not in keys and not holds(each))
-    changed = {each.lower() for each in replaced}
-    added = {each: _for_hive(kind) for each, kind in target.items() if each.lower() not in own}
+    replaced = tuple(column for column in hive if column.lower() not in keys and not unchanged(column))
+    changed = {column.lower() for column in replaced}
+    added = {column: _for_hive(kind) for column, kind in target.items() if column.lower() not in own}
     if not replaced:
-        return Columns({each: kind for each, kind in hive.items() if each.lower() not in keys} | added, added)
+        return Columns(
+            {column: kind for column, kind in hive.items() if column.lower() not in keys} | added, added
+        )
     every: dict[str, str] = {}
-    for each, kind in target.items():
-        mine = own.get(each.lower())
-        if mine is None or each.lower() in changed:
-            every[mine or each] = _for_hive(kind)
-        elif each.lower() not in keys:
-            every[mine] = hive[mine]
+    for column, kind in target.items():
+        existing = own.get(column.lower())
+        if existing is None or column.lower() in changed:
+            every[existing or column] = _for_hive(kind)
+        elif column.lower() not in keys:
+            every[existing] = hive[existing]
     return Columns(every, added, replaced)
 
 

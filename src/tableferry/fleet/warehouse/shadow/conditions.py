@@ -1,4 +1,4 @@
-"""SQL texts for partitions: pure."""
+"""Writes conditions on partitions, and types, as Spark's SQL reads them: pure."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from tableferry.fleet.warehouse.shadow.partitions import Partition
 from tableferry.hive.sql import quoted, text
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, StructType
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-# With more in one condition, planning takes longer than reading.
-_AT_ONCE = 200
+# With more partitions in one condition, planning takes longer than reading.
+_CHUNK = 200
 
 
 def chunks(partitions: Iterable[Partition]) -> list[list[Partition]]:
-    """Divide partitions into as many as one condition should name."""
-    every = list(partitions)
-    return [every[start : start + _AT_ONCE] for start in range(0, len(every), _AT_ONCE)]
+    """Divide partitions into chunks that one condition can name."""
+    listed = list(partitions)
+    return [listed[start : start + _CHUNK] for start in range(0, len(listed), _CHUNK)]
 
 
 def where(partitions: Sequence[Partition], columns: Sequence[str], kinds: Mapping[str, str]) -> str:
-    """Write the condition on rows to be in one of some partitions.
+    """Write the condition that a row is in one of some partitions; ``true`` for a table without any.
 
     Args:
-        partitions: The partitions; for a table without any, that's the whole table.
+        partitions: The partitions.
         columns: The partition columns.
         kinds: The types of the rows' columns.
     """
@@ -37,13 +37,13 @@ def where(partitions: Sequence[Partition], columns: Sequence[str], kinds: Mappin
     types = {column.lower(): kind for column, kind in kinds.items()}
     if len(columns) > 1:
         return " OR ".join(
-            f"({' AND '.join(_is(*pair, types) for pair in zip(columns, each, strict=True))})"
-            for each in partitions
+            f"({' AND '.join(_is(*pair, types) for pair in zip(columns, partition, strict=True))})"
+            for partition in partitions
         )
     [column], values = columns, [value for (value,) in partitions]
-    some = ", ".join(_typed(value, types[column.lower()]) for value in values if value is not None)
-    told = [f"{quoted(column)} IN ({some})"] if some else []
-    return " OR ".join([*told, _is(column, None, types)] if None in values else told)
+    literals = ", ".join(_typed(value, types[column.lower()]) for value in values if value is not None)
+    conditions = [f"{quoted(column)} IN ({literals})"] if literals else []
+    return " OR ".join([*conditions, _is(column, None, types)] if None in values else conditions)
 
 
 def spec(partition: Partition, columns: Sequence[str]) -> str:
@@ -60,11 +60,25 @@ def texts(columns: Sequence[str]) -> list[str]:
     return [f"CAST({quoted(column)} AS STRING) AS p{number}" for number, column in enumerate(columns)]
 
 
+def casts(names: Iterable[str], columns: Mapping[str, str]) -> list[str]:
+    """Write expressions that cast columns of some names to other columns; those without a match are null."""
+    existing = {name.lower(): quoted(name) for name in names}
+    return [
+        f"CAST({existing.get(column.lower(), 'NULL')} AS {kind}) AS {quoted(column)}"
+        for column, kind in columns.items()
+    ]
+
+
+def sql_types(schema: StructType) -> dict[str, str]:
+    """Return the types of columns as SQL reads them, by the columns' names."""
+    return {field.name: sql_type(field.dataType) for field in schema}
+
+
 def sql_type(kind: DataType) -> str:
     """Write a type as SQL reads it, with quotes around names of fields that aren't plain."""
     match kind.typeName():
         case "struct":
-            fields = (f"{_field(each.name)}:{sql_type(each.dataType)}" for each in kind)  # type: ignore[attr-defined]
+            fields = (f"{_field(field.name)}:{sql_type(field.dataType)}" for field in kind)  # type: ignore[attr-defined]
             return f"struct<{','.join(fields)}>"
         case "array":
             return f"array<{sql_type(kind.elementType)}>"  # type: ignore[attr-defined]

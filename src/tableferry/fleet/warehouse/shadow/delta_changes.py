@@ -1,4 +1,4 @@
-"""What changed in a Delta table whose log is in the Hive copy's own directory: from the log's commits."""
+"""Reads what changed in a Delta table whose log is in the Hive copy's directory, from the log's commits."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from pyspark.sql.functions import expr
 
 from tableferry import catalog
 from tableferry.catalog import SPARK_ERRORS, condition
-from tableferry.errors import TableError, first_line
+from tableferry.errors import TableError
+from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.changes import Added, Changes
-from tableferry.fleet.warehouse.shadow.conditions import chunks, sql_type, where
+from tableferry.fleet.warehouse.shadow.conditions import chunks, sql_types, where
 from tableferry.fleet.warehouse.shadow.marks import Marks
 from tableferry.fleet.warehouse.shadow.partitions import Partition, spell
 from tableferry.hive.locations import below, literal
@@ -37,11 +38,11 @@ class DeltaTarget:
     Attributes:
         spark: The session.
         name: The table.
-        id: That of its log.
-        version: The newest.
-        location: Where its log is.
-        partition_columns: Its own, which may be others than the Hive copy's.
-        mapped: Whether files call columns by other names than the table does.
+        id: The id of its log.
+        version: Its newest version.
+        location: The directory that has its log.
+        partition_columns: Its partition columns, which may be others than the Hive copy's.
+        mapped: Whether it uses column mapping, so that files have other names for columns.
     """
 
     spark: SparkSession
@@ -54,21 +55,19 @@ class DeltaTarget:
 
     @classmethod
     def read(cls, spark: SparkSession, name: TableName) -> DeltaTarget:
-        """Ask for the table's newest version.
+        """Read the table's newest version.
 
         Raises:
             TableError: There is no such table, or it may not be read.
         """
-        found = catalog.facts(spark, name)
-        if found is None:
+        facts = catalog.facts(spark, name)
+        if facts is None:
             raise TableError(f"{name} doesn't exist: check its name")
-        try:
+        with explaining(f"{name} can't be described", "check your rights"):
             detail = spark.sql(f"DESCRIBE DETAIL {name.sql}").collect()[0]
-        except SPARK_ERRORS as error:
-            raise TableError(f"{name} can't be described ({first_line(error)}): check your rights") from error
         mapped = detail["properties"].get(_MAPPING, "none") != "none"
         columns = tuple(detail["partitionColumns"])
-        return cls(spark, name, found.table_id, str(found.version), detail["location"], columns, mapped)
+        return cls(spark, name, facts.table_id, str(facts.version), detail["location"], columns, mapped)
 
     @property
     def shared(self) -> str:
@@ -76,63 +75,61 @@ class DeltaTarget:
         return self.location
 
     @property
-    def stands_for(self) -> Mapping[str, str]:
-        """What Hive's types become in it, where it lacks them."""
+    def type_substitutes(self) -> Mapping[str, str]:
+        """The types that Hive's become in it, where it lacks them."""
         return {"timestamp": "timestamp_ntz"}
 
     def columns(self) -> dict[str, str]:
         """Return the columns and their types at the version."""
-        return {field.name: sql_type(field.dataType) for field in self.rows().schema}
+        return sql_types(self.rows().schema)
 
     def rows(self) -> DataFrame:
         """Return the rows at the version."""
         return self._at(self.version)
 
     def changes(self, marks: Marks, kinds: Mapping[str, str], partition_columns: Sequence[str]) -> Changes:
-        """Return what happened since the watermark; arguments as for an Iceberg table."""
+        """Return what happened since the watermark."""
         if marks.watermark is None:
-            return Changes(everything="there is no watermark")
+            return Changes(compare_all="there is no watermark")
         first, last = int(marks.watermark), int(self.version)
         if first > last:
-            return Changes(everything=f"version {first} is no longer in the table's history")
+            return Changes(compare_all=f"version {first} is no longer in the table's history")
         if marks.half_copied and int(marks.half_copied) > last:
-            return Changes(everything=f"version {marks.half_copied}, half copied, is no longer there")
+            return Changes(compare_all=f"version {marks.half_copied}, half copied, is no longer there")
         if first == last:
             return Changes()
         own = {column.lower() for column in self.partition_columns}
         if not own.issuperset(column.lower() for column in partition_columns):
-            return Changes(everything="the table is partitioned by other columns now")
+            return Changes(compare_all="the table is partitioned by other columns now")
         try:
             return self._between(first, last, kinds, partition_columns)
         except SPARK_ERRORS as error:
             if condition(error) != "PATH_NOT_FOUND":
                 raise
-            return Changes(everything=f"the log no longer has every commit since version {first}")
+            return Changes(compare_all=f"the log no longer has every commit since version {first}")
 
-    def added_rows(self, changes: Changes, watermark: str, wanted: Sequence[Partition]) -> DataFrame:
+    def added_rows(self, changes: Changes, watermark: str, partitions: Sequence[Partition]) -> DataFrame:
         """Return the rows of the files that were added to some partitions."""
-        names = ", ".join(text(name) for each in wanted for name in changes.added[each].files)
+        names = ", ".join(text(name) for partition in partitions for name in changes.added[partition].files)
         return self.rows().where(f"_metadata.file_name IN ({names})")
 
-    def named_since(self, watermark: str | None) -> Iterable[str]:
+    def files_logged_since(self, watermark: str | None) -> Iterable[str]:
         """Return the paths of files that commits since the watermark added or removed."""
-        rows = self._said(
-            watermark, "coalesce(add.path, remove.path)", "add IS NOT NULL OR remove IS NOT NULL"
-        )
-        return [self._absolute(unquote(row[0])) for row in rows]
+        path, is_file = "coalesce(add.path, remove.path)", "add IS NOT NULL OR remove IS NOT NULL"
+        return [self._absolute(unquote(row[0])) for row in self._actions(watermark, path, is_file)]
 
     def replaced_all_since(self, watermark: str | None) -> str:
         """Return the newest version since the watermark that replaced all rows; empty if none did."""
-        said = (
-            "input_file_name() AS file",
+        is_overwrite = (
             "commitInfo.operation = 'WRITE' AND commitInfo.operationParameters['mode'] = 'Overwrite' "
             "AND commitInfo.operationParameters['predicate'] IS NULL "
-            "AND coalesce(commitInfo.operationParameters['isDynamicPartitionOverwrite'], 'false') <> 'true'",
+            "AND coalesce(commitInfo.operationParameters['isDynamicPartitionOverwrite'], 'false') <> 'true'"
         )
-        files = [row[0].rpartition("/")[2] for row in self._said(watermark, *said)]
+        commits = self._actions(watermark, "input_file_name() AS file", is_overwrite)
+        files = [row[0].rpartition("/")[2] for row in commits]
         return str(int(max(files).partition(".")[0])) if files else ""
 
-    def live(self) -> Iterable[str]:
+    def data_files(self) -> Iterable[str]:
         """Return the paths of the files that it reads."""
         return self.rows().inputFiles()
 
@@ -144,14 +141,14 @@ class DeltaTarget:
         writer = rows.write.format("delta").mode("append").option("txnAppId", key).option("txnVersion", 1)
         warehouse.effect(lambda: writer.saveAsTable(self.name.sql))
 
-    def _said(self, watermark: str | None, what: str, where: str) -> list[Row]:
-        """Ask the commits since the watermark, as far as the log has them."""
+    def _actions(self, watermark: str | None, expression: str, where: str) -> list[Row]:
+        """Evaluate an expression on actions since the watermark; none if the log lacks one of the commits."""
         paths = self._commits(int(watermark), int(self.version)) if watermark is not None else []
         if not paths:
             return []
         try:
             actions = self.spark.read.schema(_COMMITS).json(paths)
-            return actions.where(where).selectExpr(what).collect()
+            return actions.where(where).selectExpr(expression).collect()
         except SPARK_ERRORS as error:
             if condition(error) != "PATH_NOT_FOUND":
                 raise
@@ -165,32 +162,35 @@ class DeltaTarget:
         return path if path.startswith("/") or ":" in path.partition("/")[0] else f"{self.location}/{path}"
 
     def exact(self, changes: Changes, columns: Sequence[str]) -> frozenset[Partition]:
-        """Return those partitions whose directory holds the table's live files and no other.
+        """Return those partitions whose directory holds the table's current files and no other.
 
         A write that failed leaves files that no commit names, and a removed file stays until VACUUM.
         """
-        folders = {each: added.directory for each, added in changes.added.items() if added.directory}
-        found: set[Partition] = set()
-        for some in chunks(folders):
-            live = self.rows().where(where(some, columns, self.columns())).inputFiles()
+        directories = {
+            partition: added.directory for partition, added in changes.added.items() if added.directory
+        }
+        exact: set[Partition] = set()
+        for chunk in chunks(directories):
+            current = set(self.rows().where(where(chunk, columns, self.columns())).inputFiles())
             reader = self.spark.read.format("binaryFile").option("recursiveFileLookup", "true")
-            listing = reader.load([literal(folders[each]) for each in some]).select("path")
-            there = {_folder(path) for path in live}
-            ours, listed = set(live), {row[0] for row in listing.collect()}
-            for each in some if len(there) <= len(some) else ():
-                inside = {path for path in listed if below(path, folders[each])}
-                if inside and inside == {path for path in ours if below(path, folders[each])}:
-                    found.add(each)
-        return frozenset(found)
+            listing = reader.load([literal(directories[partition]) for partition in chunk]).select("path")
+            listed = {row[0] for row in listing.collect()}
+            if len(set(map(_directory, current))) > len(chunk):
+                continue
+            for partition in chunk:
+                inside = {path for path in listed if below(path, directories[partition])}
+                if inside and inside == {path for path in current if below(path, directories[partition])}:
+                    exact.add(partition)
+        return frozenset(exact)
 
     def _between(self, first: int, last: int, kinds: Mapping[str, str], columns: Sequence[str]) -> Changes:
         paths = self._commits(first, last)
         names = {own.lower(): text(own) for own in self.partition_columns}
         keys = [names[column.lower()] for column in columns]
-        # An action without its partition's values, or with names that aren't the columns', tells nothing.
-        # Of a removed file the values that are null are left out.
+        # Nothing is known of an action without its partition's values, or with other names than the columns'.
+        # A removed file's null values are left out.
         own = f"CAST(array({', '.join(names.values())}) AS ARRAY<STRING>)"
-        known = f"values IS NOT NULL AND size(array_except(map_keys(values), {own})) = 0"
+        complete = f"values IS NOT NULL AND size(array_except(map_keys(values), {own})) = 0"
         values = [
             f"CAST(CAST(nullif(values[{key}], '') AS {kinds[column]}) AS STRING) AS p{number}"
             for number, (key, column) in enumerate(zip(keys, columns, strict=True))
@@ -207,54 +207,56 @@ class DeltaTarget:
                 "coalesce(add.partitionValues, remove.partitionValues) AS values",
             )
         )
-        told = actions.where("altered OR file").selectExpr("*", f"altered OR ({known}) AS known", *values)
         groups = (
-            told.groupBy("altered", "known", *(f"p{number}" for number in range(len(columns))))
+            actions.where("altered OR file")
+            .selectExpr("*", f"altered OR ({complete}) AS known", *values)
+            .groupBy("altered", "known", *(f"p{number}" for number in range(len(columns))))
             .agg(*map(expr, ("bool_or(removed)", "bool_or(lost)", "collect_set(path)")))
             .collect()
         )
         if any(not row["known"] for row in groups):
-            return Changes(everything="the log doesn't say which partitions lost files")
+            return Changes(compare_all="the log doesn't say which partitions lost files")
         if any(row["altered"] for row in groups) and not self._same_columns(first):
-            return Changes(everything="columns were renamed, dropped or retyped")
+            return Changes(compare_all="columns were renamed, dropped or retyped")
         added: dict[Partition, Added] = {}
         touched: set[Partition] = set()
         moved: set[Partition] = set()
         for row in groups:
             if row["altered"]:
                 continue
-            partition, (removed, lost, grown) = tuple(row[2:-3]), row[-3:]
-            if lost or (removed and grown):
+            partition, (removed, lost, added_files) = tuple(row[2:-3]), row[-3:]
+            if lost or (removed and added_files):
                 touched.add(partition)
-            elif grown:
-                added[partition] = self._added(partition, grown, columns)
+            elif added_files:
+                added[partition] = self._added(partition, added_files, columns)
             else:
                 moved.add(partition)
         return Changes(added, frozenset(touched), frozenset(moved))
 
     def _added(self, partition: Partition, paths: Sequence[str], columns: Sequence[str]) -> Added:
-        decoded = [unquote(path) for path in paths]
-        folder = "/".join(filter(None, (self.location.rstrip("/"), spell(partition, columns))))
-        same_layout = [each.lower() for each in columns] == [each.lower() for each in self.partition_columns]
-        whole = same_layout and not self.mapped
-        inside = all(_folder(f"{self.location.rstrip('/')}/{path}") == folder for path in decoded)
+        """Return a partition's added files, with their directory if a Hive table could read it."""
+        root = self.location.rstrip("/")
+        directory = "/".join(filter(None, (root, spell(partition, columns))))
+        own = [column.lower() for column in self.partition_columns]
+        readable = not self.mapped and own == [column.lower() for column in columns]
+        inside = all(_directory(f"{root}/{unquote(path)}") == directory for path in paths)
         names = tuple(path.rpartition("/")[2] for path in paths)
-        return Added(folder if whole and inside else None, names)
+        return Added(directory if readable and inside else None, names)
 
     def _same_columns(self, first: int) -> bool:
-        """Say whether the columns are what they were, but for added ones."""
+        """Say whether the columns are the same as at a version, but for added ones."""
         if self.mapped:
             return False
         try:
-            before = {each.name.lower(): sql_type(each.dataType) for each in self._at(str(first)).schema}
+            before = sql_types(self._at(str(first)).schema)
         except SPARK_ERRORS:  # It's no longer there to be compared.
             return False
         now = {name.lower(): kind for name, kind in self.columns().items()}
-        return all(now.get(name) == kind for name, kind in before.items())
+        return all(now.get(name.lower()) == kind for name, kind in before.items())
 
     def _at(self, version: str) -> DataFrame:
         return self.spark.sql(f"SELECT * FROM {self.name.sql} VERSION AS OF {version}")
 
 
-def _folder(path: str) -> str:
+def _directory(path: str) -> str:
     return path.rpartition("/")[0]

@@ -1,7 +1,7 @@
-"""An Iceberg table's history as its metadata file tells it: pure.
+"""An Iceberg table's history, from its metadata file: pure.
 
-The file has what no metadata table of Spark's has: the ids of columns, by which a column that was dropped and
-added again isn't the same, and each snapshot's schema.
+The file has what no metadata table of Spark's has: each snapshot's schema, and the ids of columns, by which a
+column that was dropped and added again isn't the same.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ class Snapshot:
     """One snapshot.
 
     Attributes:
-        id: Its number.
-        parent: The one before it, if any.
+        id: Its id.
+        parent: The id of the one before it, if any.
         operation: ``append``, ``replace``, ``overwrite`` or ``delete``.
         schema: The id of its schema.
         changed: Whether it changed any partition.
-        replaced_all: Whether it replaced every file that there was, as a static INSERT OVERWRITE does.
+        replaced_all: Whether it replaced every file of the table, as a static INSERT OVERWRITE does.
     """
 
     id: str
@@ -36,14 +36,14 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Metadata:
-    """What an Iceberg table's current metadata file says.
+    """An Iceberg table's current metadata.
 
     Attributes:
-        uuid: The table's own.
+        uuid: The table's id.
         current: The current snapshot, or `NO_SNAPSHOT`.
         schema: The id of the current snapshot's schema.
         newest: That of the newest schema, which no snapshot may have yet.
-        snapshots: Those there are, by id.
+        snapshots: The snapshots, by id.
         schemas: Each schema's fields, by its id and by the fields' names in lower case.
         specs: Each partition spec's fields, by its id.
     """
@@ -59,11 +59,12 @@ class Metadata:
     @classmethod
     def parse(cls, content: Mapping[str, Any]) -> Metadata:
         """Read the file; version 1 of the format has one schema and one spec beside the lists."""
-        number = content.get("current-snapshot-id")
-        current = NO_SNAPSHOT if number in (None, -1) else str(number)
+        current = _snapshot_id(content.get("current-snapshot-id")) or NO_SNAPSHOT
         newest = str(content.get("current-schema-id", 0))
-        listed = content.get("snapshots", ())
-        snapshots = {str(each["snapshot-id"]): _snapshot(each, newest) for each in listed}
+        snapshots = {
+            str(snapshot["snapshot-id"]): _snapshot(snapshot, newest)
+            for snapshot in content.get("snapshots", ())
+        }
         schemas = content.get("schemas") or [{"schema-id": 0, **content["schema"]}]
         specs = content.get("partition-specs") or [{"spec-id": 0, "fields": content["partition-spec"]}]
         return cls(
@@ -73,27 +74,27 @@ class Metadata:
             newest,
             snapshots,
             {
-                str(each["schema-id"]): {one["name"].lower(): one for one in each["fields"]}
-                for each in schemas
+                str(schema["schema-id"]): {field["name"].lower(): field for field in schema["fields"]}
+                for schema in schemas
             },
-            {each["spec-id"]: each["fields"] for each in specs},
+            {spec["spec-id"]: spec["fields"] for spec in specs},
         )
 
     def since(self, watermark: str) -> tuple[Snapshot, ...] | None:
         """Return the snapshots after one, oldest first; None if the current one doesn't descend from it."""
-        found: list[Snapshot] = []
-        at: str | None = self.current
-        while at is not None and at != watermark:
-            if (snapshot := self.snapshots.get(at)) is None:
+        snapshots: list[Snapshot] = []
+        snapshot_id: str | None = self.current
+        while snapshot_id is not None and snapshot_id != watermark:
+            if (snapshot := self.snapshots.get(snapshot_id)) is None:
                 return None
-            found.append(snapshot)
-            at = snapshot.parent
-        return tuple(reversed(found)) if at == watermark else None
+            snapshots.append(snapshot)
+            snapshot_id = snapshot.parent
+        return tuple(reversed(snapshots)) if snapshot_id == watermark else None
 
-    def same_columns(self, then: str, columns: Sequence[str]) -> bool:
-        """Say whether columns are by their ids, and in depth, what they were in an earlier schema."""
+    def same_columns(self, schema: str, columns: Sequence[str]) -> bool:
+        """Say whether columns, with their ids and nested fields, are what they were in an earlier schema."""
         keys = [column.lower() for column in columns]
-        before, now = self.schemas.get(then, {}), self.schemas[self.schema]
+        before, now = self.schemas.get(schema, {}), self.schemas[self.schema]
         return all(key in before and key in now and _same(before[key], now[key]) for key in keys)
 
     @property
@@ -105,52 +106,55 @@ class Metadata:
             for name, field in self.schemas[self.schema].items()
         )
 
-    def filled(self, then: str) -> tuple[str, ...]:
-        """Return columns added since that have a value other than null in the rows that were there before."""
-        before = {each["id"] for each in self.schemas.get(then, {}).values()}
+    def filled(self, schema: str) -> tuple[str, ...]:
+        """Return columns that were added since a schema with a value other than null for older rows."""
+        before = {field["id"] for field in self.schemas.get(schema, {}).values()}
         return tuple(
-            each["name"]
-            for each in self.schemas[self.schema].values()
-            if each["id"] not in before and each.get("initial-default") is not None
+            field["name"]
+            for field in self.schemas[self.schema].values()
+            if field["id"] not in before and field.get("initial-default") is not None
         )
 
     def partition_fields(self, columns: Sequence[str]) -> dict[int, tuple[str, ...]]:
-        """Return, for each spec that tells a file's values of all these columns, its fields with them."""
+        """Return, for each spec by which a file has one value for each of these columns, their fields."""
         now = self.schemas[self.schema]
         sources = [now[column.lower()]["id"] for column in columns if column.lower() in now]
         # Metadata tables call a field by the newest of its names.
-        names = {each["field-id"]: each["name"] for _, spec in sorted(self.specs.items()) for each in spec}
-        found = {}
-        for number, spec in self.specs.items():
-            fields = {
-                each["source-id"]: names[each["field-id"]] for each in spec if each["transform"] == "identity"
-            }
+        names = {field["field-id"]: field["name"] for _, spec in sorted(self.specs.items()) for field in spec}
+        fields_by_spec = {}
+        for spec_id, spec in self.specs.items():
+            identity = (field for field in spec if field["transform"] == "identity")
+            fields = {field["source-id"]: names[field["field-id"]] for field in identity}
             if len(sources) == len(columns) and all(source in fields for source in sources):
-                found[number] = tuple(fields[source] for source in sources)
-        return found
+                fields_by_spec[spec_id] = tuple(fields[source] for source in sources)
+        return fields_by_spec
+
+
+def _snapshot_id(number: int | None) -> str | None:
+    """Return a snapshot's id as text; None where the file says that there is none."""
+    return None if number in (None, -1) else str(number)
 
 
 def _snapshot(content: Mapping[str, Any], schema: str) -> Snapshot:
-    parent = content.get("parent-snapshot-id")
     summary = content.get("summary", {})
     return Snapshot(
         str(content["snapshot-id"]),
-        None if parent in (None, -1) else str(parent),
+        _snapshot_id(content.get("parent-snapshot-id")),
         summary.get("operation", "overwrite"),
         str(content.get("schema-id", schema)),
         summary.get("changed-partition-count") != "0",
-        # All files that there are came with it, and others went.
+        # It added all files that the table has then, and deleted others.
         summary.get("operation") == "overwrite"
         and int(summary.get("deleted-data-files", 0)) > 0
         and summary.get("total-data-files") == summary.get("added-data-files"),
     )
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Compare fields without what no row depends on."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        keys = (one.keys() | other.keys()) - {"doc", "required", "write-default"}
-        return all(_same(one.get(key), other.get(key)) for key in keys)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return bool(one == other)
+def _same(before: Any, after: Any) -> bool:
+    """Say whether fields are the same, but for attributes that no row depends on."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        keys = (before.keys() | after.keys()) - {"doc", "required", "write-default"}
+        return all(_same(before.get(key), after.get(key)) for key in keys)
+    if isinstance(before, list) and isinstance(after, list):
+        return len(before) == len(after) and all(map(_same, before, after))
+    return bool(before == after)

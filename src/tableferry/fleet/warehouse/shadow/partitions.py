@@ -1,4 +1,4 @@
-"""Partitions by their values as texts: pure."""
+"""Partitions as tuples of their values' texts: pure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def spell(partition: Partition, columns: Sequence[str]) -> str:
 
 
 def _escape(text: str) -> str:
-    return _TO_ESCAPE.sub(lambda found: f"%{ord(found[0]):02X}", text)
+    return _TO_ESCAPE.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
 def nulls_first(partition: Partition) -> tuple[tuple[bool, str], ...]:

@@ -1,10 +1,10 @@
-"""Bring the Hive copy in step with the table that took its place.
+"""Brings the Hive copy in step with the table that took its place.
 
     facts ──> changes since the watermark ──> plan (pure) ──> perform ──> watermark
 
-A run that changes anything notes in the Hive table's properties how far it goes before the first change, and
-sets the watermark after the last one. A run that finds such a note writes the touched partitions anew instead
-of inserting into them, so whatever an interrupted run had done is neither lost nor there twice.
+Before its first change, a run notes in the Hive table's properties which version it copies, and after the
+last one it sets the watermark. A run that finds such a note rewrites the touched partitions instead of
+inserting into them, so that no row of an interrupted run is lost or there twice.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.settings import RemovedPartitions
 from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
 from tableferry.fleet.warehouse.shadow.changes import (
+    Action,
     Changes,
     Columns,
-    Done,
+    PartitionUpdate,
     Plan,
-    Shadowed,
-    What,
-    become,
+    ShadowResult,
     decide,
-    demand_names,
+    demand_partition_values,
+    plan_columns,
 )
 from tableferry.fleet.warehouse.shadow.conditions import chunks, texts, where
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 def shadow(
-    w: Warehouse,
+    warehouse: Warehouse,
     target: TableName,
     hive: TableName,
     format: TargetFormat,
@@ -60,17 +60,17 @@ def shadow(
     *,
     accept: str = "",
     dry_run: bool = False,
-) -> Shadowed:
+) -> ShadowResult:
     """Copy what changed in a table since the watermark into its Hive copy.
 
     Args:
-        w: The warehouse.
+        warehouse: The warehouse.
         target: The table.
         hive: The Hive copy, an external table.
         format: The target's format.
-        watermark: What the copy is in step with, where its own properties don't say: the snapshot id or
-            version that the target was made with. None compares everything.
-        accept: What somebody has said may stay as it is: `NeedsPerson.found` of the refusal that asked.
+        watermark: The version that the copy is in step with, where its own properties don't say: the snapshot
+            id or version that the target was made with. None compares all rows.
+        accept: What somebody has accepted: `NeedsPerson.found` of the refusal.
         dry_run: Whether to change nothing; rows that would be written aren't counted.
 
     Raises:
@@ -79,14 +79,14 @@ def shadow(
         Refused: The target changed in a way that a Hive table can't follow.
         TableError: A table can't be read.
     """
-    copy = HiveCopy.read(w, hive)
-    source = read_target(w, target, format)
+    copy = HiveCopy.read(warehouse, hive)
+    source = read_target(warehouse, target, format)
     marks = Marks.read(copy.properties, copy.location, source.id, watermark)
     settled = settle(copy, source, target, format, marks, accept=accept, dry_run=dry_run)
     if settled.taken and not dry_run:
-        source = read_target(w, target, format)
-        # What was committed since the first look is behind the watermark after this run.
-        settled.look_again(source, marks)
+        source = read_target(warehouse, target, format)
+        # Files that were committed since the first look won't be newer than the next watermark.
+        settled.record_new_files(source, marks)
     return _Run.of(copy, source, marks, settled, accept).run(dry_run=dry_run)
 
 
@@ -100,12 +100,12 @@ class _Run:
 
     Attributes:
         copy: The Hive copy, with the columns that it will have.
-        columns: What becomes of its columns.
+        columns: The changes of its columns.
         target: The table.
         marks: What earlier runs left.
-        settled: What others left in the copy's directories.
-        accept: What somebody has said may stay as it is, as the refusal named it.
-        name: This run's, in those of the files that it writes.
+        settled: What other writers left in the copy's directories.
+        accept: What somebody has accepted.
+        name: This run's name, which is in those of the files that it writes.
     """
 
     copy: HiveCopy
@@ -119,14 +119,14 @@ class _Run:
     @classmethod
     def of(cls, copy: HiveCopy, target: Target, marks: Marks, settled: Settled, accept: str) -> _Run:
         keys = copy.partition_columns
-        columns = become(copy.columns, target.columns(), keys, target.stands_for, str(copy.name))
+        columns = plan_columns(copy.columns, target.columns(), keys, target.type_substitutes, str(copy.name))
         copy.demand_columns(columns)
         every = {**columns.every, **{key: copy.columns[key] for key in keys}}
         return cls(
             replace(copy, columns=every), columns, target, marks, settled, accept, uuid.uuid4().hex[:8]
         )
 
-    def run(self, *, dry_run: bool) -> Shadowed:
+    def run(self, *, dry_run: bool) -> ShadowResult:
         copy, target = self.copy, self.target
         changes, plan = self._planned()
         live = self._live(plan.rewrite)
@@ -134,7 +134,7 @@ class _Run:
         pauses = copy.warehouse.removed_partitions is RemovedPartitions.PAUSE
         if removed and pauses and self.accept != removed:
             raise PartitionsRemoved(removed, removed)
-        demand_names((*plan.append, *plan.share, *live), copy.partition_columns, str(copy.name))
+        demand_partition_values((*plan.append, *plan.share, *live), copy.partition_columns, str(copy.name))
         left: tuple[str, ...] = ()
         appended: Mapping[Partition, int] = {}
         if not dry_run and (plan or self.columns or not self._is_noted()):
@@ -150,58 +150,56 @@ class _Run:
         if not dry_run:
             self.settled.finish()
         done, added = self._done(plan, live, appended), tuple(self.columns.added)
-        return Shadowed(target.version, done, added, removed, changes.everything, left)
+        return ShadowResult(target.version, done, added, removed, changes.compare_all, left)
 
     def _removed(self, plan: Plan, live: Mapping[Partition, int]) -> str:
-        """Say which partitions have no row any more since a version that replaced all rows at once.
+        """Describe which partitions have no row any more since a version that replaced all rows at once.
 
-        It may be what somebody wanted; but in Hive the same statement leaves partitions alone for which it
-        has no row, and in Spark it doesn't, unless it's told to.
+        Somebody may have meant it; but in Hive the same statement leaves partitions alone for which it has no
+        row, and in Spark only if it's told to.
         """
-        copy = self.copy
-        gone = [
-            each for each in plan.rewrite if each not in live and each != WHOLE and each in copy.partitions
-        ]
-        version = self.target.replaced_all_since(self.marks.watermark) if gone else ""
+        dropped = self._dropped(plan, live)
+        version = self.target.replaced_all_since(self.marks.watermark) if dropped else ""
         if not version:
             return ""
-        partitions = first_of([copy.spelled(each) for each in gone])
+        partitions = first_of([self.copy.spelled(partition) for partition in dropped])
         return (
             f"version {version} replaced all rows, and {partitions} have none since: if an INSERT OVERWRITE "
             "was to replace its own partitions alone, bring the others back from the version before, and set "
             "spark.sql.sources.partitionOverwriteMode=dynamic for the job that wrote it"
         )
 
+    def _dropped(self, plan: Plan, live: Mapping[Partition, int]) -> list[Partition]:
+        """Return the copy's partitions of which the target has no row any more."""
+        gone = self.copy.partitions.difference(live, (WHOLE,))
+        return [partition for partition in plan.rewrite if partition in gone]
+
     def _planned(self) -> tuple[Changes, Plan]:
         copy = self.copy
         if replaced := self.columns.replaced:
             why = f"{', '.join(replaced)} of the Hive copy were renamed, dropped or retyped"
-            return Changes(everything=why), Plan(rewrite=self._every())
+            return Changes(compare_all=why), Plan(rewrite=self._every())
         changes = self.target.changes(self.marks, copy.columns, copy.partition_columns)
-        if changes.everything:
+        if changes.compare_all:
             return changes, Plan(rewrite=self._differing())
         return changes, self._plan(changes.touching(self.settled.partitions))
 
     def _is_noted(self) -> bool:
-        """Say whether the properties are what they would be set to."""
+        """Say whether the copy's properties have this version and nothing pending already."""
         marks, target = self.marks, self.target
-        said = self.copy.properties.get(TARGET), marks.watermark, marks.pending
-        return said == (target.id, target.version, "")
+        noted = self.copy.properties.get(TARGET), marks.watermark, marks.pending
+        return noted == (target.id, target.version, "")
 
     def _note(self, watermark: str, pending: str) -> None:
         marks, target = self.marks, self.target
-        self.copy.note(
-            watermark=watermark,
-            target=target.id,
-            folder=marks.folder,
-            pending=pending,
-            **runs_noted(marks.runs),
-        )
+        runs = runs_noted(marks.runs)
+        self.copy.note(watermark=watermark, target=target.id, folder=marks.folder, pending=pending, **runs)
 
     def _plan(self, changes: Changes) -> Plan:
         copy, shared = self.copy, self.target.shared
         if shared is None:
-            locations = {each: copy.location for each in changes.added if each in copy.partitions}
+            # Where they are makes no difference then.
+            locations = dict.fromkeys(copy.partitions.intersection(changes.added), copy.location)
         else:
             locations = copy.locations([*changes.added, *changes.moved])
         exact = self.target.exact(changes, copy.partition_columns)
@@ -212,28 +210,27 @@ class _Run:
         """Return the partitions whose rows aren't the target's."""
         copy, rows = self.copy, self.target.rows()
         try:
-            there = self._comparable(copy.spark.table(copy.name.sql))
-            verdict = verify(self._comparable(rows), there, partition_columns=copy.partition_columns)
-        except SPARK_ERRORS:  # Its files don't fit its columns, or are gone: then none of them is of use.
-            verdict = None
-        if verdict is not None and verdict.rows_match:
+            hive_rows = self._comparable(copy.spark.table(copy.name.sql))
+            verdict = verify(self._comparable(rows), hive_rows, partition_columns=copy.partition_columns)
+        except SPARK_ERRORS:  # Its files don't fit its columns, or are gone: all partitions are rewritten.
+            return self._every()
+        if verdict.rows_match:
             return ()
         # A verdict lists some of them, or, without partition columns, none.
-        listed = verdict.partition_differences if verdict is not None else ()
-        if verdict is not None and 0 < verdict.differing_partitions == len(listed):
-            return tuple(each.values for each in listed)
+        if 0 < verdict.differing_partitions == len(verdict.partition_differences):
+            return tuple(difference.values for difference in verdict.partition_differences)
         return self._every()
 
     def _every(self) -> tuple[Partition, ...]:
-        """Return all partitions of both."""
+        """Return all partitions of the copy and of the target."""
         copy = self.copy
         if not copy.partition_columns:
             return (WHOLE,)
-        found = self.target.rows().selectExpr(*texts(copy.partition_columns)).distinct().collect()
-        return tuple({tuple(row) for row in found} | copy.partitions)
+        rows = self.target.rows().selectExpr(*texts(copy.partition_columns)).distinct().collect()
+        return tuple({tuple(row) for row in rows} | copy.partitions)
 
     def _comparable(self, frame: DataFrame) -> DataFrame:
-        """Bring rows into the copy's columns, with partition values as the texts that Hive has for them."""
+        """Bring rows into the copy's columns, with partition values as texts, as Hive has them."""
         keys = self.copy.partition_columns
         return self.copy.rows(frame).selectExpr(
             *(
@@ -244,10 +241,10 @@ class _Run:
 
     def _live(self, partitions: Sequence[Partition]) -> Counter[Partition]:
         """Count the target's rows in partitions."""
-        found: Counter[Partition] = Counter()
-        for some in chunks(partitions):
-            found += self._counted(self._only(self.target.rows(), some))
-        return found
+        counts: Counter[Partition] = Counter()
+        for chunk in chunks(partitions):
+            counts += self._counted(self._only(self.target.rows(), chunk))
+        return counts
 
     def _counted(self, frame: DataFrame) -> Counter[Partition]:
         keys = texts(self.copy.partition_columns)
@@ -263,28 +260,24 @@ class _Run:
     ) -> tuple[Mapping[Partition, int], tuple[str, ...]]:
         """Change the copy; return the rows that were inserted, and the directories that nobody reads now."""
         copy = self.copy
-        # Columns that are replaced are so at the end: a run that ends before it finds them as they were, and
-        # writes all rows anew again.
+        # Columns are replaced at the end: if this run dies before, the next one finds them as they were, and
+        # rewrites all rows again.
         if self.columns and not self.columns.replaced:
             copy.set_columns(self.columns)
         old = copy.locations(plan.rewrite)
-        folder, files = (
-            f"{self.marks.folder}/v{self.target.version}-{self.name}",
-            basename(self.name),
-        )
-        present = [each for each in plan.rewrite if each in live or each == WHOLE]
-        for some in chunks(present):
-            copy.write(self._only(self.target.rows(), some), folder, self.columns, files)
-        for each in present:
-            copy.point(each, f"{folder}/{copy.spelled(each)}".rstrip("/"))
-        for each in plan.rewrite:
-            if each not in live and each != WHOLE and each in copy.partitions:
-                copy.drop(each)
-        for each, directory in plan.share.items():
-            copy.point(each, directory)
+        folder, files = f"{self.marks.folder}/v{self.target.version}-{self.name}", basename(self.name)
+        present = [partition for partition in plan.rewrite if partition in live or partition == WHOLE]
+        for chunk in chunks(present):
+            copy.write(self._only(self.target.rows(), chunk), folder, self.columns, files)
+        for partition in present:
+            copy.set_location(partition, f"{folder}/{copy.spelled(partition)}".rstrip("/"))
+        for partition in self._dropped(plan, live):
+            copy.drop(partition)
+        for partition, directory in plan.share.items():
+            copy.set_location(partition, directory)
         appended: Counter[Partition] = Counter()
-        for some in chunks(plan.append):
-            frame = self._only(self.target.added_rows(changes, self.marks.watermark or "", some), some)
+        for chunk in chunks(plan.append):
+            frame = self._only(self.target.added_rows(changes, self.marks.watermark or "", chunk), chunk)
             appended += self._counted(frame)
             copy.insert(frame, files)
         if self.columns.replaced:
@@ -293,32 +286,34 @@ class _Run:
         return appended, tuple(old.values())
 
     def _clean(self, replaced: Sequence[str]) -> tuple[str, ...]:
-        """Remove what nobody reads any more, and all that an interrupted run left; return what we can't."""
+        """Remove directories that nobody reads now, an interrupted run's too; return those that stay."""
         copy, folder = self.copy, self.marks.folder
-        ours = [each for each in replaced if below(each, folder)]
+        unread = [directory for directory in replaced if below(directory, folder)]
         if self.marks.pending:
             now = HiveCopy.read(copy.warehouse, copy.name)
             used = [now.location, *now.locations(now.partitions).values()]
-            place = reachable(folder, same_machine=in_process(copy.spark))
-            if place is not None:
-                walked = (os.path.relpath(path, place) for path, _, _ in os.walk(place))
-                ours = list(unused((f"{folder}/{path}" for path in walked if path != "."), folder, used))
-        left = tuple(each for each in ours if not copy.remove(each, folder))
+            root = reachable(folder, same_machine=in_process(copy.spark))
+            if root is not None:
+                paths = (os.path.relpath(path, root) for path, _, _ in os.walk(root))
+                unread = list(unused((f"{folder}/{path}" for path in paths if path != "."), folder, used))
+        left = tuple(directory for directory in unread if not copy.remove(directory, folder))
         if replaced or self.marks.pending:
             self._note(self.target.version, "")
         return left
 
     def _done(
         self, plan: Plan, live: Mapping[Partition, int], appended: Mapping[Partition, int]
-    ) -> tuple[Done, ...]:
+    ) -> tuple[PartitionUpdate, ...]:
         copy = self.copy
-        found = [(each, What.APPENDED, appended.get(each)) for each in plan.append]
-        found += [(each, What.APPENDED, None) for each in plan.in_place]
-        found += [(each, What.ADDED, None) for each in plan.share]
-        for each in plan.rewrite:
-            if each in live or each == WHOLE:
-                what = What.REWRITTEN if each in copy.partitions else What.ADDED
-                found.append((each, what, live.get(each, 0)))
-            elif each in copy.partitions:
-                found.append((each, What.DROPPED, None))
-        return tuple(Done(copy.spelled(each), what, rows) for each, what, rows in found)
+        updates = [(partition, Action.APPENDED, appended.get(partition)) for partition in plan.append]
+        updates += [(partition, Action.APPENDED, None) for partition in plan.in_place]
+        updates += [(partition, Action.ADDED, None) for partition in plan.share]
+        for partition in plan.rewrite:
+            if partition in live or partition == WHOLE:
+                action = Action.REWRITTEN if partition in copy.partitions else Action.ADDED
+                updates.append((partition, action, live.get(partition, 0)))
+            elif partition in copy.partitions:
+                updates.append((partition, Action.DROPPED, None))
+        return tuple(
+            PartitionUpdate(copy.spelled(partition), action, rows) for partition, action, rows in updates
+        )

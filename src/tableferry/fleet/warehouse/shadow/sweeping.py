@@ -1,4 +1,4 @@
-"""Which directories nobody reads any more: pure."""
+"""Finds directories that nobody reads any more: pure."""
 
 from __future__ import annotations
 
@@ -8,22 +8,15 @@ from tableferry.hive.locations import below
 
 
 def unused(directories: Iterable[str], root: str, used: Sequence[str]) -> tuple[str, ...]:
-    """Return the topmost directories below a root of which, and below which, nobody reads any.
-
-    Args:
-        directories: Directories below the root, at any depth.
-        root: The folder of rewritten partitions.
-        used: The locations that partitions have.
-    """
-    found: set[str] = set()
+    """Return the topmost of some directories below a root that hold no location which is used."""
+    topmost: set[str] = set()
     for directory in directories:
-        names = (below(directory, root) or "").split("/")
-        at = root.rstrip("/")
-        for name in names:
-            at = f"{at}/{name}"
-            if any(below(at, each) is not None for each in used):
+        path = root.rstrip("/")
+        for name in (below(directory, root) or "").split("/"):
+            path = f"{path}/{name}"
+            if any(below(path, location) is not None for location in used):
                 break
-            if not any(below(each, at) is not None for each in used):
-                found.add(at)
+            if not any(below(location, path) is not None for location in used):
+                topmost.add(path)
                 break
-    return tuple(sorted(found))
+    return tuple(sorted(topmost))

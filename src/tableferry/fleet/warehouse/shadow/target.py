@@ -1,4 +1,4 @@
-"""What the two formats have in common, seen from the Hive copy."""
+"""The interface that shadowing needs of a target, whichever its format."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class Target(Protocol):
 
     @property
     def id(self) -> str:
-        """What no other table has."""
+        """An id that no other table has."""
 
     @property
     def version(self) -> str:
-        """The version, as the watermark will say it."""
+        """The version, as the watermark names it."""
 
     @property
     def shared(self) -> str | None:
         """The directory that both it and the Hive copy read; None if there is none."""
 
     @property
-    def stands_for(self) -> Mapping[str, str]:
-        """What Hive's types become in it, where it lacks them."""
+    def type_substitutes(self) -> Mapping[str, str]:
+        """The types that Hive's become in it, where it lacks them."""
 
     def columns(self) -> dict[str, str]:
         """Return the columns and their types."""
@@ -40,22 +40,22 @@ class Target(Protocol):
         """Return the rows at the version."""
 
     def changes(self, marks: Marks, kinds: Mapping[str, str], partition_columns: Sequence[str]) -> Changes:
-        """Return what happened since the watermark."""
+        """Return what happened since the watermark, given the Hive table's types and partition columns."""
 
-    def added_rows(self, changes: Changes, watermark: str, wanted: Sequence[Partition]) -> DataFrame:
-        """Return rows added since the watermark: of these partitions all, of others some."""
+    def added_rows(self, changes: Changes, watermark: str, partitions: Sequence[Partition]) -> DataFrame:
+        """Return rows added since the watermark: all of these partitions, and maybe some of others."""
 
-    def named_since(self, watermark: str | None) -> Iterable[str]:
-        """Return the paths of files that its log has named since the watermark, as far as it says."""
+    def files_logged_since(self, watermark: str | None) -> Iterable[str]:
+        """Return the paths of files that its log has named since the watermark, as far as it goes back."""
 
     def replaced_all_since(self, watermark: str | None) -> str:
         """Return the newest version since the watermark that replaced all rows at once; empty if none did."""
 
-    def live(self) -> Iterable[str]:
+    def data_files(self) -> Iterable[str]:
         """Return the paths of the files that it reads."""
 
     def append_once(self, warehouse: Warehouse, rows: DataFrame, key: str) -> None:
-        """Append rows in a commit that is named by a key, unless there is one of that name."""
+        """Append rows in a commit that has a key, unless there is one with that key."""
 
     def exact(self, changes: Changes, columns: Sequence[str]) -> frozenset[Partition]:
         """Return those partitions whose directory holds just the target's files."""

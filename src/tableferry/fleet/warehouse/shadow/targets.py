@@ -1,4 +1,4 @@
-"""Reads the new table, whichever its format."""
+"""Reads a target in its format."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The record of the files that belong in the Hive copy's directories.
 
-It's a folder of Parquet beside them, written through Spark, as nothing else may reach the storage; the
-table's properties name it. Parts are only ever added: at the switch all files that are there, later those
-that the new table's log names and those that were taken in. Files that the shadower inserts aren't in it:
-they are known by their names.
+It's a folder of Parquet files beside them, written through Spark, as nothing else may reach the storage; the
+table's properties name it. Files are only ever added to it: at the switch all that are there, later those
+that the new table's log names and those whose rows were taken over. Files that shadow runs insert aren't in
+it: they are known by their names.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.files import ListedFile, listing
+from tableferry.fleet.warehouse.shadow.marks import sync_folder
 from tableferry.hive.locations import below, literal
 from tableferry.hive.partitions import same_values
 from tableferry.hive.sql import text
@@ -27,13 +28,13 @@ _SCHEMA = "path STRING, size BIGINT, modified BIGINT"
 
 @dataclass(frozen=True)
 class Record:
-    """Where a Hive copy's record is.
+    """A Hive copy's record.
 
     Attributes:
         warehouse: The warehouse.
         folder: The record's folder.
         root: The table's directory at the switch; by now it may read others.
-        odd: Whether a partition's directory isn't named after it, or was outside.
+        odd: Whether a partition's directory isn't named after it, or was outside the root.
     """
 
     warehouse: Warehouse
@@ -49,22 +50,22 @@ class Record:
         return cls(warehouse, properties[FILES], properties[ROOT], properties.get(ODD) == "true")
 
     @classmethod
-    def begin(cls, warehouse: Warehouse, name: TableName) -> Record:
-        """Record all files that a Hive table's directories hold now; done again, it's begun anew.
+    def create(cls, warehouse: Warehouse, name: TableName) -> Record:
+        """Record all files that a Hive table's directories hold now, in place of an earlier record.
 
         Raises:
             TableError: There is no such table, or a directory can't be listed.
         """
         table = hive.demand(warehouse, name)
         partitions = hive.partitions(warehouse, table)
-        found = listing(warehouse, table, partitions)
         columns = hive.partition_columns(table)
         odd = not all(
-            same_values(each.spec, below(each.location, table.location) or "", columns) for each in partitions
+            same_values(partition.spec, below(partition.location, table.location) or "", columns)
+            for partition in partitions
         )
-        folder = f"{table.location.rstrip('/')}_sync/known-{uuid.uuid4().hex[:8]}"
+        folder = f"{sync_folder(table.location)}/known-{uuid.uuid4().hex[:8]}"
         record = cls(warehouse, folder, table.location, odd)
-        record.add([*found.read, *found.nested, *found.stray])
+        record.add(listing(warehouse, table, partitions).files)
         warehouse.run(
             f"ALTER TABLE {name.sql} SET TBLPROPERTIES "
             f"({text(FILES)} = {text(folder)}, {text(ROOT)} = {text(table.location)}, "
@@ -83,6 +84,6 @@ class Record:
         self.warehouse.effect(lambda: frame.write.mode("append").parquet(self.folder))
 
     def directories(self, known: Iterable[ListedFile]) -> list[str]:
-        """Return the directories that a late writer may write to: the root, and what was outside of it."""
-        outside = {each.path.rpartition("/")[0] for each in known if below(each.path, self.root) is None}
+        """Return the directories that a late writer may write to: the root, and those outside of it."""
+        outside = {file.path.rpartition("/")[0] for file in known if below(file.path, self.root) is None}
         return [self.root, *sorted(outside)]

@@ -1,4 +1,4 @@
-"""Look for files that came late, and take their rows into the new table, or leave it to a person."""
+"""Looks for files that came late, and takes their rows over to the new table, or leaves it to a person."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from time import sleep
 
 from tableferry.amounts import first_of
 from tableferry.catalog import SPARK_ERRORS
-from tableferry.errors import TableError, first_line
+from tableferry.errors import TableError
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.settings import LateFiles
+from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
 from tableferry.fleet.warehouse.files import ListedFile, list_files
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
-from tableferry.fleet.warehouse.shadow.late.classify import Evidence, Findings, classify, might_be_deltas
+from tableferry.fleet.warehouse.shadow.late.classify import Evidence, Findings, classify, has_delta_name
 from tableferry.fleet.warehouse.shadow.late.record import Record
-from tableferry.fleet.warehouse.shadow.late.taking import Late, take
+from tableferry.fleet.warehouse.shadow.late.taking import LateFile, take
 from tableferry.fleet.warehouse.shadow.marks import Marks
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, parse
 from tableferry.fleet.warehouse.shadow.target import Target
@@ -26,7 +27,7 @@ from tableferry.hive.locations import below, literal, split
 from tableferry.tables import TableName
 
 # How often, and after how many seconds, a table that is being written to is looked at again.
-_TRIES, _PAUSE = 5, 2.0
+_RETRIES, _PAUSE = 5, 2.0
 
 
 class WrittenLate(NeedsPerson):
@@ -35,25 +36,25 @@ class WrittenLate(NeedsPerson):
 
 @dataclass(frozen=True)
 class Settled:
-    """What a look found, and what was done about it.
+    """What has to be done after other writers' files were looked for.
 
     Attributes:
-        partitions: Those whose rows in the copy are to be written anew.
+        partitions: Those of the copy that have to be rewritten.
         taken: Files whose rows are in the new table now, or needn't be.
-        record: Where these are to be recorded, when the partitions are written; None if there is none.
+        record: The record to which these are added after the partitions are written; None if there is none.
     """
 
     partitions: frozenset[Partition] = frozenset()
     taken: tuple[ListedFile, ...] = ()
     record: Record | None = None
 
-    def look_again(self, target: Target, marks: Marks) -> None:
-        """Record what the new table's log has named since, where it writes into the same directories."""
+    def record_new_files(self, target: Target, marks: Marks) -> None:
+        """Record the files that the new table has written into the same directories since, by its log."""
         if self.record is not None and target.shared is not None:
-            self.record.add(_look(self.record, target, marks).named)
+            self.record.add(_look(self.record, target, marks).logged)
 
     def finish(self) -> None:
-        """Record what was taken: from now on it belongs there."""
+        """Record the files that were taken: from now on they belong there."""
         if self.record is not None and self.taken:
             self.record.add(self.taken)
 
@@ -69,7 +70,7 @@ def check(
 ) -> None:
     """Look for late files, and settle them, before the Hive copy is archived or gets its name back.
 
-    Arguments are those of `shadow` and `settle`.
+    The arguments are those of `shadow` and `settle`.
 
     Raises:
         WrittenLate: A person must decide.
@@ -92,7 +93,7 @@ def settle(
     accept: str = "",
     dry_run: bool = False,
 ) -> Settled:
-    """Look for files that others left in the copy's directories, and take in what came late.
+    """Look for files that other writers left in the copy's directories, and append the late ones' rows.
 
     Args:
         copy: The Hive copy.
@@ -101,123 +102,125 @@ def settle(
         form: Its format.
         marks: What earlier runs left.
         decide: Whether files that may be of a write that is going on are an error; if not, they are left to
-            the next look.
-        accept: What somebody has said may stay as it is: `WrittenLate.found` of the refusal that asked.
+            the next run.
+        accept: What somebody has accepted: `WrittenLate.found` of the refusal.
         dry_run: Whether to change nothing.
 
     Raises:
-        WrittenLate: Late files aren't to be taken in, or can't be; or files were replaced or removed.
+        WrittenLate: Late files aren't to be taken, or can't be; or files were replaced or removed.
         TableError: Files may be of a write that is going on.
     """
     record = Record.of(copy.warehouse, copy.properties)
     if record is None:
         return Settled()
-    found = _look(record, target, marks)
-    given: tuple[ListedFile, ...] = ()
+    findings = _look(record, target, marks)
+    adopted: tuple[ListedFile, ...] = ()
     if target.shared is None:
-        # Somebody gave the new table files that the copy reads where they are.
-        given = found.named
-    elif found.named and not dry_run:
-        record.add(found.named)
-    for _ in range(_TRIES if decide and found.undecided else 0):
-        # A commit may have come since the table was looked at, or come now.
+        # Somebody added files in the copy's directories to the new table.
+        adopted = findings.logged
+    elif findings.logged and not dry_run:
+        record.add(findings.logged)
+    for _ in range(_RETRIES if decide and findings.undecided else 0):
+        # Their commit may have come since the table was looked at, or come now.
         sleep(_PAUSE)
-        found = _look(record, read_target(copy.warehouse, name, form), marks)
-        if not found.undecided:
+        findings = _look(record, read_target(copy.warehouse, name, form), marks)
+        if not findings.undecided:
             break
-    anew = _in_use(copy, record, marks, found.unfinished) | _partitions(_placed(copy, record, given))
-    late = _placed(copy, record, found.late)
-    asked = _digest([*found.late, *found.replaced, *found.removed])
-    if accept and accept == asked:
-        anew |= _partitions([*late, *_placed(copy, record, found.replaced)])
-        return Settled(anew, (*found.late, *found.replaced, *given), record)
-    if changed := (*found.replaced, *found.removed):
+    rewrite = _in_use(copy, record, marks, findings.unfinished)
+    rewrite |= _partitions(_located(copy, record, adopted))
+    late = _located(copy, record, findings.late)
+    digest = _digest([*findings.late, *findings.replaced, *findings.removed])
+    if accept and accept == digest:
+        rewrite |= _partitions([*late, *_located(copy, record, findings.replaced)])
+        return Settled(rewrite, (*findings.late, *findings.replaced, *adopted), record)
+    if changed := (*findings.replaced, *findings.removed):
         raise WrittenLate(
             f"{_paths(changed)} below {record.root} were replaced or removed after the switch, perhaps by a "
             f"job of Hive's: make sure that {name} has its rows and theirs, and then tableferry fleet resume "
             f"{name} --accept",
-            asked,
+            digest,
         )
-    if decide and found.undecided:
+    if decide and findings.undecided:
         raise TableError(
-            f"{_paths(found.undecided)} below {record.root} came within a day, and no "
+            f"{_paths(findings.undecided)} below {record.root} came within a day, and no "
             f"commit of {name} names them: a write may be going on; run again later"
         )
-    can_take = all(each.partition is not None for each in late)
-    if target.shared is not None and any(might_be_deltas(each) for each in found.late):
+    can_take = all(partition is not None for _, partition in late)
+    if target.shared is not None and any(has_delta_name(file) for file in findings.late):
         can_take = False
     if late and (not can_take or copy.warehouse.late_files is LateFiles.PAUSE):
-        raise WrittenLate(_told(name, record, found.late, can_take=can_take), asked)
+        raise WrittenLate(_message(name, record, findings.late, can_take=can_take), digest)
     if late and not dry_run:
         take(copy, name, target, late)
-    return Settled(anew | _partitions(late), (*found.late, *given), record)
+    return Settled(rewrite | _partitions(late), (*findings.late, *adopted), record)
 
 
 def _digest(files: Iterable[ListedFile]) -> str:
-    """Name what was found: another file, or another size, and it's something else."""
+    """Return a digest of files by which somebody can accept just these, with their sizes and times."""
     return sha256("\n".join(map(str, sorted(files))).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def _look(record: Record, target: Target, marks: Marks) -> Findings:
-    w = record.warehouse
+    warehouse = record.warehouse
     known = record.files()
-    try:
-        [now] = w.spark.sql("SELECT unix_micros(current_timestamp())").collect()
+    problem = f"{record.root} can't be compared with what was there at the switch"
+    with explaining(problem, "check your rights, and run again"):
+        [now] = warehouse.spark.sql("SELECT unix_micros(current_timestamp())").collect()
         evidence = Evidence(
             known,
             marks.runs,
             marks.folder,
-            named=lambda: target.named_since(marks.watermark),
-            live=target.live,
+            logged=lambda: target.files_logged_since(marks.watermark),
+            read=target.data_files,
             shared=target.shared is not None,
             now=now[0],
         )
-        directories = [*record.directories(known), *([marks.folder] if marks.runs or marks.pending else [])]
-        found = classify(list_files(w, directories), evidence)
-        return _without_empty(w, found) if target.shared is not None else found
-    except SPARK_ERRORS as error:
-        raise TableError(
-            f"{record.root} can't be compared with what was there at the switch ({first_line(error)}): check "
-            "your rights, and run again"
-        ) from error
+        rewritten = [marks.folder] if marks.runs or marks.pending else []
+        findings = classify(list_files(warehouse, [*record.directories(known), *rewritten]), evidence)
+        return _without_empty(warehouse, findings) if target.shared is not None else findings
 
 
-def _without_empty(warehouse: Warehouse, found: Findings) -> Findings:
-    """Take files without rows for named: a DELETE of all rows of a file leaves one that no commit names."""
-    empty = {each for each in (*found.late, *found.undecided) if _is_empty(warehouse, each)}
+def _without_empty(warehouse: Warehouse, findings: Findings) -> Findings:
+    """Count files without rows as logged: a DELETE of all rows of a file leaves one that no commit names."""
+    empty = {file for file in (*findings.late, *findings.undecided) if _is_empty(warehouse, file)}
     return replace(
-        found,
-        late=tuple(each for each in found.late if each not in empty),
-        undecided=tuple(each for each in found.undecided if each not in empty),
-        named=(*found.named, *sorted(empty)),
+        findings,
+        late=tuple(file for file in findings.late if file not in empty),
+        undecided=tuple(file for file in findings.undecided if file not in empty),
+        logged=(*findings.logged, *sorted(empty)),
     )
 
 
 def _is_empty(warehouse: Warehouse, file: ListedFile) -> bool:
     try:
         return warehouse.spark.read.parquet(literal(file.path)).isEmpty()
-    except SPARK_ERRORS:  # It may be that it's still being written.
+    except SPARK_ERRORS:  # It may still be being written.
         return False
 
 
-def _placed(copy: HiveCopy, record: Record, files: Iterable[ListedFile]) -> list[Late]:
-    """Say to which partition each late file belongs; None where its directory doesn't tell."""
-    found = [Late(each, None if record.odd else _partition(copy, record.root, each.path)) for each in files]
-    if all(each.partition is not None for each in found):
-        return found
-    homes = {split(place): partition for partition, place in copy.locations(copy.partitions).items()}
+def _located(copy: HiveCopy, record: Record, files: Iterable[ListedFile]) -> list[LateFile]:
+    """Find the partition of each file: by the names of its directories, or by the partitions' locations."""
+    located = [
+        LateFile(file, None if record.odd else _partition(copy, record.root, _directory(file.path)))
+        for file in files
+    ]
+    if all(partition is not None for _, partition in located):
+        return located
+    locations = copy.locations(copy.partitions)
+    partitions = {split(location): partition for partition, location in locations.items()}
     return [
-        each if each.partition is not None else Late(each.file, homes.get(split(_folder(each.file.path))))
-        for each in found
+        LateFile(file, partitions.get(split(_directory(file.path))) if partition is None else partition)
+        for file, partition in located
     ]
 
 
-def _partitions(placed: Iterable[Late]) -> frozenset[Partition]:
-    return frozenset(each.partition for each in placed if each.partition is not None)
+def _partitions(files: Iterable[LateFile]) -> frozenset[Partition]:
+    return frozenset(partition for _, partition in files if partition is not None)
 
 
-def _partition(copy: HiveCopy, root: str, path: str) -> Partition | None:
-    inside = below(_folder(path), root)
+def _partition(copy: HiveCopy, root: str, directory: str) -> Partition | None:
+    """Read the partition that a directory below a root is named after; None if it isn't."""
+    inside = below(directory, root)
     if inside is None:
         return None
     levels = inside.split("/") if inside else []
@@ -235,33 +238,33 @@ def _partition(copy: HiveCopy, root: str, path: str) -> Partition | None:
 def _in_use(
     copy: HiveCopy, record: Record, marks: Marks, unfinished: Sequence[ListedFile]
 ) -> frozenset[Partition]:
-    """Return the partitions that read files of a run that didn't end, or that slept."""
-    found = set()
-    for folder in {_folder(each.path) for each in unfinished}:
-        inside = below(folder, marks.folder)
+    """Return the partitions that read files of a run that didn't end, or was suspended."""
+    partitions = set()
+    for directory in {_directory(file.path) for file in unfinished}:
+        inside = below(directory, marks.folder)
         root = record.root if inside is None else f"{marks.folder}/{inside.partition('/')[0]}"
-        partition = _partition(copy, root, f"{folder}/file")
+        partition = _partition(copy, root, directory)
         if partition is not None and partition in copy.partitions:
-            [place] = copy.locations([partition]).values()
-            if split(place) == split(folder):
-                found.add(partition)
-    return frozenset(found)
+            [location] = copy.locations([partition]).values()
+            if split(location) == split(directory):
+                partitions.add(partition)
+    return frozenset(partitions)
 
 
-def _told(name: TableName, record: Record, late: Sequence[ListedFile], *, can_take: bool) -> str:
-    ways = [f"write their rows into {name}, and tableferry fleet resume {name} --accept"]
-    unsure = ", or they are of a write to it that failed" if any(map(might_be_deltas, late)) else ""
+def _message(name: TableName, record: Record, late: Sequence[ListedFile], *, can_take: bool) -> str:
+    remedies = [f"write their rows into {name}, and tableferry fleet resume {name} --accept"]
+    unsure = ", or they are of a write to it that failed" if any(map(has_delta_name, late)) else ""
     if can_take:
-        ways.append("set late_files: take, and resume")
+        remedies.append("set late_files: take, and resume")
     return (
         f"{_paths(late)} came into the directories below {record.root} after the "
-        f"switch, and {name} doesn't have their rows{unsure}: {', or '.join(ways)}"
+        f"switch, and {name} doesn't have their rows{unsure}: {', or '.join(remedies)}"
     )
 
 
 def _paths(files: Sequence[ListedFile]) -> str:
-    return first_of([each.path for each in files], "more files")
+    return first_of([file.path for file in files], "more files")
 
 
-def _folder(path: str) -> str:
+def _directory(path: str) -> str:
     return path.rpartition("/")[0]

@@ -1,0 +1,94 @@
+"""The name mapping by which Iceberg finds columns in files that carry no field ids: pure.
+
+Hive finds a file's columns whatever the case of their names, and an old ORC file's by position; Iceberg only
+by the very names that the mapping has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+MappedField = Mapping[str, Any]
+"""``{"field-id": 1, "names": ["id"], "fields": […]}`` of Iceberg's ``schema.name-mapping.default``."""
+
+
+def mapping_of(schema: Mapping[str, Any]) -> list[MappedField]:
+    """Map each column of an Iceberg schema, in its JSON form, to its own name."""
+    return [_mapped(field["id"], field["name"], field["type"]) for field in schema["fields"]]
+
+
+def _mapped(field_id: int, name: str, kind: Any) -> MappedField:
+    field: dict[str, Any] = {"field-id": field_id, "names": [name]}
+    match kind:
+        case {"type": "struct"}:
+            field["fields"] = mapping_of(kind)
+        case {"type": "list"}:
+            field["fields"] = [_mapped(kind["element-id"], "element", kind["element"])]
+        case {"type": "map"}:
+            field["fields"] = [
+                _mapped(kind["key-id"], "key", kind["key"]),
+                _mapped(kind["value-id"], "value", kind["value"]),
+            ]
+    return field
+
+
+def leaf_ids(mapping: Sequence[MappedField]) -> Iterator[int]:
+    """Yield the ids of the fields that hold values."""
+    for field in mapping:
+        if field.get("fields"):
+            yield from leaf_ids(field["fields"])
+        else:
+            yield field["field-id"]
+
+
+def with_file_names(mapping: Sequence[MappedField], file: Mapping[str, Any]) -> list[MappedField]:
+    """Add the names that a file has for the columns.
+
+    Args:
+        mapping: The name mapping so far.
+        file: The file's schema, as Spark writes it in JSON.
+    """
+    return [_with_file_name(field, file["fields"]) for field in mapping]
+
+
+def with_orc_positions(mapping: Sequence[MappedField], partitions: Collection[str]) -> list[MappedField]:
+    """Add the names that old Hive's ORC files have for the columns: ``_col0``, ``_col1``, ….
+
+    Args:
+        mapping: The name mapping so far.
+        partitions: The names of partition columns, which no file has.
+    """
+    partition_columns = {name.lower() for name in partitions}
+    stored = [field["field-id"] for field in mapping if field["names"][0].lower() not in partition_columns]
+    names = {field_id: f"_col{position}" for position, field_id in enumerate(stored)}
+    return [_with_name(field, names.get(field["field-id"])) for field in mapping]
+
+
+def _with_file_name(field: MappedField, columns: Sequence[Mapping[str, Any]]) -> MappedField:
+    known = {name.lower() for name in field["names"]}
+    same = [column for column in columns if column["name"].lower() in known]
+    # Which of two spellings Hive would take can't be known; the rows are compared later.
+    if len(same) != 1:
+        return field
+    named = _with_name(field, same[0]["name"])
+    return {**named, "fields": _inside(field["fields"], same[0]["type"])} if field.get("fields") else named
+
+
+def _inside(mapping: Sequence[MappedField], kind: Any) -> list[MappedField]:
+    match kind:
+        case {"type": "struct", "fields": columns}:
+            pass
+        case {"type": "array", "elementType": element}:
+            columns = [{"name": "element", "type": element}]
+        case {"type": "map", "keyType": key, "valueType": value}:
+            columns = [{"name": "key", "type": key}, {"name": "value", "type": value}]
+        case _:
+            return list(mapping)
+    return [_with_file_name(field, columns) for field in mapping]
+
+
+def _with_name(field: MappedField, name: str | None) -> MappedField:
+    if name is None or name in field["names"]:
+        return field
+    return {**field, "names": [*field["names"], name]}
