@@ -372,7 +372,7 @@ def test_a_number_is_never_given_again(queue: Queue) -> None:
     assert all(job.task_id > last.task_id for job in queue.add("c") if job.tbl_name == "c")
 
 
-def test_letters_are_recorded_once_and_then_sent(queue: Queue) -> None:
+def test_notifications_are_recorded_once_and_then_sent(queue: Queue) -> None:
     letter = NotificationRecord("<1.ä'\"@x>", 1, (1, 2), ("a@x", "b@x"), NOW)
     other = NotificationRecord("<2@x>", 3, (), (), NOW + TICK, NOW + HOUR)
     queue.store.record_notifications([letter, other])

@@ -29,8 +29,8 @@ if soak.SOAKING:
     # The statements are those of tests/spark, and so is what is made of their answers.
     from tests.fleet_queue import (  # noqa: F401
         test_jobs_go_to_the_archive_and_come_back,
-        test_letters_are_recorded_once_and_then_sent,
         test_many_are_saved_at_once_without_those_that_were_lost,
+        test_notifications_are_recorded_once_and_then_sent,
     )
 
 WORKERS = soak.amount(4, 8)

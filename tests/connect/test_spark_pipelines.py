@@ -208,7 +208,7 @@ def test_nothing_is_lost_and_nothing_comes_twice(
     assert not project.spark.catalog.tableExists(f"{project.schema}.new__tableferry_pinned")
 
 
-def test_loading_a_pipeline_s_files_begins_nothing(project: Project, server: str) -> None:
+def test_loading_a_pipeline_s_files_starts_nothing(project: Project, server: str) -> None:
     project.create("orders", "id INT", (1,))
     project.create("legacy", "id INT", (1,))
     project.standard("new", "orders", migration={"table": "legacy"})

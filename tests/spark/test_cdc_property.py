@@ -36,7 +36,7 @@ VARIANTS: list[tuple[ScdType, dict[str, Any]]] = [
     (2, {"track_history_column_list": ("A.B",)}),
     (2, {"ignore_null_updates": True, "track_history_except_column_list": ("a.b",)}),
 ]
-# Each setting once; the worlds of test_property.py have none.
+# Each setting once; the scenarios of test_property.py have none.
 VARIANTS = soak.amount([VARIANTS[3], VARIANTS[6], VARIANTS[7]], VARIANTS)
 VALUES = st.tuples(st.sampled_from([None, 1, 2]), st.sampled_from([None, "x"]))
 LIVE = st.dictionaries(

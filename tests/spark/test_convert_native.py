@@ -327,7 +327,7 @@ def test_of_two_native_runs_one_commits(spark: SparkSession, tmp_path: Path) -> 
     assert spark.sql(f"SELECT * FROM delta.`{root}`").collect() == [(0,)]
 
 
-def test_a_wish_that_spark_refuses_is_done_without(spark: SparkSession) -> None:
+def test_a_setting_that_spark_refuses_is_left_out(spark: SparkSession) -> None:
     taken, refused = "spark.sql.maxMetadataStringLength", "spark.sql.warehouse.dir"
     before = spark.conf.get(taken)
     with optional_settings(spark, {refused: "/nowhere", taken: "77"}):

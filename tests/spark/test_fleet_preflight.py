@@ -1,4 +1,4 @@
-"""What would stop a migration later is found before the first letter, on real tables."""
+"""What would stop a migration later is found before the first notification, on real tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random lives of a table: people write, modes run, workers die anywhere, some revert; no row is lost."""
+"""Random scenarios of a table: people write, modes run, workers die anywhere, some revert; no row is lost."""
 
 from __future__ import annotations
 
@@ -42,19 +42,18 @@ class Death(BaseException):
 
 
 @dataclass
-class Life:
-    """One table, and what must be in it.
+class TableModel:
+    """One table, with a model of the rows that it must hold.
 
     Attributes:
         fleet: The queue, the clock and the session.
-        place: The Hive table's directory.
+        directory: The Hive table's directory.
         rows: What people wrote, and nobody deleted: id, amount and day.
-        deaths: After how many effects the next runs die.
-        effects: How many effects the run may still have; None lets it live.
+        effects: How many effects the run may still have; None if it doesn't die.
     """
 
     fleet: Fleet
-    place: Path
+    directory: Path
     rows: set[tuple[int, int, str | None]] = field(default_factory=set)
     effects: int | None = None
 
@@ -90,13 +89,13 @@ class Life:
         if statement.startswith("UPDATE"):
             self.rows |= {(number, amount + 1, day) for number, amount, day in touched}
 
-    def arrive(self, day: str | None) -> None:
-        """Leave a file in the Hive table's first directories, as a job does that began before the switch."""
+    def write_late(self, day: str | None) -> None:
+        """Leave a file in the Hive table's first directories, like a job that started before the switch."""
         copy = Names.of(self.fleet.job("t")).hive
         if self.kind not in (Kind.ICEBERG, Kind.DELTA) or not self.fleet.spark.catalog.tableExists(copy.sql):
             return
         number = len(self.rows) + 1_000 * next(_numbers)
-        folder = self.place / f"day={NULL if day is None else day}"
+        folder = self.directory / f"day={NULL if day is None else day}"
         folder.mkdir(exist_ok=True)
         row = {name: pa.array([value], pa.int32()) for name, value in (("id", number), ("amount", 1))}
         pq.write_table(pa.table(row), folder / f"{number:06}_0")
@@ -149,15 +148,15 @@ class Life:
                 return
         assert {one.outcome for one in report.jobs} <= {"done", "lost"}, errors(report)
 
-    def rest(self) -> Job:
-        """Let everybody do all that is to be done now."""
+    def run_all(self) -> Job:
+        """Run all modes, and return the job."""
         for mode in ("go on reverting", "preprocess", "migrate", "shadow"):
             self.run(mode)
         return self.fleet.job("t")
 
     def check(self) -> None:
-        """Demand every row, in the table and, where it's kept in step, in its Hive copy."""
-        job = self.rest()
+        """Assert that every row is there, in the table and, where it's kept in step, in its Hive copy."""
+        job = self.run_all()
         assert self.fleet.rows("t") == sorted(self.rows, key=repr)
         if job.pair == (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED):
             assert self.fleet.rows("t_hive") == sorted(self.rows, key=repr)
@@ -167,7 +166,7 @@ INSERT = st.tuples(st.just("insert"), st.sampled_from(DAYS))
 EVENTS = st.one_of(
     INSERT,
     INSERT,
-    st.tuples(st.just("arrive"), st.sampled_from(DAYS)),
+    st.tuples(st.just("write_late"), st.sampled_from(DAYS)),
     st.tuples(st.just("delete"), st.sampled_from(DAYS[:2])),
     st.tuples(st.just("update"), st.sampled_from(DAYS[:2])),
     st.tuples(st.sampled_from(("migrate", "shadow", "go on reverting")), st.none()),
@@ -182,21 +181,21 @@ EVENTS = st.one_of(
 
 
 @contextmanager
-def mortal(life: Life, patch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let a run die after any step, and before or after any save."""
+def dying_workers(model: TableModel, patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Make a run die after any step, and before or after any save, as the model says."""
 
     def step(one: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
         job = perform(one, job, warehouse, save)
-        life.effect()
+        model.effect()
         return job
 
-    store: Any = life.fleet.store
+    store: Any = model.fleet.store
     real = store.save
 
     def save(*given: Any, **how: Any) -> Job:
-        life.effect()
+        model.effect()
         saved: Job = real(*given, **how)
-        life.effect()
+        model.effect()
         return saved
 
     patch.setattr(job_run, "perform", step)
@@ -210,56 +209,56 @@ def test_no_row_is_lost_whoever_dies(
 ) -> None:
     @soak.slow_examples(soak.amount(2, 16))
     @given(st.booleans(), st.lists(EVENTS, min_size=4, max_size=9), st.integers(0, 14))
-    def lives(managed: bool, events: list[tuple[str, Any]], first_death: int) -> None:
-        schema = f"fleet_life_{next(_numbers)}"
+    def scenario(managed: bool, events: list[tuple[str, Any]], first_death: int) -> None:
+        schema = f"fleet_model_{next(_numbers)}"
         folder = tmp_path / schema
         folder.mkdir()
         spark.sql(f"CREATE SCHEMA {schema}")
         where = "" if managed else f"LOCATION '{folder / 't'}'"
-        kind = "" if managed else "EXTERNAL"
+        external = "" if managed else "EXTERNAL"
         spark.sql(
-            f"CREATE {kind} TABLE {schema}.t (id INT, amount INT) PARTITIONED BY (day STRING) "
+            f"CREATE {external} TABLE {schema}.t (id INT, amount INT) PARTITIONED BY (day STRING) "
             f"STORED AS PARQUET {where}"
         )
         ours = fleet(spark, schema, folder)
         ours.warehouse = replace(ours.warehouse, late_files=LateFiles.TAKE)
-        [place] = [
+        [directory] = [
             Path(row["data_type"].removeprefix("file:"))
             for row in spark.sql(f"DESCRIBE TABLE EXTENDED {schema}.t").collect()
             if row["col_name"] == "Location"
         ]
-        life = Life(ours, place)
+        model = TableModel(ours, directory)
         try:
-            with monkeypatch.context() as patch, mortal(life, patch):
+            with monkeypatch.context() as patch, dying_workers(model, patch):
                 ours.add("t", form=form)
                 for day in DAYS[:2]:
-                    life.insert(day)
+                    model.insert(day)
                 ours.preprocess()
                 ours.tell()
                 ours.clock.turn(days=14)
-                life.effects = first_death
-                life.run("migrate")
-                for what, which in events:
-                    match what:
+                model.effects = first_death
+                model.run("migrate")
+                for kind, value in events:
+                    match kind:
                         case "insert":
-                            life.insert(which)
-                        case "arrive":
-                            life.arrive(which)
+                            model.insert(value)
+                        case "write_late":
+                            model.write_late(value)
                         case "sleep":
-                            life.sleep(*which)
+                            model.sleep(*value)
                         case "delete":
-                            life.change("DELETE FROM {t}", which)
+                            model.change("DELETE FROM {t}", value)
                         case "update":
-                            life.change("UPDATE {t} SET amount = amount + 1", which)
+                            model.change("UPDATE {t} SET amount = amount + 1", value)
                         case "days":
-                            ours.clock.turn(days=which)
+                            ours.clock.turn(days=value)
                         case _:
-                            life.effects = which
-                            life.run(what)
-                life.check()
+                            model.effects = value
+                            model.run(kind)
+                model.check()
         finally:
             ours.store.close()
             spark.sql(f"DROP SCHEMA {schema} CASCADE")
 
     with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the test"):
-        lives()
+        scenario()

@@ -24,14 +24,14 @@ from tests.fleet_queue import (  # noqa: F401
     test_gaps_end_at_their_very_instant,
     test_jobs_are_counted_by_any_of_their_columns,
     test_jobs_come_by_their_number_and_no_more_than_asked_for,
-    test_letters_are_recorded_once_and_then_sent,
     test_many_are_saved_at_once_without_those_that_were_lost,
     test_names_are_taken_as_they_are,
+    test_notifications_are_recorded_once_and_then_sent,
     test_selections_find_what_python_would,
     test_the_time_is_the_store_s,
 )
 from tests.fleet_worker import LEASE
-from tests.postoffice import PostOffice
+from tests.mail_server import MailServer
 
 from tableferry import session
 from tableferry.errors import Refused, TableferryError
@@ -112,7 +112,7 @@ def test_an_archived_job_doesnt_come_back_beside_another_of_its_table(
 
 
 @soak.only  # Letters in Delta, and how they go out of any queue, have tests of their own.
-def test_letters_of_a_queue_in_delta_go_out_once(queue: Queue) -> None:
+def test_notifications_of_a_queue_in_delta_go_out_once(queue: Queue) -> None:
     ann, ben = "ann@example.com", "ben@example.com"
     tables = [
         NewJob(name(each), tbl_owners=(ann,), downstream_users=(ben,) if each == "a" else ())
@@ -124,23 +124,23 @@ def test_letters_of_a_queue_in_delta_go_out_once(queue: Queue) -> None:
         for each in queue.claim()
     ]
     queue.store.save_all(ready, NOW, release=True)
-    with PostOffice() as office:
-        settings = FleetSettings(mail=MailSettings(host="127.0.0.1", port=office.port))
+    with MailServer() as mail_server:
+        settings = FleetSettings(mail=MailSettings(host="127.0.0.1", port=mail_server.port))
 
         def run() -> CommunicateReport:
             return communicate(queue.store, settings, worker="w", clock=lambda: NOW)
 
         # A user's server that is busy holds back the one table that the user reads.
-        office.rcpt = lambda to: "450 busy" if to == ben else ""
+        mail_server.rcpt = lambda to: "450 busy" if to == ben else ""
         first = run()
         assert (first.sent, first.failed, first.jobs, first.untold) == (1, 1, {1: 2}, 1)
-        office.rcpt = lambda to: ""
+        mail_server.rcpt = lambda to: ""
         second = run()
         assert (second.sent, second.failed, second.jobs, second.untold) == (1, 0, {1: 1}, 0)
         assert run() == CommunicateReport()
-    assert [to for _, to in office.delivered] == [ann, ben]
+    assert [to for _, to in mail_server.delivered] == [ann, ben]
     assert {each.comm_level1_date for each in queue.store.jobs(everything())} == {NOW}
-    remembered = queue.store.letters(number for number, _ in office.delivered)
+    remembered = queue.store.letters(number for number, _ in mail_server.delivered)
     assert [each.sent_at for each in remembered.values()] == [NOW, NOW]
 
 

@@ -1,4 +1,4 @@
-"""What the fleet does to real tables on the way forward, on a real Hive metastore with Delta and Iceberg."""
+"""What each step of a migration does to real tables, on a real Hive metastore with Delta and Iceberg."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_which_names_there_are(warehouse: Warehouse) -> None:
 @pytest.mark.parametrize(
     ("form", "table"), [(form, table) for form, tables in WALKED.items() for table in tables]
 )
-def test_the_whole_way_there_and_back(warehouse: Warehouse, form: TargetFormat, table: str) -> None:
+def test_a_migration_and_its_revert(warehouse: Warehouse, form: TargetFormat, table: str) -> None:
     names, make, kind = target(warehouse, table, form)
     before, files = rows(warehouse, names.main), contents(warehouse, names.main)
     was = catalog.described(warehouse.spark, names.main)

@@ -174,7 +174,7 @@ def test_what_a_killed_process_left_of_a_table_is_made_anew(
     assert (folder / "_delta_log").is_dir()
 
 
-def test_a_full_refresh_is_the_way_on_and_drops_no_history_that_is_finished(flowing: Project) -> None:
+def test_a_full_refresh_is_the_remedy_and_drops_no_history_that_is_finished(flowing: Project) -> None:
     target = [f"{flowing.schema}.out"]
     shutil.rmtree(flowing.state / "checkpoints")
     flowing.run(full_refresh=target)

@@ -1,7 +1,7 @@
 """The processes of real runs are killed, by SIGKILL and wherever they are, and the next run goes on.
 
-Each round commits to a world's source and kills a run of the command line, several times, and lets one come
-to its end: then its target must equal the oracle. Python dies alone, or Java does, or both at once.
+Each round commits to a scenario's source and kills a run of the command line, several times, and lets one
+come to its end: then its target must equal the oracle. Python dies alone, or Java does, or both at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import IO, Any, cast, get_args
 
 import pytest
 from tests import quick, soak
-from tests.spark.worlds import Change, Happening, Kind, World
+from tests.spark.scenarios import Change, Kind, Scenario, ScenarioEvent
 
 ROUNDS, KILLS = 7, 3
 COMMAND = "from tableferry.cli import main; main()"
@@ -36,7 +36,7 @@ for statement in sys.argv[2:]:
 
 @dataclass
 class Statements:
-    """Takes the place of a session: what a world would make at once is made by a process of its own."""
+    """Takes the place of a session: collects statements that a process of its own runs."""
 
     waiting: list[str] = field(default_factory=list)
 
@@ -81,10 +81,10 @@ class Processes:
         warehouse = ("--warehouse", str(self.warehouse))
         process = self._start("-c", COMMAND, *arguments, *warehouse, "--verbose", "--debug")
         said: list[str] = []
-        begun = threading.Event()
-        reader = threading.Thread(target=_read, args=(process.stdout, said, begun))
+        speaking = threading.Event()
+        reader = threading.Thread(target=_read, args=(process.stdout, said, speaking))
         reader.start()
-        begun.wait()
+        speaking.wait()
         since = time.monotonic()
         try:
             code = process.wait(self.random.uniform(0, self.seconds) if kill else None)
@@ -122,12 +122,12 @@ class Processes:
         assert process.returncode == 0, said
 
 
-class KilledWorld(World):
-    """A world whose runs are processes."""
+class KilledScenario(Scenario):
+    """A scenario whose runs are processes."""
 
     processes: Processes
 
-    def run(self, during: Happening | None = None, *, refresh: bool = False) -> None:
+    def run(self, during: ScenarioEvent | None = None, *, refresh: bool = False) -> None:
         statements = cast("Statements", self.spark).waiting
         if statements:
             self.processes.make(statements)
@@ -150,24 +150,24 @@ def test_a_killed_process_loses_nothing(
     spark: Any = Statements([f"CREATE SCHEMA killed LOCATION '{folder}'"])
 
     processes = Processes(tmp_path / "warehouse", random)
-    world = KilledWorld(spark, "killed", folder, tmp_path / "world", kind, processes.changes())
-    world.processes = processes
+    scenario = KilledScenario(spark, "killed", folder, tmp_path / "scenario", kind, processes.changes())
+    scenario.processes = processes
     for number in range(ROUNDS):
-        world.run(refresh=number % 3 == 2)
+        scenario.run(refresh=number % 3 == 2)
     killed = processes.killed
     with capsys.disabled():
         print(f"\n{kind}: {killed.total()} killed, while: {dict(killed.most_common())}")
     assert killed.total() > 2 * ROUNDS
 
 
-def _read(stream: IO[str] | None, said: list[str], begun: threading.Event) -> None:
+def _read(stream: IO[str] | None, said: list[str], speaking: threading.Event) -> None:
     assert stream is not None
     for line in stream:
         said.append(line.rstrip())
         # Before it speaks of the target, it only plans.
         if "killed." in line:
-            begun.set()
-    begun.set()
+            speaking.set()
+    speaking.set()
 
 
 def _children(pid: int) -> list[int]:

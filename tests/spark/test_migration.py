@@ -454,7 +454,7 @@ def test_same_short_names_one_target_at_a_time_and_one_process_at_a_time(
     assert project.rows("account") == [(1, "account", 1), (3, "c", 3)]
 
 
-def test_where_nothing_can_be_locked_the_first_beginning_still_wins(project: Project) -> None:
+def test_where_nothing_can_be_locked_the_first_migration_start_still_wins(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create("orders_legacy", FEED, (1, "a", 1))
     project.standard("orders", "src", migration={})
@@ -594,7 +594,7 @@ def test_a_target_s_spark_settings_hold_for_its_own_flows_alone(
         project.run(targets=[f"{project.schema}.tokyo"])
 
 
-def test_a_target_that_reads_another_target_begins_behind_its_copy(project: Project) -> None:
+def test_a_target_that_reads_another_target_starts_after_its_copy(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create("silver_legacy", FEED, (1, "a", 1))
     project.create("gold_legacy", FEED, (1, "a", 1))

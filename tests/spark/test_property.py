@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import soak
+from tests.spark.scenarios import Change, Kind, Scenario, ScenarioEvent, scenarios
 from tests.spark.tables import schema_folder
-from tests.spark.worlds import Change, Happening, Kind, World, worlds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# How many worlds live at once, and how often: an append's run costs half of what a run with MERGEs does.
+# How many scenarios run at once, and how often: an append's run costs half of what a run with MERGEs does.
 AT_ONCE: dict[Kind, int] = {
     "append": soak.amount(4, 12),
     "scd1": 12,
@@ -28,7 +28,7 @@ EXAMPLES: dict[Kind, int] = {
     "scd1": 4,
     "scd2": soak.amount(2, 3),
 }
-Drawn = tuple[tuple[Change, ...], list[Happening], bool]
+Drawn = tuple[tuple[Change, ...], list[ScenarioEvent], bool]
 _numbers = count()
 
 
@@ -39,20 +39,22 @@ def test_every_row_exactly_once(kind: Kind, spark: SparkSession, schema: str, tm
 
     folder = schema_folder(spark, schema)
 
-    def live(drawn: Drawn) -> None:
-        history, story, union = drawn
-        world = World(spark, schema, folder, tmp_path / f"world_{next(_numbers)}", kind, history, union)
-        for one in story:
-            world.happen(one)
-        world.run()
+    def run(drawn: Drawn) -> None:
+        history, events, union = drawn
+        scenario = Scenario(
+            spark, schema, folder, tmp_path / f"scenario_{next(_numbers)}", kind, history, union
+        )
+        for event in events:
+            scenario.apply(event)
+        scenario.run()
 
     @soak.slow_examples(EXAMPLES[kind])
-    @given(st.lists(worlds, min_size=AT_ONCE[kind], max_size=AT_ONCE[kind]))
+    @given(st.lists(scenarios, min_size=AT_ONCE[kind], max_size=AT_ONCE[kind]))
     def interleavings(drawn: list[Drawn]) -> None:
-        # Hypothesis begins with the simplest world, as often as there are worlds.
-        distinct = {repr(world): world for world in drawn}.values()
+        # Hypothesis begins with the simplest scenario, as often as there are scenarios.
+        distinct = {repr(scenario): scenario for scenario in drawn}.values()
         with ThreadPoolExecutor(len(distinct)) as pool:
-            for done in [pool.submit(live, one) for one in distinct]:
-                done.result()
+            for running in [pool.submit(run, scenario) for scenario in distinct]:
+                running.result()
 
     interleavings()

@@ -47,7 +47,7 @@ def test_a_server_that_has_no_tableferry_gets_all_that_it_needs(tmp_path: Path) 
     )
 
 
-def test_what_a_batch_raises_there_for_the_user_to_mend_is_raised_here() -> None:
+def test_what_a_batch_raises_there_for_the_user_to_fix_is_raised_here() -> None:
     printed = "[STREAM_FAILED] Query [id = 1] terminated with exception: Traceback (most recent call last):\n"
     printed += '  File "/there/worker.py", line 84, in main\n'
     told = batches.raised_there(

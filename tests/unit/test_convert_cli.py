@@ -216,7 +216,7 @@ def test_no_table_at_all(lake: Path) -> None:
     )
 
 
-def test_help_names_the_way_back() -> None:
+def test_help_names_undo() -> None:
     shown = call("--help").stdout
     assert "undo" in shown
     assert "SOURCE" in shown

@@ -171,7 +171,7 @@ def test_names_that_no_log_can_hold_are_refused(tmp_path: Path) -> None:
         list_files(tmp_path)
 
 
-def test_no_directory_no_file_and_no_right_are_told_apart(tmp_path: Path) -> None:
+def test_no_directory_no_file_and_no_right_are_distinguished(tmp_path: Path) -> None:
     with pytest.raises(TableError, match=r"there is no directory .*missing"):
         list_files(tmp_path / "missing")
     put(tmp_path, "file")

@@ -275,7 +275,7 @@ def test_without_statistics_only_rows_and_columns_are_read(tmp_path: Path) -> No
     assert read_footer(str(tmp_path / "a.parquet"), statistics=False) == Footer.of(2, found.schema, ())
 
 
-def test_what_is_no_parquet_file_is_told_apart(tmp_path: Path) -> None:
+def test_what_is_no_parquet_file_is_distinguished(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"a": range(100)}), path)
     whole = path.read_bytes()

@@ -135,7 +135,7 @@ def test_statistics_are_those_that_pyarrow_reads(table: pa.Table, options: dict[
 
 
 @given(tables(), OPTIONS)
-def test_the_quick_way_through_a_chunk_finds_what_the_plain_one_does(
+def test_the_fast_path_through_a_chunk_finds_what_the_plain_one_does(
     table: pa.Table, options: dict[str, Any]
 ) -> None:
     footer = footer_of(file_of(table, **options))

@@ -27,7 +27,7 @@ def test_a_swap_of_two_directories_is_seen_although_all_files_are_known() -> Non
     assert not found.fixable
 
 
-def test_each_kind_of_mismatch_is_told_apart() -> None:
+def test_each_kind_of_mismatch_is_distinguished() -> None:
     outside = CatalogPartition("year=1/city=a", "file:/data/t2/year=1/city=a")
     gone, moved = at("year=2/city=a"), at("year=3/city=a", "new/place")
     found = compare([outside, gone, moved], ["year=1/city=a", "new/place", "odd", ""], ROOT, COLUMNS)
@@ -40,7 +40,7 @@ def test_a_directory_below_a_partition_belongs_to_it() -> None:
     assert not compare([at("year=1/city=a")], ["year=1/city=a/HIVE_UNION_SUBDIR_1"], ROOT, COLUMNS)
 
 
-def test_what_only_the_catalog_or_only_the_disk_has_can_be_mended() -> None:
+def test_what_only_the_catalog_or_only_the_disk_has_can_be_fixed() -> None:
     found = compare([at("year=1/city=a")], ["year=2/city=a"], ROOT, COLUMNS)
     assert found.fixable
     told = sentences(TableName(("s", "t")), ROOT, found)

@@ -77,7 +77,7 @@ def test_the_file_systems_of_a_workspace_are_local_where_they_are_mounted(
     assert parse("dbfs:/Volumes/c/s/v") == Folder("/Volumes/c/s/v")
 
 
-def test_local_and_remote_are_told_apart() -> None:
+def test_local_and_remote_are_distinguished() -> None:
     local = {
         text: Folder(text).is_local for text in ("/a", "a", "./s3:/a", "s3://b/a", "dbfs:/a", "hdfs:///a")
     }

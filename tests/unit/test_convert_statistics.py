@@ -123,7 +123,7 @@ def test_a_file_without_rows_has_no_bounds() -> None:
     assert written(table, found) == {"numRecords": 0, "nullCount": {"a": 0, "b": 0}}
 
 
-def test_files_of_several_schemas_are_told_apart() -> None:
+def test_files_of_several_schemas_are_distinguished() -> None:
     write = statistics_json(struct(a=types.LONG, b=types.LONG))
     one = footer(1, struct(a=types.LONG), a=Bounds("1", "1", 0))
     two = footer(1, struct(b=types.LONG), b=Bounds("2", "2", 0))

@@ -125,7 +125,7 @@ def test_a_source_that_moved_on_starts_right_behind_its_baseline(version: int) -
 
 
 @pytest.mark.parametrize(("version", "engine"), [(7, "streaming"), (7, "declarative"), (5, "streaming")])
-def test_a_flow_over_two_streams_begins_with_one_of_them(version: int, engine: str) -> None:
+def test_a_flow_over_two_streams_starts_with_one_of_them(version: int, engine: str) -> None:
     reads = tuple(Read("v_orders", table, "orders_main.json: v_orders") for table in (SOURCE, OTHER))
     baselines = {**BEGUN.baselines, OTHER.key: Baseline(OTHER, "other-id", 2, ("v_orders",))}
     found = facts(
@@ -442,7 +442,7 @@ class TestTwoTargets:
         )
         return replace(found, **more)  # type: ignore[arg-type]
 
-    def test_the_reader_begins_only_when_its_source_holds_its_copy_and_holds_the_source_s_flows_until_then(
+    def test_the_reader_starts_only_when_its_source_holds_its_copy_and_holds_the_source_s_flows_until_then(
         self,
     ) -> None:
         first, second = plan(self.facts(None, Stored(BEGUN)), self.gold(), dataflow()).targets

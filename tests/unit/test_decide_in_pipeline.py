@@ -105,7 +105,7 @@ def test_a_flow_that_the_pipeline_would_take_for_a_new_one_is_refused() -> None:
     assert not any(isinstance(step, RenameFlow) for step in only(gone, engine="databricks").steps)
 
 
-def test_what_a_pipeline_of_spark_s_own_cannot_do_is_refused_before_anything_begins() -> None:
+def test_what_a_pipeline_of_spark_s_own_cannot_do_is_refused_before_anything_starts() -> None:
     once = dataflow(
         flows=(replace(FLOW, once=True),),
         target=Target(ORDERS, CdcSettings(("id",), "at", 2), place="orders_main.json: targetDetails"),

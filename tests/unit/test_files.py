@@ -88,7 +88,7 @@ def test_another_login_is_another_client(remote: FakeWorkspace, monkeypatch: pyt
         files.read_text(FILE)
 
 
-def test_no_login_is_said_with_the_path_and_the_way_to_log_in(
+def test_no_login_is_reported_with_the_path_and_how_to_log_in(
     remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DATABRICKS_TOKEN")

@@ -327,7 +327,7 @@ def test_carrying_survives_a_crash(
 
 @given(before=GRANTS)
 @settings(max_examples=amount(5, 25), suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_all_the_way_and_back_whoever_has_the_name_has_the_grants(
+def test_grants_follow_the_name_through_migration_and_revert(
     logged_in: FakeWorkspace, before: dict[str, set[str]]
 ) -> None:
     hive, copy = f"{NAME}_hive", str(COPY)

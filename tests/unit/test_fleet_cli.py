@@ -217,7 +217,7 @@ def test_what_was_found_is_accepted_for_once(queue: Path) -> None:
     assert noted() is None
 
 
-def test_a_reverted_job_that_is_resumed_begins_anew(queue: Path) -> None:
+def test_a_reverted_job_that_is_resumed_starts_over(queue: Path) -> None:
     change(
         "orders",
         state=State.ICEBERG_DROPPED,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
-from tests.postoffice import PostOffice
+from tests.mail_server import MailServer
 from tests.unit.fleets import opened
 
 from tableferry.errors import Refused, TableferryError
@@ -31,8 +31,8 @@ ANN, BOB, EVE = "ann@corp.example", "bob@corp.example", "eve@corp.example"
 
 
 @pytest.fixture
-def office() -> Iterator[PostOffice]:
-    with PostOffice() as opened:
+def mail_server() -> Iterator[MailServer]:
+    with MailServer() as opened:
         yield opened
 
 
@@ -44,11 +44,11 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def tell(store: Store, office: PostOffice) -> Callable[..., CommunicateReport]:
+def tell(store: Store, mail_server: MailServer) -> Callable[..., CommunicateReport]:
     """Runs the communicator at a time, as a worker of its own."""
 
     def run(now: datetime = NOW, mail: MailSettings | None = None, **how: Any) -> CommunicateReport:
-        mail = mail or MailSettings(host="127.0.0.1", port=office.port)
+        mail = mail or MailSettings(host="127.0.0.1", port=mail_server.port)
         settings = FleetSettings(mail=mail)
         return communicate(store, settings, worker=f"at {now}", clock=lambda: now, **how)
 
@@ -79,13 +79,13 @@ def jobs(store: Store) -> dict[str, Job]:
 
 
 def test_each_level_is_told_and_dated(
-    store: Store, office: PostOffice, tell: Callable[..., CommunicateReport]
+    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
 ) -> None:
     add(store, "a", tbl_owners=(ANN,), downstream_users=(BOB, EVE))
     add(store, "b", tbl_owners=(ANN,), **at(State.WRITES_UNBLOCKED))
     add(store, "c", tbl_owners=(ANN,), **at(State.HIVE_DROPPED))
     assert tell() == CommunicateReport(sent=4, jobs={1: 1, 2: 1, 3: 1})
-    assert [to for _, to in office.delivered] == [ANN, BOB, EVE, ANN, ANN]
+    assert [to for _, to in mail_server.delivered] == [ANN, BOB, EVE, ANN, ANN]
     found = jobs(store)
     dates = [found["a"].comm_level1_date, found["b"].comm_level2_date, found["c"].comm_level3_date]
     assert dates == [NOW, NOW, NOW]
@@ -95,12 +95,12 @@ def test_each_level_is_told_and_dated(
     assert tell() == CommunicateReport()
 
 
-def test_claims_are_renewed_while_letters_go_out(
-    store: Store, office: PostOffice, monkeypatch: pytest.MonkeyPatch
+def test_claims_are_renewed_while_notifications_go_out(
+    store: Store, mail_server: MailServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(store, "a", tbl_owners=(ANN,))
     clock = FixedClock(NOW)
-    settings = FleetSettings(mail=MailSettings(host="127.0.0.1", port=office.port))
+    settings = FleetSettings(mail=MailSettings(host="127.0.0.1", port=mail_server.port))
     others: list[int] = []
 
     @contextmanager
@@ -113,7 +113,7 @@ def test_claims_are_renewed_while_letters_go_out(
             others.extend(job.task_id for job in found)
             return ""
 
-        office.rcpt = slowly
+        mail_server.rcpt = slowly
         yield
 
     monkeypatch.setattr(communicating, "heartbeat", beating)
@@ -121,15 +121,15 @@ def test_claims_are_renewed_while_letters_go_out(
     assert others == []
 
 
-def test_a_step_without_days_is_dated_without_a_letter(
-    store: Store, office: PostOffice, tell: Callable[..., CommunicateReport]
+def test_a_step_without_days_is_dated_without_a_notification(
+    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
 ) -> None:
     none = {"initial_gap_days": 0, "probation_gap_days": 0, "tbl_owners": (ANN,)}
     add(store, "a", **none)
     add(store, "b", **at(State.WRITES_UNBLOCKED), **none)
     add(store, "c", **at(State.HIVE_DROPPED), **none)
     assert tell() == CommunicateReport(jobs={1: 1, 2: 1, 3: 1})
-    assert office.sessions == 0
+    assert mail_server.sessions == 0
 
 
 def test_a_job_without_anybody_to_tell_is_dated(store: Store, tell: Callable[..., CommunicateReport]) -> None:
@@ -139,21 +139,24 @@ def test_a_job_without_anybody_to_tell_is_dated(store: Store, tell: Callable[...
 
 
 def test_paused_jobs_are_not_told_of(
-    store: Store, office: PostOffice, tell: Callable[..., CommunicateReport]
+    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
 ) -> None:
     add(store, "a", tbl_owners=(ANN,), migration_paused=True, pause_reason=PauseReason.PAUSED_BY_USER.value)
     assert tell() == CommunicateReport()
-    assert office.delivered == []
+    assert mail_server.delivered == []
 
 
 def test_names_get_the_domain_or_are_reported(
-    store: Store, office: PostOffice, tell: Callable[..., CommunicateReport], caplog: pytest.LogCaptureFixture
+    store: Store,
+    mail_server: MailServer,
+    tell: Callable[..., CommunicateReport],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     add(store, "a", tbl_owners=("ann", "Data Team"))
-    mail = MailSettings(host="127.0.0.1", port=office.port, domain="corp.example")
+    mail = MailSettings(host="127.0.0.1", port=mail_server.port, domain="corp.example")
     with caplog.at_level(logging.INFO, "tableferry"):
         told = tell(mail=mail)
-    assert [to for _, to in office.delivered] == [ANN]
+    assert [to for _, to in mail_server.delivered] == [ANN]
     assert [(one.recipient, [str(table) for table in one.tables]) for one in told.left_out] == [
         ("Data Team", ["spark_catalog.sales.a"])
     ]
@@ -162,9 +165,9 @@ def test_names_get_the_domain_or_are_reported(
 
 
 def test_who_is_refused_for_good_is_reported_and_blocks_nobody(
-    store: Store, office: PostOffice, tell: Callable[..., CommunicateReport]
+    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
 ) -> None:
-    office.rcpt = lambda address: "550 5.1.1 no such user" if address == BOB else ""
+    mail_server.rcpt = lambda address: "550 5.1.1 no such user" if address == BOB else ""
     add(store, "a", tbl_owners=(BOB,), downstream_users=(ANN, EVE))
     add(store, "b", tbl_owners=(ANN,), downstream_users=(BOB, EVE))
     told = tell()
@@ -173,13 +176,13 @@ def test_who_is_refused_for_good_is_reported_and_blocks_nobody(
     assert [(one.recipient, one.why) for one in told.left_out] == [
         (BOB, "the mail server said: 550 5.1.1 no such user")
     ] * 2
-    assert sorted(to for _, to in office.delivered) == [ANN, ANN, EVE]
+    assert sorted(to for _, to in mail_server.delivered) == [ANN, ANN, EVE]
 
 
-def test_a_letter_that_has_to_wait_holds_its_own_jobs_back_and_goes_to_those_who_wait(
-    store: Store, office: PostOffice, tell: Callable[..., CommunicateReport]
+def test_a_notification_that_has_to_wait_holds_its_own_jobs_back_and_goes_to_those_who_wait(
+    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
 ) -> None:
-    office.rcpt = lambda address: "450 mailbox busy" if address == BOB else ""
+    mail_server.rcpt = lambda address: "450 mailbox busy" if address == BOB else ""
     add(store, "a", tbl_owners=(ANN,), downstream_users=(BOB, EVE))
     add(store, "b", tbl_owners=(ANN,))
     first = tell()
@@ -187,61 +190,63 @@ def test_a_letter_that_has_to_wait_holds_its_own_jobs_back_and_goes_to_those_who
     assert first.problems == (f"{BOB} waits for the next run: 450 mailbox busy",)
     assert not first.ok
     assert jobs(store)["a"].comm_level1_date is None
-    office.rcpt = lambda address: ""
+    mail_server.rcpt = lambda address: ""
     add(store, "c", tbl_owners=(ANN, BOB))
     later = tell(NOW + timedelta(days=1))
     assert (later.jobs, later.sent, later.repeated) == ({1: 2}, 3, 1)
     # Eve's letter isn't repeated, and Bob's has the Message-ID that hers had.
-    (eves,) = (message_id for message_id, to in office.delivered if to == EVE)
-    assert (eves, BOB) in office.delivered
+    (eves,) = (message_id for message_id, to in mail_server.delivered if to == EVE)
+    assert (eves, BOB) in mail_server.delivered
     assert jobs(store)["a"].comm_level1_date == NOW + timedelta(days=1)
 
 
-def test_letters_recorded_and_not_sent_are_sent_as_recorded_and_new_ones_tell_the_rest(
-    store: Store, office: PostOffice, tell: Callable[..., CommunicateReport]
+def test_notifications_recorded_and_not_sent_are_sent_as_recorded_and_new_ones_tell_the_rest(
+    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
 ) -> None:
     numbers = [add(store, table, tbl_owners=(ANN,)) for table in "ab"]
-    office.data = lambda: "451 later"
+    mail_server.data = lambda: "451 later"
     assert tell().failed == 1
-    office.data = lambda: ""
+    mail_server.data = lambda: ""
     for job in store.jobs(everything()):
         store.edit(replace(job, tbl_owners=(BOB,)), NOW)
     numbers.append(add(store, "c", tbl_owners=(ANN,)))
     told = tell(NOW + timedelta(days=1))
     assert (told.sent, told.repeated, told.jobs) == (3, 1, {1: 3})
-    recorded = store.letters(message_id for message_id, _ in office.delivered)
-    sent = [(recorded[message_id].task_ids, to) for message_id, to in office.delivered]
+    recorded = store.letters(message_id for message_id, _ in mail_server.delivered)
+    sent = [(recorded[message_id].task_ids, to) for message_id, to in mail_server.delivered]
     assert sent == [(tuple(numbers[:2]), ANN), (tuple(numbers[:2]), BOB), ((numbers[2],), ANN)]
 
 
 def test_without_a_server_nothing_is_lost(
-    store: Store, office: PostOffice, tell: Callable[..., CommunicateReport]
+    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
 ) -> None:
     add(store, "a", tbl_owners=(ANN,), downstream_users=(BOB,))
     add(store, "b")
-    with PostOffice() as closed:
+    with MailServer() as closed:
         pass
     told = tell(mail=MailSettings(host="127.0.0.1", port=closed.port))
     assert (told.sent, told.failed, told.jobs, told.untold) == (0, 2, {1: 1}, 1)
     assert len(told.problems) == 1
     assert "doesn't answer" in told.problems[0]
     assert tell() == CommunicateReport(sent=2, repeated=2, jobs={1: 1})
-    assert [to for _, to in office.delivered] == [ANN, BOB]
+    assert [to for _, to in mail_server.delivered] == [ANN, BOB]
 
 
 def test_a_second_migration_of_a_table_is_told_of_again(
-    store: Store, office: PostOffice, tell: Callable[..., CommunicateReport]
+    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
 ) -> None:
     add(store, "a", tbl_owners=(ANN,))
     for day in range(3):
         assert tell(NOW + timedelta(days=day)) == CommunicateReport(sent=1, jobs={1: 1})
         store.edit(replace(jobs(store)["a"], comm_level1_date=None), NOW)
-    assert len(set(office.delivered)) == 3
+    assert len(set(mail_server.delivered)) == 3
 
 
-def test_a_lease_that_runs_out_is_renewed_between_letters(store: Store, office: PostOffice) -> None:
+def test_a_lease_that_runs_out_is_renewed_between_notifications(
+    store: Store, mail_server: MailServer
+) -> None:
     add(store, "a", tbl_owners=(ANN,), downstream_users=(BOB,))
-    settings = FleetSettings(mail=MailSettings(host="127.0.0.1", port=office.port), lease_minutes=60)
+    settings = FleetSettings(mail=MailSettings(host="127.0.0.1", port=mail_server.port), lease_minutes=60)
     now = NOW
     seen = []
 
@@ -263,8 +268,8 @@ def test_a_lease_that_runs_out_is_renewed_between_letters(store: Store, office: 
     assert seen == [NOW + timedelta(minutes=minutes) for minutes in (60, 110, 100)]
 
 
-def test_a_dry_run_writes_the_letters_and_changes_nothing(
-    store: Store, office: PostOffice, tell: Callable[..., CommunicateReport], tmp_path: Path
+def test_a_dry_run_writes_the_notifications_and_changes_nothing(
+    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport], tmp_path: Path
 ) -> None:
     add(store, "a", tbl_owners=(ANN,), downstream_users=(BOB, EVE))
     add(store, "b", tbl_owners=(ANN,), target_format=TargetFormat.DELTA, **at(State.WRITES_UNBLOCKED))
@@ -284,9 +289,9 @@ def test_a_dry_run_writes_the_letters_and_changes_nothing(
     assert probation["Subject"] == "[Hive to Delta migration] sales.b is on probation until 8 January 2026"
     assert jobs(store) == before
     assert store.letters(str(mail["Message-ID"]) for mail in (users, owner, probation)) == {}
-    assert office.sessions == 0
+    assert mail_server.sessions == 0
     assert tell().sent == 3
-    assert office.delivered[0] == (owner["Message-ID"], ANN)
+    assert mail_server.delivered[0] == (owner["Message-ID"], ANN)
 
 
 def test_what_is_wrong_with_the_settings_is_said_before_a_job_is_taken(
@@ -308,8 +313,8 @@ def test_what_is_wrong_with_the_settings_is_said_before_a_job_is_taken(
     assert jobs(store)["a"].revision == 1
 
 
-def test_a_letter_that_cannot_be_written_leaves_what_was_sent_sent_and_the_rest_to_the_next_run(
-    store: Store, office: PostOffice, tell: Callable[..., CommunicateReport], tmp_path: Path
+def test_a_notification_that_cannot_be_written_leaves_what_was_sent_sent_and_the_rest_to_the_next_run(
+    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport], tmp_path: Path
 ) -> None:
     add(store, "a", tbl_owners=(ANN,))
     add(store, "b", tbl_owners=(BOB,))
@@ -317,10 +322,10 @@ def test_a_letter_that_cannot_be_written_leaves_what_was_sent_sent_and_the_rest_
     folder = tmp_path / "templates"
     folder.mkdir()
     (folder / "level1_owner.j2").write_text(words)
-    mail = MailSettings(host="127.0.0.1", port=office.port, templates=folder)
+    mail = MailSettings(host="127.0.0.1", port=mail_server.port, templates=folder)
     with pytest.raises(Refused, match=r"level1_owner\.j2:1: .*division.* by zero"):
         tell(mail=mail)
-    assert [to for _, to in office.delivered] == [ANN]
+    assert [to for _, to in mail_server.delivered] == [ANN]
     dates = {name: job.comm_level1_date for name, job in jobs(store).items()}
     assert dates == {"a": NOW, "b": None}
     assert tell() == CommunicateReport(sent=1, repeated=1, jobs={1: 1})

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.fleet_queue import emptied
-from tests.postoffice import PostOffice
+from tests.mail_server import MailServer
 from tests.soak import amount
 
 from tableferry.fleet.job import Job, State
@@ -88,21 +88,21 @@ rounds = st.builds(
 )
 
 
-class World:
+class Scenario:
     """A queue, a clock that ticks, and workers who have accidents."""
 
-    def __init__(self, store: Store, office: PostOffice) -> None:
-        self.store, self.office = store, office
+    def __init__(self, store: Store, mail_server: MailServer) -> None:
+        self.store, self.mail_server = store, mail_server
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
-        self.settings = FleetSettings(mail=MailSettings(host="127.0.0.1", port=office.port, batch=2))
+        self.settings = FleetSettings(mail=MailSettings(host="127.0.0.1", port=mail_server.port, batch=2))
         self.numbers = count()
         self.workers = count()
         self.moody: frozenset[str] = frozenset()
         self.vanish_at: int | None = None
         self.had_accident = False
-        office.delivered.clear()
-        office.letters.clear()
-        office.rcpt, office.vanish = self.rcpt, self.vanish
+        mail_server.delivered.clear()
+        mail_server.letters.clear()
+        mail_server.rcpt, mail_server.vanish = self.rcpt, self.vanish
 
     def clock(self) -> datetime:
         self.now += timedelta(seconds=0.4)
@@ -156,7 +156,7 @@ class World:
         return "450 mailbox busy" if address in self.moody else ""
 
     def vanish(self) -> bool:
-        return self.vanish_at is not None and len(self.office.letters) == self.vanish_at + 1
+        return self.vanish_at is not None and len(self.mail_server.letters) == self.vanish_at + 1
 
     def give_first_table_to(self, owners: frozenset[str]) -> None:
         """Change the owners, unless they were told."""
@@ -169,14 +169,14 @@ class World:
         self.moody, self.vanish_at = frozenset(), None
         self.run()
         said: dict[tuple[int, int, str], set[str]] = defaultdict(set)
-        recorded = self.store.letters({message_id for message_id, _ in self.office.delivered})
-        for message_id, to in self.office.delivered:
+        recorded = self.store.letters({message_id for message_id, _ in self.mail_server.delivered})
+        for message_id, to in self.mail_server.delivered:
             letter = recorded[message_id]
             for task in letter.task_ids:
                 said[task, letter.level, to].add(message_id)
         jobs = self.store.jobs(everything())
         names = {job.task_id: f"d.{job.tbl_name}" for job in jobs}
-        for mail in self.office.letters:
+        for mail in self.mail_server.letters:
             text = mail.get_body(("plain",))
             assert text is not None
             listed = [name for name in names.values() if f"  {name}\r\n" in text.get_content()]
@@ -194,21 +194,21 @@ class World:
 class Accidents:
     """Counts the calls of a run, and has the accident at its time."""
 
-    def __init__(self, world: World, accident: Accident) -> None:
-        self.world, self.accident = world, accident
+    def __init__(self, scenario: Scenario, accident: Accident) -> None:
+        self.scenario, self.accident = scenario, accident
         self.calls = count()
 
     def call(self, do: Callable[..., Any], *given: Any, **named: Any) -> Any:
         if next(self.calls) != self.accident.at:
             return do(*given, **named)
-        self.world.had_accident = True
+        self.scenario.had_accident = True
         match self.accident.kind:
             case "before":
                 raise Crash
             case "interrupt":
                 raise KeyboardInterrupt
             case "overtaken" | "alongside":
-                self.world.meet(lapsed=self.accident.kind == "overtaken")
+                self.scenario.meet(lapsed=self.accident.kind == "overtaken")
                 return do(*given, **named)
             case "after":
                 do(*given, **named)
@@ -219,7 +219,7 @@ class Accidents:
 
         class Calls:
             def __getattr__(self, name: str) -> Callable[..., Any]:
-                method = getattr(accidents.world.store, name)
+                method = getattr(accidents.scenario.store, name)
                 return lambda *given, **named: accidents.call(method, *given, **named)
 
         return cast(Store, Calls())
@@ -239,8 +239,8 @@ class Accidents:
 
 
 @pytest.fixture(scope="module")
-def office() -> Iterator[PostOffice]:
-    with PostOffice() as opened:
+def mail_server() -> Iterator[MailServer]:
+    with MailServer() as opened:
         yield opened
 
 
@@ -261,14 +261,14 @@ def templates_are_read_once() -> Iterator[None]:
 
 
 @pytest.fixture
-def new_world(office: PostOffice, store: SqlStore) -> Callable[[], World]:
-    """Gives worlds with nothing in them; each ends the one before."""
+def new_scenario(mail_server: MailServer, store: SqlStore) -> Callable[[], Scenario]:
+    """Gives scenarios with nothing in them; each ends the one before."""
 
-    def begin() -> World:
+    def create() -> Scenario:
         emptied(store)
-        return World(store, office)
+        return Scenario(store, mail_server)
 
-    return begin
+    return create
 
 
 @settings(
@@ -277,20 +277,22 @@ def new_world(office: PostOffice, store: SqlStore) -> Callable[[], World]:
 )
 @given(first=st.lists(wanted, min_size=1, max_size=4), then=st.lists(rounds, min_size=1, max_size=4))
 def test_everybody_is_told_and_whatever_is_said_again_has_its_first_message_id(
-    new_world: Callable[[], World], first: list[Wanted], then: list[Round]
+    new_scenario: Callable[[], Scenario], first: list[Wanted], then: list[Round]
 ) -> None:
-    world = new_world()
+    scenario = new_scenario()
     for one in first:
-        world.add(one)
+        scenario.add(one)
     for each in then:
         for one in each.added:
-            world.add(one)
+            scenario.add(one)
         if each.owners is not None:
-            world.give_first_table_to(each.owners)
-        world.moody = each.moody
-        world.vanish_at = None if each.vanish_at is None else len(world.office.letters) + each.vanish_at
-        world.run(each.batch_size, each.accident)
-    world.check()
+            scenario.give_first_table_to(each.owners)
+        scenario.moody = each.moody
+        scenario.vanish_at = (
+            None if each.vanish_at is None else len(scenario.mail_server.letters) + each.vanish_at
+        )
+        scenario.run(each.batch_size, each.accident)
+    scenario.check()
 
 
 def calls_for(kind: Kind) -> Iterator[int]:
@@ -303,36 +305,36 @@ def calls_for(kind: Kind) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))
-def test_an_accident_at_any_call_drops_nothing(new_world: Callable[[], World], kind: Kind) -> None:
+def test_an_accident_at_any_call_drops_nothing(new_scenario: Callable[[], Scenario], kind: Kind) -> None:
     ann, bob, eve, joe = PEOPLE
     for at in calls_for(kind):
-        world = new_world()
+        scenario = new_scenario()
         for _ in range(3):
-            world.add(Wanted(1, frozenset({ann, GONE}), frozenset({bob, eve})))
-        world.moody = frozenset({eve})
-        world.run(accident=Accident(at, kind))
-        world.add(Wanted(1, frozenset({ann}), frozenset({bob})))
-        world.give_first_table_to(frozenset({joe}))
-        world.check()
-        if not world.had_accident:
+            scenario.add(Wanted(1, frozenset({ann, GONE}), frozenset({bob, eve})))
+        scenario.moody = frozenset({eve})
+        scenario.run(accident=Accident(at, kind))
+        scenario.add(Wanted(1, frozenset({ann}), frozenset({bob})))
+        scenario.give_first_table_to(frozenset({joe}))
+        scenario.check()
+        if not scenario.had_accident:
             break
     # Claim, note, record, three letters, remember, settle: each came, and some look-ups.
     assert at > 8
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))
-def test_an_accident_while_some_of_a_letters_jobs_are_told_anew_drops_nothing(
-    new_world: Callable[[], World], kind: Kind
+def test_an_accident_while_some_of_a_notifications_jobs_are_told_anew_drops_nothing(
+    new_scenario: Callable[[], Scenario], kind: Kind
 ) -> None:
     for at in calls_for(kind):
-        world = new_world()
+        scenario = new_scenario()
         for _ in range(3):
-            world.add(Wanted(1, frozenset({PEOPLE[0]}), frozenset()))
-        world.vanish_at = 0
-        world.run()
-        world.run(batch_size=1, accident=Accident(at, kind))
-        world.check()
-        if not world.had_accident:
+            scenario.add(Wanted(1, frozenset({PEOPLE[0]}), frozenset()))
+        scenario.vanish_at = 0
+        scenario.run()
+        scenario.run(batch_size=1, accident=Accident(at, kind))
+        scenario.check()
+        if not scenario.had_accident:
             break
     assert at > 6
 

@@ -107,7 +107,7 @@ def test_a_pace_that_could_be_none_has_no_latest_day() -> None:
     assert "or much later" in found.words
 
 
-def test_jobs_on_their_way_back_are_no_part_of_it() -> None:
+def test_reverting_jobs_are_no_part_of_it() -> None:
     back = waiting(4, State.WRITES_BLOCKED, State.SYNC_HIVE)
     asked = waiting(4, State.WRITES_UNBLOCKED, State.WRITES_BLOCKED, switched=3)
     found = seen([back, asked], moved(1, 1), left_out=2)

@@ -88,7 +88,7 @@ def test_a_job_goes_on_where_it_was() -> None:
     assert resumed(job_run.paused(PauseReason.ROWS_DIFFER, "2 rows")) == job_run
 
 
-def test_a_reverted_job_begins_from_the_start() -> None:
+def test_a_reverted_job_starts_over() -> None:
     back = job(
         state=S.ICEBERG_DROPPED,
         desired_state=S.ICEBERG_DROPPED,

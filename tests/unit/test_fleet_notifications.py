@@ -57,12 +57,12 @@ def envelopes(*jobs: Job, **how: Any) -> list[tuple[int, tuple[int, ...], tuple[
     return [(one.level, one.task_ids, one.recipients) for one in composed(*jobs, **how).letters]
 
 
-def test_an_owner_gets_one_letter_about_all_their_tables() -> None:
+def test_an_owner_gets_one_notification_about_all_their_tables() -> None:
     jobs = [job(1, tbl_owners=(ANN,)), job(2, tbl_owners=(BOB, ANN)), job(3, tbl_owners=(ANN,))]
     assert envelopes(*jobs) == [(1, (1, 2, 3), (ANN,)), (1, (2,), (BOB,))]
 
 
-def test_users_who_read_the_same_tables_share_a_letter_and_nobody_gets_two() -> None:
+def test_users_who_read_the_same_tables_share_a_notification_and_nobody_gets_two() -> None:
     readers = tuple(f"u{number}@corp.example" for number in range(5))
     jobs = [job(1, downstream_users=readers), job(2, downstream_users=readers[:4])]
     assert envelopes(*jobs, batch=3) == [
@@ -79,12 +79,12 @@ def test_an_owner_who_also_reads_a_table_is_told_as_owner_alone() -> None:
     ]
 
 
-def test_each_level_has_letters_of_its_own() -> None:
+def test_each_level_has_notifications_of_its_own() -> None:
     jobs = [one(number, tbl_owners=(ANN,)) for number, one in enumerate((job, on_probation, archived))]
     assert envelopes(*jobs) == [(1, (0,), (ANN,)), (2, (1,), (ANN,)), (3, (2,), (ANN,))]
 
 
-def test_who_has_a_letter_about_a_table_gets_none_again() -> None:
+def test_who_has_a_notification_about_a_table_gets_none_again() -> None:
     jobs = [job(1, tbl_owners=(ANN, BOB)), job(2, tbl_owners=(ANN,))]
     assert envelopes(*jobs, done=frozenset({(1, ANN)})) == [(1, (1,), (BOB,)), (1, (2,), (ANN,))]
 
@@ -101,7 +101,9 @@ def test_who_has_a_letter_about_a_table_gets_none_again() -> None:
         (archived, 0, 1, True),
     ],
 )
-def test_a_step_without_days_has_no_letter(one: Any, initial: int, probation: int, needed: bool) -> None:
+def test_a_step_without_days_has_no_notification(
+    one: Any, initial: int, probation: int, needed: bool
+) -> None:
     due = one(1, initial_gap_days=initial, probation_gap_days=probation, tbl_owners=(ANN,))
     assert is_needed(due) is needed
     assert bool(envelopes(due)) is needed
@@ -218,7 +220,7 @@ def test_a_note_holds_for_its_level_alone() -> None:
     assert note(first, {}).record == {}
 
 
-def test_a_letter_binds_when_it_was_sent_or_all_of_its_jobs_have_it_noted() -> None:
+def test_a_notification_binds_when_it_was_sent_or_all_of_its_jobs_have_it_noted() -> None:
     letter = NotificationRecord("<1-a@x>", 1, (1, 2, 3), (ANN,), NOW)
     with_note, without = note(job(1), {"<1-a@x>": None}), job(2)
     assert not binding(letter, {1: with_note, 2: without})
@@ -226,7 +228,7 @@ def test_a_letter_binds_when_it_was_sent_or_all_of_its_jobs_have_it_noted() -> N
     assert binding(replace(letter, sent_at=NOW), {1: with_note, 2: without})
 
 
-def test_a_letter_speaks_to_an_owner_of_all_its_tables() -> None:
+def test_a_notification_speaks_to_an_owner_of_all_its_tables() -> None:
     letter = NotificationRecord("<1-a@x>", 1, (1, 2), (ANN,), NOW)
     owned = [job(1, tbl_owners=("Ann@corp.example",)), job(2, tbl_owners=(BOB, ANN))]
     assert audience(letter, owned, "") == "owner"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
-from tests.postoffice import PASSWORD, USER, Certificate, PostOffice
+from tests.mail_server import PASSWORD, USER, Certificate, MailServer
 from tests.workspace import FakeWorkspace
 
 from tableferry.errors import TableferryError
@@ -27,13 +27,13 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 
 @pytest.fixture
-def office() -> Iterator[PostOffice]:
-    with PostOffice() as opened:
+def mail_server() -> Iterator[MailServer]:
+    with MailServer() as opened:
         yield opened
 
 
-def settings(office: PostOffice, **more: Any) -> MailSettings:
-    return MailSettings(host="127.0.0.1", port=office.port, sender="fleet@corp.example", **more)
+def settings(mail_server: MailServer, **more: Any) -> MailSettings:
+    return MailSettings(host="127.0.0.1", port=mail_server.port, sender="fleet@corp.example", **more)
 
 
 def letter(*to: str, number: int = 1, mail: MailSettings = MailSettings()) -> EmailMessage:
@@ -41,10 +41,10 @@ def letter(*to: str, number: int = 1, mail: MailSettings = MailSettings()) -> Em
     return message(words, f"<1-{number}@corp.example>", to, mail, datetime(2026, 1, 1, tzinfo=UTC))
 
 
-def test_a_letter_arrives_as_it_was_written(office: PostOffice) -> None:
-    with closing(SmtpOutbox(settings(office))) as post:
+def test_a_notification_arrives_as_it_was_written(mail_server: MailServer) -> None:
+    with closing(SmtpOutbox(settings(mail_server))) as post:
         assert post.send(letter(ANN), [ANN]) == Delivery()
-    (came,) = office.letters
+    (came,) = mail_server.letters
     assert came["Subject"] == "Grüße"
     assert came["To"] == ANN
     text, html = came.iter_parts()
@@ -57,11 +57,11 @@ def test_a_letter_arrives_as_it_was_written(office: PostOffice) -> None:
     assert came["Reply-To"] == "tableferry@localhost"
 
 
-def test_no_recipient_of_many_sees_another(office: PostOffice) -> None:
-    with closing(SmtpOutbox(settings(office))) as post:
+def test_no_recipient_of_many_sees_another(mail_server: MailServer) -> None:
+    with closing(SmtpOutbox(settings(mail_server))) as post:
         post.send(letter(ANN, BOB), [ANN, BOB])
-    assert [to for _, to in office.delivered] == [ANN, BOB]
-    assert ANN not in str(office.letters[0])
+    assert [to for _, to in mail_server.delivered] == [ANN, BOB]
+    assert ANN not in str(mail_server.letters[0])
 
 
 def test_no_line_on_the_wire_is_longer_than_a_server_takes() -> None:
@@ -77,34 +77,34 @@ def test_a_long_message_id_stays_on_its_line() -> None:
 
 
 @pytest.mark.parametrize("tls", ["starttls", "tls"])
-def test_letters_go_encrypted_to_a_server_that_is_trusted(certificate: Certificate, tls: Any) -> None:
-    with PostOffice(certificate, tls=tls, auth=True) as office:
+def test_notifications_go_encrypted_to_a_server_that_is_trusted(certificate: Certificate, tls: Any) -> None:
+    with MailServer(certificate, tls=tls, auth=True) as mail_server:
         login = {"user": USER, "password": SecretStr(PASSWORD), "tls": tls}
-        with closing(SmtpOutbox(settings(office, ca_file=certificate.file, **login))) as post:
+        with closing(SmtpOutbox(settings(mail_server, ca_file=certificate.file, **login))) as post:
             assert post.send(letter(ANN), [ANN]) == Delivery()
-        assert (len(office.letters), office.logins) == (1, 1)
+        assert (len(mail_server.letters), mail_server.logins) == (1, 1)
         with (
-            closing(SmtpOutbox(settings(office, **login))) as post,
+            closing(SmtpOutbox(settings(mail_server, **login))) as post,
             pytest.raises(NoServer, match=r"self-signed certificate.*mail\.ca_file"),
         ):
             post.send(letter(ANN), [ANN])
         wrong = {**login, "password": SecretStr("wrong")}
         with (
-            closing(SmtpOutbox(settings(office, ca_file=certificate.file, **wrong))) as post,
+            closing(SmtpOutbox(settings(mail_server, ca_file=certificate.file, **wrong))) as post,
             pytest.raises(NoServer, match=r"doesn't let tableferry in \(535.*mail\.user"),
         ):
             post.send(letter(ANN), [ANN])
-        assert len(office.letters) == 1
+        assert len(mail_server.letters) == 1
 
 
-def test_a_server_without_encryption_gets_no_letter(office: PostOffice) -> None:
+def test_a_server_without_encryption_gets_no_notification(mail_server: MailServer) -> None:
     with (
-        closing(SmtpOutbox(settings(office, tls="starttls"))) as post,
+        closing(SmtpOutbox(settings(mail_server, tls="starttls"))) as post,
         pytest.raises(NoServer, match=r"STARTTLS.*mail\.tls"),
     ):
         post.send(letter(ANN), [ANN])
     with (
-        closing(SmtpOutbox(settings(office, tls="tls", timeout_seconds=5))) as post,
+        closing(SmtpOutbox(settings(mail_server, tls="tls", timeout_seconds=5))) as post,
         pytest.raises(NoServer, match=r"speaks no TLS there.*mail\.port"),
     ):
         post.send(letter(ANN), [ANN])
@@ -116,13 +116,13 @@ def test_a_password_never_crosses_a_network_in_the_clear() -> None:
         SmtpOutbox(mail).send(letter(ANN), [ANN])
 
 
-def test_a_password_that_no_server_takes_is_said_to_be_one(office: PostOffice) -> None:
+def test_a_password_that_no_server_takes_is_said_to_be_one(mail_server: MailServer) -> None:
     with pytest.raises(NoServer, match="isn't ASCII"):
-        SmtpOutbox(settings(office, user=USER, password=SecretStr("pässword"))).send(letter(ANN), [ANN])
+        SmtpOutbox(settings(mail_server, user=USER, password=SecretStr("pässword"))).send(letter(ANN), [ANN])
 
 
-def test_a_server_that_is_not_there_is_named(office: PostOffice) -> None:
-    with PostOffice() as closed:
+def test_a_server_that_is_not_there_is_named(mail_server: MailServer) -> None:
+    with MailServer() as closed:
         pass
     with pytest.raises(NoServer, match=rf"127\.0\.0\.1:{closed.port} doesn't answer .*mail\.host"):
         SmtpOutbox(settings(closed)).send(letter(ANN), [ANN])
@@ -142,60 +142,60 @@ def test_a_server_that_is_not_there_is_named(office: PostOffice) -> None:
     ],
 )
 def test_a_refusal_stays_unless_it_passes_or_speaks_of_us(
-    office: PostOffice, answer: str, for_good: bool
+    mail_server: MailServer, answer: str, for_good: bool
 ) -> None:
-    office.rcpt = lambda address: answer if address == BOB else ""
-    with closing(SmtpOutbox(settings(office))) as post:
+    mail_server.rcpt = lambda address: answer if address == BOB else ""
+    with closing(SmtpOutbox(settings(mail_server))) as post:
         delivery = post.send(letter(ANN, BOB), [ANN, BOB])
         alone = post.send(letter(BOB, number=2), [BOB])
     assert delivery == alone == (Delivery({BOB: answer}) if for_good else Delivery({}, {BOB: answer}))
-    assert office.delivered == [("<1-1@corp.example>", ANN)]
+    assert mail_server.delivered == [("<1-1@corp.example>", ANN)]
 
 
 @pytest.mark.parametrize(
     ("answer", "for_good"),
     [("550 5.1.1 unknown", True), ("554 looks like spam", False), ("451 later", False), ("421 bye", False)],
 )
-def test_a_letter_refused_as_a_whole_is_sent_again_unless_for_its_address(
-    office: PostOffice, answer: str, for_good: bool
+def test_a_notification_refused_as_a_whole_is_sent_again_unless_for_its_address(
+    mail_server: MailServer, answer: str, for_good: bool
 ) -> None:
-    office.data = lambda: answer
-    with closing(SmtpOutbox(settings(office))) as post:
+    mail_server.data = lambda: answer
+    with closing(SmtpOutbox(settings(mail_server))) as post:
         delivery = post.send(letter(ANN), [ANN])
-        office.data = lambda: ""
+        mail_server.data = lambda: ""
         assert post.send(letter(BOB, number=2), [BOB]) == Delivery()
     assert delivery == (Delivery({ANN: answer}) if for_good else Delivery({}, {ANN: answer}))
-    assert office.delivered == [("<1-2@corp.example>", BOB)]
+    assert mail_server.delivered == [("<1-2@corp.example>", BOB)]
 
 
-def test_a_connection_that_breaks_after_a_letter_leaves_it_waiting_and_the_next_goes_on(
-    office: PostOffice,
+def test_a_connection_that_breaks_after_a_notification_leaves_it_waiting_and_the_next_goes_on(
+    mail_server: MailServer,
 ) -> None:
     breaks = iter([True, False])
-    office.vanish = lambda: next(breaks)
-    with closing(SmtpOutbox(settings(office))) as post:
+    mail_server.vanish = lambda: next(breaks)
+    with closing(SmtpOutbox(settings(mail_server))) as post:
         delivery = post.send(letter(ANN), [ANN])
         assert post.send(letter(BOB, number=2), [BOB]) == Delivery()
     assert delivery.waiting.keys() == {ANN}
-    assert office.sessions == 2
+    assert mail_server.sessions == 2
 
 
-def test_letters_share_a_connection(office: PostOffice) -> None:
-    with closing(SmtpOutbox(settings(office))) as post:
+def test_notifications_share_a_connection(mail_server: MailServer) -> None:
+    with closing(SmtpOutbox(settings(mail_server))) as post:
         for number in range(3):
             post.send(letter(ANN, number=number), [ANN])
-    assert (office.sessions, len(office.letters)) == (1, 3)
+    assert (mail_server.sessions, len(mail_server.letters)) == (1, 3)
 
 
-def test_a_sender_that_is_refused_stops_all(office: PostOffice) -> None:
-    office.sender = lambda: "550 not you"
+def test_a_sender_that_is_refused_stops_all(mail_server: MailServer) -> None:
+    mail_server.sender = lambda: "550 not you"
     with (
-        closing(SmtpOutbox(settings(office))) as post,
+        closing(SmtpOutbox(settings(mail_server))) as post,
         pytest.raises(NoServer, match=r"fleet@corp\.example \(550 not you\).*mail\.sender"),
     ):
         post.send(letter(ANN), [ANN])
-    office.sender = lambda: "451 later"
-    with closing(SmtpOutbox(settings(office))) as post:
+    mail_server.sender = lambda: "451 later"
+    with closing(SmtpOutbox(settings(mail_server))) as post:
         assert post.send(letter(ANN), [ANN]) == Delivery(waiting={ANN: "451 later"})
 
 

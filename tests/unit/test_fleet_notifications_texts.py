@@ -77,7 +77,7 @@ def test_text_and_page_say_the_same(templates: Templates, level: int, audience: 
 
 
 @pytest.mark.parametrize(("level", "audience"), EVERY)
-def test_a_letter_about_a_delta_job_never_says_iceberg(
+def test_a_notification_about_a_delta_job_never_says_iceberg(
     templates: Templates, level: int, audience: Audience
 ) -> None:
     words = templates.words(level, audience, [job(target_format=TargetFormat.DELTA)], NOW)
@@ -87,7 +87,7 @@ def test_a_letter_about_a_delta_job_never_says_iceberg(
 
 
 @pytest.mark.parametrize(("level", "audience"), EVERY)
-def test_a_letter_about_both_formats_says_which_is_whose(
+def test_a_notification_about_both_formats_says_which_is_whose(
     templates: Templates, level: int, audience: Audience
 ) -> None:
     words = templates.words(level, audience, [job(target_format=TargetFormat.DELTA), job(2, "returns")], NOW)
@@ -98,7 +98,7 @@ def test_a_letter_about_both_formats_says_which_is_whose(
     )
 
 
-def test_the_first_letter_tells_the_day_and_how_to_wait(templates: Templates) -> None:
+def test_the_first_notification_tells_the_day_and_how_to_wait(templates: Templates) -> None:
     words = templates.words(1, OWNER, [job()], NOW)
     assert words.subject == "[Hive to Iceberg migration] sales.orders, from 6 December 2026 on"
     text = flat(words.text)
@@ -122,21 +122,21 @@ def test_a_table_without_probation_is_told_so(templates: Templates) -> None:
     assert "sales.orders_hive_archived" in text
 
 
-def test_the_second_letter_tells_the_end_of_probation_and_how_to_revert(templates: Templates) -> None:
+def test_the_second_notification_tells_the_end_of_probation_and_how_to_revert(templates: Templates) -> None:
     words = templates.words(2, OWNER, [job(catalog="hive_metastore")], NOW)
     assert words.subject.endswith("hive_metastore.sales.orders is on probation until 2 December 2026")
     assert "Hive table: hive_metastore.sales.orders_hive" in words.text
     assert "\n    tableferry fleet revert hive_metastore.sales.orders\n" in words.text
 
 
-def test_the_third_letter_tells_where_the_hive_table_is(templates: Templates) -> None:
+def test_the_third_notification_tells_where_the_hive_table_is(templates: Templates) -> None:
     words = templates.words(3, OWNER, [job()], NOW)
     assert words.subject == "[Hive to Iceberg migration] sales.orders is migrated"
     assert "Archived Hive table: sales.orders_hive_archived" in words.text
 
 
 @pytest.mark.parametrize(("level", "audience"), EVERY)
-def test_without_a_contact_the_letter_itself_is_answered(level: int, audience: Audience) -> None:
+def test_without_a_contact_the_notification_itself_is_answered(level: int, audience: Audience) -> None:
     words = Templates(MailSettings()).words(level, audience, [job()], NOW)
     assert "Questions? Answer this letter." in words.text
     assert Page(words.html).links == []
@@ -201,7 +201,7 @@ def test_a_template_that_cannot_be_rendered_is_refused_with_file_and_line(
     assert why in str(refused.value)
 
 
-def test_a_letter_without_a_subject_is_refused(tmp_path: Path) -> None:
+def test_a_notification_without_a_subject_is_refused(tmp_path: Path) -> None:
     (tmp_path / "level1_owner.j2").write_text("{% extends layout %}\n")
     with pytest.raises(Refused, match=r"level1_owner\.j2 gives a letter no subject"):
         Templates(MailSettings(templates=tmp_path))

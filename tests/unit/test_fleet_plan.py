@@ -78,7 +78,7 @@ def walked(one: Job, names: dict[TableName, Kind], crashes: list[int]) -> Job:
     return one
 
 
-def test_no_way_on_is_a_way_back() -> None:
+def test_no_transition_leads_both_forward_and_back() -> None:
     assert not FORWARD.keys() & BACK.keys()
     for state, desired in REVERT_TO.items():
         assert (state, desired) in BACK
@@ -116,7 +116,7 @@ def test_forward_and_into_the_archive_whatever_dies(
 
 
 @given(FORMATS, st.integers(0, 5), CRASHES, CRASHES, st.booleans())
-def test_back_from_every_state_whatever_died_on_the_way_there(
+def test_every_state_is_reverted_whatever_died_before(
     form: TargetFormat, transitions: int, first: list[int], second: list[int], halfway: bool
 ) -> None:
     one = job(State.READY, State.WRITES_BLOCKED, form)

@@ -14,7 +14,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("pair", BACK)
-def test_a_job_on_its_way_back_goes_on_where_it_paused(pair: tuple[State, State]) -> None:
+def test_a_reverting_job_resumes_where_it_paused(pair: tuple[State, State]) -> None:
     state, desired = pair
     job = Job(
         1, "spark_catalog", "sales", "orders", NOW, last_updated_time=NOW, state=state, desired_state=desired

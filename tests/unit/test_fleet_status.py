@@ -104,7 +104,7 @@ def test_formats_are_counted(figures: Figures) -> None:
     ]
 
 
-def test_a_job_on_the_walk_that_rests_is_stuck(figures: Figures) -> None:
+def test_a_running_job_that_doesnt_advance_is_stuck(figures: Figures) -> None:
     (stuck,) = figures.stuck
     assert (str(stuck.table), stuck.trouble, stuck.since) == (
         "spark_catalog.sales.half",
@@ -114,7 +114,7 @@ def test_a_job_on_the_walk_that_rests_is_stuck(figures: Figures) -> None:
     assert stuck.command == "tableferry fleet migrate"
 
 
-def test_a_walk_that_goes_on_isnt_stuck(store: Store) -> None:
+def test_a_job_that_advances_isnt_stuck(store: Store) -> None:
     fleet = Fleet(store)
     fleet.add("quick", at=days_ago(30))
     fleet.ready("quick", days_ago(29), told=days_ago(29))
@@ -142,7 +142,7 @@ def test_a_lapsed_claim_is_stuck(store: Store) -> None:
     assert later[0].command == "tableferry fleet preprocess"
 
 
-def test_a_letter_that_wasnt_sent_for_a_day_is_stuck(store: Store) -> None:
+def test_a_notification_that_wasnt_sent_for_a_day_is_stuck(store: Store) -> None:
     fleet = Fleet(store)
     fleet.add("a", "b", "c", at=days_ago(5))
     numbers = tuple(fleet.job(table).task_id for table in ("a", "b", "c"))

@@ -1,4 +1,4 @@
-"""What the fleet decides about tables without Spark: fitness, spellings, mentions and properties."""
+"""What the fleet decides about tables without Spark: eligibility, name mappings, mentions and properties."""
 
 from __future__ import annotations
 

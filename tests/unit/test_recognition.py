@@ -62,7 +62,7 @@ def test_what_is_as_it_was_goes_on_and_is_not_recorded_again() -> None:
     assert identified(found()) == [None]
 
 
-def test_a_flow_is_recorded_before_it_begins_and_after_each_full_refresh() -> None:
+def test_a_flow_is_recorded_before_it_starts_and_after_each_full_refresh() -> None:
     fresh = found(Recorded("orders-id"), Checkpoint())
     settings = FlowSettings({}, {SOURCE.key: "source-id"})
     assert identified(fresh) == [settings]

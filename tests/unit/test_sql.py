@@ -16,7 +16,7 @@ WHERE id IN (SELECT id FROM lookup)
 """
 
 
-def test_streams_and_look_ups_are_told_apart() -> None:
+def test_streams_and_look_ups_are_distinguished() -> None:
     found = {".".join(one.parts): one.streamed for one in references(STATEMENT)}
     assert {name for name, streamed in found.items() if streamed} == {"v_orders", "bronze.e", "silver.source"}
     assert {"x.y", "cat.db.my t", "lookup"} <= {name for name, streamed in found.items() if not streamed}

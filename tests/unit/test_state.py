@@ -79,7 +79,7 @@ def test_the_files_lie_where_the_document_says_and_have_its_columns(volume: Path
     assert {row["viewName"]: row["ready"] for row in second} == {"v_a": "true", "v_b": "true", "v_c": "false"}
 
 
-def test_a_beginning_is_written_once_by_one_of_many(volume: Path) -> None:
+def test_a_migration_start_is_written_once_by_one_of_many(volume: Path) -> None:
     stores = [StateStore(volume, "p1") for _ in range(16)]
     with ThreadPoolExecutor(16) as pool:
         won = list(pool.map(lambda store: store.begin(migration_start()), stores))
@@ -112,7 +112,7 @@ def test_a_file_cut_anywhere_is_refused_and_never_read_as_no_state(volume: Path,
             store.read(TARGET)
 
 
-def test_a_missing_beginning_beside_tracking_is_refused(volume: Path) -> None:
+def test_a_missing_migration_start_beside_tracking_is_refused(volume: Path) -> None:
     store = StateStore(volume, "p1")
     store.begin(migration_start())
     store.track(migration_start(), Tracking({}))

@@ -145,7 +145,7 @@ def test_the_native_twin_is_in_step(tmp_path: Path) -> None:
     assert [path for path in linked if not path.is_file()] == [], RENDER
 
 
-def test_the_portraits_are_in_step(tmp_path: Path) -> None:
+def test_the_golden_files_are_in_step(tmp_path: Path) -> None:
     render_golden(tmp_path / "golden")
     assert contents(tmp_path / "golden") == contents(GOLDEN), RENDER
 

@@ -1,4 +1,4 @@
-"""A table's whole way, on real tables: forward, on probation, into the archive, and back."""
+"""Every mode from end to end, on real tables: forward, on probation, into the archive, and back."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
         yield fleet(spark, schema, tmp_path)
 
 
-# The other format's way is the property test's and test_fleet_warehouse.py's.
+# The other format is covered by the property test and by test_fleet_warehouse.py.
 @pytest.mark.parametrize("form", soak.amount([TargetFormat.ICEBERG], FORMATS))
-def test_a_table_goes_all_the_way(ours: Fleet, form: TargetFormat) -> None:
+def test_a_table_is_migrated_end_to_end(ours: Fleet, form: TargetFormat) -> None:
     before = ours.rows("orders")
     ours.add("orders", form=form)
     assert errors(ours.preprocess()) == []
@@ -120,7 +120,7 @@ def test_back_with_every_row(ours: Fleet, form: TargetFormat, monkeypatch: pytes
 def test_a_worker_dies_after_every_step(
     ours: Fleet, form: TargetFormat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each step is the last of one worker: the next one's lease, and walk, go on from there."""
+    """Each step is the last of one worker: the next one takes its lease over, and goes on from there."""
     died: set[tuple[State, State, Step]] = set()
 
     def deadly(step: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
@@ -161,7 +161,7 @@ def test_a_worker_dies_after_every_step(
 
 # An empty Iceberg table has no snapshot; test_fleet_warehouse.py has the empty Delta table.
 @pytest.mark.parametrize("form", soak.amount([TargetFormat.ICEBERG], FORMATS))
-def test_a_table_without_rows_goes_all_the_way(ours: Fleet, form: TargetFormat, tmp_path: Path) -> None:
+def test_a_table_without_rows_is_migrated_end_to_end(ours: Fleet, form: TargetFormat, tmp_path: Path) -> None:
     hive_table(ours.spark, f"{ours.schema}.empty", tmp_path / "empty", [])
     ours.to_probation("empty", form=form)
     assert ours.shadow().jobs[0].did == ()

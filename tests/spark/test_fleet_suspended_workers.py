@@ -1,4 +1,4 @@
-"""A worker sleeps before an effect, another one goes on with its job, it wakes: rows stay as they are."""
+"""A worker is suspended before an effect, another one goes on with its job, it wakes: rows stay the same."""
 
 from __future__ import annotations
 

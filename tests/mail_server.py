@@ -43,7 +43,7 @@ class Certificate:
         return context
 
 
-class PostOffice:
+class MailServer:
     """Takes mail, and refuses what it is told to.
 
     Attributes:

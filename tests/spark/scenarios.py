@@ -1,11 +1,11 @@
-"""Random migrations and what must come of them.
+"""Random scenarios of a migration, and a model of the rows that its target must hold.
 
-A world is one migration: a source table or the union of two, a legacy table that an old job keeps until
-the migration begins, and a target. Hypothesis draws what happens to it: commits to the source (late ones
+A scenario is one migration: a source table or the union of two, a legacy table that an old job updates until
+the migration starts, and a target. Hypothesis draws the events: commits to the source (late ones
 too), commits to the legacy table after it was pinned, plans, runs, runs that die right before any of their
-effects, commits that land in the middle of a run, renamed views, added sources, full refreshes; and harm
+effects, commits that land in the middle of a run, renamed views, added sources, full refreshes; and damage
 between two runs: checkpoints that are lost or older, a target that was replaced or set back. After every run
-that comes to its end the target must equal a plain-Python oracle; a run may be refused only after harm.
+that comes to its end the target must equal a plain-Python oracle; a run may be refused only after damage.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Crash(BaseException):
 
 @dataclass(frozen=True)
 class Change:
-    """One row of a feed; its sequence is made unique by the world."""
+    """One row of a feed; its sequence is made unique by the scenario."""
 
     key: int
     value: int | None
@@ -51,10 +51,10 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Happening:
-    """Something that happens to a world: a name and what it needs."""
+class ScenarioEvent:
+    """Something that happens in a scenario: its kind, rows that it commits, and when."""
 
-    what: Literal[
+    kind: Literal[
         "commit",
         "legacy",
         "plan",
@@ -65,7 +65,7 @@ class Happening:
         "join",
         "refresh",
         "refresh crash",
-        "harm",
+        "damage",
     ]
     changes: tuple[Change, ...] = ()
     at: int = 0
@@ -76,20 +76,20 @@ changes = st.lists(
     min_size=1,
     max_size=3,
 ).map(tuple)
-happenings = st.one_of(
-    st.builds(Happening, st.just("commit"), changes),
-    st.builds(Happening, st.just("commit"), changes),
-    st.builds(Happening, st.sampled_from(["run", "run", "plan", "rename", "join", "refresh"])),
-    st.builds(Happening, st.sampled_from(["legacy", "during"]), changes, st.integers(0, 9)),
-    st.builds(Happening, st.sampled_from(["crash", "crash", "refresh crash"]), at=st.integers(0, 16)),
-    *soak.amount((), [st.builds(Happening, st.just("harm"), changes, st.integers(0, 4))]),
+scenario_events = st.one_of(
+    st.builds(ScenarioEvent, st.just("commit"), changes),
+    st.builds(ScenarioEvent, st.just("commit"), changes),
+    st.builds(ScenarioEvent, st.sampled_from(["run", "run", "plan", "rename", "join", "refresh"])),
+    st.builds(ScenarioEvent, st.sampled_from(["legacy", "during"]), changes, st.integers(0, 9)),
+    st.builds(ScenarioEvent, st.sampled_from(["crash", "crash", "refresh crash"]), at=st.integers(0, 16)),
+    *soak.amount((), [st.builds(ScenarioEvent, st.just("damage"), changes, st.integers(0, 4))]),
 )
-worlds = st.tuples(changes, st.lists(happenings, min_size=1, max_size=3), st.booleans())
+scenarios = st.tuples(changes, st.lists(scenario_events, min_size=1, max_size=3), st.booleans())
 
 
 @dataclass
-class World:
-    """One migration and what must come of it."""
+class Scenario:
+    """One migration, with a model of the rows that its target must hold."""
 
     spark: SparkSession
     schema: str
@@ -118,15 +118,15 @@ class World:
         self.commit(self.history)
 
     @property
-    def begun(self) -> bool:
+    def started(self) -> bool:
         return any((self.root / "state" / "initial_versions").glob("*/*/part-*.csv"))
 
-    def happen(self, one: Happening) -> None:
-        match one.what:
+    def apply(self, event: ScenarioEvent) -> None:
+        match event.kind:
             case "commit":
-                self.commit(one.changes)
+                self.commit(event.changes)
             case "legacy":
-                if self.begun:
+                if self.started:
                     row = (9, 9, 999)
                     marks = {"append": ("U",), "scd1": (), "scd2": (999, None)}[self.kind]
                     self._write(self.legacy, [(*row, *marks)])
@@ -137,27 +137,27 @@ class World:
             case "run":
                 self.run()
             case "crash":
-                self._die(one.at)
+                self._die(event.at)
             case "during":
-                self.run(one)
+                self.run(event)
             case "rename":
                 self.view += "x"
                 self._write_spec()
             case "join":
-                if self.begun and self.joined is None and not self.union:
+                if self.started and self.joined is None and not self.union:
                     self.joined = []
                     self._make(self.other, "id", "val", "seq", "op")
                     self._write_spec()
             case "refresh":
                 self.run(refresh=True)
             case "refresh crash":
-                self._die(one.at, refresh=True)
-            case "harm":
+                self._die(event.at, refresh=True)
+            case "damage":
                 self.run()
-                self.commit(one.changes)
+                self.commit(event.changes)
                 self.run()
-                self._harm(one.at)
-                self.commit(one.changes)
+                self._damage(event.at)
+                self.commit(event.changes)
                 try:
                     self.run()
                 except Refused:
@@ -166,7 +166,7 @@ class World:
     def commit(self, rows: tuple[Change, ...], *, running: bool = False) -> None:
         """Commit to the source, or to both sources by turns once there are two.
 
-        The old job follows until the migration begins; while a run is under way it's paused already.
+        The old job follows until the migration starts; while a run is under way it's paused already.
         """
         events = [self._event(row) for row in rows]
         if self.joined is not None and self.clock % 2:
@@ -175,13 +175,13 @@ class World:
             return
         table = self.other if self.union and self.clock % 2 else self.source
         self._write(table, [_row(event) for event in events])
-        if self.begun or running:
+        if self.started or running:
             self.live += events
             return
         self.old += events
         self._rebuild_legacy()
 
-    def run(self, during: Happening | None = None, *, refresh: bool = False) -> None:
+    def run(self, during: ScenarioEvent | None = None, *, refresh: bool = False) -> None:
         steps = count()
 
         def before(_: str) -> None:
@@ -208,7 +208,7 @@ class World:
             return
         self.check()
 
-    def _harm(self, which: int) -> None:
+    def _damage(self, which: int) -> None:
         """Lose a checkpoint, all of them, or the newest batch of each; replace the target, or set it back."""
         root = self.root / "state" / "checkpoints"
         flows = sorted(root.glob("*/generation=*/f_*"))
@@ -232,26 +232,28 @@ class World:
         rows = deltalake.DeltaTable(self.folder / self.target).to_pyarrow_table().to_pylist()
         live = [*self.live, *(self.joined or ())]
         if self.kind == "append":
-            found = Counter((row["id"], row["val"], row["seq"], row["op"]) for row in rows)
-            assert found == Counter(_row(event) for event in (*self.old, *live))
+            actual = Counter((row["id"], row["val"], row["seq"], row["op"]) for row in rows)
+            assert actual == Counter(_row(event) for event in (*self.old, *live))
         elif self.kind == "scd1":
             kept = [
                 Event(key, row["seq"], values=row, exact=True) for key, row in scd1(self.old, COLUMNS).items()
             ]
-            want = scd1([*kept, *live], COLUMNS)
-            assert {(row["id"],): {"val": row["val"], "seq": row["seq"]} for row in rows} == want
-            assert len(rows) == len(want)
+            expected = scd1([*kept, *live], COLUMNS)
+            assert {(row["id"],): {"val": row["val"], "seq": row["seq"]} for row in rows} == expected
+            assert len(rows) == len(expected)
         else:
             history = scd2(self.old, COLUMNS)
-            exact = [Event(one.key, one.start, values=one.values, exact=True) for one in history]
-            exact += [Event(one.key, one.end, "delete", exact=True) for one in history if one.end is not None]
-            want2 = [
-                (*one.key, one.values["val"], one.values["seq"], one.start, one.end)
-                for one in scd2([*exact, *live], COLUMNS)
+            exact = [Event(row.key, row.start, values=row.values, exact=True) for row in history]
+            exact += [Event(row.key, row.end, "delete", exact=True) for row in history if row.end is not None]
+            expected_history = [
+                (*row.key, row.values["val"], row.values["seq"], row.start, row.end)
+                for row in scd2([*exact, *live], COLUMNS)
             ]
             # Rows are tuples, so that None sorts and duplicates count.
-            found2 = [(row["id"], row["val"], row["seq"], row["__START_AT"], row["__END_AT"]) for row in rows]
-            assert Counter(found2) == Counter(want2)
+            actual_history = [
+                (row["id"], row["val"], row["seq"], row["__START_AT"], row["__END_AT"]) for row in rows
+            ]
+            assert Counter(actual_history) == Counter(expected_history)
 
     def _event(self, row: Change) -> Event:
         self.clock += 1
@@ -287,8 +289,8 @@ class World:
             rows = [(*key, row["val"], row["seq"]) for key, row in scd1(self.old, COLUMNS).items()]
         else:
             rows = [
-                (*one.key, one.values["val"], one.values["seq"], one.start, one.end)
-                for one in scd2(self.old, COLUMNS)
+                (*row.key, row.values["val"], row.values["seq"], row.start, row.end)
+                for row in scd2(self.old, COLUMNS)
             ]
         self._write(self.legacy, rows, "overwrite")
 
@@ -300,7 +302,7 @@ class World:
         """Write a standard spec, or, with a second source, a flow spec whose first flow keeps its name."""
         spec: dict[str, Any] = {
             "dataFlowId": self.target,
-            "dataFlowGroup": "worlds",
+            "dataFlowGroup": "scenarios",
             "targetFormat": "delta",
             "targetDetails": {"database": self.schema, "table": self.target},
             "tableMigrationDetails": {
@@ -345,9 +347,9 @@ class World:
                     },
                 }
             ]
-        folder = self.root / "dataflows" / "world" / "dataflowspec"
+        folder = self.root / "dataflows" / "scenario" / "dataflowspec"
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "world_main.json").write_text(json.dumps(spec))
+        (folder / "scenario_main.json").write_text(json.dumps(spec))
         configs = self.root / "pipeline_configs"
         configs.mkdir(exist_ok=True)
         (configs / "global.json").write_text(json.dumps({"table_migration_state_volume_path": "state"}))
