@@ -26,7 +26,7 @@ from tableferry.fleet.settings import LateFiles, RemovedPartitions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.delta_changes import DeltaTarget
 from tableferry.fleet.warehouse.shadow.late import settling
-from tableferry.fleet.warehouse.shadow.targets import read_target
+from tableferry.fleet.warehouse.shadow.target import read_target
 
 FORMATS = list(TargetFormat)
 OLD = [(1, "mon"), (2, "tue"), (3, None)]

@@ -19,19 +19,11 @@ if TYPE_CHECKING:
 def demand_same(
     warehouse: Warehouse, left: TableName, right: TableName, right_version: str | None = None
 ) -> int:
-    """Make sure that two tables have the same columns and rows, whatever the rows' order.
+    """Make sure that two tables have the same columns and rows, in any order; return how many rows.
 
     A Hive timestamp and an Iceberg ``timestamptz`` are both instants, and compare as such; an integer that
-    is wider on one side compares by its value.
-
-    Args:
-        warehouse: Where they are.
-        left: A table, at its newest version.
-        right: Another one.
-        right_version: Its snapshot id, or its version of Delta; the newest by default.
-
-    Returns:
-        How many rows each has.
+    is wider on one side compares by its value. The right table is read at a snapshot id, or a version of
+    Delta, if one is given.
 
     Raises:
         Refused: They differ; the message says where.

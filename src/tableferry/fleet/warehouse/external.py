@@ -6,7 +6,6 @@ of this process. Where there is none, as through Spark Connect or on serverless 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tableferry.errors import Refused
@@ -32,15 +31,7 @@ def make_external(warehouse: Warehouse, name: TableName) -> bool:
         TableError: There is no such table, or it may not be changed.
         Refused: It is managed, and no JVM of this process reaches its metastore.
     """
-    if not is_managed(warehouse, name):
-        return False
-
-    def set_external(entry: Any) -> None:
-        entry.setTableType("EXTERNAL_TABLE")
-        entry.putToParameters("EXTERNAL", "TRUE")
-
-    _alter(warehouse, name, set_external)
-    return True
+    return _set_managed(warehouse, name, managed=False)
 
 
 def make_managed(warehouse: Warehouse, name: TableName) -> bool:
@@ -50,22 +41,25 @@ def make_managed(warehouse: Warehouse, name: TableName) -> bool:
         TableError: There is no such table, or it may not be changed.
         Refused: It is external, and no JVM of this process reaches its metastore.
     """
-    if is_managed(warehouse, name):
+    return _set_managed(warehouse, name, managed=True)
+
+
+def _set_managed(warehouse: Warehouse, name: TableName, *, managed: bool) -> bool:
+    if is_managed(warehouse, name) is managed:
         return False
-
-    def set_managed(entry: Any) -> None:
-        entry.setTableType("MANAGED_TABLE")
-        entry.getParameters().remove("EXTERNAL")
-
-    _alter(warehouse, name, set_managed)
-    return True
-
-
-def _alter(warehouse: Warehouse, name: TableName, change: Callable[[Any], None]) -> None:
     if not metastore.reached(warehouse.spark, name):
         raise Refused(
             f"{name} is a managed table, and only a cluster whose driver runs this very process can make it "
             "external: run the fleet there, or make it external with Hive (ALTER TABLE … SET TBLPROPERTIES "
             "('EXTERNAL'='TRUE')), and resume the job"
         )
+
+    def change(entry: Any) -> None:
+        entry.setTableType("MANAGED_TABLE" if managed else "EXTERNAL_TABLE")
+        if managed:
+            entry.getParameters().remove("EXTERNAL")
+        else:
+            entry.putToParameters("EXTERNAL", "TRUE")
+
     warehouse.effect(lambda: metastore.alter(warehouse.spark, name, change))
+    return True

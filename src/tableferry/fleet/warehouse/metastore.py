@@ -29,11 +29,7 @@ def alter(
 ) -> None:
     """Change a table's entry, a Thrift ``Table`` of Hive's, and make this session see it.
 
-    Args:
-        spark: The session.
-        name: The table.
-        change: Changes the entry.
-        cascade: Whether its partitions get the columns that it has then.
+    With ``cascade`` its partitions get its new columns too.
 
     Raises:
         TableError: There is no such table, or it may not be changed.
@@ -61,11 +57,8 @@ def set_columns(spark: SparkSession, name: TableName, columns: Mapping[str, str 
     compatible (Hive's ``hive.metastore.disallow.incompatible.col.type.changes``). It ignores positions that
     one side lacks: so all columns behind the last common one are removed before the others are added.
 
-    Args:
-        spark: The session.
-        name: The table.
-        columns: The columns but for those that it's partitioned by, in their order, with their types; None
-            leaves a column's type and comment as they are.
+    The columns, without the partition columns, are given in their order with their types; None leaves a
+    column's type and comment as they are.
 
     Raises:
         Refused: The metastore doesn't let the first column become another.

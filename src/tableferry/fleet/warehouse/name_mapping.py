@@ -43,22 +43,12 @@ def leaf_ids(mapping: Sequence[MappedField]) -> Iterator[int]:
 
 
 def with_file_names(mapping: Sequence[MappedField], file: Mapping[str, Any]) -> list[MappedField]:
-    """Add the names that a file has for the columns.
-
-    Args:
-        mapping: The name mapping so far.
-        file: The file's schema, as Spark writes it in JSON.
-    """
+    """Add the names that columns have in a file, by its schema as Spark writes it in JSON."""
     return [_with_file_name(field, file["fields"]) for field in mapping]
 
 
 def with_orc_positions(mapping: Sequence[MappedField], partitions: Collection[str]) -> list[MappedField]:
-    """Add the names that old Hive's ORC files have for the columns: ``_col0``, ``_col1``, ….
-
-    Args:
-        mapping: The name mapping so far.
-        partitions: The names of partition columns, which no file has.
-    """
+    """Add the names that old Hive's ORC files have for all but partition columns: ``_col0``, ``_col1``, …."""
     partition_columns = {name.lower() for name in partitions}
     stored = [field["field-id"] for field in mapping if field["names"][0].lower() not in partition_columns]
     names = {field_id: f"_col{position}" for position, field_id in enumerate(stored)}

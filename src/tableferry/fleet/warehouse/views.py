@@ -85,11 +85,9 @@ def _session(warehouse: Warehouse, name: TableName) -> SparkSession | None:
 
 
 def mentioned(description: Mapping[str, Any], view: TableName) -> set[str]:
-    """Return the keys of the tables that a view names; a name without a schema is of the view's own.
+    """Return the keys of the tables that a view names, by what DESCRIBE … AS JSON says of it.
 
-    Args:
-        description: What DESCRIBE … AS JSON says of the view.
-        view: Its name.
+    A name without a schema is of the view's own.
     """
     schema = _schema(description, view)
     query = str(description.get("view_text", ""))

@@ -25,13 +25,7 @@ def chunks(partitions: Iterable[Partition]) -> list[list[Partition]]:
 
 
 def where(partitions: Sequence[Partition], columns: Sequence[str], kinds: Mapping[str, str]) -> str:
-    """Write the condition that a row is in one of some partitions; ``true`` for a table without any.
-
-    Args:
-        partitions: The partitions.
-        columns: The partition columns.
-        kinds: The types of the rows' columns.
-    """
+    """Write the condition that a row is in one of some partitions, given the types of the rows' columns."""
     if not columns:
         return "true"
     types = {column.lower(): kind for column, kind in kinds.items()}

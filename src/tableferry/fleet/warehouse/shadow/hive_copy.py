@@ -49,7 +49,7 @@ _FORMATS = ("parquet", "orc")
 
 @dataclass(frozen=True)
 class HiveCopy:
-    """A Hive table.
+    """A Hive table as the catalog has it.
 
     Attributes:
         warehouse: Where it is.

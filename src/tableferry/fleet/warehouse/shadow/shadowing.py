@@ -40,8 +40,7 @@ from tableferry.fleet.warehouse.shadow.late.settling import Settled, settle
 from tableferry.fleet.warehouse.shadow.marks import SWEEP, TARGET, Marks, runs_noted
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition
 from tableferry.fleet.warehouse.shadow.sweeping import unused
-from tableferry.fleet.warehouse.shadow.target import Target
-from tableferry.fleet.warehouse.shadow.targets import read_target
+from tableferry.fleet.warehouse.shadow.target import Target, read_target
 from tableferry.hive.locations import below, reachable
 from tableferry.hive.sql import quoted
 from tableferry.tables import TableName

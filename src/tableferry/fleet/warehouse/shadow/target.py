@@ -1,14 +1,18 @@
-"""The interface that shadowing needs of a target, whichever its format."""
+"""A target as shadowing needs it, whichever its format."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.changes import Changes
+from tableferry.fleet.warehouse.shadow.delta_changes import DeltaTarget
+from tableferry.fleet.warehouse.shadow.iceberg_changes import IcebergTarget
 from tableferry.fleet.warehouse.shadow.marks import Marks
 from tableferry.fleet.warehouse.shadow.partitions import Partition
+from tableferry.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -59,3 +63,14 @@ class Target(Protocol):
 
     def exact(self, changes: Changes, columns: Sequence[str]) -> frozenset[Partition]:
         """Return those partitions whose directory holds just the target's files."""
+
+
+def read_target(warehouse: Warehouse, name: TableName, form: TargetFormat) -> Target:
+    """Read a table's newest version.
+
+    Raises:
+        TableError: There is no such table, or it may not be read.
+    """
+    if form is TargetFormat.ICEBERG:
+        return IcebergTarget.read(warehouse.spark, warehouse.iceberg(name))
+    return DeltaTarget.read(warehouse.spark, name)

@@ -21,8 +21,7 @@ from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.shadow.late.taking import LateFile, take
 from tableferry.fleet.warehouse.shadow.marks import Marks
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, parse
-from tableferry.fleet.warehouse.shadow.target import Target
-from tableferry.fleet.warehouse.shadow.targets import read_target
+from tableferry.fleet.warehouse.shadow.target import Target, read_target
 from tableferry.hive.locations import below, literal, split
 from tableferry.tables import TableName
 

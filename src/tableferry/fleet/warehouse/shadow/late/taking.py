@@ -28,13 +28,7 @@ class LateFile(NamedTuple):
 
 
 def take(copy: HiveCopy, name: TableName, target: Target, late: Sequence[LateFile]) -> None:
-    """Append the rows of files to a table, as Hive would read them; done already is fine.
-
-    Args:
-        copy: The Hive copy, by whose format and columns the files are read.
-        name: The table, for messages.
-        target: The table.
-        late: The files, each with its partition.
+    """Append files' rows to the target, read by the Hive copy's format and columns; done already is fine.
 
     Raises:
         TableError: The files can't be read, or the table can't be written.
