@@ -41,8 +41,8 @@ class Fleet:
     def name(self, table: str) -> TableName:
         return TableName(("spark_catalog", self.schema, table))
 
-    def add(self, *tables: str, form: TargetFormat = TargetFormat.ICEBERG, **wishes: Any) -> None:
-        days = {"probation_gap_days": 14, **wishes}
+    def add(self, *tables: str, form: TargetFormat = TargetFormat.ICEBERG, **options: Any) -> None:
+        days = {"probation_gap_days": 14, **options}
         self.store.add([NewJob(self.name(table), form, **days) for table in tables], self.clock())
 
     def job(self, table: str) -> Job:
@@ -55,13 +55,13 @@ class Fleet:
     def preprocess(self) -> ModeReport:
         return preprocess(self.worker())
 
-    def tell(self) -> None:
-        """Set the letters' dates as the communicator does when all are sent."""
+    def notify(self) -> None:
+        """Set the notifications' dates, as the communicator does when all are sent."""
         lease = self.settings.lease
-        for job in self.store.claim(to_tell(), "teller", now=self.clock(), lease=lease, limit=1000):
+        for job in self.store.claim(to_tell(), "communicator", now=self.clock(), lease=lease, limit=1000):
             level = next(n for n in (1, 2, 3) if getattr(job, f"comm_level{n}_date") is None)
-            told: dict[str, Any] = {f"comm_level{level}_date": self.clock()}
-            self.store.save(replace(job, **told), self.clock(), release=True)
+            dates: dict[str, Any] = {f"comm_level{level}_date": self.clock()}
+            self.store.save(replace(job, **dates), self.clock(), release=True)
 
     def migrate(self, **how: Any) -> ModeReport:
         return migrate(self.worker(**how))
@@ -73,13 +73,13 @@ class Fleet:
         return revert(self.worker(), map(self.name, tables), from_archive=from_archive)
 
     def to_probation(self, *tables: str, form: TargetFormat = TargetFormat.ICEBERG) -> None:
-        """Migrate tables and begin their probation."""
+        """Migrate tables and start their probation."""
         self.add(*tables, form=form)
         self.preprocess()
-        self.tell()
+        self.notify()
         self.clock.turn(days=14)
         assert errors(self.migrate()) == []
-        self.tell()
+        self.notify()
 
     def rows(self, table: str) -> list[tuple[Any, ...]]:
         """Read a table, whatever it is, in its sorted rows."""
@@ -102,7 +102,9 @@ class Fleet:
 def errors(report: ModeReport) -> list[str]:
     """Return what went wrong."""
     return [
-        one.error or one.job.pause_reason for one in report.jobs if one.outcome not in ("done", "planned")
+        result.error or result.job.pause_reason
+        for result in report.jobs
+        if result.outcome not in ("done", "planned")
     ]
 
 

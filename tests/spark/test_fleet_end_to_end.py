@@ -41,7 +41,7 @@ def test_a_table_is_migrated_end_to_end(ours: Fleet, form: TargetFormat) -> None
     ours.add("orders", form=form)
     assert errors(ours.preprocess()) == []
     assert ours.migrate().jobs == ()  # Nobody was told.
-    ours.tell()
+    ours.notify()
     ours.clock.turn(days=13, minutes=1439)
     assert ours.migrate().jobs == ()  # Not yet.
     ours.clock.turn(minutes=1)
@@ -57,7 +57,7 @@ def test_a_table_is_migrated_end_to_end(ours: Fleet, form: TargetFormat) -> None
     assert tables_in(ours.spark, ours.schema) == ["orders", "orders_hive"]
     assert ours.rows("orders") == ours.rows("orders_hive") == before
 
-    ours.tell()
+    ours.notify()
     ours.write("orders", "INSERT INTO {t} VALUES (4, TIMESTAMP '2026-02-01 00:00:00', 'c')")
     ours.write("orders", "DELETE FROM {t} WHERE id = 1")
     assert errors(ours.shadow()) == []
@@ -142,13 +142,13 @@ def test_a_worker_dies_after_every_step(
     before = ours.rows("orders")
     ours.add("orders", form=form)
     ours.preprocess()
-    ours.tell()
+    ours.notify()
     ours.clock.turn(days=14)
     monkeypatch.setattr(job_run, "perform", deadly)
     until_it_lives(ours.migrate)
     assert ours.rows("orders") == ours.rows("orders_hive") == before
     assert len(died) >= 9
-    ours.tell()
+    ours.notify()
 
     ours.write("orders", "INSERT INTO {t} VALUES (4, NULL, 'a'), (5, NULL, 'new')")
     ours.write("orders", "DELETE FROM {t} WHERE id = 2")
@@ -201,7 +201,7 @@ def test_who_never_stops_writing_pauses_the_job(ours: Fleet, monkeypatch: pytest
     monkeypatch.setattr(job_run, "perform", busy)
     ours.add("orders")
     ours.preprocess()
-    ours.tell()
+    ours.notify()
     ours.clock.turn(days=14)
     [report] = ours.migrate().jobs
     assert report.outcome == "paused"

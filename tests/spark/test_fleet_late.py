@@ -111,10 +111,10 @@ def test_a_late_file_pauses_its_table_or_is_taken_in(ours: Fleet, tmp_path: Path
 def test_without_a_probation_it_is_looked_for_before_the_archive(ours: Fleet, tmp_path: Path) -> None:
     ours.add("t", probation_gap_days=0)
     ours.preprocess()
-    ours.tell()
+    ours.notify()
     ours.clock.turn(days=14)
     assert errors(ours.migrate()) == []
-    ours.tell()
+    ours.notify()
     leave(tmp_path / "t" / "day=mon", 5)
     assert errors(ours.preprocess()) == []
     assert len(errors(ours.migrate())) == 1

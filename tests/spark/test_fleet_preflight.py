@@ -141,7 +141,7 @@ def test_what_no_shadow_run_could_write_is_found_before_writes_are_blocked(
     before = sorted(folder.rglob("*"))
     ours.add("t")
     ours.preprocess()
-    ours.tell()
+    ours.notify()
     ours.clock.turn(days=14)
     for _ in range(3):
         [said] = errors(ours.migrate())

@@ -123,7 +123,7 @@ class TableModel:
             # A table that is on its way, or completed, isn't reverted.
             assert mode == "revert"
         self.effects = None
-        ours.tell()
+        ours.notify()
 
     def sleep(self, mode: str, at: int, behind: bool) -> None:
         """Run a mode whose worker sleeps at an effect, before its last look at the claim or behind it."""
@@ -234,7 +234,7 @@ def test_no_row_is_lost_whoever_dies(
                 for day in DAYS[:2]:
                     model.insert(day)
                 ours.preprocess()
-                ours.tell()
+                ours.notify()
                 ours.clock.turn(days=14)
                 model.effects = first_death
                 model.run("migrate")

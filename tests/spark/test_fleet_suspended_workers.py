@@ -109,7 +109,7 @@ def test_a_migrator_that_slept(ours: Fleet, tmp_path: Path, form: TargetFormat) 
         # Long enough that no run archives one of them meanwhile.
         ours.add(table, form=form, probation_gap_days=1000)
         ours.preprocess()
-        ours.tell()
+        ours.notify()
         ours.clock.turn(days=14)
         with sleeping(ours, at, lambda: migrate(ours.worker("quick"))) as meanwhile:
             report = migrate(ours.worker("slow"))

@@ -35,7 +35,7 @@ from tableferry.tables import TableName
 SCHEMA = "fleet_warehouse"
 
 
-def named(table: str, suffix: str = "") -> TableName:
+def table_name(table: str, suffix: str = "") -> TableName:
     return TableName(("spark_catalog", SCHEMA, table + suffix))
 
 
@@ -152,15 +152,15 @@ PAUSES = {
 
 
 def target(warehouse: Warehouse, table: str, form: TargetFormat) -> tuple[Names, Callable[..., int], Kind]:
-    copy = named(table, f"_{form.value}")
-    names = Names(named(table), named(table, "_hive"), named(table, "_hive_archived"), copy)
+    copy = table_name(table, f"_{form.value}")
+    names = Names(table_name(table), table_name(table, "_hive"), table_name(table, "_hive_archived"), copy)
     if form is TargetFormat.ICEBERG:
         return names, iceberg.make, Kind.ICEBERG
     return names, delta.make, Kind.DELTA
 
 
 def test_what_the_catalog_says_of_each_table(warehouse: Warehouse) -> None:
-    found = {name: hive.facts(warehouse, named(name)) for name in PAUSES}
+    found = {name: hive.facts(warehouse, table_name(name)) for name in PAUSES}
     for name, (to_iceberg, to_delta) in PAUSES.items():
         table = found[name]
         assert table is not None
@@ -168,7 +168,7 @@ def test_what_the_catalog_says_of_each_table(warehouse: Warehouse) -> None:
             reason = ineligibility(table, form)
             assert (reason and reason[0]) == wanted, (name, form, reason)
             assert reason is None or name in reason[1]
-    assert hive.facts(warehouse, named("nothing")) is None
+    assert hive.facts(warehouse, table_name("nothing")) is None
     events = found["events"]
     assert events is not None
     assert (events.format, events.managed, events.partition_columns) == ("parquet", False, ("k",))
@@ -185,16 +185,18 @@ def test_what_the_catalog_says_of_each_table(warehouse: Warehouse) -> None:
 
 
 def test_which_names_there_are(warehouse: Warehouse) -> None:
-    names = Names(named("events"), named("an_iceberg"), named("a_delta"), named("EVENTS_view"))
+    names = Names(
+        table_name("events"), table_name("an_iceberg"), table_name("a_delta"), table_name("EVENTS_view")
+    )
     assert existing.job_tables(warehouse, names) == {
         names.main: Kind.HIVE,
         names.hive: Kind.ICEBERG,
         names.archived: Kind.DELTA,
         names.copy: Kind.VIEW,
     }
-    assert existing.kinds(warehouse, (named("nothing"),)) == {}
+    assert existing.kinds(warehouse, (table_name("nothing"),)) == {}
     with pytest.raises(TableError, match="no table"):
-        existing.kind(warehouse, named("nothing"))
+        existing.kind(warehouse, table_name("nothing"))
 
 
 @pytest.mark.parametrize(

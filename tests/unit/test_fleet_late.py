@@ -12,22 +12,22 @@ from tableferry.fleet.warehouse.shadow.late.classify import Evidence, Findings, 
 ROOT, FOLDER = "file:/w/t", "file:/w/t_sync/0123abcd"
 HOUR = 3600 * 1_000_000
 NOW = 48 * HOUR
-DELTAS = "part-00003-6b1e9b0e-3b9c-4a53-9d5e-0a1b2c3d4e5f.c000.snappy.parquet"
+DELTA_FILE = "part-00003-6b1e9b0e-3b9c-4a53-9d5e-0a1b2c3d4e5f.c000.snappy.parquet"
 
 
 def file(path: str, size: int = 1, modified: int = 0) -> ListedFile:
     return ListedFile(path if ":" in path else f"{ROOT}/{path}", size, modified)
 
 
-def told(
+def classified(
     *listed: ListedFile,
     known: tuple[ListedFile, ...] = (),
     runs: tuple[str, ...] = (),
-    named: tuple[str, ...] = (),
-    live: tuple[str, ...] = (),
+    logged: tuple[str, ...] = (),
+    read: tuple[str, ...] = (),
     shared: bool = True,
 ) -> Findings:
-    evidence = Evidence(frozenset(known), runs, FOLDER, lambda: named, lambda: live, shared=shared, now=NOW)
+    evidence = Evidence(frozenset(known), runs, FOLDER, lambda: logged, lambda: read, shared=shared, now=NOW)
     return classify(listed, evidence)
 
 
@@ -35,59 +35,59 @@ OLD, NEW = file("k=1/000000_0"), file("k=1/000001_0")
 
 
 def test_what_was_there_is_no_news() -> None:
-    assert told(OLD, known=(OLD,)) == Findings()
+    assert classified(OLD, known=(OLD,)) == Findings()
     # However the scheme's slashes are written.
-    assert told(file("file:///w/t/k=1/000000_0"), known=(OLD,)) == Findings(replaced=())
+    assert classified(file("file:///w/t/k=1/000000_0"), known=(OLD,)) == Findings(replaced=())
 
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_what_came_is_late(shared: bool) -> None:
-    assert told(OLD, NEW, known=(OLD,), shared=shared) == Findings(late=(NEW,))
+    assert classified(OLD, NEW, known=(OLD,), shared=shared) == Findings(late=(NEW,))
 
 
 def test_what_the_new_table_s_log_names_is_its_own() -> None:
-    assert told(NEW, named=(NEW.path,)) == Findings(logged=(NEW,))
+    assert classified(NEW, logged=(NEW.path,)) == Findings(logged=(NEW,))
     # Somebody has given it to an Iceberg table by hand.
-    assert told(NEW, live=(NEW.path,), shared=False) == Findings(logged=(NEW,))
-    assert told(NEW, named=(NEW.path,), shared=False) == Findings(late=(NEW,))
+    assert classified(NEW, read=(NEW.path,), shared=False) == Findings(logged=(NEW,))
+    assert classified(NEW, logged=(NEW.path,), shared=False) == Findings(late=(NEW,))
 
 
 def test_a_write_to_a_delta_table_may_be_going_on() -> None:
-    young, old = file(DELTAS, modified=NOW - 23 * HOUR), file(DELTAS, modified=NOW - 25 * HOUR)
-    assert told(young) == Findings(undecided=(young,))
-    assert told(old) == Findings(late=(old,))
+    young, old = file(DELTA_FILE, modified=NOW - 23 * HOUR), file(DELTA_FILE, modified=NOW - 25 * HOUR)
+    assert classified(young) == Findings(undecided=(young,))
+    assert classified(old) == Findings(late=(old,))
     # Iceberg writes elsewhere.
-    assert told(young, shared=False) == Findings(late=(young,))
+    assert classified(young, shared=False) == Findings(late=(young,))
     hives = file("000000_0", modified=NOW)
-    assert told(hives) == Findings(late=(hives,))
-    assert told(file("day=1_$folder$", size=0)) == Findings()
-    assert told(file("deletion_vector_6b1e9b0e-3b9c-4a53-9d5e-0a1b2c3d4e5f.bin")) == Findings()
+    assert classified(hives) == Findings(late=(hives,))
+    assert classified(file("day=1_$folder$", size=0)) == Findings()
+    assert classified(file("deletion_vector_6b1e9b0e-3b9c-4a53-9d5e-0a1b2c3d4e5f.bin")) == Findings()
 
 
 def test_files_of_shadow_runs_are_ours_if_the_run_ended() -> None:
     inserted = file(f"k=1/{basename('aaaaaaaa')}-00000-6b1e9b0e.c000.snappy.parquet")
     anew = file(f"{FOLDER}/v7-bbbbbbbb/k=1/part-00000.parquet")
     both = (inserted, anew)
-    assert told(*both, runs=("aaaaaaaa", "bbbbbbbb")) == Findings()
-    assert told(*both, runs=("aaaaaaaa",)) == Findings(unfinished=(anew,))
+    assert classified(*both, runs=("aaaaaaaa", "bbbbbbbb")) == Findings()
+    assert classified(*both, runs=("aaaaaaaa",)) == Findings(unfinished=(anew,))
     # A run inserts into a directory that an earlier one made.
     later = file(f"{FOLDER}/v7-bbbbbbbb/k=1/{basename('cccccccc')}-00000-6b1e9b0e.c000")
-    assert told(later, runs=("bbbbbbbb",)) == Findings(unfinished=(later,))
+    assert classified(later, runs=("bbbbbbbb",)) == Findings(unfinished=(later,))
 
 
 def test_known_files_may_go_only_where_nobody_reads_them() -> None:
     bigger, later = OLD._replace(size=2), OLD._replace(modified=9)
     for changed in (bigger, later):
-        assert told(changed, known=(OLD,)) == Findings(replaced=(changed,))
+        assert classified(changed, known=(OLD,)) == Findings(replaced=(changed,))
         # Somebody has looked at it.
-        assert told(changed, known=(OLD, changed)) == Findings()
-    assert told(known=(OLD,)) == Findings()
-    assert told(known=(OLD,), live=(OLD.path,)) == Findings(removed=(OLD,))
+        assert classified(changed, known=(OLD, changed)) == Findings()
+    assert classified(known=(OLD,)) == Findings()
+    assert classified(known=(OLD,), read=(OLD.path,)) == Findings(removed=(OLD,))
 
 
 NAMES = st.builds(
     file,
-    st.sampled_from(("k=1/000000_0", "k=2/000000_0", f"k=1/{DELTAS}", f"k=1/{basename('aaaaaaaa')}-0")),
+    st.sampled_from(("k=1/000000_0", "k=2/000000_0", f"k=1/{DELTA_FILE}", f"k=1/{basename('aaaaaaaa')}-0")),
     st.integers(1, 2),
     st.sampled_from((0, NOW)),
 )
@@ -100,13 +100,13 @@ NAMES = st.builds(
     st.booleans(),
     st.booleans(),
 )
-def test_each_file_is_told_once(
-    listed: list[ListedFile], known: set[ListedFile], ended: bool, named: bool, shared: bool
+def test_each_file_is_classified_once(
+    listed: list[ListedFile], known: set[ListedFile], ended: bool, logged: bool, shared: bool
 ) -> None:
-    paths = tuple(each.path for each in listed) if named else ()
+    paths = tuple(each.path for each in listed) if logged else ()
     runs = ("aaaaaaaa",) if ended else ()
-    found = told(*listed, known=tuple(known), runs=runs, named=paths, shared=shared)
-    every = [*found.late, *found.undecided, *found.unfinished, *found.logged, *found.replaced]
+    findings = classified(*listed, known=tuple(known), runs=runs, logged=paths, shared=shared)
+    every = [*findings.late, *findings.undecided, *findings.unfinished, *findings.logged, *findings.replaced]
     assert len(every) == len(set(every))
     # What is neither known nor ours is never passed over in silence.
     places = {each.path for each in known}

@@ -1,4 +1,4 @@
-"""Each transition is planned from the names that are there, so that any crash is mended by the next run."""
+"""Each transition is planned from the names that are there, so that any crash is repaired by the next run."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def done(step: Step, names: dict[TableName, Kind]) -> None:
             assert names.pop(table) is not Kind.HIVE
 
 
-def walked(one: Job, names: dict[TableName, Kind], crashes: list[int]) -> Job:
-    """Walk to rest, dying after so many steps of each run; whoever comes next looks at the names alone."""
+def performed(one: Job, names: dict[TableName, Kind], crashes: list[int]) -> Job:
+    """Run a job to its end, dying after so many steps of each run; the next run sees only the names."""
     left = iter(crashes)
     while (transition := next_transition(one)) is not None:
         budget = next(left, None)
@@ -107,11 +107,11 @@ def test_forward_and_into_the_archive_whatever_dies(
     start = job(State.READY, State.WRITES_BLOCKED, form)
     names = Names.of(start)
     tables = {names.main: Kind.HIVE}
-    one = walked(start, tables, first)
+    one = performed(start, tables, first)
     assert one.pair == (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)
     assert tables == {names.main: target_kind(one), names.hive: Kind.HIVE}
     if archive:
-        one = walked(replace(one, desired_state=State.HIVE_DROPPED), tables, second)
+        one = performed(replace(one, desired_state=State.HIVE_DROPPED), tables, second)
         assert tables == {names.main: target_kind(one), names.archived: Kind.HIVE}
 
 
@@ -136,7 +136,7 @@ def test_every_state_is_reverted_whatever_died_before(
         # The job was given up in the middle of a transition: it did some of its steps, and not its state.
         for step in plan(one, tables)[:-1]:
             done(step, tables)
-    one = walked(replace(one, desired_state=REVERT_TO[one.state]), tables, second)
+    one = performed(replace(one, desired_state=REVERT_TO[one.state]), tables, second)
     assert one.pair == (State.ICEBERG_DROPPED, State.ICEBERG_DROPPED)
     assert tables == {names.main: Kind.HIVE}, pairs
 
