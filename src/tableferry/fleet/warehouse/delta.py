@@ -96,13 +96,3 @@ def _is_current(warehouse: Warehouse, table: HiveTable, paths: Sequence[str]) ->
         )
     logged = spark.sql(f"SELECT * FROM {path}").inputFiles()
     return sorted(map(split, logged)) == sorted(map(split, paths))
-
-
-def check(warehouse: Warehouse, table: HiveTable, *, empty: bool) -> None:
-    """Make sure that `make` can take a Hive table as it is; it's empty if it has no file.
-
-    Raises:
-        Refused: It can't.
-        TableError: Something about it can't be read.
-    """
-    overlay.check(warehouse.spark, table.name, empty=empty, column_mapping=warehouse.column_mapping)

@@ -17,7 +17,7 @@ from tableferry.convert import overlay
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.job import PauseReason, TargetFormat
 from tableferry.fleet.reports import Finding, Preflight
-from tableferry.fleet.warehouse import delta, hive, metastore
+from tableferry.fleet.warehouse import hive, metastore
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable, Type, ineligibility
 from tableferry.fleet.warehouse.files import Listing, listing, parents
@@ -238,7 +238,12 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
         )
     if form is TargetFormat.DELTA:
         try:
-            delta.check(warehouse, table, empty=not facts.files.read)
+            overlay.check(
+                warehouse.spark,
+                table.name,
+                empty=not facts.files.read,
+                column_mapping=facts.column_mapping,
+            )
         except Refused as error:
             yield Finding(PauseReason.UNSUPPORTED_LAYOUT, str(error))
 
