@@ -345,7 +345,7 @@ def test_a_person_edits_what_no_worker_has(queue: Queue) -> None:
     assert (freed.claimed_by, freed.lease_until) == (None, None)
 
 
-# Archive, letters, events.
+# Archive, notifications, events.
 
 
 def test_jobs_go_to_the_archive_and_come_back(queue: Queue) -> None:
@@ -498,7 +498,7 @@ GAPS = (0, 1, 14, 365)
 
 
 def letter_times(gap: int) -> list[datetime | None]:
-    """Return times of a letter around the instant at which its gap is over."""
+    """Return times of a notification around the instant at which its gap is over."""
     due = NOW - timedelta(days=gap)
     return [None, due - TICK, due, due + TICK, due - timedelta(days=1), due + timedelta(days=1)]
 

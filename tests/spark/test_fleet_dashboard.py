@@ -41,7 +41,7 @@ def change(store: Store, tables: Sequence[str], at: datetime, **values: Any) -> 
 
 
 def fill(store: Store) -> NotificationRecord:
-    """Add a table that is completed, one whose writes stay blocked, a paused one, one without its letter.
+    """Add a completed table, one whose writes stay blocked, a paused one, one without its notification.
 
     Returns:
         The letter.

@@ -83,7 +83,7 @@ def test_a_crash_between_archive_and_queue_leaves_the_job_in_the_queue(
     paused = queue.store.edit(replace(job, stg_format="orc"), NOW)
     assert queue.store.archive(everything(), NOW) == 1
     assert list(queue.store.archived(everything())) == [paused]
-    # And on the way back.
+    # And when it is taken out of the archive.
     sound = queue.store._run  # type: ignore[attr-defined]
 
     def crash_late(text: str, *how: object) -> None:

@@ -51,7 +51,7 @@ def test_every_row_exactly_once(kind: Kind, spark: SparkSession, schema: str, tm
     @soak.slow_examples(EXAMPLES[kind])
     @given(st.lists(scenarios, min_size=AT_ONCE[kind], max_size=AT_ONCE[kind]))
     def interleavings(drawn: list[Drawn]) -> None:
-        # Hypothesis begins with the simplest scenario, as often as there are scenarios.
+        # Hypothesis starts with the simplest scenario, as often as there are scenarios.
         distinct = {repr(scenario): scenario for scenario in drawn}.values()
         with ThreadPoolExecutor(len(distinct)) as pool:
             for running in [pool.submit(run, scenario) for scenario in distinct]:

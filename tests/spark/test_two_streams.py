@@ -1,4 +1,4 @@
-"""A flow over two streams begins when one of them moves, and brings each row of the other one once."""
+"""A flow over two streams starts when one of them moves, and brings each row of the other one once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What databases count of a fleet, compared with what Python says of the very jobs, events and letters."""
+"""What databases count of a fleet, compared with what Python counts of their jobs, events, notifications."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def store(url: str) -> Iterator[SqlStore]:
     found.close()
 
 
-# A letter that wasn't sent, about a job that is gone.
+# A notification that wasn't sent, about a job that is gone.
 GONE = NotificationRecord("<1@x>", 1, (4711,), ("ann@example.com",), NOW - timedelta(days=3))
 
 

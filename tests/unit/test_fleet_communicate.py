@@ -194,7 +194,7 @@ def test_a_notification_that_has_to_wait_holds_its_own_jobs_back_and_goes_to_tho
     add(store, "c", tbl_owners=(ANN, BOB))
     later = tell(NOW + timedelta(days=1))
     assert (later.jobs, later.sent, later.repeated) == ({1: 2}, 3, 1)
-    # Eve's letter isn't repeated, and Bob's has the Message-ID that hers had.
+    # Eve's notification isn't repeated, and Bob's has the Message-ID that hers had.
     (eves,) = (message_id for message_id, to in mail_server.delivered if to == EVE)
     assert (eves, BOB) in mail_server.delivered
     assert jobs(store)["a"].comm_level1_date == NOW + timedelta(days=1)

@@ -318,7 +318,7 @@ def test_an_accident_at_any_call_drops_nothing(new_scenario: Callable[[], Scenar
         scenario.check()
         if not scenario.had_accident:
             break
-    # Claim, note, record, three letters, remember, settle: each came, and some look-ups.
+    # Claim, note, record, three notifications, remember, settle: each came, and some look-ups.
     assert at > 8
 
 

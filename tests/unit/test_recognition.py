@@ -103,7 +103,7 @@ def test_what_was_lost_replaced_or_set_back_is_refused(
     assert why in " ".join(target.refusals)
     assert all("--full-refresh silver.orders" in refusal for refusal in target.refusals)
     assert target.steps == ()
-    # And that is the way on.
+    # And that remedy is taken.
     assert refusals(found(recorded, checkpoint), full_refresh=frozenset({ORDERS.key})) == ""
 
 
