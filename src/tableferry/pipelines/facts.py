@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
@@ -27,273 +28,252 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-def gather(
-    project: Project,
-    spark: SparkSession,
-    store: StateStore,
-    *,
-    only: Collection[str] = (),
-    refreshed: Collection[str] = (),
-    count_rows: bool = False,
-    pipeline: Pipeline | None = None,
-) -> Facts:
-    """Gather the facts of a project.
+@dataclass(frozen=True)
+class Gatherer:
+    """Gathers the facts of a project.
 
-    Args:
+    Attributes:
         project: What is planned.
         spark: Where its tables are.
         store: Where its state is.
         only: Keys of the targets that are planned; empty means all. No table of another one is asked for.
         refreshed: Keys of targets that are to be rebuilt, whose copy is needed again.
-        count_rows: Count the rows of sources that are read from their start; costs a metadata query each.
         pipeline: What runs the flows, unless Tableferry itself does.
     """
-    chosen = _chosen(project, only)
-    all_flows = all_reads(project, spark, asked=not isinstance(pipeline, Defining))
-    keys = {dataflow.target.name.key for dataflow in chosen}
-    followed = {key: flow_reads for key, flow_reads in all_flows.items() if key[0] in keys}
-    stored, progress = _remembered(project, store, only, refreshed, pipeline)
-    adoptable: dict[str, Stored] = {}
-    for dataflow in chosen:
-        target = dataflow.target.name
-        elsewhere = stored[target.key].elsewhere
-        if dataflow.migration and len(elsewhere) == 1:
-            adoptable[target.key] = StateStore(store.volume, elsewhere[0]).read(target)
-    known = {
-        key: state if state.migration_start else adoptable.get(key, state) for key, state in stored.items()
-    }
-    names: dict[str, TableName] = {}
-    locations: dict[str, str] = {}
-    for read in chain.from_iterable(followed.values()):
-        locations[read.table.key] = read.place
-        if not read.unseen:
-            names[read.table.key] = read.table
-    unstarted: list[TableName] = []
-    for dataflow in chosen:
-        target, migration = dataflow.target.name, dataflow.migration
-        state = known[target.key]
-        if pipeline is None:
-            names |= {table.name.key: table.name for table in dataflow.tables}
-        if state.finished or migration is None:
-            continue
-        if not state.copied or state.resetting or target.key in refreshed:
-            names[migration.table.key] = migration.table
-            locations[migration.table.key] = migration.place
-        if state.migration_start is None:
-            names[target.key] = target
-            unstarted.append(target)
-    tables = _tables(spark, names, locations)
-    filled = catalog.parallel_map(
-        lambda name: name.key if spark.table(name.sql).take(1) else "",
-        [name for name in unstarted if tables[name.key] is not None],
-    )
-    return Facts(
-        tables=tables,
-        stored=stored,
-        reads=all_flows,
-        checkpoints=progress,
-        orphans={
-            dataflow.target.name.key: _orphans(dataflow, store, stored)
-            for dataflow in chosen
-            if dataflow.target.name.key not in refreshed and pipeline is None
-        },
-        adoptable=adoptable,
-        filled=frozenset(filled) - {""},
-        # A flow that is being defined can't be asked whether it has started; if not, Delta refuses the start.
-        earliest=_earliest(spark, followed, known, progress, tables, refreshed)
-        if not isinstance(pipeline, Defining)
-        else {},
-        rows=_row_counts(chosen, spark, followed, tables) if count_rows else {},
-        recorded={} if pipeline else _recorded(chosen, spark, store, stored, tables, progress),
-        state=str(store.volume),
-    )
 
+    project: Project
+    spark: SparkSession
+    store: StateStore
+    only: Collection[str] = ()
+    refreshed: Collection[str] = ()
+    pipeline: Pipeline | None = None
 
-def hold(
-    facts: Facts,
-    project: Project,
-    store: StateStore,
-    only: Collection[str],
-    refreshed: Collection[str],
-    pipeline: Pipeline | None = None,
-) -> bool:
-    """Say whether nobody has run the project since its facts were gathered; asks no table."""
-    return (facts.stored, facts.checkpoints) == _remembered(project, store, only, refreshed, pipeline)
-
-
-def all_reads(
-    project: Project, spark: SparkSession, *, asked: bool = True
-) -> Mapping[FlowKey, tuple[Read, ...]]:
-    """Return what every streaming flow follows; Python views are asked by running their function.
-
-    Args:
-        project: The flows.
-        spark: Where their tables are.
-        asked: As for `python_code.seen_by_python`.
-    """
-    followed = {}
-    for dataflow in project.dataflows:
-        python = {
-            view.name: python_code.seen_by_python(spark, view, view.source.code, asked=asked)
-            for view in dataflow.views.values()
-            if isinstance(view.source, PythonSource) and view.mode == "stream"
+    def gather(self, *, count_rows: bool = False) -> Facts:
+        """Gather them; to count the rows of sources that are read from their start costs a query each."""
+        chosen = self._chosen()
+        all_flows = self._all_reads()
+        keys = {dataflow.target.name.key for dataflow in chosen}
+        followed = {key: flow_reads for key, flow_reads in all_flows.items() if key[0] in keys}
+        stored, progress = self._remembered()
+        adoptable: dict[str, Stored] = {}
+        for dataflow in chosen:
+            target = dataflow.target.name
+            elsewhere = stored[target.key].elsewhere
+            if dataflow.migration and len(elsewhere) == 1:
+                adoptable[target.key] = StateStore(self.store.volume, elsewhere[0]).read(target)
+        known = {
+            key: state if state.migration_start else adoptable.get(key, state)
+            for key, state in stored.items()
         }
-        for flow in dataflow.streaming_flows:
-            key = (dataflow.target.name.key, flow.name)
-            followed[key] = reads.followed(dataflow.views, flow.view, python)
-    return followed
-
-
-def _chosen(project: Project, only: Collection[str]) -> list[DataFlow]:
-    return [dataflow for dataflow in project.dataflows if not only or dataflow.target.name.key in only]
-
-
-def _remembered(
-    project: Project,
-    store: StateStore,
-    only: Collection[str],
-    refreshed: Collection[str],
-    pipeline: Pipeline | None,
-) -> tuple[Mapping[str, Stored], Mapping[FlowKey, Checkpoint]]:
-    """Read the state of all targets, and how far the flows of the chosen ones are."""
-    targets = [dataflow.target.name for dataflow in project.dataflows]
-    stored = dict(zip((name.key for name in targets), _each(store, store.read, targets), strict=True))
-
-    def progress(flow: tuple[TableName, str]) -> Checkpoint:
-        name, named = flow
-        try:
-            return checkpoints.read(store.checkpoint(name, stored[name.key].generation, named))
-        except StateError:
-            # A full refresh drops it, and is the remedy for one that can't be read.
-            if name.key not in refreshed:
-                raise
-            return Checkpoint(offered=0)
-
-    flows = [
-        (dataflow.target.name, flow.name) for dataflow in _chosen(project, only) for flow in dataflow.flows
-    ]
-    if pipeline is not None:
-        return stored, pipeline.progress(flows)
-    keys = [(name.key, flow) for name, flow in flows]
-    return stored, dict(zip(keys, _each(store, progress, flows), strict=True))
-
-
-def _each(store: StateStore, work: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
-    """Read state for several items.
-
-    Through the workspace's API each file is a request to wait for; here, threads cost more than they save.
-    """
-    if files.is_mounted(store.volume):
-        return [work(item) for item in items]
-    return catalog.parallel_map(work, items)
-
-
-def _orphans(dataflow: DataFlow, store: StateStore, stored: Mapping[str, Stored]) -> Mapping[str, Checkpoint]:
-    target, generation = dataflow.target.name, stored[dataflow.target.name.key].generation
-    gone = set(store.flows(target, generation)) - {flow.name for flow in dataflow.flows} - dataflow.disabled
-    return {flow: checkpoints.read(store.checkpoint(target, generation, flow)) for flow in sorted(gone)}
-
-
-def _tables(
-    spark: SparkSession, names: Mapping[str, TableName], locations: Mapping[str, str]
-) -> Mapping[str, TableFacts | None]:
-    def facts(name: TableName) -> TableFacts | None:
-        try:
-            return catalog.facts(spark, name)
-        except TableError as error:
-            location = locations.get(name.key)
-            raise TableError(f"{location}: {error}" if location else str(error)) from error
-
-    return dict(zip(names, catalog.parallel_map(facts, names.values()), strict=True))
-
-
-def _recorded(
-    dataflows: Iterable[DataFlow],
-    spark: SparkSession,
-    store: StateStore,
-    stored: Mapping[str, Stored],
-    tables: Mapping[str, TableFacts | None],
-    progress: Mapping[FlowKey, Checkpoint],
-) -> Mapping[str, Recorded]:
-    """Ask each table that flows fill what is recorded of them there and in the state."""
-    recorded = {}
-    for dataflow in dataflows:
-        owner = dataflow.target.name
-        identities = store.identities(owner, stored[owner.key].generation)
-        versions = store.versions(owner, stored[owner.key].generation)
-        for table in dataflow.tables:
-            key = table.name.key
-            facts = tables.get(key)
-            if facts is None:
+        names: dict[str, TableName] = {}
+        locations: dict[str, str] = {}
+        for read in chain.from_iterable(followed.values()):
+            locations[read.table.key] = read.place
+            if not read.unseen:
+                names[read.table.key] = read.table
+        unstarted: list[TableName] = []
+        for dataflow in chosen:
+            target, migration = dataflow.target.name, dataflow.migration
+            state = known[target.key]
+            if self.pipeline is None:
+                names |= {table.name.key: table.name for table in dataflow.tables}
+            if state.finished or migration is None:
                 continue
-            left_at = versions.get(key)
-            table_identities = (on_table(facts), identities.get(key))
-            # A merge makes commits of its own, which say nothing of the stream that brought their rows.
-            queries = {
-                progress[owner.key, flow.name].id
-                for flow in dataflow.streaming_flows
-                if flow.target.key == key and flow.kind == "append"
-            } | {
-                flow_identity.checkpoint
-                for identity in table_identities
-                for flow_identity in (identity.flows.values() if identity else ())
-                if not flow_identity.settings
+            if not state.copied or state.resetting or target.key in self.refreshed:
+                names[migration.table.key] = migration.table
+                locations[migration.table.key] = migration.place
+            if state.migration_start is None:
+                names[target.key] = target
+                unstarted.append(target)
+        tables = self._tables(names, locations)
+        filled = catalog.parallel_map(
+            lambda name: name.key if self.spark.table(name.sql).take(1) else "",
+            [name for name in unstarted if tables[name.key] is not None],
+        )
+        return Facts(
+            tables=tables,
+            stored=stored,
+            reads=all_flows,
+            checkpoints=progress,
+            orphans={
+                dataflow.target.name.key: self._orphans(dataflow, stored)
+                for dataflow in chosen
+                if dataflow.target.name.key not in self.refreshed and self.pipeline is None
+            },
+            adoptable=adoptable,
+            filled=frozenset(filled) - {""},
+            # A flow that is being defined can't be asked whether it has started: Delta refuses a bad start.
+            earliest={}
+            if isinstance(self.pipeline, Defining)
+            else self._earliest(followed, known, progress, tables),
+            rows=self._row_counts(followed, tables) if count_rows else {},
+            recorded={} if self.pipeline else self._recorded(stored, tables, progress),
+            state=str(self.store.volume),
+        )
+
+    def hold(self, facts: Facts) -> bool:
+        """Say whether nobody has run the project since its facts were gathered; asks no table."""
+        return (facts.stored, facts.checkpoints) == self._remembered()
+
+    def _all_reads(self) -> Mapping[FlowKey, tuple[Read, ...]]:
+        """Return what every streaming flow follows; Python views are asked by running their function."""
+        asked = not isinstance(self.pipeline, Defining)
+        followed = {}
+        for dataflow in self.project.dataflows:
+            python = {
+                view.name: python_code.seen_by_python(self.spark, view, view.source.code, asked=asked)
+                for view in dataflow.views.values()
+                if isinstance(view.source, PythonSource) and view.mode == "stream"
             }
-            recorded[key] = Recorded(
-                facts.table_id,
-                *table_identities,
-                newest_batches(spark, facts, queries - {""}),
-                left_at,
-                None if left_at is None else _set_back(spark, facts, left_at),
-            )
-    return recorded
+            for flow in dataflow.streaming_flows:
+                key = (dataflow.target.name.key, flow.name)
+                followed[key] = reads.followed(dataflow.views, flow.view, python)
+        return followed
+
+    def _chosen(self) -> list[DataFlow]:
+        return [
+            dataflow
+            for dataflow in self.project.dataflows
+            if not self.only or dataflow.target.name.key in self.only
+        ]
+
+    def _remembered(self) -> tuple[Mapping[str, Stored], Mapping[FlowKey, Checkpoint]]:
+        """Read the state of all targets, and how far the flows of the chosen ones are."""
+        targets = [dataflow.target.name for dataflow in self.project.dataflows]
+        stored = dict(zip((name.key for name in targets), self._each(self.store.read, targets), strict=True))
+
+        def progress(flow: tuple[TableName, str]) -> Checkpoint:
+            name, named = flow
+            try:
+                return checkpoints.read(self.store.checkpoint(name, stored[name.key].generation, named))
+            except StateError:
+                # A full refresh drops it, and is the remedy for one that can't be read.
+                if name.key not in self.refreshed:
+                    raise
+                return Checkpoint(offered=0)
+
+        flows = [(dataflow.target.name, flow.name) for dataflow in self._chosen() for flow in dataflow.flows]
+        if self.pipeline is not None:
+            return stored, self.pipeline.progress(flows)
+        keys = [(name.key, flow) for name, flow in flows]
+        return stored, dict(zip(keys, self._each(progress, flows), strict=True))
+
+    def _each(self, work: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+        """Read state for several items.
+
+        Through the workspace's API each file is a request to wait for; elsewhere threads cost more than
+        they save.
+        """
+        if files.is_mounted(self.store.volume):
+            return [work(item) for item in items]
+        return catalog.parallel_map(work, items)
+
+    def _orphans(self, dataflow: DataFlow, stored: Mapping[str, Stored]) -> Mapping[str, Checkpoint]:
+        target, generation = dataflow.target.name, stored[dataflow.target.name.key].generation
+        gone = (
+            set(self.store.flows(target, generation))
+            - {flow.name for flow in dataflow.flows}
+            - dataflow.disabled
+        )
+        return {
+            flow: checkpoints.read(self.store.checkpoint(target, generation, flow)) for flow in sorted(gone)
+        }
+
+    def _tables(
+        self, names: Mapping[str, TableName], locations: Mapping[str, str]
+    ) -> Mapping[str, TableFacts | None]:
+        def facts(name: TableName) -> TableFacts | None:
+            try:
+                return catalog.facts(self.spark, name)
+            except TableError as error:
+                location = locations.get(name.key)
+                raise TableError(f"{location}: {error}" if location else str(error)) from error
+
+        return dict(zip(names, catalog.parallel_map(facts, names.values()), strict=True))
+
+    def _recorded(
+        self,
+        stored: Mapping[str, Stored],
+        tables: Mapping[str, TableFacts | None],
+        progress: Mapping[FlowKey, Checkpoint],
+    ) -> Mapping[str, Recorded]:
+        """Ask each table that flows fill what is recorded of them there and in the state."""
+        recorded = {}
+        for dataflow in self._chosen():
+            owner = dataflow.target.name
+            identities = self.store.identities(owner, stored[owner.key].generation)
+            versions = self.store.versions(owner, stored[owner.key].generation)
+            for table in dataflow.tables:
+                key = table.name.key
+                facts = tables.get(key)
+                if facts is None:
+                    continue
+                left_at = versions.get(key)
+                table_identities = (on_table(facts), identities.get(key))
+                # A merge makes commits of its own, which say nothing of the stream that brought their rows.
+                queries = {
+                    progress[owner.key, flow.name].id
+                    for flow in dataflow.streaming_flows
+                    if flow.target.key == key and flow.kind == "append"
+                } | {
+                    flow_identity.checkpoint
+                    for identity in table_identities
+                    for flow_identity in (identity.flows.values() if identity else ())
+                    if not flow_identity.settings
+                }
+                recorded[key] = Recorded(
+                    facts.table_id,
+                    *table_identities,
+                    newest_batches(self.spark, facts, queries - {""}),
+                    left_at,
+                    None if left_at is None else _set_back(self.spark, facts, left_at),
+                )
+        return recorded
+
+    def _earliest(
+        self,
+        followed: Mapping[FlowKey, tuple[Read, ...]],
+        stored: Mapping[str, Stored],
+        progress: Mapping[FlowKey, Checkpoint],
+        tables: Mapping[str, TableFacts | None],
+    ) -> Mapping[str, int]:
+        """Ask for the oldest readable commit of every source that a start may be given for."""
+        sources: dict[str, TableFacts] = {}
+        for (target, flow), flow_reads in followed.items():
+            migration_start = stored[target].migration_start
+            checkpoint = progress[target, flow]
+            anew = target in self.refreshed or stored[target].resetting or not checkpoint.committed
+            for read in flow_reads:
+                source = tables.get(read.table.key)
+                if source and not anew and checkpoint.has_read(source):
+                    continue
+                baseline = migration_start.baselines.get(read.table.key) if migration_start else None
+                start = (
+                    read.explicit if read.explicit is not None else baseline.version + 1 if baseline else None
+                )
+                if source and isinstance(start, int) and source.version >= start > 0:
+                    sources[read.table.key] = source
+        versions = catalog.parallel_map(
+            lambda table: catalog.earliest_version(self.spark, table), sources.values()
+        )
+        return dict(zip(sources, versions, strict=True))
+
+    def _row_counts(
+        self, followed: Mapping[FlowKey, tuple[Read, ...]], tables: Mapping[str, TableFacts | None]
+    ) -> Mapping[str, int]:
+        sources = {
+            read.table.key: read.table
+            for dataflow in self._chosen()
+            if dataflow.migration and not dataflow.migration.auto_starting_versions
+            for flow in dataflow.flows
+            for read in followed.get((dataflow.target.name.key, flow.name), ())
+            if read.explicit is None and tables.get(read.table.key)
+        }
+        counts = catalog.parallel_map(lambda name: self.spark.table(name.sql).count(), sources.values())
+        return dict(zip(sources, counts, strict=True))
 
 
 def _set_back(spark: SparkSession, table: TableFacts, left_at: int) -> int | None:
     if table.version < left_at:
         return table.version
     return set_back(commits_after(spark, table.name, left_at), left_at) if table.version > left_at else None
-
-
-def _earliest(
-    spark: SparkSession,
-    followed: Mapping[FlowKey, tuple[Read, ...]],
-    stored: Mapping[str, Stored],
-    progress: Mapping[FlowKey, Checkpoint],
-    tables: Mapping[str, TableFacts | None],
-    refreshed: Collection[str],
-) -> Mapping[str, int]:
-    """Ask for the oldest readable commit of every source that a start may be given for."""
-    sources: dict[str, TableFacts] = {}
-    for (target, flow), flow_reads in followed.items():
-        migration_start = stored[target].migration_start
-        checkpoint = progress[target, flow]
-        anew = target in refreshed or stored[target].resetting or not checkpoint.committed
-        for read in flow_reads:
-            source = tables.get(read.table.key)
-            if source and not anew and checkpoint.has_read(source):
-                continue
-            baseline = migration_start.baselines.get(read.table.key) if migration_start else None
-            start = read.explicit if read.explicit is not None else baseline.version + 1 if baseline else None
-            if source and isinstance(start, int) and source.version >= start > 0:
-                sources[read.table.key] = source
-    versions = catalog.parallel_map(lambda table: catalog.earliest_version(spark, table), sources.values())
-    return dict(zip(sources, versions, strict=True))
-
-
-def _row_counts(
-    dataflows: Iterable[DataFlow],
-    spark: SparkSession,
-    followed: Mapping[FlowKey, tuple[Read, ...]],
-    tables: Mapping[str, TableFacts | None],
-) -> Mapping[str, int]:
-    sources = {
-        read.table.key: read.table
-        for dataflow in dataflows
-        if dataflow.migration and not dataflow.migration.auto_starting_versions
-        for flow in dataflow.flows
-        for read in followed.get((dataflow.target.name.key, flow.name), ())
-        if read.explicit is None and tables.get(read.table.key)
-    }
-    counts = catalog.parallel_map(lambda name: spark.table(name.sql).count(), sources.values())
-    return dict(zip(sources, counts, strict=True))

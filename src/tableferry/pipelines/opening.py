@@ -17,8 +17,9 @@ from pyspark.sql import SparkSession
 from tableferry import files
 from tableferry.activity import activity
 from tableferry.errors import SpecError, StateError, TableferryError
-from tableferry.pipelines import cdc, facts, spec
+from tableferry.pipelines import cdc, spec
 from tableferry.pipelines.decide import decide
+from tableferry.pipelines.facts import Gatherer
 from tableferry.pipelines.flows import DataFlow, Project
 from tableferry.pipelines.leases import Leases
 from tableferry.pipelines.pipeline import Pipeline
@@ -64,15 +65,7 @@ class OpenedProject:
             drop_history: Rebuild finished migrations too, whose history doesn't come back.
         """
         with activity(_log, "look at sources and targets", level=logging.DEBUG):
-            gathered = facts.gather(
-                self.project,
-                self.spark,
-                self.store,
-                only=self.only,
-                refreshed=refreshed,
-                count_rows=count_rows,
-                pipeline=self.pipeline,
-            )
+            facts = self._gatherer(refreshed).gather(count_rows=count_rows)
         request = Request(
             self.store.pipeline_id,
             datetime.now(UTC),
@@ -83,15 +76,18 @@ class OpenedProject:
             self.pipeline.kind if self.pipeline else "streaming",
             drop_history,
         )
-        planned = decide(self.project, gathered, request)
-        if planned.refusals and not self.hold(gathered, refreshed):
+        planned = decide(self.project, facts, request)
+        if planned.refusals and not self.hold(facts, refreshed):
             # Half of these facts are from before another process's run and half from behind it.
             return self.decided(refreshed, adopt=adopt, count_rows=count_rows, drop_history=drop_history)
-        return planned, gathered
+        return planned, facts
 
-    def hold(self, gathered: Facts, refreshed: frozenset[str] = frozenset()) -> bool:
-        """Say whether nobody has run the project since these facts were gathered."""
-        return facts.hold(gathered, self.project, self.store, self.only, refreshed, self.pipeline)
+    def hold(self, facts: Facts, refreshed: frozenset[str] = frozenset()) -> bool:
+        """Say whether nobody has run the project since these facts were facts."""
+        return self._gatherer(refreshed).hold(facts)
+
+    def _gatherer(self, refreshed: frozenset[str]) -> Gatherer:
+        return Gatherer(self.project, self.spark, self.store, self.only, refreshed, self.pipeline)
 
     @contextmanager
     def locked(self) -> Iterator[Callable[[], None]]:

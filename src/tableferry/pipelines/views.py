@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, assert_never, cast
 
@@ -65,48 +66,7 @@ def read(
     Raises:
         TableferryError: It can't be read; the message names the view's place in the spec.
     """
-    view = views[name]
-    try:
-        frame = _built(spark, views, view, starts, folders, once=once, asked=asked)
-        if asked and not in_process(spark):
-            # Spark Connect looks at names and expressions only when it's asked for the columns.
-            frame.schema  # noqa: B018
-        return frame
-    except SPARK_ERRORS as error:
-        raise TableferryError(
-            f"{view.place}: {name} can't be read ({first_line(error)}): correct the spec"
-        ) from error
-
-
-def _built(
-    spark: SparkSession,
-    views: Mapping[str, View],
-    view: View,
-    starts: Starts,
-    folders: Mapping[str, str],
-    *,
-    once: bool,
-    asked: bool,
-) -> DataFrame:
-    streamed = view.mode == "stream" and not once
-    own = starts.get(view.name, {})
-    match view.source:
-        case DeltaSource() as source:
-            return _delta(spark, source, own, folders, streamed=streamed, asked=asked)
-        case JoinSource() as source:
-            return _join(spark, source, own, folders, streamed=streamed, asked=asked)
-        case SqlSource(statement):
-            return _sql(spark, views, view.name, statement, starts, once=once)
-        case PythonSource(code):
-            tracked = TrackedSpark(spark, own, folders)
-            frame = load_function(code, "get_df")(tracked, dict(code.tokens))
-            return cast("DataFrame", frame)
-        case OtherSource() as source:
-            return _other(spark, source, streamed=streamed)
-        case HistorySource() as source:
-            return history(spark, source)
-        case _:
-            assert_never(view.source)
+    return _ViewReader(spark, views, starts, once, folders, asked).read(views[name])
 
 
 def history(spark: SparkSession, source: HistorySource) -> DataFrame:
@@ -166,82 +126,104 @@ def schema_of(spark: SparkSession, path: str) -> StructType:
         ) from error
 
 
-def _delta(
-    spark: SparkSession,
-    source: DeltaSource,
-    starts: Mapping[str, Start | None],
-    folders: Mapping[str, str],
-    *,
-    streamed: bool,
-    asked: bool,
-) -> DataFrame:
-    options = dict(source.options)
-    if source.change_feed:
-        options["readChangeFeed"] = "true"
-    if source.table.key in starts:
-        options = {key: value for key, value in options.items() if key.lower() not in _START_OPTIONS}
-        options |= start_options(starts[source.table.key])
-    if not streamed and source.change_feed and explicit_start(options) is None:
-        options["startingVersion"] = "0"
-    looked_at = source.transform if streamed and asked else None
-    if looked_at:
-        options |= MARK
-    reader = reader_of(spark, options, streamed=streamed)
-    if source.schema_file:
-        reader = reader.schema(schema_of(spark, source.schema_file))
-    folder = source.table.path or (folders.get(source.table.key) if options else None)
-    frame = reader.load(folder) if folder is not None else reader.table(source.table.sql)
-    if source.transform:
-        frame = load_function(source.transform, "apply_transform")(frame, dict(source.transform.tokens))
-    if looked_at and reads_hidden_streams(frame, 1):
-        raise TableferryError(
-            f"{looked_at.file or looked_at.module}: apply_transform reads a stream of its own, which would "
-            "begin at its table's start: join it in a view of its own, or read it with spark.read"
+@dataclass(frozen=True)
+class _ViewReader:
+    """Reads the views of one spec; its fields are the arguments of `read`."""
+
+    spark: SparkSession
+    views: Mapping[str, View]
+    starts: Starts
+    once: bool
+    folders: Mapping[str, str]
+    asked: bool
+
+    def read(self, view: View) -> DataFrame:
+        try:
+            frame = self._built(view)
+            if self.asked and not in_process(self.spark):
+                # Spark Connect looks at names and expressions only when it's asked for the columns.
+                frame.schema  # noqa: B018
+            return frame
+        except SPARK_ERRORS as error:
+            raise TableferryError(
+                f"{view.place}: {view.name} can't be read ({first_line(error)}): correct the spec"
+            ) from error
+
+    def _built(self, view: View) -> DataFrame:
+        streamed = view.mode == "stream" and not self.once
+        starts = self.starts.get(view.name, {})
+        match view.source:
+            case DeltaSource() as source:
+                return self._delta(source, starts, streamed=streamed)
+            case JoinSource() as source:
+                return self._join(source, starts, streamed=streamed)
+            case SqlSource(statement):
+                return self._sql(view.name, statement, starts)
+            case PythonSource(code):
+                tracked = TrackedSpark(self.spark, starts, self.folders)
+                return cast("DataFrame", load_function(code, "get_df")(tracked, dict(code.tokens)))
+            case OtherSource() as source:
+                return _other(self.spark, source, streamed=streamed)
+            case HistorySource() as source:
+                return history(self.spark, source)
+            case _:
+                assert_never(view.source)
+
+    def _delta(self, source: DeltaSource, starts: Mapping[str, Start | None], *, streamed: bool) -> DataFrame:
+        options = dict(source.options)
+        if source.change_feed:
+            options["readChangeFeed"] = "true"
+        if source.table.key in starts:
+            options = {key: value for key, value in options.items() if key.lower() not in _START_OPTIONS}
+            options |= start_options(starts[source.table.key])
+        if not streamed and source.change_feed and explicit_start(options) is None:
+            options["startingVersion"] = "0"
+        looked_at = source.transform if streamed and self.asked else None
+        if looked_at:
+            options |= MARK
+        reader = reader_of(self.spark, options, streamed=streamed)
+        if source.schema_file:
+            reader = reader.schema(schema_of(self.spark, source.schema_file))
+        folder = source.table.path or (self.folders.get(source.table.key) if options else None)
+        frame = reader.load(folder) if folder is not None else reader.table(source.table.sql)
+        if source.transform:
+            frame = load_function(source.transform, "apply_transform")(frame, dict(source.transform.tokens))
+        if looked_at and reads_hidden_streams(frame, 1):
+            raise TableferryError(
+                f"{looked_at.file or looked_at.module}: apply_transform reads a stream of its own, which "
+                "would begin at its table's start: join it in a view of its own, or read it with spark.read"
+            )
+        if source.change_feed:
+            frame = frame.where(F.col("_change_type").isin(*source.change_types))
+        frame = _filtered(frame, source.where, source.select)
+        return frame.drop(*_CHANGE_FEED_COLUMNS) if source.change_feed else frame
+
+    def _join(self, source: JoinSource, starts: Mapping[str, Start | None], *, streamed: bool) -> DataFrame:
+        frame, *others = (
+            self._delta(side.source, starts, streamed=streamed and side.mode == "stream").alias(side.alias)
+            for side in source.sides
         )
-    if source.change_feed:
-        frame = frame.where(F.col("_change_type").isin(*source.change_types))
-    frame = _filtered(frame, source.where, source.select)
-    return frame.drop(*_CHANGE_FEED_COLUMNS) if source.change_feed else frame
+        for right, join in zip(others, source.joins, strict=True):
+            frame = frame.join(right, F.expr(join.condition), join.kind)
+        return _filtered(frame, source.where, source.select)
 
-
-def _join(
-    spark: SparkSession,
-    source: JoinSource,
-    starts: Mapping[str, Start | None],
-    folders: Mapping[str, str],
-    *,
-    streamed: bool,
-    asked: bool,
-) -> DataFrame:
-    frames = []
-    for side in source.sides:
-        followed = streamed and side.mode == "stream"
-        given = _delta(spark, side.source, starts, folders, streamed=followed, asked=asked)
-        frames.append(given.alias(side.alias))
-    frame = frames[0]
-    for right, join in zip(frames[1:], source.joins, strict=True):
-        frame = frame.join(right, F.expr(join.condition), join.kind)
-    return _filtered(frame, source.where, source.select)
-
-
-def _sql(
-    spark: SparkSession, views: Mapping[str, View], name: str, statement: str, starts: Starts, *, once: bool
-) -> DataFrame:
-    """Run a statement with temporary views in place of what it streams and of the spec's own views."""
-    names: dict[sql.Reference, str] = {}
-    for reference in sql.references(statement):
-        inner = reference.parts[-1]
-        if len(reference.parts) == 1 and inner in views and inner != name:
-            frame = read(spark, views, inner, starts, once=once or not reference.streamed)
-        elif reference.streamed:
-            table = TableName(reference.parts)
-            options = start_options(starts.get(name, {}).get(table.key))
-            frame = reader_of(spark, options, streamed=not once).table(table.sql)
-        else:
-            continue
-        names[reference] = f"tableferry_{uuid.uuid4().hex}"
-        frame.createOrReplaceTempView(names[reference])
-    return spark.sql(sql.renamed(statement, names))
+    def _sql(self, name: str, statement: str, starts: Mapping[str, Start | None]) -> DataFrame:
+        """Run a statement with temporary views in place of what it streams and of the spec's own views."""
+        names: dict[sql.Reference, str] = {}
+        for reference in sql.references(statement):
+            inner = reference.parts[-1]
+            if len(reference.parts) == 1 and inner in self.views and inner != name:
+                once = self.once or not reference.streamed
+                frame = read(self.spark, self.views, inner, self.starts, once=once)
+            elif reference.streamed:
+                table = TableName(reference.parts)
+                reader = reader_of(self.spark, start_options(starts.get(table.key)), streamed=not self.once)
+                frame = reader.table(table.sql)
+            else:
+                continue
+            names[reference] = f"tableferry_{uuid.uuid4().hex}"
+            frame.createOrReplaceTempView(names[reference])
+        return self.spark.sql(sql.renamed(statement, names))
 
 
 def _other(spark: SparkSession, source: OtherSource, *, streamed: bool) -> DataFrame:
