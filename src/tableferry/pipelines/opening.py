@@ -83,7 +83,7 @@ class OpenedProject:
         return planned, facts
 
     def hold(self, facts: Facts, refreshed: frozenset[str] = frozenset()) -> bool:
-        """Say whether nobody has run the project since these facts were facts."""
+        """Say whether nobody has run the project since these facts were gathered."""
         return self._gatherer(refreshed).hold(facts)
 
     def _gatherer(self, refreshed: frozenset[str]) -> Gatherer:

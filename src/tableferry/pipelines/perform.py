@@ -302,12 +302,12 @@ def open_later(target: TargetPlan, spark: SparkSession) -> str:
     )
 
 
-def refusal(rows: NotRepresentable) -> str:
+def refusal(legacy: NotRepresentable) -> str:
     """Say why such rows stop a run, and how to go on."""
-    first = ", ".join(f"{key}={value}" for key, value in rows.rows[0].items() if key != "__reason")
+    first = ", ".join(f"{key}={value}" for key, value in legacy.rows[0].items() if key != "__reason")
     return (
-        f"{rows.target}: {rows.count} rows of its legacy table can't be expressed by AUTO CDC, the first "
-        f"is ({first}): {rows.rows[0]['__reason']}; `tableferry pipelines plan --check` lists them; filter "
+        f"{legacy.target}: {legacy.count} rows of its legacy table can't be expressed by AUTO CDC, the first "
+        f"is ({first}): {legacy.rows[0]['__reason']}; `tableferry pipelines plan --check` lists them; filter "
         "them with the migration's whereClause, or leave them out with "
         "tableMigrationDetails.leaveOutInexpressible: true"
     )
