@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from tableferry.hive.partitions import PartitionColumn
 from tableferry.types import Primitive, Struct
+
+ColumnPath: TypeAlias = tuple[str, ...]
+"""A column's name, and below it those of fields; in arrays and maps ``element``, ``key`` and ``value``."""
 
 
 class DataFile(NamedTuple):
@@ -33,7 +36,7 @@ class Leaf:
         type: Its type in this file.
     """
 
-    path: tuple[str, ...]
+    path: ColumnPath
     type: Primitive
 
 
@@ -45,12 +48,12 @@ class FileSchema:
         columns: All columns, as Spark would read them.
         leaves: Those of which there can be statistics, in the file's order.
         undecimal: Paths of what is stored in a way that Spark can't read as a wider decimal: integers without
-            a sign, and nulls without a type. Below arrays and maps come ``element``, ``key`` and ``value``.
+            a sign, and nulls without a type.
     """
 
     columns: Struct
     leaves: tuple[Leaf, ...]
-    undecimal: frozenset[tuple[str, ...]] = frozenset()
+    undecimal: frozenset[ColumnPath] = frozenset()
 
 
 class Bounds(NamedTuple):
@@ -119,6 +122,10 @@ class Unreadable(NamedTuple):
     """
 
     reason: str
+
+
+Footers: TypeAlias = Iterator[Footer | Unreadable]
+"""What several files' footers say, in the listing's order."""
 
 
 @dataclass(frozen=True)

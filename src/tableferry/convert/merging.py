@@ -16,12 +16,12 @@ else though readers take the one for the other: timestamp_ntz and timestamp, bin
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tableferry import types
-from tableferry.convert.facts import FileSchema
+from tableferry.convert.facts import ColumnPath, FileSchema
 from tableferry.errors import Refused
 from tableferry.types import Array, DataType, Decimal, Field, Map, Primitive, Struct
 
@@ -44,7 +44,7 @@ class Widening:
         file: A file in which it's narrow.
     """
 
-    path: tuple[str, ...]
+    path: ColumnPath
     narrow: str
     wide: str
     file: str
@@ -66,13 +66,19 @@ class Merged:
     widenings: tuple[Widening, ...] = ()
 
 
+class _File(NamedTuple):
+    """A file whose schema is added; `undecimal` is as in `FileSchema`."""
+
+    name: str
+    undecimal: frozenset[ColumnPath]
+
+
 @dataclass
 class _Node:
     """A column, field or element on its way to its final type, and every type it was seen with."""
 
     type: DataType
     file: str
-    name: str = ""
     undecimal: bool = False
     metadata: dict[str, Any] = field(default_factory=dict)
     seen: dict[Primitive, str] = field(default_factory=dict)
@@ -96,7 +102,7 @@ def merge(schemas: Iterable[tuple[FileSchema, str]]) -> Merged:
     for schema, file in schemas:
         if id(schema) not in merged:
             merged[id(schema)] = schema
-            _add(top, schema.columns, file, (), schema.undecimal)
+            _add(top, schema.columns, _File(file, schema.undecimal), ())
     columns = _finished(top)
     assert isinstance(columns, Struct)
     return Merged(columns, tuple(_widenings(top, ())))
@@ -107,62 +113,53 @@ def widens(narrow: Primitive, wide: Primitive) -> bool:
     return _wider(narrow, wide) == wide
 
 
-def _add(
-    node: _Node, data_type: DataType, file: str, path: tuple[str, ...], undecimal: frozenset[tuple[str, ...]]
-) -> None:
+def _add(node: _Node, data_type: DataType, file: _File, path: ColumnPath) -> None:
     """Add what one file says of a column to what the files before it said."""
     match node.type, data_type:
         case (Struct(), Struct()):
             spellings = {name.lower(): name for name in node.parts}
             for column in data_type.fields:
-                part = node.parts.get(column.name)
-                if part is None and (spelling := spellings.get(column.name.lower())):
-                    part = node.parts[spelling]
+                if column.name not in node.parts and (spelling := spellings.get(column.name.lower())):
                     raise Refused(
-                        f"column {_name((*path, spelling))} in {part.file} is spelled "
-                        f"{_name((*path, column.name))} in {file}, which Spark can't tell apart: "
+                        f"column {_name((*path, spelling))} in {node.parts[spelling].file} is spelled "
+                        f"{_name((*path, column.name))} in {file.name}, which Spark can't tell apart: "
                         "write one of them again with the other's name"
                     )
-                _part(node, column.name, column.type, file, path, undecimal, column.metadata)
+                _part(node, column.name, column.type, file, path, column.metadata)
         case (Array(), Array()):
-            _part(node, "element", data_type.element, file, path, undecimal, {})
+            _part(node, "element", data_type.element, file, path)
         case (Map(), Map()):
-            _part(node, "key", data_type.key, file, path, undecimal, {})
-            _part(node, "value", data_type.value, file, path, undecimal, {})
+            _part(node, "key", data_type.key, file, path)
+            _part(node, "value", data_type.value, file, path)
         case (types.Atomic() | Decimal(), types.Atomic() | Decimal()):
             wider = _wider(node.type, data_type)
+            undecimal = path in file.undecimal
             rigid = isinstance(wider, Decimal) and (
-                (node.undecimal and wider != node.type) or (path in undecimal and wider != data_type)
+                (node.undecimal and wider != node.type) or (undecimal and wider != data_type)
             )
             if wider is None or rigid:
-                raise _conflict(node, data_type, file, path, rigid)
+                raise _conflict(node, data_type, file.name, path, rigid)
             node.type = wider
-            node.undecimal = node.undecimal or path in undecimal
-            node.seen.setdefault(data_type, file)
+            node.undecimal = node.undecimal or undecimal
+            node.seen.setdefault(data_type, file.name)
         case _:
-            raise _conflict(node, data_type, file, path, False)
+            raise _conflict(node, data_type, file.name, path, False)
 
 
 def _part(
     node: _Node,
     name: str,
     data_type: DataType,
-    file: str,
-    path: tuple[str, ...],
-    undecimal: frozenset[tuple[str, ...]],
-    metadata: Any,
+    file: _File,
+    above: ColumnPath,
+    metadata: Mapping[str, Any] | None = None,
 ) -> None:
-    path = (*path, name)
     part = node.parts.get(name)
     if part is None:
-        part = node.parts[name] = _Node(_empty(data_type), file, name, metadata=dict(metadata))
-    else:
-        part.metadata = {**metadata, **part.metadata}
-    _add(part, data_type, file, path, undecimal)
-
-
-def _empty(data_type: DataType) -> DataType:
-    return Struct() if isinstance(data_type, Struct) else data_type
+        empty = Struct() if isinstance(data_type, Struct) else data_type
+        part = node.parts[name] = _Node(empty, file.name)
+    part.metadata = {**(metadata or {}), **part.metadata}
+    _add(part, data_type, file, (*above, name))
 
 
 def _wider(left: Primitive, right: Primitive) -> Primitive | None:
@@ -203,7 +200,7 @@ def _finished(node: _Node) -> DataType:
             return leaf
 
 
-def _widenings(node: _Node, path: tuple[str, ...]) -> Iterable[Widening]:
+def _widenings(node: _Node, path: ColumnPath) -> Iterable[Widening]:
     for narrow, file in node.seen.items():
         if narrow != node.type:
             yield Widening(path, str(narrow), str(node.type), file)
@@ -211,7 +208,7 @@ def _widenings(node: _Node, path: tuple[str, ...]) -> Iterable[Widening]:
         yield from _widenings(part, (*path, name))
 
 
-def _conflict(node: _Node, data_type: DataType, file: str, path: tuple[str, ...], rigid: bool) -> Refused:
+def _conflict(node: _Node, data_type: DataType, file: str, path: ColumnPath, rigid: bool) -> Refused:
     known_type, known_file = _finished(node), node.file
     if not isinstance(data_type, Struct | Array | Map):
         # A type that others have already widened is in none of the files.
@@ -224,5 +221,5 @@ def _conflict(node: _Node, data_type: DataType, file: str, path: tuple[str, ...]
     )
 
 
-def _name(path: tuple[str, ...]) -> str:
+def _name(path: ColumnPath) -> str:
     return f"`{'.'.join(path)}`"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tableferry import session
 from tableferry.convert import through_spark
-from tableferry.convert.facts import DataFile, Footer, Unreadable
+from tableferry.convert.facts import ColumnPath, DataFile, Footer, Footers, Unreadable
 from tableferry.convert.parquet import reading
 from tableferry.convert.spark_provider import SparkProvider
 from tableferry.convert.steps import Reader
@@ -32,7 +32,7 @@ _SHOWN = 5
 
 def read_footers(
     root: Path, files: Sequence[DataFile], spark_provider: SparkProvider, reader: Reader, *, statistics: bool
-) -> Iterator[Footer | Unreadable]:
+) -> Footers:
     """Read what the files' footers say, in the listing's order.
 
     Files are taken in batches of the size that the session's settings ask for, here too if there is one: so
@@ -51,7 +51,7 @@ def read_footers(
     """
     read = partial(reading.read, statistics=statistics)
 
-    def in_process() -> Iterator[Footer | Unreadable]:
+    def in_process() -> Footers:
         running = spark_provider.running
         size = (
             len(files)
@@ -61,7 +61,7 @@ def read_footers(
         for start in range(0, len(files), size):
             yield from read(root, files[start : start + size])
 
-    def in_tasks(spark: SparkSession) -> Iterator[Footer | Unreadable]:
+    def in_tasks(spark: SparkSession) -> Footers:
         size = through_spark.batches.batch_size(spark, statistics=statistics)
         return through_spark.tasks.read(spark, str(root), files, read, size)
 
@@ -73,8 +73,8 @@ def scan(
     files: Sequence[DataFile],
     spark_provider: SparkProvider,
     reader: Reader,
-    paths: frozenset[tuple[str, ...]],
-) -> Iterator[Footer | Unreadable]:
+    paths: frozenset[ColumnPath],
+) -> Footers:
     """Read files' statistics from their data, in the listing's order.
 
     Args:
@@ -96,7 +96,7 @@ def scan(
             "statistics of the footers with --statistics footers"
         ) from error
 
-    def in_tasks(spark: SparkSession) -> Iterator[Footer | Unreadable]:
+    def in_tasks(spark: SparkSession) -> Footers:
         read = partial(scanning.read, paths=paths)
         return through_spark.tasks.read(spark, str(root), files, read, _SCANNED_AT_ONCE)
 
@@ -138,9 +138,9 @@ def _choose(
     spark_provider: SparkProvider,
     reader: Reader,
     pays: bool,
-    in_process: Callable[[], Iterator[Footer | Unreadable]],
-    in_tasks: Callable[[SparkSession], Iterator[Footer | Unreadable]],
-) -> Iterator[Footer | Unreadable]:
+    in_process: Callable[[], Footers],
+    in_tasks: Callable[[SparkSession], Footers],
+) -> Footers:
     match reader:
         case Reader.SPARK:
             return in_tasks(spark_provider.session())
@@ -160,9 +160,7 @@ def _at_hand(spark_provider: SparkProvider) -> SparkSession | None:
     return spark_provider.running
 
 
-def _there_if_it_can(
-    footers: Iterator[Footer | Unreadable], in_process: Callable[[], Iterator[Footer | Unreadable]]
-) -> Iterator[Footer | Unreadable]:
+def _there_if_it_can(footers: Footers, in_process: Callable[[], Footers]) -> Footers:
     try:
         first = next(footers)
     except Exception as error:

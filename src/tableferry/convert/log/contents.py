@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from tableferry import __version__, types
 from tableferry.convert.entry import Entry
-from tableferry.convert.facts import DataFile, Footer
+from tableferry.convert.facts import ColumnPath, DataFile, Footer
 from tableferry.convert.log import definitions
 from tableferry.convert.log.statistics import INDEXED, statistics_json, with_statistics
 from tableferry.types import TIMESTAMP_NTZ, VARIANT, Array, DataType, Map, Struct
@@ -64,10 +64,10 @@ class Contents:
     catalog_entry: Entry | None = None
 
 
-def statistics_paths(contents: Contents) -> frozenset[tuple[str, ...]]:
+def statistics_paths(contents: Contents) -> frozenset[ColumnPath]:
     """Return the paths of the leaves that get statistics, in lower case."""
 
-    def paths(columns: Struct, above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    def paths(columns: Struct, above: ColumnPath) -> Iterator[ColumnPath]:
         for column in columns.fields:
             path = (*above, column.name.lower())
             if isinstance(column.type, Struct):

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 
+from tableferry.convert.facts import ColumnPath
 from tableferry.types import Array, DataType, Field, Map, Struct, changed
 
 FEATURE = "columnMapping"
@@ -40,7 +41,7 @@ def fits(name: str) -> bool:
     return not _UNFIT & set(name)
 
 
-def unfit(schema: Struct, path: tuple[str, ...] = ()) -> Iterator[str]:
+def unfit(schema: Struct, path: ColumnPath = ()) -> Iterator[str]:
     """Yield the columns that Delta takes with column mapping alone, as dotted paths."""
     for column in schema.fields:
         inner_path = (*path, column.name)
@@ -49,7 +50,7 @@ def unfit(schema: Struct, path: tuple[str, ...] = ()) -> Iterator[str]:
         yield from _unfit_below(column.type, inner_path)
 
 
-def _unfit_below(data_type: DataType, path: tuple[str, ...]) -> Iterator[str]:
+def _unfit_below(data_type: DataType, path: ColumnPath) -> Iterator[str]:
     match data_type:
         case Struct():
             yield from unfit(data_type, path)

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from json import JSONEncoder
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from tableferry import types
-from tableferry.convert.facts import FileSchema, Footer
+from tableferry.convert.facts import ColumnPath, FileSchema, Footer
 from tableferry.convert.merging import widens
 from tableferry.types import DataType, Primitive, Struct
 
@@ -26,8 +26,6 @@ INDEXED = 32
 
 _UNBOUNDED = (types.BOOLEAN, types.BINARY, types.VARIANT)
 _quote = JSONEncoder(ensure_ascii=False).encode
-
-_Path: TypeAlias = tuple[str, ...]
 
 
 class _Node(NamedTuple):
@@ -134,7 +132,7 @@ def _template(chosen: Struct, schema: FileSchema) -> _Template:
     present = _paths(schema.columns, ())
     days: list[int] = []
 
-    def nodes(columns: Struct, above: _Path, bounded: bool) -> tuple[_Node, ...]:
+    def nodes(columns: Struct, above: ColumnPath, bounded: bool) -> tuple[_Node, ...]:
         level = []
         for column in columns.fields:
             key, path = f"{_quote(column.name)}:", (*above, column.name.lower())
@@ -166,9 +164,9 @@ def _midnight(day: str) -> str:
     return day and f'{day[:-1]}T00:00:00.000"'
 
 
-def _paths(columns: DataType, above: _Path) -> dict[_Path, bool]:
+def _paths(columns: DataType, above: ColumnPath) -> dict[ColumnPath, bool]:
     """Map each column and field to whether it's a struct."""
-    paths: dict[_Path, bool] = {}
+    paths: dict[ColumnPath, bool] = {}
     for column in columns.fields if isinstance(columns, Struct) else ():
         path = (*above, column.name.lower())
         paths[path] = isinstance(column.type, Struct)
@@ -176,6 +174,6 @@ def _paths(columns: DataType, above: _Path) -> dict[_Path, bool]:
     return paths
 
 
-def _inside_another(path: _Path, present: dict[_Path, bool]) -> bool:
+def _inside_another(path: ColumnPath, present: dict[ColumnPath, bool]) -> bool:
     """Say whether the file has something else where the table has a struct around this field."""
     return any(present.get(path[:length], True) is False for length in range(1, len(path)))

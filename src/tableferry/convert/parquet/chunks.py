@@ -14,6 +14,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from tableferry.convert.facts import ColumnPath
 from tableferry.convert.parquet.elements import PHYSICAL, Element
 from tableferry.convert.parquet.thrift import BINARY, I64, LIST, STRUCT, Broken, Reader
 
@@ -146,7 +147,7 @@ class Columns:
 class _Chunk:
     """How to read the chunks of one column."""
 
-    def __init__(self, path: tuple[str, ...], leaf: Element) -> None:
+    def __init__(self, path: ColumnPath, leaf: Element) -> None:
         names = [name.encode() for name in path]
         self._path = names
         self._physical = PHYSICAL.index(leaf.physical)
@@ -200,7 +201,7 @@ def _raw(statistics: Any, split: bool) -> Raw:
     return Raw._make((*(statistics.get(number) for number in (3, 6, 5, 9, 2, 1)), split))
 
 
-def _leaves(element: Element, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], Element]]:
+def _leaves(element: Element, path: ColumnPath) -> list[tuple[ColumnPath, Element]]:
     leaves = []
     for child in element.children:
         child_path = (*path, child.name)

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeAlias
 
-from tableferry.convert.facts import DataFile, Footer, Unreadable
+from tableferry.convert.facts import DataFile, Footers, Unreadable
 from tableferry.convert.parquet.footers import SchemaCache, decode, read_tail
 
 _Tails: TypeAlias = list[bytes | Unreadable]
@@ -22,7 +22,7 @@ _THREADS = 32
 _MOST_WAIT = 0.001
 
 
-def read(root: Path, files: Sequence[DataFile], *, statistics: bool = True) -> Iterator[Footer | Unreadable]:
+def read(root: Path, files: Sequence[DataFile], *, statistics: bool = True) -> Footers:
     """Read what the files' footers say, one after another.
 
     This thread does it all, until storage keeps it waiting: then threads read, and this one only decodes, as

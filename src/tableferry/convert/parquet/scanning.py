@@ -6,7 +6,7 @@ For files whose footers say little or can't be trusted. The bounds are spelled a
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Context
 from decimal import Decimal as Number
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tableferry import types
-from tableferry.convert.facts import Bounds, DataFile, Footer, Leaf, Unreadable
+from tableferry.convert.facts import Bounds, ColumnPath, DataFile, Footer, Footers, Leaf, Unreadable
 from tableferry.convert.parquet import reading
 from tableferry.convert.parquet.bounds import texts_of
 from tableferry.convert.parquet.writers import trust
@@ -31,9 +31,7 @@ _EXACT = Context(prec=80)
 _UNKNOWN = Bounds(None, None, None)
 
 
-def read(
-    root: Path, files: Sequence[DataFile], *, paths: frozenset[tuple[str, ...]]
-) -> Iterator[Footer | Unreadable]:
+def read(root: Path, files: Sequence[DataFile], *, paths: frozenset[ColumnPath]) -> Footers:
     """Read files' schemas and rows from their footers, and their statistics from their data.
 
     Args:
@@ -45,9 +43,7 @@ def read(
         yield footer if isinstance(footer, Unreadable) else _scan(f"{root}/{file.path}", footer, paths)
 
 
-def read_by_threads(
-    root: Path, files: Sequence[DataFile], *, paths: frozenset[tuple[str, ...]]
-) -> Iterator[Footer | Unreadable]:
+def read_by_threads(root: Path, files: Sequence[DataFile], *, paths: frozenset[ColumnPath]) -> Footers:
     """Do what `read` does in a thread for each core: Arrow decodes and compares without Python's lock."""
 
     def scan(file: DataFile) -> Footer | Unreadable:
@@ -57,7 +53,7 @@ def read_by_threads(
         yield from pool.map(scan, files)
 
 
-def _scan(path: str, footer: Footer, paths: frozenset[tuple[str, ...]]) -> Footer | Unreadable:
+def _scan(path: str, footer: Footer, paths: frozenset[ColumnPath]) -> Footer | Unreadable:
     leaves = [
         _Scanned(leaf) if tuple(name.lower() for name in leaf.path) in paths else None
         for leaf in footer.schema.leaves

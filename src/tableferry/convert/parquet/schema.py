@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tableferry import types
-from tableferry.convert.facts import FileSchema, Leaf
+from tableferry.convert.facts import ColumnPath, FileSchema, Leaf
 from tableferry.convert.parquet.elements import Element
 from tableferry.types import Array, DataType, Decimal, Field, Map, Primitive, Struct
 
@@ -54,7 +54,7 @@ class Stored(NamedTuple):
         element: How its values are stored there.
     """
 
-    path: tuple[str, ...]
+    path: ColumnPath
     column: int
     element: Element
 
@@ -71,7 +71,7 @@ class Interpreted:
 
     columns: Struct
     stored: tuple[Stored, ...]
-    undecimal: frozenset[tuple[str, ...]]
+    undecimal: frozenset[ColumnPath]
 
 
 def interpret(root: Element) -> Interpreted:
@@ -121,10 +121,10 @@ class _SchemaReader:
 
     def __init__(self) -> None:
         self.column = 0
-        self.leaves: dict[tuple[str, ...], tuple[int, Element]] = {}
-        self.undecimal: set[tuple[str, ...]] = set()
+        self.leaves: dict[ColumnPath, tuple[int, Element]] = {}
+        self.undecimal: set[ColumnPath] = set()
 
-    def struct(self, group: Element, path: tuple[str, ...], plain: bool) -> Struct:
+    def struct(self, group: Element, path: ColumnPath, plain: bool) -> Struct:
         """Read a group's fields; ``plain`` says that it's in no array and no map."""
         spellings: dict[str, str] = {}
         fields: list[Field] = []
@@ -145,7 +145,7 @@ class _SchemaReader:
                 fields.append(Field(child.name, child_type, nullable=child.repetition == "optional"))
         return Struct(tuple(fields))
 
-    def type(self, element: Element, path: tuple[str, ...], plain: bool) -> DataType:
+    def type(self, element: Element, path: ColumnPath, plain: bool) -> DataType:
         """Read one field's type, whatever its repetition."""
         if element.physical:
             leaf_type = _leaf(element, path)
@@ -169,7 +169,7 @@ class _SchemaReader:
             case _:
                 raise _illegal(element, path)
 
-    def array(self, group: Element, path: tuple[str, ...]) -> Array:
+    def array(self, group: Element, path: ColumnPath) -> Array:
         repeated = group.children[0]
         if len(group.children) != 1 or repeated.repetition != "repeated":
             raise _illegal(group, path)
@@ -184,7 +184,7 @@ class _SchemaReader:
         element = repeated.children[0]
         return Array(self.type(element, (*path, "element"), False), element.repetition == "optional")
 
-    def map(self, group: Element, path: tuple[str, ...]) -> Map:
+    def map(self, group: Element, path: ColumnPath) -> Map:
         entry = group.children[0]
         if len(group.children) != 1 or entry.repetition != "repeated" or len(entry.children) != 2:
             raise _illegal(group, path)
@@ -195,7 +195,7 @@ class _SchemaReader:
             value.repetition == "optional",
         )
 
-    def variant(self, group: Element, path: tuple[str, ...], plain: bool) -> types.Atomic:
+    def variant(self, group: Element, path: ColumnPath, plain: bool) -> types.Atomic:
         """Read a Variant, shredded or not: it's null where its metadata is."""
         inner = _SchemaReader()
         inner.column = self.column
@@ -206,7 +206,7 @@ class _SchemaReader:
         return types.VARIANT
 
 
-def _leaf(element: Element, path: tuple[str, ...]) -> Primitive:
+def _leaf(element: Element, path: ColumnPath) -> Primitive:
     annotation = element.annotation
     # A column of nulls whose type nobody knew is to Spark what it's stored as.
     kind = annotation.kind if annotation and annotation.kind != "UNKNOWN" else ""
@@ -257,12 +257,12 @@ def _digits(length: int) -> int:
     return len(str(2 ** (8 * min(length, 17) - 1) - 1)) - 1 if length > 0 else 0
 
 
-def _illegal(element: Element, path: tuple[str, ...]) -> Illegal:
+def _illegal(element: Element, path: ColumnPath) -> Illegal:
     remedy = _REMEDIES.get(element.annotation.kind if element.annotation else "", _REMEDY)
     return Illegal(f"has column {_name(path)} of type {element}, which Spark can't read: {remedy}")
 
 
-def _name(path: tuple[str, ...]) -> str:
+def _name(path: ColumnPath) -> str:
     name = ".".join(path)
     return f"`{name if name.isprintable() else name.encode('unicode_escape').decode()}`"
 
@@ -297,7 +297,7 @@ def _with_spark_type(file: DataType, spark: DataType) -> DataType | None:
             return file if file == spark else None
 
 
-def _type_at(columns: DataType, path: tuple[str, ...]) -> Primitive | None:
+def _type_at(columns: DataType, path: ColumnPath) -> Primitive | None:
     """Return a leaf's type, or None where Spark's own schema has made the struct around it a Variant."""
     for name in path:
         if not isinstance(columns, Struct):

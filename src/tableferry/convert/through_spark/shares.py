@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from tableferry.convert.facts import DataFile, Footer, Unreadable
+from tableferry.convert.facts import DataFile, Footer, Footers, Unreadable
 from tableferry.convert.through_spark.schemas import to_text
 
 # What stands in the place of a number of rows, where the text says why.
@@ -24,7 +24,7 @@ COLUMNS = "rows bigint, schema int, described string, text string, split string"
 _KINDS = (pa.int64(), pa.int32(), pa.string(), pa.string(), pa.string())
 
 Task: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-Read: TypeAlias = Callable[[Path, Sequence[DataFile]], Iterator[Footer | Unreadable]]
+Read: TypeAlias = Callable[[Path, Sequence[DataFile]], Footers]
 _Row: TypeAlias = tuple[int, int, str | None, str, str]
 
 

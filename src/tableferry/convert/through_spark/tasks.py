@@ -16,14 +16,14 @@ Run on local Spark alone: neither on Databricks nor through Spark Connect.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import cloudpickle
 
 import tableferry
-from tableferry.convert.facts import DataFile, FileSchema, Footer, Unreadable
+from tableferry.convert.facts import DataFile, FileSchema, Footer, Footers, Unreadable
 from tableferry.convert.through_spark.schemas import from_text
 from tableferry.convert.through_spark.shares import COLUMNS, UNREACHED, UNREADABLE, Read, Task, task
 from tableferry.errors import Refused
@@ -36,9 +36,7 @@ class Unreached(Refused):
     """A machine that runs Spark's tasks doesn't have the directory."""
 
 
-def read(
-    spark: SparkSession, root: str, files: Sequence[DataFile], read_share: Read, size: int
-) -> Iterator[Footer | Unreadable]:
+def read(spark: SparkSession, root: str, files: Sequence[DataFile], read_share: Read, size: int) -> Footers:
     """Read files, in the listing's order.
 
     Args:
@@ -70,7 +68,7 @@ def _run(spark: SparkSession, task: Task, count: int) -> pa.Table:
 
 def _footers(
     root: str, batch: pa.RecordBatch, schemas: dict[str, FileSchema], numbered: dict[int, FileSchema]
-) -> Iterator[Footer | Unreadable]:
+) -> Footers:
     """Read what tasks wrote.
 
     Args:
