@@ -48,7 +48,7 @@ class Findings:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What listed files are told apart by.
+    """What listed files are classified by.
 
     Attributes:
         known: The files that are recorded.
