@@ -1,10 +1,8 @@
-"""How many, how large and how long, as people write it."""
+"""How many, how large and how long, and lists of names, as people write them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-_SHOWN = 5
 
 
 def size(count: int) -> str:
@@ -33,7 +31,12 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
-def first_of(names: Sequence[str], more: str = "more") -> str:
-    """Write the first five names, and how many more there are: ``a, b, c, d, e and 1,204 more``."""
-    rest = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {rest:,} {more}" if rest > 0 else "")
+def first_of(names: Sequence[object], more: str = "more", *, most: int = 5) -> str:
+    """Write the first few names, and how many more there are: ``a, b, c, d, e and 1,204 more``."""
+    rest = len(names) - most
+    return ", ".join(map(str, names[:most])) + (f" and {rest:,} {more}" if rest > 0 else "")
+
+
+def joined(names: Sequence[str], word: str = "and") -> str:
+    """Write all names as a sentence does: ``a``, ``a and b``, ``a, b and c``."""
+    return f" {word} ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from tableferry.amounts import first_of
+
 
 @dataclass(frozen=True, order=True)
 class Problem:
@@ -43,6 +45,4 @@ def one_of(names: Iterable[str], most: int = 8) -> str:
 
 def listed(names: Iterable[str], most: int = 8) -> str:
     """Write names as a sentence does, and no more of them than one can read."""
-    quoted = [f"'{name}'" for name in names]
-    more = len(quoted) - most
-    return ", ".join(quoted[:most]) + (f" and {more} more" if more > 0 else "")
+    return first_of([f"'{name}'" for name in names], most=most)

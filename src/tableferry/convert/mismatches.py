@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tableferry.amounts import first_of
+from tableferry.amounts import counted, first_of
 from tableferry.hive.locations import below
 from tableferry.hive.partitions import CatalogPartition, PartitionColumn, same_values, values_of
 from tableferry.tables import TableName
@@ -86,8 +86,7 @@ def sentences(table: TableName, root: str, mismatches: PartitionMismatches) -> t
     def sentence(names: Sequence[object], what: str, remedy: str, *, nouns: tuple[str, str]) -> str:
         if not names:
             return ""
-        count = f"1 {nouns[0]}" if len(names) == 1 else f"{len(names)} {nouns[1]}"
-        return f"{count} of {table} {what}: {first_of([str(name) for name in names])}; {remedy}"
+        return f"{counted(len(names), *nouns)} of {table} {what}: {first_of(names)}; {remedy}"
 
     partitions, directories = ("partition", "partitions"), ("directory", "directories")
     problems = (

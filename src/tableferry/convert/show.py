@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tableferry import report, types
-from tableferry.amounts import size
+from tableferry.amounts import counted, size
 from tableferry.convert.plan import Plan
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ def _row(table: TableReport) -> tuple[object, ...]:
 
 def _print_plan(console: Console, outcome: str, plan: Plan) -> None:
     if plan.files:
-        rows = "" if plan.rows is None else f", {_counted(plan.rows, 'row')}"
-        console.print(f"{plan.location}: {_counted(plan.files, 'file')}, {size(plan.bytes)}{rows}")
+        rows = "" if plan.rows is None else f", {counted(plan.rows, 'row')}"
+        console.print(f"{plan.location}: {counted(plan.files, 'file')}, {size(plan.bytes)}{rows}")
     if plan.schema is not None:
         partitions = {column.name for column in plan.partition_columns}
         report.table(
@@ -111,14 +111,10 @@ def _next(result: Report) -> Iterator[str]:
 def _summary(result: Report) -> str:
     outcomes = Counter(table.outcome for table in result.tables)
     counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items())
-    tables = _counted(len(result.tables), "table")
+    tables = counted(len(result.tables), "table")
     return (
         f"{tables}: {counts}" if result.tables else "No Parquet table was found: check the name or the path."
     )
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _columns(plan: Plan) -> str:

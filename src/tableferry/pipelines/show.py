@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tableferry import report
+from tableferry.amounts import counted
 from tableferry.pipelines.plans import PHASES, Plan, TargetPlan, Wait
 
 if TYPE_CHECKING:
@@ -247,7 +248,7 @@ def _print_next(console: Console, targets: Sequence[TargetPlan], what: str = _RU
 
 def _print_not_representable(console: Console, legacy: NotRepresentable) -> None:
     consequence = "left out, as the spec says" if legacy.left_out else "they stop the run"
-    rows = "1 row" if legacy.count == 1 else f"{legacy.count:,} rows"
+    rows = counted(legacy.count, "row")
     console.print(f"Check: {rows} for {legacy.target} that AUTO CDC can't express, {consequence}:")
     for row in legacy.rows:
         values = ", ".join(f"{name}={value}" for name, value in row.items() if name != "__reason")

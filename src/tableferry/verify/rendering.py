@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tableferry.amounts import counted, joined
 from tableferry.verify.verdict import PARTITIONS_SHOWN, KeyFindings, SchemaDifferences, Verdict
 
 _WIDEST = 48
@@ -26,24 +27,24 @@ def render(verdict: Verdict) -> str:
 
 def _sentence(verdict: Verdict) -> str:
     both = f"{verdict.source_label} and {verdict.target_label}"
-    but = f" but the excluded {_list(verdict.excluded)}" if verdict.excluded else ""
+    but = f" but the excluded {joined(verdict.excluded)}" if verdict.excluded else ""
     if verdict.matches:
         changed = len(verdict.schema.types)
-        types = f"; {_number(changed, 'column')} changed type and kept every value" if changed else ""
-        return f"{both} match: {_number(verdict.source.rows, 'row')}, the same in every column{but}{types}."
+        types = f"; {counted(changed, 'column')} changed type and kept every value" if changed else ""
+        return f"{both} match: {counted(verdict.source.rows, 'row')}, the same in every column{but}{types}."
     reasons = []
     if verdict.source.rows != verdict.target.rows:
-        reasons.append(f"{_number(verdict.source.rows, 'row')} against {verdict.target.rows:,}")
+        reasons.append(f"{counted(verdict.source.rows, 'row')} against {verdict.target.rows:,}")
     elif not verdict.rows_match:
-        reasons.append(f"both have {_number(verdict.source.rows, 'row')}, but not the same ones")
+        reasons.append(f"both have {counted(verdict.source.rows, 'row')}, but not the same ones")
     for label, names in (
         (verdict.source_label, verdict.schema.source_only),
         (verdict.target_label, verdict.schema.target_only),
     ):
         if names:
-            reasons.append(f"only {label} has {_list(names)}")
+            reasons.append(f"only {label} has {joined(names)}")
     if verdict.schema.incomparable:
-        reasons.append(f"{_list(verdict.schema.incomparable)} can't be compared")
+        reasons.append(f"{joined(verdict.schema.incomparable)} can't be compared")
     if verdict.rows_match:
         reasons.append("every other column holds the same")
     return f"{both} don't match: {'; '.join(reasons)}."
@@ -78,7 +79,7 @@ def _schema(verdict: Verdict) -> str:
 
 def _partitions(verdict: Verdict) -> str:
     shown = verdict.partition_differences[:PARTITIONS_SHOWN]
-    title = f"{verdict.differing_partitions:,} of {_number(verdict.partitions, 'partition')} differ"
+    title = f"{verdict.differing_partitions:,} of {counted(verdict.partitions, 'partition')} differ"
     if len(shown) < verdict.differing_partitions:
         title += f"; {len(shown)} of them:"
     else:
@@ -103,13 +104,13 @@ def _rows(verdict: Verdict, keys: KeyFindings) -> str:
     names = (verdict.source_label, verdict.target_label)
     total = keys.source_only + keys.target_only + keys.different
     lines = [
-        f"By {_list(keys.columns)}, {_number(total, 'key')} differ: {keys.source_only:,} only in {names[0]}, "
-        f"{keys.target_only:,} only in {names[1]}, {keys.different:,} with other rows."
+        f"By {joined(keys.columns)}, {counted(total, 'key')} differ: {keys.source_only:,} only in {names[0]}"
+        f", {keys.target_only:,} only in {names[1]}, {keys.different:,} with other rows."
     ]
     for label, count in zip(names, (keys.duplicated_source, keys.duplicated_target), strict=True):
         if count:
             lines.append(
-                f"The keys aren't unique: {label} has {_number(count, 'key')} more than once; rows most "
+                f"The keys aren't unique: {label} has {counted(count, 'key')} more than once; rows most "
                 "alike stand side by side."
             )
     rows: list[tuple[str, ...]] = []
@@ -145,14 +146,6 @@ def _excerpts(source: str | None, target: str | None) -> tuple[str, str]:
     if same < _WIDEST - _LEAD:
         return _value(source), _value(target)
     return _value(f"…{source[same - _LEAD :]}"), _value(f"…{target[same - _LEAD :]}")
-
-
-def _list(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Container, Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from tableferry.amounts import first_of
 from tableferry.convert.folder.formats import names
 from tableferry.errors import Refused
 
@@ -93,9 +94,8 @@ def _below(log: Path, paths: Iterable[str], on_disk: Container[str]) -> list[str
         else:
             relative.append(below)
     if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise Refused(
-            f"{missing[0]}{more} is committed in {log} but isn't there: bring it back, or move {log.name} "
-            "away to take the files that are there"
+            f"{first_of(missing, most=1)} is committed in {log} but isn't there: bring it back, or move "
+            f"{log.name} away to take the files that are there"
         )
     return relative

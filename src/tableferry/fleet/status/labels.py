@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import date, datetime, timedelta
 
+from tableferry.amounts import counted, first_of
 from tableferry.fleet.status.figures import Due, Figures, Phase, Stuck
 
 
 def tables(count: int) -> str:
     """Count tables."""
-    return "1 table" if count == 1 else f"{count:,} tables"
+    return counted(count, "table")
 
 
 def day(value: date, beside: date | None = None) -> str:
@@ -27,19 +28,14 @@ def age(since: datetime, now: datetime) -> str:
     """Say how long ago something was, in its largest unit."""
     passed = max(now - since, timedelta(0))
     if passed.days:
-        return "1 day" if passed.days == 1 else f"{passed.days:,} days"
+        return counted(passed.days, "day")
     hours, minutes = divmod(passed.seconds // 60, 60)
-    if hours:
-        return "1 hour" if hours == 1 else f"{hours} hours"
-    return "1 minute" if minutes == 1 else f"{minutes} minutes"
+    return counted(hours, "hour") if hours else counted(minutes, "minute")
 
 
 def people(owners: tuple[str, ...]) -> str:
     """Name a table's owners: one, and how many more."""
-    if not owners:
-        return "nobody"
-    more = len(owners) - 1
-    return f"{owners[0]} and {more} more" if more else owners[0]
+    return first_of(owners, most=1) or "nobody"
 
 
 def headline(figures: Figures) -> str:
@@ -69,7 +65,7 @@ def stuck_headline(figures: Figures) -> str:
     """Say how many are stuck."""
     if not figures.stuck_total:
         return "No table is stuck"
-    return "1 table is stuck" if figures.stuck_total == 1 else f"{figures.stuck_total:,} tables are stuck"
+    return f"{tables(figures.stuck_total)} {'is' if figures.stuck_total == 1 else 'are'} stuck"
 
 
 def why(stuck: Stuck) -> str:

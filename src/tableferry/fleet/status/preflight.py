@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tableferry.amounts import duration, first_of, size
+from tableferry.amounts import counted, duration, first_of, size
 from tableferry.fleet.reports import Preflight
 from tableferry.fleet.status.page import templates
 
@@ -14,7 +14,7 @@ templates.filters["duration"] = duration
 
 def headline(found: Sequence[Preflight]) -> str:
     """Say in a line how it stands."""
-    tables = _many(len(found), "table")
+    tables = counted(len(found), "table")
     stopped = sum(bool(each.findings) for each in found)
     if stopped:
         return f"{stopped:,} of {tables} can't be migrated as {'it is' if stopped == 1 else 'they are'}"
@@ -53,14 +53,10 @@ def _described(found: Preflight) -> str:
     form = found.format.value.capitalize()
     if found.files is None or found.bytes is None:
         return f"{found.stored_as} to {form}".strip()
-    sizes = [_many(found.files, "file"), size(found.bytes)]
+    sizes = [counted(found.files, "file"), size(found.bytes)]
     if found.partitions:
-        sizes.append(_many(found.partitions, "partition"))
+        sizes.append(counted(found.partitions, "partition"))
     wait = (
         f"; writers wait about {duration(found.blocked_seconds)}" if found.blocked_seconds is not None else ""
     )
     return f"{found.stored_as} to {form}, {', '.join(sizes)}{wait}"
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

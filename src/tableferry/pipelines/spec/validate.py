@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, RootModel, ValidationError
 
+from tableferry.amounts import counted, joined
 from tableferry.errors import Problem
 from tableferry.pipelines.spec import fixes
 from tableferry.pipelines.spec.read import kind
@@ -128,8 +129,8 @@ def _problems(error: Any, location: SourceLocation, steps: _Steps, close: str | 
         case "string_too_short":
             yield there.problem("must not be empty")
         case "too_short":
-            least = context["min_length"]
-            yield there.problem(f"must have at least {least} entr{'y' if least == 1 else 'ies'}")
+            least = counted(context["min_length"], "entry", "entries")
+            yield there.problem(f"must have at least {least}")
         case "misfits":  # written.CUSTOM
             for key, message in context[CUSTOM]:
                 yield SourceLocation(there.file, ".".join(filter(None, (there.path, key)))).problem(message)
@@ -139,9 +140,8 @@ def _problems(error: Any, location: SourceLocation, steps: _Steps, close: str | 
 
 def _choice(given: object, allowed: list[str]) -> str:
     quoted = [f"'{value}'" for value in allowed]
-    listed = quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
     shown = f"'{given}'" if isinstance(given, str) and len(given) <= 40 else kind(given)
-    return f"must be {listed}, not {shown}"
+    return f"must be {joined(quoted, 'or')}, not {shown}"
 
 
 def _discriminator(context: Any) -> str:
