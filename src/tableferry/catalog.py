@@ -61,7 +61,7 @@ def parallel_map(work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
         return [work(item) for item in items]
     running = [_THREADS.submit(work, item) for item in items]
     wait(running)
-    return [each.result() for each in running]
+    return [future.result() for future in running]
 
 
 def facts(spark: SparkSession, name: TableName) -> TableFacts | None:
@@ -96,12 +96,12 @@ def location(spark: SparkSession, name: TableName) -> str:
 
 
 def exists(spark: SparkSession, name: TableName) -> bool:
-    """Say whether there is a table of that name."""
+    """Return whether there is a table of that name."""
     return spark.catalog.tableExists(name.sql)
 
 
 def schema_exists(spark: SparkSession, name: TableName) -> bool:
-    """Say whether there is the schema of a table; a path, or a bare name, needs none."""
+    """Return whether there is the schema of a table; a path, or a bare name, needs none."""
     return len(name.parts) < 2 or spark.catalog.databaseExists(TableName(name.parts[:-1]).sql)
 
 
@@ -129,10 +129,10 @@ def described(spark: SparkSession, name: TableName) -> dict[str, str]:
         PySparkException: There is no such table, or it may not be described.
     """
     details: dict[str, str] = {}
-    found = False
+    in_details = False
     for row in spark.sql(f"DESCRIBE TABLE EXTENDED {name.sql}").collect():
-        found = found or row["col_name"].startswith("# Detailed Table Information")
-        if found:
+        in_details = in_details or row["col_name"].startswith("# Detailed Table Information")
+        if in_details:
             details.setdefault(row["col_name"], row["data_type"])
     return details
 
@@ -181,5 +181,5 @@ def condition(error: Exception) -> str:
     if isinstance(error, PySparkException):
         return str(error.getCondition() or "")
     # py4j's own error has it in its text alone.
-    found = _CONDITION.search(str(error))
-    return found[1] if found else ""
+    match = _CONDITION.search(str(error))
+    return match[1] if match else ""

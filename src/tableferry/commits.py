@@ -44,8 +44,8 @@ def newest_version(spark: SparkSession, name: TableName) -> int:
     Raises:
         TableError: It isn't a Delta table, or may not be read.
     """
-    found = facts(spark, name)
-    return -1 if found is None else found.version
+    table = facts(spark, name)
+    return -1 if table is None else table.version
 
 
 def commits_after(spark: SparkSession, name: TableName, version: int) -> tuple[Commit, ...]:
@@ -54,12 +54,12 @@ def commits_after(spark: SparkSession, name: TableName, version: int) -> tuple[C
     Raises:
         TableError: It isn't a Delta table, or may not be read.
     """
-    found = facts(spark, name)
-    if found is None or found.version <= version:
+    table = facts(spark, name)
+    if table is None or table.version <= version:
         return ()
-    if found.folder is not None:
-        return tuple(_from_log(Path(found.folder, "_delta_log"), range(found.version, version, -1)))
-    limit = found.version - version
+    if table.folder is not None:
+        return tuple(_from_log(Path(table.folder, "_delta_log"), range(table.version, version, -1)))
+    limit = table.version - version
     while True:
         rows = spark.sql(f"DESCRIBE HISTORY {name.sql} LIMIT {limit}").collect()
         newer = [row for row in rows if row["version"] > version]
@@ -86,14 +86,14 @@ def set_back(commits: Sequence[Commit], version: int) -> int | None:
         The older version; -1 where the log doesn't say which it was; None if the table holds ``version``.
     """
     at = commits[0].version if commits else version
-    restores = [one for one in commits if one.operation == "RESTORE"]
-    while restored := next((one for one in restores if one.version <= at), None):
+    restores = [commit for commit in commits if commit.operation == "RESTORE"]
+    while restored := next((commit for commit in restores if commit.version <= at), None):
         # Spark shows no version, not an empty one, of a RESTORE to a time.
-        said = (restored.parameters.get("version") or "").strip('"')
-        if not said.isdigit() or int(said) < version:
-            return int(said) if said.isdigit() else -1
+        target = (restored.parameters.get("version") or "").strip('"')
+        if not target.isdigit() or int(target) < version:
+            return int(target) if target.isdigit() else -1
         # It may have been set forward again, or back to a version that had been set back itself.
-        at = int(said)
+        at = int(target)
     return None
 
 
@@ -142,11 +142,11 @@ def newest_batches(spark: SparkSession, table: TableFacts, queries: Iterable[str
         log = deltalake.DeltaTable(table.folder)
         versions = {query: log.transaction_version(query) for query in queries}
         return {query: -1 if version is None else version for query, version in versions.items()}
-    found: dict[str, int] = {}
+    newest: dict[str, int] = {}
     oldest = table.version
     for row in spark.sql(f"DESCRIBE HISTORY {table.name.sql}").collect():
         oldest = min(oldest, row["version"])
         parameters = row["operationParameters"] or {}
         if (query := parameters.get("queryId", "")) in queries:
-            found[query] = max(found.get(query, -1), int(parameters["epochId"]))
-    return {**(dict.fromkeys(queries, -1) if oldest == 0 else {}), **found}
+            newest[query] = max(newest.get(query, -1), int(parameters["epochId"]))
+    return {**(dict.fromkeys(queries, -1) if oldest == 0 else {}), **newest}

@@ -31,7 +31,7 @@ class Size:
 
 
 def in_process(spark: SparkSession) -> bool:
-    """Say whether Spark's driver is this process, so that both see the same files under one path."""
+    """Return whether Spark's driver is this process, so that both see the same files under one path."""
     return not type(spark).__module__.startswith(("pyspark.sql.connect", "databricks.connect"))
 
 
@@ -94,10 +94,10 @@ def _tagged_jobs(spark: SparkSession, running: Activity, expected: Callable[[], 
         if running.look is None:
             return  # It ended meanwhile, and has counted by itself.
         if stages:
-            running.count("tasks", sum(each.done for each in stages), sum(each.tasks for each in stages))
-        if written := sum(each.rows for each in stages):
+            running.count("tasks", sum(stage.done for stage in stages), sum(stage.tasks for stage in stages))
+        if written := sum(stage.rows for stage in stages):
             running.count("rows", written, size.rows)
-            running.count("bytes", sum(each.bytes for each in stages), size.bytes)
+            running.count("bytes", sum(stage.bytes for stage in stages), size.bytes)
 
     running.look = look
     try:
@@ -105,7 +105,7 @@ def _tagged_jobs(spark: SparkSession, running: Activity, expected: Callable[[], 
     finally:
         running.look = None
         context.removeJobTag(tag)
-        # They told how far it was.
+        # They were its progress.
         running.counts = {what: count for what, count in running.counts.items() if what != "tasks"}
 
 

@@ -1,4 +1,4 @@
-"""The errors that a user can cause and can mend.
+"""The errors that a user can cause and can fix.
 
     TableferryError              what went wrong, where, and the remedy: exit code 1
     ├── SpecError                a project's files are wrong; carries every problem of the project at once
@@ -22,7 +22,7 @@ _TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\
 
 
 class TableferryError(Exception):
-    """Base of every error that is the user's to mend; its message is one sentence with place and remedy."""
+    """Base of every error that is the user's to fix; its message is one sentence with place and remedy."""
 
 
 @dataclass(frozen=True, order=True)
@@ -32,7 +32,7 @@ class Problem:
     Attributes:
         file: The file, relative to the project where possible.
         path: The key path inside it, such as ``flowGroups[0].flows.f_orders.flowType``; empty for the file.
-        message: What is wrong and how to mend it.
+        message: What is wrong and how to fix it.
     """
 
     file: str
@@ -40,8 +40,8 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        place = f"{self.file}: {self.path}" if self.path else self.file
-        return f"{place}: {self.message}"
+        location = f"{self.file}: {self.path}" if self.path else self.file
+        return f"{location}: {self.message}"
 
 
 class SpecError(TableferryError):
@@ -77,7 +77,7 @@ class Busy(TableferryError):
 
 
 def is_sparks(error: Exception) -> bool:
-    """Say whether an error is Spark's, without loading Spark's classes to ask them."""
+    """Return whether an error is Spark's, without loading Spark's classes to ask them."""
     return type(error).__module__.startswith(("pyspark.", "py4j."))
 
 

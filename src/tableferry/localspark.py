@@ -7,8 +7,8 @@
     <warehouse>/derby.log
     <warehouse>/tmp/              shuffles and other passing things
 
-Derby lets one process in. The lock is taken before Java starts, so that a second process is told in one
-sentence and at once; Java inherits it, so that it is free only when Java has let go of the metastore too.
+Derby lets one process in. The lock is taken before Java starts, so that a second process fails at once
+with one sentence; Java inherits it, so that it is free only when Java has let go of the metastore too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DEFAULT_MASTER = "local[2]"
 INSTALL_JAVA = "Debian/Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17"
 
 # How long the Java process of a killed run may take to end before its warehouse counts as in use.
-_PATIENCE_SECONDS = 20.0
+_TIMEOUT_SECONDS = 20.0
 
 # Derby's for "another process has booted this database".
 _DERBY_IN_USE = "XSDB6"
@@ -183,19 +183,19 @@ def check_java() -> None:
     """
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
-    wanted = " or ".join(str(version) for version in JAVA_VERSIONS)
+    supported = " or ".join(str(version) for version in JAVA_VERSIONS)
     remedy = f"install it ({INSTALL_JAVA}), or point JAVA_HOME at it"
     if java is None:
-        raise SessionError(f"local Spark needs Java {wanted}, and there is no java on PATH: {remedy}")
+        raise SessionError(f"local Spark needs Java {supported}, and there is no java on PATH: {remedy}")
     try:
         asked = subprocess.run([java, "-version"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise SessionError(f"local Spark needs Java {wanted}, and {java} doesn't run: {remedy}") from error
+        raise SessionError(f"local Spark needs Java {supported}, and {java} doesn't run: {remedy}") from error
     # Up to Java 8 the first number was a 1.
-    found = re.search(r'version "(?:1\.)?(\d+)', asked.stderr + asked.stdout)
-    if found is None or int(found[1]) not in JAVA_VERSIONS:
-        version = found[1] if found else "of an unknown version"
-        raise SessionError(f"local Spark needs Java {wanted}, and {java} is Java {version}: {remedy}")
+    match = re.search(r'version "(?:1\.)?(\d+)', asked.stderr + asked.stdout)
+    if match is None or int(match[1]) not in JAVA_VERSIONS:
+        version = match[1] if match else "of an unknown version"
+        raise SessionError(f"local Spark needs Java {supported}, and {java} is Java {version}: {remedy}")
 
 
 def _versions() -> tuple[str, str]:
@@ -232,12 +232,12 @@ def _lock(folder: Path) -> int:
     import fcntl  # not on Windows, where the other kinds of session work
 
     file = folder / "metastore.lock"
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
     try:
         lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
         raise SessionError(
-            f"{file} can't be written ({error.strerror}): mend its permissions, or give another --warehouse"
+            f"{file} can't be written ({error.strerror}): fix its permissions, or give another --warehouse"
         ) from error
     while True:
         try:
@@ -281,13 +281,13 @@ def _active(warehouse: str | Path | None, say: Callable[[str], None]) -> SparkSe
     if SparkContext._active_spark_context is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         return None
     spark = _running.spark if _running is not None else SparkSession.builder.getOrCreate()
-    place = (spark.conf.get("spark.sql.warehouse.dir") or "").removeprefix("file:")
-    if warehouse is not None and Path(place).resolve() != _folder(warehouse) / "warehouse":
+    folder = (spark.conf.get("spark.sql.warehouse.dir") or "").removeprefix("file:")
+    if warehouse is not None and Path(folder).resolve() != _folder(warehouse) / "warehouse":
         raise SessionError(
-            f"this process already has a Spark session, on the warehouse {place}: stop that session, or "
+            f"this process already has a Spark session, on the warehouse {folder}: stop that session, or "
             "leave --warehouse out"
         )
-    say(f"Spark: the session that is already active, {spark.version}, warehouse {place}")
+    say(f"Spark: the session that is already active, {spark.version}, warehouse {folder}")
     return spark
 
 
@@ -370,8 +370,8 @@ def _cause(text: str) -> str:
     lines = [line.strip() for line in text.splitlines()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     errors = [line for line in lines if re.match(r"(Exception|Error|.*\b\w+(Exception|Error)\b)", line)]
-    found = causes[-1:] or errors[:1] or [line for line in lines if line][-1:] or ["no reason given"]
-    return found[0][:300].rstrip(".:")
+    candidates = causes[-1:] or errors[:1] or [line for line in lines if line][-1:] or ["no reason given"]
+    return candidates[0][:300].rstrip(".:")
 
 
 def _java_options(properties: dict[str, Path]) -> str:

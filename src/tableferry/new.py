@@ -61,7 +61,7 @@ def create(
         except EOFError as error:
             raise TemplateError("nobody answers the questions here: give --no-input and --answer") from error
         except (CookiecutterException, OSError) as error:
-            raise TemplateError(f"no bundle could be made in {folder} ({error}): mend that first") from error
+            raise TemplateError(f"no bundle could be made in {folder} ({error}): fix that first") from error
     return Path(made)
 
 
@@ -71,9 +71,9 @@ def find_template() -> Path:
     Raises:
         TemplateError: This copy of the package has none.
     """
-    for place in (PACKAGE.parents[1] / "template", PACKAGE / "template"):
-        if (place / "cookiecutter.json").is_file() and (place / "hooks").is_dir():
-            return place
+    for template in (PACKAGE.parents[1] / "template", PACKAGE / "template"):
+        if (template / "cookiecutter.json").is_file() and (template / "hooks").is_dir():
+            return template
     raise TemplateError(
         f"{PACKAGE} is a copy without the template, as in every generated bundle: install Tableferry itself, "
         "or name its repository to cookiecutter"

@@ -80,9 +80,9 @@ def resolve(
     choice = choose(os.environ, databricks_connect=has_databricks_connect())
     with activity(_log, "wait for Spark", level=logging.DEBUG):
         if choice.kind == "local":
-            wished = warehouse if warehouse is not None else os.environ.get(WAREHOUSE_VARIABLE) or None
+            requested = warehouse if warehouse is not None else os.environ.get(WAREHOUSE_VARIABLE) or None
             spark = localspark.start(
-                wished, default=DEFAULT_WAREHOUSE, app_name=app_name, iceberg=iceberg, say=say
+                requested, default=DEFAULT_WAREHOUSE, app_name=app_name, iceberg=iceberg, say=say
             )
         else:
             spark = _take(choice, app_name, say)
@@ -117,20 +117,20 @@ def use(spark: SparkSession, catalog: str | None, schema: str | None) -> None:
 
 
 @contextmanager
-def settings(spark: SparkSession, wanted: Mapping[str, str], place: str) -> Iterator[None]:
+def settings(spark: SparkSession, values: Mapping[str, str], origin: str) -> Iterator[None]:
     """Apply Spark settings for the length of a ``with``.
 
     Args:
         spark: The session.
-        wanted: The settings.
-        place: Where they were asked for, for the error.
+        values: The settings.
+        origin: What asks for them, for the error.
 
     Raises:
         SessionError: Spark doesn't take one of them.
     """
     old: dict[str, str | None] = {}
     try:
-        for key, value in wanted.items():
+        for key, value in values.items():
             try:
                 before = spark.conf.get(key, None)
                 spark.conf.set(key, value)
@@ -138,7 +138,7 @@ def settings(spark: SparkSession, wanted: Mapping[str, str], place: str) -> Iter
             except Exception as error:
                 # Which errors there are depends on the kind of session, and none of them says where.
                 raise SessionError(
-                    f"{place}: {key} can't be set ({_first_line(error)}): remove it"
+                    f"{origin}: {key} can't be set ({_first_line(error)}): remove it"
                 ) from error
         yield
     finally:
@@ -169,7 +169,7 @@ def choose(environ: Mapping[str, str], *, databricks_connect: bool) -> Choice:
 
 
 def has_databricks_connect() -> bool:
-    """Tell whether Databricks Connect is installed, without importing it."""
+    """Return whether Databricks Connect is installed, without importing it."""
     try:
         return find_spec("databricks.connect") is not None
     except (ImportError, ValueError):
@@ -232,7 +232,7 @@ def _databricks_connect(choice: Choice) -> SparkSession:
     return session
 
 
-def _remote(url: str, place: str, app_name: str) -> SparkSession:
+def _remote(url: str, address: str, app_name: str) -> SparkSession:
     try:
         from pyspark.sql import SparkSession
 
@@ -240,18 +240,18 @@ def _remote(url: str, place: str, app_name: str) -> SparkSession:
         # The client's warnings about its retries say less than the error that follows them.
         with warnings.catch_warnings(action="ignore"):
             session = SparkSession.builder.remote(url).appName(app_name).getOrCreate()
-            # It connects with its first request, and an address where nobody listens is to be told here.
+            # It connects with its first request, and an address where nobody listens is to be reported here.
             _ = session.version
     except ImportError as error:
         raise SessionError(
-            f"SPARK_REMOTE is {place}, and Spark Connect's client isn't complete here "
+            f"SPARK_REMOTE is {address}, and Spark Connect's client isn't complete here "
             f"({_first_line(error)}): "
             'pip install "tableferry[remote]", or unset SPARK_REMOTE to work locally'
         ) from error
     except Exception as error:
         # Errors of grpc, of the client and of the server's own start share no base.
         raise SessionError(
-            f"no Spark Connect server answers at {place}, which is what SPARK_REMOTE says "
+            f"no Spark Connect server answers at {address}, which is what SPARK_REMOTE says "
             f"({_first_line(error)}): start it, or unset SPARK_REMOTE to work locally"
         ) from error
     return session

@@ -32,8 +32,8 @@ RUNTIME_VARIABLE = "DATABRICKS_RUNTIME_VERSION"
 # What the client's login can depend on.
 _LOGIN_VARIABLES = ("DATABRICKS_", "ARM_", "AZURE_", "GOOGLE_", "HOME", "USERPROFILE")
 
-# The client's own five minutes are for jobs; whoever waits at a terminal is told sooner.
-_PATIENCE_SECONDS = 30
+# The client's own five minutes are for jobs; whoever waits at a terminal gets an answer sooner.
+_TIMEOUT_SECONDS = 30
 
 Kind = Literal["missing", "taken", "denied", "logged out", "unreachable", "failed"]
 
@@ -73,7 +73,7 @@ def profile(environ: Mapping[str, str]) -> Mapping[str, str]:
         return {}
     except (OSError, ConfigError, UnicodeDecodeError) as error:
         first = str(error).splitlines()[0]
-        raise SessionError(f"{file} can't be read ({first}): mend it, or remove it") from error
+        raise SessionError(f"{file} can't be read ({first}): fix it, or remove it") from error
     name = environ.get("DATABRICKS_CONFIG_PROFILE", "DEFAULT")
     if name in parser:
         return dict(parser[name])
@@ -81,7 +81,7 @@ def profile(environ: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def configured(environ: Mapping[str, str]) -> bool:
-    """Say whether the user means a workspace: by a variable, or by a profile.
+    """Return whether the user means a workspace: by a variable, or by a profile.
 
     Raises:
         SessionError: The file of profiles can't be read.
@@ -118,7 +118,7 @@ def _client(_: frozenset[tuple[str, str]]) -> WorkspaceClient:
         return WorkspaceClient(
             config=Config(
                 product="tableferry",
-                retry_timeout_seconds=_PATIENCE_SECONDS,
+                retry_timeout_seconds=_TIMEOUT_SECONDS,
                 # Files that hold state are small: one request each, and no links into the cloud's own
                 # storage, which many networks don't let through.
                 disable_experimental_files_api_client=True,
@@ -130,7 +130,7 @@ def _client(_: frozenset[tuple[str, str]]) -> WorkspaceClient:
 
 
 def trouble(error: Exception, workspace: WorkspaceClient) -> Trouble | None:
-    """Tell what an error of the client means; None if it isn't one of the client's."""
+    """Return what an error of the client means; None if it isn't one of the client's."""
     from databricks.sdk import errors
     from databricks.sdk.errors.base import DatabricksError
 

@@ -14,7 +14,7 @@ DEEPEST = 100
 
 
 def is_too_deep(content: str) -> bool:
-    """Say whether YAML is nested deeper than `DEEPEST`; the parser goes down in C, without a bound.
+    """Return whether YAML is nested deeper than `DEEPEST`; the parser goes down in C, without a bound.
 
     Raises:
         yaml.YAMLError: It isn't YAML.

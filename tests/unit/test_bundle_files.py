@@ -24,7 +24,7 @@ def test_a_folder_that_is_no_bundle(tmp_path: Path) -> None:
     [
         (
             "a: [\n",
-            "isn't valid YAML (did not find expected node content at line 2, column 1): mend it there",
+            "isn't valid YAML (did not find expected node content at line 2, column 1): fix it there",
         ),
         ("", "is empty: fill it or remove it"),
         ("# nothing\n", "is empty: fill it or remove it"),

@@ -311,7 +311,7 @@ def test_an_editable_project_that_is_not_synchronised(shop: BundleFiles) -> None
             PROJECT,
             'name = "shop"',
             "name = shop",
-            f"{PROJECT}: can't be read (Invalid value (at line 6, column 8)): mend it there",
+            f"{PROJECT}: can't be read (Invalid value (at line 6, column 8)): fix it there",
         ),
     ],
 )
@@ -374,7 +374,7 @@ def test_a_module_that_cannot_be_read(shop: BundleFiles) -> None:
     shop.write("src/shop/cli.py", "def main(:\n")
     (only,) = shop.said()
     assert only.startswith(f"{PROJECT}: project.scripts.shop: module 'shop.cli' can't be read (")
-    assert only.endswith("at line 1): mend the file")
+    assert only.endswith("at line 1): fix the file")
 
 
 @pytest.mark.parametrize(

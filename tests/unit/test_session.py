@@ -100,7 +100,7 @@ def test_choice_by_profile(tmp_path: Path, text: str, environ: Mapping[str, str]
 def test_an_unreadable_profile_is_told(tmp_path: Path) -> None:
     file = tmp_path / "databrickscfg"
     file.write_text("host = https://w\n")
-    with pytest.raises(SessionError, match=r"databrickscfg can't be read .*: mend it"):
+    with pytest.raises(SessionError, match=r"databrickscfg can't be read .*: fix it"):
         choose({"DATABRICKS_CONFIG_FILE": str(file)}, databricks_connect=True)
 
 

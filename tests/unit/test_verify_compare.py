@@ -16,13 +16,13 @@ from tableferry.verify.verdict import (
     PARTITIONS_LISTED,
     PARTITIONS_SHOWN,
     ROWS_SHOWN,
+    Aggregate,
     ColumnDifference,
     KeyFindings,
     Measures,
     RowDifference,
     SchemaDifferences,
     Surplus,
-    Tally,
     ValueDifference,
     compare,
     pair_rows,
@@ -30,12 +30,12 @@ from tableferry.verify.verdict import (
 
 
 def measures(
-    tallies: dict[tuple[str | None, ...], tuple[Tally, Tally]],
+    aggregates: dict[tuple[str | None, ...], tuple[Aggregate, Aggregate]],
     schema: SchemaDifferences | None = None,
     excluded: tuple[str, ...] = (),
     partition_columns: tuple[str, ...] = (),
 ) -> Measures:
-    return Measures("old", "new", schema or SchemaDifferences(), excluded, partition_columns, tallies)
+    return Measures("old", "new", schema or SchemaDifferences(), excluded, partition_columns, aggregates)
 
 
 def kind(name: str) -> DataType:
@@ -43,7 +43,7 @@ def kind(name: str) -> DataType:
 
 
 def test_equal_tallies_match_and_say_what_was_left_out() -> None:
-    same = Tally(1200, (5, -7))
+    same = Aggregate(1200, (5, -7))
     verdict = compare(measures({(): (same, same)}, excluded=("loaded_at",)))
     assert verdict.matches
     assert verdict.rows_match
@@ -54,7 +54,7 @@ def test_equal_tallies_match_and_say_what_was_left_out() -> None:
 
 
 def test_groups_of_rows_are_put_together_by_adding_both_sums() -> None:
-    assert Tally(2, (3, 5)) + Tally(1, (1, 1)) == Tally(3, (4, 6))
+    assert Aggregate(2, (3, 5)) + Aggregate(1, (1, 1)) == Aggregate(3, (4, 6))
 
 
 def test_two_empty_tables_match() -> None:
@@ -64,12 +64,12 @@ def test_two_empty_tables_match() -> None:
 
 
 def test_either_sum_alone_breaks_the_match() -> None:
-    for other in (Tally(2, (1, 3)), Tally(2, (2, 2)), Tally(3, (1, 2))):
-        assert not compare(measures({(): (Tally(2, (1, 2)), other)})).rows_match
+    for other in (Aggregate(2, (1, 3)), Aggregate(2, (2, 2)), Aggregate(3, (1, 2))):
+        assert not compare(measures({(): (Aggregate(2, (1, 2)), other)})).rows_match
 
 
 def test_a_widened_type_is_told_and_matches_while_a_missing_column_does_not() -> None:
-    same = Tally(1, (5, 5))
+    same = Aggregate(1, (5, 5))
     widened = SchemaDifferences(types=(ColumnDifference("n", "int", "bigint", "bigint"),))
     verdict = compare(measures({(): (same, same)}, widened))
     assert verdict.matches
@@ -88,10 +88,10 @@ def test_a_widened_type_is_told_and_matches_while_a_missing_column_does_not() ->
 
 
 def test_partitions_roll_up_and_only_those_that_differ_are_told() -> None:
-    one, two = Tally(1, (10, 11)), Tally(2, (20, 21))
+    one, two = Aggregate(1, (10, 11)), Aggregate(2, (20, 21))
     verdict = compare(
         measures(
-            {("b",): (two, one), ("a",): (one, one), (None,): (Tally(), one)}, partition_columns=("day",)
+            {("b",): (two, one), ("a",): (one, one), (None,): (Aggregate(), one)}, partition_columns=("day",)
         )
     )
     assert (verdict.source.rows, verdict.target.rows) == (3, 3)
@@ -108,10 +108,10 @@ def test_partitions_roll_up_and_only_those_that_differ_are_told() -> None:
 
 
 def test_of_very_many_partitions_those_furthest_apart_are_kept() -> None:
-    tallies: dict[tuple[str | None, ...], tuple[Tally, Tally]] = {
-        (str(at),): (Tally(at, (at, at)), Tally()) for at in range(1, PARTITIONS_LISTED + 2)
+    aggregates: dict[tuple[str | None, ...], tuple[Aggregate, Aggregate]] = {
+        (str(at),): (Aggregate(at, (at, at)), Aggregate()) for at in range(1, PARTITIONS_LISTED + 2)
     }
-    verdict = compare(measures(tallies, partition_columns=("n",)))
+    verdict = compare(measures(aggregates, partition_columns=("n",)))
     assert verdict.differing_partitions == PARTITIONS_LISTED + 1
     assert len(verdict.partition_differences) == PARTITIONS_SHOWN
     assert min(each.source.rows for each in verdict.partition_differences) == PARTITIONS_LISTED - 18
@@ -147,7 +147,9 @@ def test_the_whole_verdict_is_json_and_text() -> None:
         ),
         RowDifference(("2", "x"), "source-only"),
     )
-    verdict = Verdict("old", "new", Tally(3), Tally(2), keys=KeyFindings(("id", "k"), 1, 0, 2, 0, 4, rows))
+    verdict = Verdict(
+        "old", "new", Aggregate(3), Aggregate(2), keys=KeyFindings(("id", "k"), 1, 0, 2, 0, 4, rows)
+    )
     found = json.loads(json.dumps(verdict.to_dict()))
     assert found["keys"]["rows"][0] == {
         "key": {"id": "1", "k": None},

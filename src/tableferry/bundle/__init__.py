@@ -21,7 +21,7 @@ def check(folder: str | os.PathLike[str], target: str | None = None) -> tuple[Pr
         folder: The folder with databricks.yml.
         target: The only target to look at; all of them by default.
     """
-    found = examine(folder, target)
-    for note in found.notes:
+    examination = examine(folder, target)
+    for note in examination.notes:
         warnings.warn(note, stacklevel=2)
-    return found.problems
+    return examination.problems

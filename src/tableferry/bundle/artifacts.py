@@ -34,7 +34,7 @@ class Built:
     suffix: str = ".whl"
 
     def makes(self, pattern: Path) -> bool:
-        """Say whether it will be found by a path or pattern."""
+        """Return whether it will be found by a path or pattern."""
         if pattern.suffix != self.suffix or (self.folders is not None and pattern.parent not in self.folders):
             return False
         if self.project is None or self.project.name is None:
@@ -50,25 +50,25 @@ def built(deployment: Deployment, problems: list[Problem]) -> list[Built]:
     tree = deployment.tree
     if not tree["artifacts"].given and files.is_file(deployment.folder / "setup.py"):
         return [Built(frozenset({deployment.folder / "dist"}), None)]  # the CLI builds it unasked
-    found = []
+    wheels = []
     for _, artifact in tree["artifacts"].items:
         faults = list(_faults(deployment, artifact))
         problems.extend(faults)
         if faults:  # what it would have built is missed by nobody else
-            found.append(Built(None, None, ".whl" if artifact["type"].text == "whl" else ".jar"))
+            wheels.append(Built(None, None, ".whl" if artifact["type"].text == "whl" else ".jar"))
             continue
         folder = _folder(deployment, artifact)
-        sources = [one["source"] for one in artifact["files"].elements]
+        sources = [file["source"] for file in artifact["files"].elements]
         into = frozenset(files.path_of(deployment, source).parent for source in sources if source.known)
         if artifact["type"].text != "whl":
-            found.append(Built(into, None, ".jar"))
+            wheels.append(Built(into, None, ".jar"))
             continue
         output = _OUTPUT.search(artifact["build"].text or "")
         usual = Path(os.path.normpath(folder / (output[1].strip("'\"") if output else "dist")))
         shown = os.path.relpath(folder / projects.FILE, deployment.folder).replace(os.sep, "/")
         project = projects.read(folder, shown, problems) if artifact["build"].text else None
-        found.append(Built(into or frozenset({usual}), project))
-    return found
+        wheels.append(Built(into or frozenset({usual}), project))
+    return wheels
 
 
 def check_dependency(deployment: Deployment, node: Node, wheels: list[Built]) -> Iterator[Problem]:
@@ -91,7 +91,7 @@ def check_dependency(deployment: Deployment, node: Node, wheels: list[Built]) ->
             yield node.problem(f"there is no '{path}'", remedy)
     elif node.known is not None and files.is_local_library(node.known):
         wheel = wheel_path(deployment, node)
-        if not any(one.makes(wheel) for one in wheels) and not files.matches(wheel):
+        if not any(built.makes(wheel) for built in wheels) and not files.matches(wheel):
             yield node.problem(
                 f"'{node.known}' matches no file, and no artifact builds one there",
                 "correct it, or write an artifact of type whl that builds it",

@@ -72,20 +72,27 @@ def examine(
     problems.extend(shape.check(sources.tree, Root))
     problems.extend(targets.check_all(sources.tree))
     problems.extend(variables.undefined(sources.tree))
-    found: dict[Problem, list[str]] = {}
+    in_targets: dict[Problem, list[str]] = {}
     wrong_references = 0
     given = os.environ if environment is None else environment
     for name in names:
         referring, others = _in_target(sources.folder, sources.tree, name, given)
         wrong_references += len(referring)
         for problem in {*referring, *others}:
-            found.setdefault(problem, []).append(name)
+            in_targets.setdefault(problem, []).append(name)
     if not wrong_references:  # else one of them may be meant for a variable that seems unused
         unused = list(variables.unused(sources.tree))
-        places = {(one.file, one.place) for one in unused}
-        found = {one: where for one, where in found.items() if (one.file, one.place) not in places}
+        reported = {(problem.file, problem.place) for problem in unused}
+        in_targets = {
+            problem: where
+            for problem, where in in_targets.items()
+            if (problem.file, problem.place) not in reported
+        }
         problems.extend(unused)
-    problems.extend(one if len(where) == len(names) else _only(one, where) for one, where in found.items())
+    problems.extend(
+        problem if len(where) == len(names) else _only(problem, where)
+        for problem, where in in_targets.items()
+    )
     return Examination(sources.files, tuple(names), tuple(sorted(set(problems))), notes)
 
 
@@ -103,11 +110,11 @@ def _in_target(
     for part in (targets, jobs, pipelines, securables, files, wheels):
         problems.extend(part.check(deployment))
     places = {problem.place for problem in problems}
-    # Which privileges there are is said better by those that there are for the kind.
+    # A wrong privilege is reported better by `securables`, which knows those of its kind.
     shapes = (
-        one
-        for one in _resources(deployment.tree)
-        if "privileges[" not in one.place or one.place not in places
+        problem
+        for problem in _resources(deployment.tree)
+        if "privileges[" not in problem.place or problem.place not in places
     )
     return resolver.problems, [*problems, *shapes]
 
@@ -129,8 +136,8 @@ def _resources(tree: Node) -> Iterator[Problem]:
             if not resource.given:
                 yield resource.problem("says nothing", "fill it or remove it")
             elif (known := type_of(kind)) is not None:
-                found = list(shape.check(resource, known))
-                yield from found or _refused(resource, known)
+                problems = list(shape.check(resource, known))
+                yield from problems or _refused(resource, known)
     if ring := cycle(dependencies(tree)):
         kind, name = ring[0].split(".", 1)
         what = f"the resources refer to each other: {' → '.join(ring)}"

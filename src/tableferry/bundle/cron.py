@@ -47,7 +47,7 @@ class CronError(ValueError):
 
     Attributes:
         what: What is wrong, with the field.
-        remedy: How to mend it.
+        remedy: How to fix it.
     """
 
     def __init__(self, what: str, remedy: str) -> None:

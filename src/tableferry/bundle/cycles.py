@@ -12,7 +12,7 @@ def cycle(waits: Mapping[str, Iterable[str]]) -> list[str]:
     Args:
         waits: What each one waits for.
     """
-    graph = {one: sorted(waits[one]) for one in sorted(waits)}
+    graph = {name: sorted(waits[name]) for name in sorted(waits)}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:

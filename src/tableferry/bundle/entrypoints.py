@@ -14,14 +14,17 @@ from tableferry.bundle.projects import Project
 
 def check(project: Project) -> Iterator[Problem]:
     """Check every entry point of a project."""
-    for one in project.entry_points:
-        module, _, attribute = (part.strip() for part in one.target.split("[")[0].partition(":"))
-        if not attribute and one.calls:
+    for entry_point in project.entry_points:
+        module, _, attribute = (part.strip() for part in entry_point.target.split("[")[0].partition(":"))
+        if not attribute and entry_point.calls:
             yield Problem(
-                project.file, one.place, f"'{one.target}' names no function", "write module:function"
+                project.file,
+                entry_point.place,
+                f"'{entry_point.target}' names no function",
+                "write module:function",
             )
-        elif found := _fault(project, module, attribute.split(".")[0].strip()):
-            yield Problem(project.file, one.place, *found)
+        elif fault := _fault(project, module, attribute.split(".")[0].strip()):
+            yield Problem(project.file, entry_point.place, *fault)
 
 
 def _fault(project: Project, module: str, name: str) -> tuple[str, str] | None:
@@ -37,11 +40,11 @@ def _fault(project: Project, module: str, name: str) -> tuple[str, str] | None:
             f"there is no module '{module}' in '{project.modules[top].name}'",
             "correct it, or add the file",
         )
-    found = names(file)
-    if isinstance(found, str):
-        return f"module '{module}' can't be read ({found})", "mend the file"
-    if name and name not in found and not {"*", "__getattr__"} & found:
-        return f"module '{module}' has no '{name}'", nearest(name, found, "define it, or correct the name")
+    defined = names(file)
+    if isinstance(defined, str):
+        return f"module '{module}' can't be read ({defined})", "fix the file"
+    if name and name not in defined and not {"*", "__getattr__"} & defined:
+        return f"module '{module}' has no '{name}'", nearest(name, defined, "define it, or correct the name")
     return None
 
 
@@ -78,7 +81,7 @@ def _bound(statements: list[ast.stmt]) -> Iterator[str]:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 yield statement.name
             case ast.Import() | ast.ImportFrom():
-                yield from ((one.asname or one.name).split(".")[0] for one in statement.names)
+                yield from ((alias.asname or alias.name).split(".")[0] for alias in statement.names)
             case ast.Assign():
                 inside = [node for target in statement.targets for node in ast.walk(target)]
                 yield from (node.id for node in inside if isinstance(node, ast.Name))

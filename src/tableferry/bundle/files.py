@@ -27,12 +27,12 @@ _OF_FILES = ("-r", "-e", "-c", "--requirement", "--editable", "--constraint")
 
 
 def is_local(text: str) -> bool:
-    """Say whether the CLI takes a path for one on this machine, and not in the workspace or on the web."""
+    """Return whether the CLI takes a path for one on this machine, and not in the workspace or on the web."""
     return not text.startswith("/") and not _SCHEME.match(text) and "${" not in text and text != ""
 
 
 def is_local_library(text: str) -> bool:
-    """Say whether the CLI takes a dependency for a file, and not for a package or an option of pip."""
+    """Return whether the CLI takes a dependency for a file, and not for a package or an option of pip."""
     if text.startswith("."):
         return True
     name = re.split(r"[\s\[<>=!~;@]", text, maxsplit=1)[0]
@@ -60,7 +60,7 @@ def matches(path: Path) -> list[Path]:
 
 
 def is_file(path: Path) -> bool:
-    """Say whether there is a file; a path that no file can have is none."""
+    """Return whether there is a file; a path that no file can have is none."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -68,7 +68,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Say whether there is a folder; a path that no folder can have is none."""
+    """Return whether there is a folder; a path that no folder can have is none."""
     try:
         return path.is_dir()
     except (OSError, ValueError):
@@ -78,19 +78,19 @@ def is_folder(path: Path) -> bool:
 def synchronised(deployment: Deployment) -> Path:
     """Return the folder that is synchronised: the bundle's, or one above it that ``sync.paths`` names."""
     paths = deployment.tree["sync"]["paths"].elements
-    places = [path_of(deployment, one) for one in paths if one.known]
-    return Path(os.path.commonpath([deployment.folder, *places]))
+    folders = [path_of(deployment, node) for node in paths if node.known]
+    return Path(os.path.commonpath([deployment.folder, *folders]))
 
 
 def is_synchronised(deployment: Deployment, path: Path) -> bool:
-    """Say whether a file or folder gets into the workspace, as far as ``sync.paths`` decides it."""
+    """Return whether a file or folder gets into the workspace, as far as ``sync.paths`` decides it."""
     sync = deployment.tree["sync"]
-    paths = [path_of(deployment, one) for one in sync["paths"].elements if one.known]
+    paths = [path_of(deployment, node) for node in sync["paths"].elements if node.known]
     if sync["include"].elements or not paths:
         paths = [synchronised(deployment)]
     # A folder above a synchronised one is made for it.
     inside = path.is_relative_to(synchronised(deployment))
-    return inside and any(path.is_relative_to(one) or one.is_relative_to(path) for one in paths)
+    return inside and any(path.is_relative_to(root) or root.is_relative_to(path) for root in paths)
 
 
 def check(deployment: Deployment) -> Iterator[Problem]:
@@ -199,7 +199,7 @@ def _in_workspace(deployment: Deployment) -> Iterator[Problem]:
             if _UNSURE.search(match[1]):
                 continue
             paths = [path, *(path.with_name(path.name + end) for end in _NOTEBOOKS)]
-            if not any(is_folder(one) or is_file(one) for one in paths):
+            if not any(is_folder(candidate) or is_file(candidate) for candidate in paths):
                 what = f"there is no '{match[1]}' to be synchronised to '{match[0]}'"
                 yield node.problem(what, "correct the path, or add the file")
             elif not is_synchronised(deployment, path):

@@ -109,7 +109,7 @@ def _is_timezone(name: str) -> bool:
 
 
 def _has_timezones() -> bool:
-    """Say whether this machine knows timezones at all; a bare container may not."""
+    """Return whether this machine knows timezones at all; a bare container may not."""
     try:
         ZoneInfo("Europe/Berlin")
     except (ZoneInfoNotFoundError, ValueError, OSError):

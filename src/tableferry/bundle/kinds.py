@@ -117,7 +117,7 @@ KNOWN_LATER = {
 
 @cache
 def types_installed() -> bool:
-    """Say whether the package ``databricks-bundles`` is installed."""
+    """Return whether the package ``databricks-bundles`` is installed."""
     try:
         return find_spec("databricks.bundles.core") is not None
     except ModuleNotFoundError:
@@ -134,7 +134,7 @@ def type_of(kind: str) -> type | None:
     except ModuleNotFoundError:
         return None
     base = import_module("databricks.bundles.core").Resource
-    for found in vars(module).values():
-        if isinstance(found, type) and issubclass(found, base) and dataclasses.is_dataclass(found):
-            return found
+    for member in vars(module).values():
+        if isinstance(member, type) and issubclass(member, base) and dataclasses.is_dataclass(member):
+            return member
     return None

@@ -44,11 +44,11 @@ def load(folder: Path, problems: list[Problem]) -> Sources:
         )
     tree = read(folder / names[0], names[0], problems)
     files = [names[0]]
-    for name, found in _included(folder, tree["include"], problems):
+    for name, file in _included(folder, tree["include"], problems):
         if name in files:
             continue
         files.append(name)
-        included = read(found, name, problems)
+        included = read(file, name, problems)
         if included["include"].given:
             problems.append(
                 included["include"].problem(
@@ -63,25 +63,30 @@ def load(folder: Path, problems: list[Problem]) -> Sources:
 
 
 def _included(folder: Path, include: Node, problems: list[Problem]) -> Iterator[tuple[str, Path]]:
-    for one in include.elements:
-        if one.text is None:
-            problems.append(one.problem(f"must be a path, not {one.kind}", "write a path or a pattern"))
-        elif Path(one.text).is_absolute():
-            problems.append(one.problem("is an absolute path", "write it relative to the bundle's folder"))
-        elif not (found := _matches(folder, one.text)):
+    for pattern in include.elements:
+        if pattern.text is None:
             problems.append(
-                one.problem(
-                    f"'{one.text}' matches no file", "correct the pattern, or remove it if nothing is meant"
+                pattern.problem(f"must be a path, not {pattern.kind}", "write a path or a pattern")
+            )
+        elif Path(pattern.text).is_absolute():
+            problems.append(
+                pattern.problem("is an absolute path", "write it relative to the bundle's folder")
+            )
+        elif not (paths := _matches(folder, pattern.text)):
+            problems.append(
+                pattern.problem(
+                    f"'{pattern.text}' matches no file",
+                    "correct the pattern, or remove it if nothing is meant",
                 )
             )
         else:
-            for path in found:
+            for path in paths:
                 name = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.as_posix()
                 if path.suffix in _SUFFIXES:
                     yield name, path
                 else:
                     problems.append(
-                        one.problem(
+                        pattern.problem(
                             f"includes {name}, which isn't YAML", "include .yml, .yaml or .json files only"
                         )
                     )
@@ -90,10 +95,10 @@ def _included(folder: Path, include: Node, problems: list[Problem]) -> Iterator[
 def _matches(folder: Path, pattern: str) -> list[Path]:
     """Find files as the CLI does: `**` means no more than `*`."""
     try:
-        found = glob.glob(pattern.replace("**", "*"), root_dir=folder, include_hidden=True)
+        names = glob.glob(pattern.replace("**", "*"), root_dir=folder, include_hidden=True)
     except (OSError, ValueError):
         return []
-    return sorted(path for name in found if (path := folder / name).is_file())
+    return sorted(path for name in names if (path := folder / name).is_file())
 
 
 def _refuse_twice(tree: Node, included: Node, problems: list[Problem]) -> None:

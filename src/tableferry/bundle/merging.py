@@ -8,7 +8,7 @@ from functools import partial
 from tableferry.bundle.problems import Problem
 from tableferry.bundle.tree import Node
 
-# What a target may say again. Variables, run_as, mode and git have rules of their own.
+# What a target may override. Variables, run_as, mode and git have rules of their own.
 _MERGED = ("bundle", "workspace", "artifacts", "resources", "sync", "permissions", "presets")
 
 # Lists whose elements are laid over each other by a key, and what an element without one is called.
@@ -83,8 +83,8 @@ def _by_key(several: Node, key: str, unnamed: str | None, problems: list[Problem
     merged: list[Node] = []
     for element in several.elements:
         name = name_of(element)
-        same = [position for position, one in enumerate(merged) if name_of(one) == name]
-        # Two of one list aren't an override: they stay two, and are told as such.
+        same = [position for position, earlier in enumerate(merged) if name_of(earlier) == name]
+        # Two of one list aren't an override: they stay two, and are reported as such.
         over = [position for position in same if merged[position].place.above != element.place.above]
         if name is not None and over:
             merged[over[0]] = merge(merged[over[0]], element, problems)

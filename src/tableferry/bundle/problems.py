@@ -1,4 +1,4 @@
-"""What is wrong in a bundle, and how it's said."""
+"""What is wrong in a bundle, and how to fix it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Problem:
         file: The file, relative to the bundle's folder.
         place: The key path inside it, such as ``resources.jobs.a.tasks[0].task_key``; empty for the file.
         what: What is wrong.
-        remedy: How to mend it.
+        remedy: How to fix it.
     """
 
     file: str
@@ -33,7 +33,9 @@ class Problem:
 def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
     """Return a remedy that asks for the nearest known name, or another one where none is near."""
     names = sorted(set(known))
-    close = get_close_matches(name, names, n=1) or [one for one in names if name and one.startswith(name)]
+    close = get_close_matches(name, names, n=1) or [
+        candidate for candidate in names if name and candidate.startswith(name)
+    ]
     return f"did you mean '{close[0]}'?" if close else otherwise
 
 

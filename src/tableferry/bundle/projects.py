@@ -76,9 +76,7 @@ def read(folder: Path, shown: str, problems: list[Problem]) -> Project | None:
     try:
         data = tomllib.loads((folder / FILE).read_bytes().decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        problems.append(
-            Problem(shown, "", f"can't be read ({' '.join(str(error).split())})", "mend it there")
-        )
+        problems.append(Problem(shown, "", f"can't be read ({' '.join(str(error).split())})", "fix it there"))
         return None
     project, poetry = _table(data, "project"), _table(data, "tool", "poetry")
     name = project.get("name", poetry.get("name"))
@@ -97,15 +95,15 @@ def read(folder: Path, shown: str, problems: list[Problem]) -> Project | None:
 
 def _entry_points(data: dict[str, Any]) -> Iterator[EntryPoint]:
     groups = [(f"project.entry-points.{group}", False) for group in _table(data, "project", "entry-points")]
-    for place, calls in [
+    for table, calls in [
         ("project.scripts", True),
         ("project.gui-scripts", True),
         ("tool.poetry.scripts", True),
         *groups,
     ]:
-        for name, target in _table(data, *place.split(".", place.count(".") if calls else 2)).items():
+        for name, target in _table(data, *table.split(".", table.count(".") if calls else 2)).items():
             if isinstance(target, str):
-                yield EntryPoint(name, target, f"{place}.{name}", calls)
+                yield EntryPoint(name, target, f"{table}.{name}", calls)
 
 
 def _modules(data: dict[str, Any], folder: Path, name: str | None) -> tuple[dict[str, Path], bool]:
@@ -121,9 +119,9 @@ def _modules(data: dict[str, Any], folder: Path, name: str | None) -> tuple[dict
         if declared := _declared(data, folder):
             return _named(declared), not ({"force-include", "sources"} & set(wheel))
         usual = [folder / module, folder / "src" / module, folder / f"{module}.py"]
-        found = [path for path in usual if is_file(path) or is_file(path / "__init__.py")][:1]
-        if found and not wheel:
-            return _named(found), True
+        existing = [path for path in usual if is_file(path) or is_file(path / "__init__.py")][:1]
+        if existing and not wheel:
+            return _named(existing), True
     elif backend == "uv_build":
         own = _table(data, "tool", "uv", "build-backend")
         root, inside = own.get("module-root", "src"), own.get("module-name", module)
@@ -134,7 +132,11 @@ def _modules(data: dict[str, Any], folder: Path, name: str | None) -> tuple[dict
 
 def _declared(data: dict[str, Any], folder: Path) -> list[Path]:
     packages = _table(data, "tool", "hatch", "build", "targets", "wheel").get("packages")
-    return [folder / one for one in packages if isinstance(one, str)] if isinstance(packages, list) else []
+    return (
+        [folder / package for package in packages if isinstance(package, str)]
+        if isinstance(packages, list)
+        else []
+    )
 
 
 def _importable(folder: Path) -> Iterator[Path]:
@@ -154,7 +156,7 @@ def _named(paths: list[Path]) -> dict[str, Path]:
 
 
 def _table(data: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    found: Any = data
+    value: Any = data
     for key in keys:
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found if isinstance(found, dict) else {}
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, dict) else {}

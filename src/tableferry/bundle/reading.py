@@ -48,8 +48,8 @@ def read(file: Path, name: str, problems: list[Problem]) -> Node:
         name: How messages name it.
         problems: Gets what is wrong; the returned node is then empty or incomplete.
     """
-    place = SourceLocation(name)
-    nothing = Node({}, place)
+    location = SourceLocation(name)
+    nothing = Node({}, location)
     try:
         content = file.read_bytes().decode("utf-8-sig")
         if is_too_deep(content):
@@ -59,14 +59,18 @@ def read(file: Path, name: str, problems: list[Problem]) -> Node:
             root = loader.get_single_node()
         finally:
             loader.dispose()
-        node = _Converter(problems, root).convert(root, place, ()) if root is not None else Node(None, place)
+        node = (
+            _Converter(problems, root).convert(root, location, ())
+            if root is not None
+            else Node(None, location)
+        )
     except UnicodeDecodeError as error:
         problems.append(nothing.problem(f"isn't UTF-8 text (byte {error.start})", "save it as UTF-8"))
     except OSError as error:
         reason = (error.strerror or "unknown reason").lower()
         problems.append(nothing.problem(f"can't be read ({reason})", "check the file and its permissions"))
     except yaml.YAMLError as error:
-        problems.append(nothing.problem(f"isn't valid YAML ({explain(error)})", "mend it there"))
+        problems.append(nothing.problem(f"isn't valid YAML ({explain(error)})", "fix it there"))
     except RecursionError:
         problems.append(nothing.problem("is nested too deeply", f"flatten it to at most {DEEPEST} levels"))
     except _Unfit as error:
@@ -91,57 +95,59 @@ class _Converter:
         self.seen = 0
         self.shared = _shared(root)
 
-    def convert(self, found: yaml.Node, place: SourceLocation, above: tuple[int, ...]) -> Node:
+    def convert(self, yaml_node: yaml.Node, location: SourceLocation, above: tuple[int, ...]) -> Node:
         self.seen += 1
         if self.seen > LARGEST:
             raise _Unfit(
-                Node(None, SourceLocation(place.file)).problem(
+                Node(None, SourceLocation(location.file)).problem(
                     "holds too much", "write out fewer YAML aliases"
                 )
             )
-        if id(found) in above:
-            raise _Unfit(Node(None, place).problem("contains itself through a YAML anchor", "write it out"))
-        above = (*above, id(found))
-        match found:
+        if id(yaml_node) in above:
+            raise _Unfit(
+                Node(None, location).problem("contains itself through a YAML anchor", "write it out")
+            )
+        above = (*above, id(yaml_node))
+        match yaml_node:
             case yaml.SequenceNode():
-                items = enumerate(found.value)
-                value: Value = tuple(self.convert(item, place.at(i), above) for i, item in items)
+                items = enumerate(yaml_node.value)
+                value: Value = tuple(self.convert(item, location.at(i), above) for i, item in items)
             case yaml.MappingNode():
-                value = self._mapping(found, place, above)
+                value = self._mapping(yaml_node, location, above)
             case _:
-                value = _scalar(found.tag, found.value)
-        return Node(value, place, id(found) in self.shared)
+                value = _scalar(yaml_node.tag, yaml_node.value)
+        return Node(value, location, id(yaml_node) in self.shared)
 
     def _mapping(
-        self, found: yaml.MappingNode, place: SourceLocation, above: tuple[int, ...]
+        self, mapping: yaml.MappingNode, location: SourceLocation, above: tuple[int, ...]
     ) -> dict[str, Node]:
         own: dict[str, Node] = {}
         merged: dict[str, Node] = {}
-        for key, value in found.value:
+        for key, value in mapping.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag.removeprefix(_TAG) not in (
                 "str",
                 "null",
                 "merge",
             ):
                 shown = key.value if isinstance(key, yaml.ScalarNode) else "of more than one value"
-                self._say(place, f"key {shown} isn't text", "put it in quotes")
+                self._say(location, f"key {shown} isn't text", "put it in quotes")
             elif key.tag == _TAG + "merge":
                 several = isinstance(value, yaml.SequenceNode)
-                for one in value.value if several else [value]:
-                    node = self.convert(one, place, above)
+                for anchored in value.value if several else [value]:
+                    node = self.convert(anchored, location, above)
                     if not isinstance(node.value, dict):
                         self._say(
-                            place, "merges with '<<' what isn't a mapping", "name an anchor of a mapping"
+                            location, "merges with '<<' what isn't a mapping", "name an anchor of a mapping"
                         )
                     merged.update(node.items)
             elif key.value in own:
-                self._say(place.at(key.value), f"key '{key.value}' is written more than once", "keep one")
+                self._say(location.at(key.value), f"key '{key.value}' is written more than once", "keep one")
             else:
-                own[key.value] = self.convert(value, place.at(key.value), above)
+                own[key.value] = self.convert(value, location.at(key.value), above)
         return merged | own
 
-    def _say(self, place: SourceLocation, what: str, remedy: str) -> None:
-        self.problems.append(Node(None, place).problem(what, remedy))
+    def _say(self, location: SourceLocation, what: str, remedy: str) -> None:
+        self.problems.append(Node(None, location).problem(what, remedy))
 
 
 def _shared(root: yaml.Node) -> set[int]:

@@ -39,19 +39,19 @@ class Reference:
 
 def references(text: str) -> list[Reference]:
     """Return what the CLI takes for a reference, in order; what a shell would resolve isn't one."""
-    found = []
+    references = []
     for match in _BRACES.finditer(text):
         if _PATH.fullmatch(match[1]):
             steps = tuple(_STEP.findall(match[1]))
             if steps[0] in HEADS:
-                found.append(Reference(match[0], steps))
-    return found
+                references.append(Reference(match[0], steps))
+    return references
 
 
 def pure(text: str) -> Reference | None:
     """Return the reference that a text is, and nothing else."""
-    found = references(text)
-    return found[0] if len(found) == 1 and found[0].text == text else None
+    contained = references(text)
+    return contained[0] if len(contained) == 1 and contained[0].text == text else None
 
 
 def unreadable(node: Node) -> Iterator[Problem]:

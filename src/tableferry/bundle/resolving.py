@@ -44,22 +44,26 @@ class Resolver:
             case str() as text if "${" in text:
                 self.problems.extend(unreadable(node))
                 if whole := pure(text):
-                    found = self._value(whole, node, above)
-                    return node if found is None else node.with_value(found.value)
+                    replacement = self._value(whole, node, above)
+                    return node if replacement is None else node.with_value(replacement.value)
                 return self._within(node, text, above)
             case _:
                 return node
 
     def _within(self, node: Node, text: str, above: tuple[str, ...]) -> Node:
         for reference in references(text):
-            found = self._value(reference, node, above)
-            if found is None:
+            replacement = self._value(reference, node, above)
+            if replacement is None:
                 continue
-            if isinstance(found.value, dict | tuple):
-                what = f"'{reference.text}' is {found.kind}, which can't stand inside text"
+            if isinstance(replacement.value, dict | tuple):
+                what = f"'{reference.text}' is {replacement.kind}, which can't stand inside text"
                 self.problems.append(node.problem(what, "refer to a single value in it"))
             else:
-                shown = str(found.value).lower() if isinstance(found.value, bool) else str(found.value)
+                shown = (
+                    str(replacement.value).lower()
+                    if isinstance(replacement.value, bool)
+                    else str(replacement.value)
+                )
                 text = text.replace(reference.text, shown)
         return node.with_value(text)
 
@@ -106,20 +110,20 @@ class Resolver:
         value = self.variables[name]
         if value is None:
             return None
-        found = value
+        part = value
         for step in rest:
-            found = _below(self.resolve(found, above) if found.text is not None else found, step)
-        found = self.resolve(found, above)
-        if not found.given:
+            part = _below(self.resolve(part, above) if part.text is not None else part, step)
+        part = self.resolve(part, above)
+        if not part.given:
             self._unknown(node, reference, f"variable '{name}' has no such value", "correct the path")
-        return found if found.given else None
+        return part if part.given else None
 
     def _section(self, reference: Reference, node: Node, above: tuple[str, ...]) -> Node | None:
-        found = self.tree
+        section = self.tree
         for step in reference.steps:
-            found = found[step]
-        if found.given:
-            return self.resolve(found, above)
+            section = section[step]
+        if section.given:
+            return self.resolve(section, above)
         if missing := lost(_SECTIONS[reference.head], reference.steps[1:]):
             step, names = missing
             why = f"'{reference.head}' has no '{step}'"
@@ -136,7 +140,7 @@ class Resolver:
         elif name not in names and defined_in_python(self.tree):
             return
         elif name not in names:
-            others = [f"{one}.{key}" for one, group in resources.items for key, _ in group.items]
+            others = [f"{group}.{key}" for group, members in resources.items for key, _ in members.items]
             otherwise = one_of(names) if names else _elsewhere(name, others)
             yield _refused(
                 node, reference, f"there is no '{name}' in resources.{kind}", nearest(name, names, otherwise)
@@ -158,16 +162,16 @@ class Resolver:
 
 def dependencies(tree: Node) -> dict[str, set[str]]:
     """Return which resources each resource refers to, such as ``jobs.nightly``."""
-    found = {}
+    graph = {}
     for kind, resources in tree["resources"].items:
         for name, resource in resources.items:
-            found[f"{kind}.{name}"] = {
+            graph[f"{kind}.{name}"] = {
                 f"{reference.steps[1]}.{reference.steps[2]}"
                 for node in resource.within()
                 for reference in references(node.text or "")
                 if reference.head == "resources" and len(reference.steps) > 2
             }
-    return found
+    return graph
 
 
 def _refused(node: Node, reference: Reference, why: str, remedy: str) -> Problem:

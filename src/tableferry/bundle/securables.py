@@ -68,8 +68,8 @@ def _grant(grant: Node, kind: str, privileges: tuple[str, ...]) -> Iterator[Prob
         if name is None:
             continue
         if name not in privileges:
-            wanted = name.strip().upper().replace(" ", "_")
-            remedy = nearest(wanted, privileges, one_of(privileges, 20))
+            spelled = name.strip().upper().replace(" ", "_")
+            remedy = nearest(spelled, privileges, one_of(privileges, 20))
             yield privilege.problem(f"'{name}' can't be granted on {kind}", remedy)
         elif name in seen:
             yield privilege.problem(f"grants '{name}' twice", "keep one")

@@ -56,7 +56,9 @@ def fields_of(kind: Any) -> Fields | None:
 def bare(kind: Any) -> Any:
     """Take the choice of a variable or of nothing away from a type."""
     while get_origin(kind) in (Union, types.UnionType):
-        choices = [one for one in get_args(kind) if one is not type(None) and not _is_variable(one)]
+        choices = [
+            choice for choice in get_args(kind) if choice is not type(None) and not _is_variable(choice)
+        ]
         if len(choices) != 1:
             return Any
         kind = choices[0]
@@ -119,7 +121,7 @@ def _fields(node: Node, fields: Fields) -> Iterator[Problem]:
     meant: set[str] = set()
     for key, item in node.items:
         if key in fields.types:
-            # Without a value, a required field is told below.
+            # Without a value, a required field is reported below.
             if item.given or key not in fields.required:
                 yield from check(item, fields.types[key])
         elif not _is_anchor(item):
@@ -136,7 +138,7 @@ def _scalar(node: Node, kind: Any, origin: Any) -> Iterator[Problem]:
     if isinstance(value, dict | tuple):
         yield _wrong(node, _NAMES.get(kind, "text"))
     elif origin is Literal or (isinstance(kind, type) and issubclass(kind, Enum)):
-        allowed = list(get_args(kind)) if origin is Literal else [str(one.value) for one in kind]
+        allowed = list(get_args(kind)) if origin is Literal else [str(member.value) for member in kind]
         if value not in allowed:
             remedy = nearest(str(value), allowed, "write one of them")
             yield node.problem(f"{node.kind} isn't one of {listed(allowed)}", remedy)
@@ -151,8 +153,8 @@ def _scalar(node: Node, kind: Any, origin: Any) -> Iterator[Problem]:
         yield _wrong(node, _NAMES[float])
 
 
-def _wrong(node: Node, wanted: str) -> Problem:
-    return node.problem(f"must be {wanted}, not {node.kind}", "correct it")
+def _wrong(node: Node, expected: str) -> Problem:
+    return node.problem(f"must be {expected}, not {node.kind}", "correct it")
 
 
 def _empty(node: Node) -> Problem:
@@ -160,11 +162,11 @@ def _empty(node: Node) -> Problem:
 
 
 def _is_anchor(node: Node) -> bool:
-    """Say whether a value is only there for YAML aliases to repeat it."""
+    """Return whether a value is only there for YAML aliases to repeat it."""
     inside = [*(item for _, item in node.items), *node.elements]
-    return node.shared or (bool(inside) and all(_is_anchor(one) for one in inside))
+    return node.shared or (bool(inside) and all(_is_anchor(child) for child in inside))
 
 
 def _is_variable(kind: Any) -> bool:
-    found = get_origin(kind) or kind
-    return isinstance(found, type) and found.__module__.startswith("databricks.bundles.core")
+    type_ = get_origin(kind) or kind
+    return isinstance(type_, type) and type_.__module__.startswith("databricks.bundles.core")

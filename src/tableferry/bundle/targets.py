@@ -14,7 +14,7 @@ _PATHS = ("root_path", "file_path", "resource_path", "artifact_path", "state_pat
 def check_all(tree: Node) -> Iterator[Problem]:
     """Check the targets as a whole, and what may not stand in one."""
     targets = tree["targets"]
-    default = [one for _, one in targets.items if one["default"].value is True]
+    default = [target for _, target in targets.items if target["default"].value is True]
     names = [name for name, _ in targets.items]
     if len(names) > 1 and not default:
         yield targets.problem(
@@ -26,7 +26,7 @@ def check_all(tree: Node) -> Iterator[Problem]:
             f"is a second default: {default[0].place.full} is one too",
             "write 'default: true' in one target only",
         )
-    for workspace in (tree["workspace"], *(one["workspace"] for _, one in targets.items)):
+    for workspace in (tree["workspace"], *(target["workspace"] for _, target in targets.items)):
         if workspace["host"].given:
             yield workspace["host"].problem(
                 "a host beats DATABRICKS_HOST and the profile, so that everybody's deployment goes there",

@@ -62,8 +62,8 @@ class Node:
     shared: bool = False
 
     def __getitem__(self, key: str) -> Node:
-        found = self.value.get(key) if isinstance(self.value, dict) else None
-        return found if found is not None else Node(None, self.place.at(key))
+        child = self.value.get(key) if isinstance(self.value, dict) else None
+        return child if child is not None else Node(None, self.place.at(key))
 
     def at(self, *keys: str) -> Node:
         """Go down by keys."""

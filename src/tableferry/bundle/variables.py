@@ -25,33 +25,33 @@ def values(
     mine = tree["targets"][target]["variables"]
     # Where a name is wrong, its value is likely meant for the one that lacks it.
     sure = {name for name, _ in mine.items} <= {name for name, _ in tree["variables"].items}
-    found: dict[str, Node | None] = {}
+    by_name: dict[str, Node | None] = {}
     for name, variable in tree["variables"].items:
         written, lookup = _in_target(variable, mine[name])
         if (set_outside := environment.get(f"BUNDLE_VAR_{name}")) is not None:
-            found[name] = Node(set_outside, variable.place)
+            by_name[name] = Node(set_outside, variable.place)
         elif lookup.given:
-            found[name] = None
+            by_name[name] = None
         elif (value := given[name] if given[name].given else written).given:
-            found[name] = value
+            by_name[name] = value
         else:
-            found[name] = None
+            by_name[name] = None
             remedy = f"set it in targets.{target}.variables, or give it a default"
             if sure:
                 problems.append(variable.problem(f"has no value in target '{target}'", remedy))
-    return found
+    return by_name
 
 
 def defined_in_python(tree: Node) -> bool:
-    """Say whether Python code defines a part of the bundle, so that nobody knows all of it."""
+    """Return whether Python code defines a part of the bundle, so that nobody knows all of it."""
     return tree["python"].given or tree["experimental"]["python"].given
 
 
 def undefined(tree: Node) -> Iterator[Problem]:
     """Find values for variables that aren't defined."""
     names = [name for name, _ in tree["variables"].items]
-    for target, one in tree["targets"].items:
-        for name, value in one["variables"].items:
+    for target, settings in tree["targets"].items:
+        for name, value in settings["variables"].items:
             if name not in names:
                 yield value.problem(
                     f"target '{target}' sets variable '{name}', which isn't defined",

@@ -46,24 +46,32 @@ def _wheel_task(deployment: Deployment, job: Node, task: Node, wheels: list[Buil
     if package.known is None or entry.known is None:
         return
     key = task["environment_key"].text
-    environments = [one for one in job["environments"].elements if key and one["environment_key"].text == key]
-    dependencies = [item for one in environments for item in one["spec"]["dependencies"].elements]
+    environments = [
+        environment
+        for environment in job["environments"].elements
+        if key and environment["environment_key"].text == key
+    ]
+    dependencies = [
+        item for environment in environments for item in environment["spec"]["dependencies"].elements
+    ]
     for library in task["libraries"].elements:
         dependencies += [library["whl"], library["pypi"]["package"]]
     installed: list[Project] = []
     for dependency in dependencies:
-        found = _installs(deployment, dependency, wheels) if dependency.given else []
-        if found is None or (isinstance(found, str) and normal(found) == normal(package.known)):
+        source = _installs(deployment, dependency, wheels) if dependency.given else []
+        if source is None or (isinstance(source, str) and normal(source) == normal(package.known)):
             return  # another's package, or one that can't be known
-        installed += [] if isinstance(found, str) else found
-    fitting = [one for one in installed if one.name and normal(one.name) == normal(package.known)]
+        installed += [] if isinstance(source, str) else source
+    fitting = [
+        project for project in installed if project.name and normal(project.name) == normal(package.known)
+    ]
     if not fitting and (environments or installed):
-        names = [one.name for one in installed if one.name]
+        names = [project.name for project in installed if project.name]
         otherwise = one_of(names) if names else "add its wheel to them"
         what = f"the task's dependencies install no '{package.known}'"
         yield package.problem(what, nearest(package.known, names, otherwise))
     for project in fitting[:1]:
-        known = [one.name for one in project.entry_points]
+        known = [entry_point.name for entry_point in project.entry_points]
         if entry.known in known or not project.entry_points_known:
             continue
         if not _is_function(project, package.known, entry.known):
@@ -81,14 +89,15 @@ def _installs(deployment: Deployment, node: Node, wheels: list[Built]) -> list[P
         return [project] if project is not None else None
     if node.known and files.is_local_library(node.known):
         path = wheel_path(deployment, node)
-        made = [one.project for one in wheels if one.makes(path)]
-        return [one for one in made if one is not None] if made and None not in made else None
+        built = [wheel.project for wheel in wheels if wheel.makes(path)]
+        known = [project for project in built if project is not None]
+        return known if built and len(known) == len(built) else None
     name = _NAME.match(text) if files.pip_option(text) is None else None
     return name[0] if name and node.known else None
 
 
 def _is_function(project: Project, package: str, name: str) -> bool:
-    """Say whether a package has such a function, which Databricks calls where there's no entry point."""
+    """Return whether a package has such a function, which Databricks calls where there's no entry point."""
     file = entrypoints.source(project, module_name(package))
-    found = entrypoints.names(file) if file is not None else set()
-    return isinstance(found, set) and name in found
+    names = entrypoints.names(file) if file is not None else set()
+    return isinstance(names, set) and name in names

@@ -1,4 +1,4 @@
-"""How a function becomes a command: its groups of options, what it prints, and how it tells an error."""
+"""How a function becomes a command: its groups of options, what it prints, and how it reports an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tableferry fleet preflight``: what would stop tables' migrations, before anybody is told."""
+"""``tableferry fleet preflight``: what would stop tables' migrations, before anybody is notified."""
 
 from __future__ import annotations
 

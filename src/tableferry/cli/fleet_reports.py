@@ -1,4 +1,4 @@
-"""What the modes of a fleet tell: lines for people, data for programs."""
+"""What the modes of a fleet report: lines for people, data for programs."""
 
 from __future__ import annotations
 

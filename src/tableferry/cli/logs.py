@@ -26,7 +26,7 @@ from tableferry.amounts import duration
 _SILENCE = 8.5
 _TICK = 1.0
 
-# What every record has; the others are what is said of a step, but for the step itself.
+# What every record has; the others are the fields of a step, but for the step itself.
 _OF_EACH_RECORD = vars(logging.makeLogRecord({})).keys() | {"activity", "message", "asctime", "taskName"}
 
 
@@ -85,7 +85,7 @@ class _Display(logging.Handler):
         ]
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start to follow the steps."""
         for thread in self._threads:
             thread.start()
 
@@ -100,7 +100,7 @@ class _Display(logging.Handler):
         """Do what is to be done once a second."""
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop following them."""
         self._ended.set()
         for thread in self._threads:
             if thread.is_alive():
@@ -212,7 +212,7 @@ def _still(running: Activity) -> str:
 
 
 def as_text(record: logging.LogRecord) -> str:
-    """Write a record for people: what happens with its time, all else as it's said."""
+    """Write a record for people: what happens with its time, all else as it is."""
     message = record.getMessage()
     if record.levelno >= logging.ERROR:
         return f"Error: {message}"

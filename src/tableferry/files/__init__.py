@@ -60,12 +60,12 @@ def storage(path: Path) -> Storage:
 
 
 def is_mounted(path: Path) -> bool:
-    """Say whether processes of this machine see the path, so that what runs here may write and lock it."""
+    """Return whether processes of this machine see the path, so that what runs here may write and lock it."""
     return isinstance(storage(path), Local)
 
 
 def is_shared(path: Path) -> bool:
-    """Say whether several machines may see the path, so that a lock on one may hold nobody off on another."""
+    """Return whether several machines may see the path, so that a lock on one may not hold on another."""
     return volume_of(path) is not None
 
 
@@ -99,7 +99,7 @@ def create_text(path: Path, text: str | Iterable[str]) -> bool:
 
 
 def exists(path: Path) -> bool:
-    """Say whether there is such a file.
+    """Return whether there is such a file.
 
     Raises:
         StateError: Nobody lets us look.

@@ -54,7 +54,7 @@ class Local:
             return True
 
     def exists(self, path: Path) -> bool:
-        """Say whether there is such a file."""
+        """Return whether there is such a file."""
         try:
             return path.exists()
         except OSError as error:

@@ -23,7 +23,7 @@ class Storage(Protocol):
         """Create the file unless it exists; of any number of callers at once at most one gets True."""
 
     def exists(self, path: Path) -> bool:
-        """Say whether there is such a file."""
+        """Return whether there is such a file."""
 
     def names(self, path: Path) -> tuple[str, ...]:
         """List a folder's visible names in order; an absent folder is empty."""
@@ -42,7 +42,7 @@ class Storage(Protocol):
 
 
 def hidden(name: str) -> bool:
-    """Say whether a name is one that Spark, too, leaves out of a folder."""
+    """Return whether a name is one that Spark, too, leaves out of a folder."""
     return name.startswith((".", "_"))
 
 

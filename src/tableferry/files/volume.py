@@ -71,13 +71,13 @@ class Volume:
         """Create the file unless it exists, by a PUT that the workspace refuses where there is one.
 
         Of any number of callers at once at most one gets True. None does where the winner's answer was lost
-        on its way and asking again found its own file: that caller is told what a loser is, to look again.
+        on its way and asking again found its own file: that caller gets False too, and looks again.
         """
         whole = text if isinstance(text, str) else "".join(text)
         return self._put(path, whole.encode(), overwrite=False)
 
     def exists(self, path: Path) -> bool:
-        """Say whether there is such a file."""
+        """Return whether there is such a file."""
 
         def ask() -> bool:
             self.client.files.get_metadata(str(path))
@@ -171,13 +171,13 @@ class Volume:
         try:
             return request()
         except Exception as error:
-            found = workspace.trouble(error, self.client)
-            if found is None:
+            trouble = workspace.trouble(error, self.client)
+            if trouble is None:
                 raise
-            if found.kind in instead:
-                return instead[found.kind]
-            kind = _Missing if found.kind == "missing" else StateError
-            raise kind(f"{path} {failure} ({found.reason}): {found.remedy}") from error
+            if trouble.kind in instead:
+                return instead[trouble.kind]
+            kind = _Missing if trouble.kind == "missing" else StateError
+            raise kind(f"{path} {failure} ({trouble.reason}): {trouble.remedy}") from error
 
 
 class _Missing(StateError):

@@ -82,8 +82,8 @@ class Reference:
         if "VERSION" in condition:
             remedy = f"DESCRIBE HISTORY {self.name.sql} lists those there are"
             return TableError(f"{self.name} has no version {self.version} that can be read: {remedy}")
-        said = str(error).strip().splitlines()[0]
-        return TableError(f"{self} can't be read: {said}")
+        reason = str(error).strip().splitlines()[0]
+        return TableError(f"{self} can't be read: {reason}")
 
 
 _MISSING = {
@@ -117,7 +117,7 @@ def verify(
             if the hashes differ.
         exclude: Columns to leave out, which one side or both have: say, an audit column that the copy sets
             anew.
-        partition_columns: Columns to tally by as well; ignored unless both sides have them all.
+        partition_columns: Columns to count and hash by as well; ignored unless both sides have them all.
         source_label: What to call the source.
         target_label: What to call the target.
 
@@ -139,7 +139,7 @@ def verify_tables(
 ) -> Verdict:
     """Compare two tables by name, each at its newest version or at ``NAME@VERSION``.
 
-    Tallies are grouped by the target's partition columns, if it's a Delta table and the source has them too.
+    Rows are grouped by the target's partition columns, if it's a Delta table and the source has them too.
     A name can also be a Delta table's folder, or ``delta.`path```; a table of another kind has no versions.
 
     Raises:

@@ -14,13 +14,13 @@ from tableferry.errors import TableError
 from tableferry.verify.values import aligned, common_type, hashable, orderable, spelling, text
 from tableferry.verify.verdict import (
     ROWS_SHOWN,
+    Aggregate,
     ColumnDifference,
     KeyFindings,
     Measures,
     Partition,
     SchemaDifferences,
     Surplus,
-    Tally,
     pair_rows,
 )
 
@@ -63,7 +63,7 @@ class Pair:
         sides: The source and the target.
         columns: The columns that are compared, each with its common type.
         keys: Those that rows are matched by.
-        partitions: Those that the tallies are grouped by.
+        partitions: Those that the aggregates are grouped by.
         schema: How the columns differ.
         excluded: Columns left out because the user said so.
     """
@@ -88,14 +88,14 @@ class Pair:
                 own = F.col(f"c{column.places[number]}")
                 return aligned(own, column.types[number], self.columns[column])
 
-            frame = side.frame.toDF(*(f"c{place}" for place in range(len(side.frame.columns))))
+            frame = side.frame.toDF(*(f"c{position}" for position in range(len(side.frame.columns))))
             frames.append(frame.select(F.lit(1 - 2 * number).alias("side"), *select(value)))
         return reduce(DataFrame.union, frames)
 
     def hash(self, value: Callable[[Shared], Column], seed: int, only: Sequence[Shared] = ()) -> Column:
         """Hash a row's compared columns, or only some of them."""
-        parts = [hashable(value(each), self.columns[each]) for each in only or self.columns]
-        return F.xxhash64(F.lit(seed), *(column for part in parts for column in part))
+        parts = [hashable(value(column), self.columns[column]) for column in only or self.columns]
+        return F.xxhash64(F.lit(seed), *(hashed for part in parts for hashed in part))
 
 
 def pair(
@@ -112,7 +112,7 @@ def pair(
             one name.
     """
     fields = (_fields(source), _fields(target))
-    unwanted = {name.lower() for name in exclude}
+    excluded = {name.lower() for name in exclude}
     for name in exclude:
         if name.lower() not in fields[0] and name.lower() not in fields[1]:
             raise TableError(
@@ -122,16 +122,16 @@ def pair(
     shared = {
         name: Shared(
             field.name,
-            (fields[0][name][0], place),
+            (fields[0][name][0], position),
             (fields[0][name][1].dataType, field.dataType),
             common_type(fields[0][name][1].dataType, field.dataType),
         )
-        for name, (place, field) in fields[1].items()
-        if name in fields[0] and name not in unwanted
+        for name, (position, field) in fields[1].items()
+        if name in fields[0] and name not in excluded
     }
     differences = SchemaDifferences(
-        tuple(each.name for name, (_, each) in fields[0].items() if name not in {*fields[1], *unwanted}),
-        tuple(each.name for name, (_, each) in fields[1].items() if name not in {*fields[0], *unwanted}),
+        tuple(field.name for name, (_, field) in fields[0].items() if name not in {*fields[1], *excluded}),
+        tuple(field.name for name, (_, field) in fields[1].items() if name not in {*fields[0], *excluded}),
         tuple(
             ColumnDifference(
                 column.name, declared[0], declared[1], column.common.simpleString() if column.common else None
@@ -142,12 +142,14 @@ def pair(
         ),
     )
     named = {
-        each.name for _, each in (*fields[0].values(), *fields[1].values()) if each.name.lower() in unwanted
+        field.name
+        for _, field in (*fields[0].values(), *fields[1].values())
+        if field.name.lower() in excluded
     }
-    comparable = {name: each for name, each in shared.items() if each.common is not None}
+    comparable = {name: column for name, column in shared.items() if column.common is not None}
     return Pair(
         (source, target),
-        {each: each.common for each in comparable.values() if each.common is not None},
+        {column: column.common for column in comparable.values() if column.common is not None},
         tuple(_key(name, comparable, source, target) for name in keys),
         # An excluded partition column would only split equal rows into partitions that differ.
         tuple(comparable[name.lower()] for name in partition_columns)
@@ -159,15 +161,15 @@ def pair(
 
 
 def _fields(side: Side) -> dict[str, tuple[int, StructField]]:
-    found: dict[str, tuple[int, StructField]] = {}
-    for place, field in enumerate(side.frame.schema.fields):
-        if field.name.lower() in found:
+    fields: dict[str, tuple[int, StructField]] = {}
+    for position, field in enumerate(side.frame.schema.fields):
+        if field.name.lower() in fields:
             raise TableError(
                 f"{side.label} has two columns called '{field.name}' but for their case: rename one of them "
                 "in a view and verify the view"
             )
-        found[field.name.lower()] = (place, field)
-    return found
+        fields[field.name.lower()] = (position, field)
+    return fields
 
 
 def _declared(field: StructField) -> str:
@@ -200,26 +202,26 @@ def measure(both: Pair) -> Measures:
     rows = both.both(
         lambda value: [
             *(
-                text(value(each), both.columns[each]).alias(f"p{at}")
-                for at, each in enumerate(both.partitions)
+                text(value(column), both.columns[column]).alias(f"p{at}")
+                for at, column in enumerate(both.partitions)
             ),
             both.hash(value, 1).cast(_SUM).alias("h1"),
             both.hash(value, 2).cast(_SUM).alias("h2"),
         ]
     )
-    tallies: dict[Partition, tuple[Tally, Tally]] = {}
+    aggregates: dict[Partition, tuple[Aggregate, Aggregate]] = {}
     totals = rows.groupBy("side", *groups).agg(F.count(F.lit(1)), F.sum("h1"), F.sum("h2"))
     for side, *values, count, first, second in totals.collect():
-        tally = Tally(int(count), (int(first), int(second)))
-        source, target = tallies.get(tuple(values), (Tally(), Tally()))
-        tallies[tuple(values)] = (tally, target) if side == 1 else (source, tally)
+        aggregate = Aggregate(int(count), (int(first), int(second)))
+        source, target = aggregates.get(tuple(values), (Aggregate(), Aggregate()))
+        aggregates[tuple(values)] = (aggregate, target) if side == 1 else (source, aggregate)
     return Measures(
         both.sides[0].label,
         both.sides[1].label,
         both.schema,
         both.excluded,
-        tuple(each.name for each in both.partitions),
-        tallies,
+        tuple(column.name for column in both.partitions),
+        aggregates,
     )
 
 
@@ -232,14 +234,14 @@ def find_rows(both: Pair) -> KeyFindings:
     """
     findings, groups = _differing_keys(both)
     rows = sorted(_surplus(both, groups), key=lambda row: groups.index(row.group))
-    return replace(findings, rows=pair_rows([each.name for each in both.columns], rows))
+    return replace(findings, rows=pair_rows([column.name for column in both.columns], rows))
 
 
 def _differing_keys(both: Pair) -> tuple[KeyFindings, list[int]]:
     keys = [f"k{at}" for at in range(len(both.keys))]
     rows = both.both(
         lambda value: [
-            *(value(each).alias(f"k{at}") for at, each in enumerate(both.keys)),
+            *(value(key).alias(f"k{at}") for at, key in enumerate(both.keys)),
             both.hash(value, 0, both.keys).alias("key"),
             both.hash(value, 1).alias("h1"),
             both.hash(value, 2).alias("h2"),
@@ -260,7 +262,7 @@ def _differing_keys(both: Pair) -> tuple[KeyFindings, list[int]]:
         F.first("key").alias("key"),
         F.count_if(F.col("side") == 1).alias("sources"),
         F.count_if(F.col("side") == -1).alias("targets"),
-        *(each.alias(f"b{at}") for at, each in enumerate(balance)),
+        *(total.alias(f"b{at}") for at, total in enumerate(balance)),
     )
     sources, targets = F.col("sources"), F.col("targets")
     unbalanced = [F.col(f"b{at}") != 0 for at in range(len(balance))]
@@ -273,18 +275,20 @@ def _differing_keys(both: Pair) -> tuple[KeyFindings, list[int]]:
         F.count_if(targets > 1).alias("duplicated_target"),
     )
     first = grouped.filter(differs).orderBy(*keys).limit(ROWS_SHOWN).select(*keys, "key")
-    found = [row.asDict() for row in first.crossJoin(totals).orderBy(*keys).collect()]
+    differing = [row.asDict() for row in first.crossJoin(totals).orderBy(*keys).collect()]
     findings = KeyFindings(
-        columns=tuple(each.name for each in both.keys),
+        columns=tuple(key.name for key in both.keys),
         rows=(),
-        **{name: int(found[0][name]) for name in totals.columns},
+        **{name: int(differing[0][name]) for name in totals.columns},
     )
-    return findings, [int(row["key"]) for row in found]
+    return findings, [int(row["key"]) for row in differing]
 
 
 def _surplus(both: Pair, groups: Sequence[int]) -> list[Surplus]:
     def shown(value: Callable[[Shared], Column], columns: Sequence[Shared]) -> Column:
-        texts = [F.substring(text(value(each), both.columns[each]), 1, _LONGEST_TEXT) for each in columns]
+        texts = [
+            F.substring(text(value(column), both.columns[column]), 1, _LONGEST_TEXT) for column in columns
+        ]
         return F.array(*texts).cast(ArrayType(StringType()))
 
     rows = both.both(
@@ -293,7 +297,7 @@ def _surplus(both: Pair, groups: Sequence[int]) -> list[Surplus]:
             both.hash(value, 1).alias("h1"),
             both.hash(value, 2).alias("h2"),
             shown(value, both.keys).alias("keys"),
-            F.array(*(both.hash(value, 0, [each]) for each in both.columns)).alias("hashes"),
+            F.array(*(both.hash(value, 0, [column]) for column in both.columns)).alias("hashes"),
             shown(value, list(both.columns)).alias("texts"),
         ]
     ).filter(F.col("key").isin(list(groups)))

@@ -12,7 +12,7 @@ _LEAD = 12
 
 
 def render(verdict: Verdict) -> str:
-    """Tell a verdict to a person: a sentence, the counts, and then each kind of difference as a table."""
+    """Write a verdict for people: a sentence, the counts, and then each kind of difference as a table."""
     sections = [_sentence(verdict), _counts(verdict)]
     if verdict.schema != SchemaDifferences():
         sections.append(_schema(verdict))
@@ -67,12 +67,12 @@ def _schema(verdict: Verdict) -> str:
     rows += [(name, "missing", "present", "not compared") for name in schema.target_only]
     rows += [
         (
-            each.column,
-            each.source,
-            each.target,
-            f"as {each.compared_as}" if each.compared_as else "not compared",
+            difference.column,
+            difference.source,
+            difference.target,
+            f"as {difference.compared_as}" if difference.compared_as else "not compared",
         )
-        for each in schema.types
+        for difference in schema.types
     ]
     return _table(("column", verdict.source_label, verdict.target_label, "compared"), rows)
 
@@ -86,14 +86,14 @@ def _partitions(verdict: Verdict) -> str:
         title += ":"
     rows = [
         (
-            *map(_value, each.values),
-            f"{each.source.rows:,}",
-            f"{each.target.rows:,}",
-            f"{each.target.rows - each.source.rows:+,}"
-            if each.source.rows != each.target.rows
+            *map(_value, difference.values),
+            f"{difference.source.rows:,}",
+            f"{difference.target.rows:,}",
+            f"{difference.target.rows - difference.source.rows:+,}"
+            if difference.source.rows != difference.target.rows
             else "other values",
         )
-        for each in shown
+        for difference in shown
     ]
     width = len(verdict.partition_columns)
     headings = (*verdict.partition_columns, verdict.source_label, verdict.target_label, "difference")
@@ -127,7 +127,7 @@ def _rows(verdict: Verdict, keys: KeyFindings) -> str:
 
 
 def _value(value: str | None) -> str:
-    """Show a value so that null, the text NULL, an empty text and blanks at the ends can be told apart."""
+    """Show a value so that null, the text NULL, an empty text and blanks at the ends can be distinguished."""
     if value is None:
         return "NULL"
     plain = value.isprintable() and value == value.strip() and value not in ("", "NULL")
@@ -140,7 +140,7 @@ def _excerpts(source: str | None, target: str | None) -> tuple[str, str]:
     if source is None or target is None:
         return _value(source), _value(target)
     same = next(
-        (at for at, (one, other) in enumerate(zip(source, target, strict=False)) if one != other),
+        (at for at, (left, right) in enumerate(zip(source, target, strict=False)) if left != right),
         min(len(source), len(target)),
     )
     if same < _WIDEST - _LEAD:

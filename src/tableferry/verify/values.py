@@ -75,7 +75,7 @@ _JSON = {
 
 
 def orderable(kind: DataType) -> bool:
-    """Tell whether values of the type can be grouped and sorted, as keys are."""
+    """Return whether values of the type can be grouped and sorted, as keys are."""
     return not isinstance(kind, (*_NESTED, VariantType, CalendarIntervalType))
 
 
@@ -89,14 +89,14 @@ def spelling(kind: DataType, *, ordered: bool = False) -> str:
     match kind:
         case StructType():
             fields = [
-                (each.name if ordered else each.name.lower(), spelling(each.dataType, ordered=ordered))
-                for each in kind.fields
+                (field.name if ordered else field.name.lower(), spelling(field.dataType, ordered=ordered))
+                for field in kind.fields
             ]
             return f"struct{json.dumps(fields if ordered else sorted(fields))}"
         case ArrayType():
             return f"array<{spelling(kind.elementType, ordered=ordered)}>"
         case MapType():
-            key, value = (spelling(each, ordered=ordered) for each in (kind.keyType, kind.valueType))
+            key, value = (spelling(part, ordered=ordered) for part in (kind.keyType, kind.valueType))
             return f"map<{key},{value}>"
     return kind.simpleString()
 
@@ -133,17 +133,17 @@ def common_type(left: DataType, right: DataType) -> DataType | None:
 
 
 def _common_struct(left: StructType, right: StructType) -> StructType | None:
-    others = {each.name.lower(): each.dataType for each in right.fields}
-    names = {each.name.lower() for each in left.fields}
-    # Fields whose names differ by case alone can't be told apart in SQL, so they aren't compared.
+    others = {field.name.lower(): field.dataType for field in right.fields}
+    names = {field.name.lower() for field in left.fields}
+    # Fields whose names differ by case alone can't be distinguished in SQL, so they aren't compared.
     if names != others.keys() or len(names) < len(left.fields) or len(others) < len(right.fields):
         return None
     fields = []
-    for each in left.fields:
-        common = common_type(each.dataType, others[each.name.lower()])
+    for field in left.fields:
+        common = common_type(field.dataType, others[field.name.lower()])
         if common is None:
             return None
-        fields.append(StructField(each.name, common))
+        fields.append(StructField(field.name, common))
     return StructType(fields)
 
 
@@ -179,8 +179,8 @@ def aligned(column: Column, kind: DataType, common: DataType) -> Column:
         return column
     match kind, common:
         case ArrayType(), ArrayType():
-            inner, wanted = kind.elementType, common.elementType
-            return F.transform(column, lambda element: aligned(element, inner, wanted))
+            inner, common_element = kind.elementType, common.elementType
+            return F.transform(column, lambda element: aligned(element, inner, common_element))
         case MapType(), MapType():
             keys = F.transform(F.map_keys(column), lambda key: aligned(key, kind.keyType, common.keyType))
             values = F.transform(
@@ -188,8 +188,8 @@ def aligned(column: Column, kind: DataType, common: DataType) -> Column:
             )
             return F.map_from_arrays(keys, values)
         case StructType(), StructType():
-            own = {each.name.lower(): each for each in kind.fields}
-            fields = [(own[each.name.lower()], each) for each in common.fields]
+            own = {field.name.lower(): field for field in kind.fields}
+            fields = [(own[field.name.lower()], field) for field in common.fields]
             struct = F.struct(
                 *(
                     aligned(column.getField(have.name), have.dataType, want.dataType).alias(want.name)
@@ -210,11 +210,15 @@ def hashable(column: Column, kind: DataType) -> list[Column]:
     null = column.isNull()
     match kind:
         case StructType():
-            parts = [hashable(column.getField(each.name), each.dataType) for each in kind.fields]
-            return [null, *(part for field in parts for part in field)]
+            parts = [hashable(column.getField(field.name), field.dataType) for field in kind.fields]
+            return [null, *(part for columns in parts for part in columns)]
         case ArrayType():
             inner = kind.elementType
-            return [null, F.size(column), F.transform(column, lambda each: F.struct(*hashable(each, inner)))]
+            return [
+                null,
+                F.size(column),
+                F.transform(column, lambda element: F.struct(*hashable(element, inner))),
+            ]
         case MapType():
             entries = F.transform(
                 F.map_entries(column),

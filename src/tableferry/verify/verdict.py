@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import nlargest
 from itertools import groupby
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ Status = Literal["source-only", "target-only", "different"]
 
 
 @dataclass(frozen=True)
-class Tally:
+class Aggregate:
     """Rows of one side, or of one of its partitions, whatever their order.
 
     Attributes:
@@ -28,9 +29,9 @@ class Tally:
     rows: int = 0
     sums: tuple[int, int] = (0, 0)
 
-    def __add__(self, other: Tally) -> Tally:
+    def __add__(self, other: Aggregate) -> Aggregate:
         """Put two groups of rows together."""
-        return Tally(self.rows + other.rows, (self.sums[0] + other.sums[0], self.sums[1] + other.sums[1]))
+        return Aggregate(self.rows + other.rows, (self.sums[0] + other.sums[0], self.sums[1] + other.sums[1]))
 
     @property
     def hash(self) -> str:
@@ -38,7 +39,7 @@ class Tally:
         return "".join(f"{part % 2**64:016x}" for part in self.sums)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the tally as JSON holds it."""
+        """Give the aggregate as JSON holds it."""
         return {"rows": self.rows, "hash": self.hash}
 
 
@@ -76,7 +77,7 @@ class SchemaDifferences:
     @property
     def incomparable(self) -> tuple[str, ...]:
         """Columns of both sides that couldn't be compared."""
-        return tuple(each.column for each in self.types if each.compared_as is None)
+        return tuple(difference.column for difference in self.types if difference.compared_as is None)
 
     @property
     def uncompared(self) -> tuple[str, ...]:
@@ -86,11 +87,11 @@ class SchemaDifferences:
 
 @dataclass(frozen=True)
 class PartitionDifference:
-    """A partition that differs: its values in the order of the partition columns, and both tallies."""
+    """A partition that differs: its values in the order of the partition columns, and both aggregates."""
 
     values: Partition
-    source: Tally
-    target: Tally
+    source: Aggregate
+    target: Aggregate
 
 
 @dataclass(frozen=True)
@@ -149,8 +150,8 @@ class Measures:
         target_label: What the target is called.
         schema: How the columns differ.
         excluded: Columns left out because the user said so.
-        partition_columns: The columns that the tallies are grouped by.
-        tallies: For each partition, the tallies of the source and the target; ``()`` is a whole table.
+        partition_columns: The columns that the aggregates are grouped by.
+        aggregates: For each partition, the aggregates of the source and the target; ``()`` is a whole table.
     """
 
     source_label: str
@@ -158,7 +159,7 @@ class Measures:
     schema: SchemaDifferences
     excluded: tuple[str, ...]
     partition_columns: tuple[str, ...]
-    tallies: Mapping[Partition, tuple[Tally, Tally]]
+    aggregates: Mapping[Partition, tuple[Aggregate, Aggregate]]
 
 
 @dataclass(frozen=True)
@@ -182,8 +183,8 @@ class Verdict:
 
     source_label: str
     target_label: str
-    source: Tally
-    target: Tally
+    source: Aggregate
+    target: Aggregate
     schema: SchemaDifferences = SchemaDifferences()
     excluded: tuple[str, ...] = ()
     partition_columns: tuple[str, ...] = ()
@@ -201,7 +202,7 @@ class Verdict:
     def matches(self) -> bool:
         """Whether the rows match and every column was compared or excluded.
 
-        A column whose type differs but whose values could be compared is told in ``schema`` and doesn't
+        A column whose type differs but whose values could be compared is reported in ``schema`` and doesn't
         break the match by itself.
         """
         return self.rows_match and not self.schema.uncompared
@@ -224,7 +225,7 @@ class Verdict:
             "schema": {
                 "source_only": list(self.schema.source_only),
                 "target_only": list(self.schema.target_only),
-                "types": [vars(each).copy() for each in self.schema.types],
+                "types": [vars(difference).copy() for difference in self.schema.types],
             },
             "excluded": list(self.excluded),
             "excludable": list(self.excludable),
@@ -234,11 +235,11 @@ class Verdict:
                 "differing": self.differing_partitions,
                 "differences": [
                     {
-                        "values": dict(zip(self.partition_columns, each.values, strict=True)),
-                        "source": each.source.to_dict(),
-                        "target": each.target.to_dict(),
+                        "values": dict(zip(self.partition_columns, difference.values, strict=True)),
+                        "source": difference.source.to_dict(),
+                        "target": difference.target.to_dict(),
                     }
-                    for each in self.partition_differences
+                    for difference in self.partition_differences
                 ],
             },
             "keys": _keys_to_dict(self.keys) if self.keys else None,
@@ -262,22 +263,24 @@ def _keys_to_dict(keys: KeyFindings) -> dict[str, Any]:
 
 def compare(measures: Measures) -> Verdict:
     """Give the verdict on what was measured."""
-    tallies = measures.tallies
-    differing = [PartitionDifference(values, *pair) for values, pair in tallies.items() if pair[0] != pair[1]]
+    aggregates = measures.aggregates
+    differing = [
+        PartitionDifference(values, *pair) for values, pair in aggregates.items() if pair[0] != pair[1]
+    ]
     shown = differing if measures.partition_columns else []
-    if len(tallies) > PARTITIONS_LISTED:
-        shown = sorted(shown, key=lambda each: -abs(each.source.rows - each.target.rows))[:PARTITIONS_SHOWN]
+    if len(aggregates) > PARTITIONS_LISTED:
+        shown = nlargest(PARTITIONS_SHOWN, shown, key=lambda pair: abs(pair.source.rows - pair.target.rows))
     return Verdict(
         measures.source_label,
         measures.target_label,
-        source=sum((source for source, _ in tallies.values()), Tally()),
-        target=sum((target for _, target in tallies.values()), Tally()),
+        source=sum((source for source, _ in aggregates.values()), Aggregate()),
+        target=sum((target for _, target in aggregates.values()), Aggregate()),
         schema=measures.schema,
         excluded=measures.excluded,
         partition_columns=measures.partition_columns,
-        partitions=len(tallies) if measures.partition_columns else 0,
+        partitions=len(aggregates) if measures.partition_columns else 0,
         differing_partitions=len(differing) if measures.partition_columns else 0,
-        partition_differences=tuple(sorted(shown, key=lambda each: _nulls_first(each.values))),
+        partition_differences=tuple(sorted(shown, key=lambda difference: _nulls_first(difference.values))),
     )
 
 
@@ -313,12 +316,12 @@ def pair_rows(columns: Sequence[str], surplus: Sequence[Surplus]) -> tuple[RowDi
         columns: The compared columns, in the order of each row's values.
         surplus: The rows, those of one key next to each other.
     """
-    found = [
+    differences = [
         difference
         for _, rows in groupby(surplus, key=lambda row: row.group)
         for difference in _pair_key(columns, list(rows))
     ]
-    return tuple(found[:ROWS_SHOWN])
+    return tuple(differences[:ROWS_SHOWN])
 
 
 def _pair_key(columns: Sequence[str], rows: list[Surplus]) -> Iterator[RowDifference]:
@@ -345,5 +348,5 @@ def _pair_key(columns: Sequence[str], rows: list[Surplus]) -> Iterator[RowDiffer
 
 def _differing(source: Surplus, target: Surplus) -> list[int]:
     return [
-        at for at, (one, other) in enumerate(zip(source.hashes, target.hashes, strict=True)) if one != other
+        at for at, (left, right) in enumerate(zip(source.hashes, target.hashes, strict=True)) if left != right
     ]
