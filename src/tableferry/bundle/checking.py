@@ -83,11 +83,8 @@ def examine(
     if not wrong_references:  # else one of them may be meant for a variable that seems unused
         unused = list(variables.unused(sources.tree))
         reported = {(problem.file, problem.place) for problem in unused}
-        in_targets = {
-            problem: where
-            for problem, where in in_targets.items()
-            if (problem.file, problem.place) not in reported
-        }
+        for problem in [problem for problem in in_targets if (problem.file, problem.place) in reported]:
+            del in_targets[problem]
         problems.extend(unused)
     problems.extend(
         problem if len(where) == len(names) else _only(problem, where)

@@ -33,9 +33,7 @@ class Problem:
 def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
     """Return a remedy that asks for the nearest known name, or another one where none is near."""
     names = sorted(set(known))
-    close = get_close_matches(name, names, n=1) or [
-        candidate for candidate in names if name and candidate.startswith(name)
-    ]
+    close = get_close_matches(name, names, n=1) or [full for full in names if name and full.startswith(name)]
     return f"did you mean '{close[0]}'?" if close else otherwise
 
 

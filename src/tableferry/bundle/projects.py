@@ -109,11 +109,8 @@ def _entry_points(data: dict[str, Any]) -> Iterator[EntryPoint]:
 def _modules(data: dict[str, Any], folder: Path, name: str | None) -> tuple[dict[str, Path], bool]:
     """Return the modules of the wheel, and whether the build backend is one whose rules are known here."""
     module = module_name(name) if name else ""
-    backend = (
-        str(_table(data, "build-system").get("build-backend", "setuptools.build_meta"))
-        .split(".")[0]
-        .split(":")[0]
-    )
+    backend = str(_table(data, "build-system").get("build-backend", "setuptools.build_meta"))
+    backend = re.split("[.:]", backend)[0]
     if backend == "hatchling":
         wheel = _table(data, "tool", "hatch", "build", "targets", "wheel")
         if declared := _declared(data, folder):
@@ -132,11 +129,8 @@ def _modules(data: dict[str, Any], folder: Path, name: str | None) -> tuple[dict
 
 def _declared(data: dict[str, Any], folder: Path) -> list[Path]:
     packages = _table(data, "tool", "hatch", "build", "targets", "wheel").get("packages")
-    return (
-        [folder / package for package in packages if isinstance(package, str)]
-        if isinstance(packages, list)
-        else []
-    )
+    paths = packages if isinstance(packages, list) else []
+    return [folder / path for path in paths if isinstance(path, str)]
 
 
 def _importable(folder: Path) -> Iterator[Path]:

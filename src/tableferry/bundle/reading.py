@@ -14,6 +14,7 @@ from tableferry.yamlfiles import DEEPEST, SafeLoader, explain, is_too_deep
 LARGEST = 50_000
 
 _TAG = "tag:yaml.org,2002:"
+_KEY_TYPES = ("str", "null", "merge")
 
 
 class _Loader(SafeLoader):  # type: ignore[misc]
@@ -59,11 +60,7 @@ def read(file: Path, name: str, problems: list[Problem]) -> Node:
             root = loader.get_single_node()
         finally:
             loader.dispose()
-        node = (
-            _Converter(problems, root).convert(root, location, ())
-            if root is not None
-            else Node(None, location)
-        )
+        node = _Converter(problems, root).convert(root, location, ()) if root else Node(None, location)
     except UnicodeDecodeError as error:
         problems.append(nothing.problem(f"isn't UTF-8 text (byte {error.start})", "save it as UTF-8"))
     except OSError as error:
@@ -98,15 +95,11 @@ class _Converter:
     def convert(self, yaml_node: yaml.Node, location: SourceLocation, above: tuple[int, ...]) -> Node:
         self.seen += 1
         if self.seen > LARGEST:
-            raise _Unfit(
-                Node(None, SourceLocation(location.file)).problem(
-                    "holds too much", "write out fewer YAML aliases"
-                )
-            )
+            whole = Node(None, SourceLocation(location.file))
+            raise _Unfit(whole.problem("holds too much", "write out fewer YAML aliases"))
         if id(yaml_node) in above:
-            raise _Unfit(
-                Node(None, location).problem("contains itself through a YAML anchor", "write it out")
-            )
+            node = Node(None, location)
+            raise _Unfit(node.problem("contains itself through a YAML anchor", "write it out"))
         above = (*above, id(yaml_node))
         match yaml_node:
             case yaml.SequenceNode():
@@ -124,11 +117,7 @@ class _Converter:
         own: dict[str, Node] = {}
         merged: dict[str, Node] = {}
         for key, value in mapping.value:
-            if not isinstance(key, yaml.ScalarNode) or key.tag.removeprefix(_TAG) not in (
-                "str",
-                "null",
-                "merge",
-            ):
+            if not isinstance(key, yaml.ScalarNode) or key.tag.removeprefix(_TAG) not in _KEY_TYPES:
                 shown = key.value if isinstance(key, yaml.ScalarNode) else "of more than one value"
                 self._say(location, f"key {shown} isn't text", "put it in quotes")
             elif key.tag == _TAG + "merge":

@@ -56,9 +56,7 @@ def fields_of(kind: Any) -> Fields | None:
 def bare(kind: Any) -> Any:
     """Take the choice of a variable or of nothing away from a type."""
     while get_origin(kind) in (Union, types.UnionType):
-        choices = [
-            choice for choice in get_args(kind) if choice is not type(None) and not _is_variable(choice)
-        ]
+        choices = [part for part in get_args(kind) if part is not types.NoneType and not _is_variable(part)]
         if len(choices) != 1:
             return Any
         kind = choices[0]

@@ -46,14 +46,9 @@ def _wheel_task(deployment: Deployment, job: Node, task: Node, wheels: list[Buil
     if package.known is None or entry.known is None:
         return
     key = task["environment_key"].text
-    environments = [
-        environment
-        for environment in job["environments"].elements
-        if key and environment["environment_key"].text == key
-    ]
-    dependencies = [
-        item for environment in environments for item in environment["spec"]["dependencies"].elements
-    ]
+    environments = job["environments"].elements if key else ()
+    mine = [environment for environment in environments if environment["environment_key"].text == key]
+    dependencies = [node for environment in mine for node in environment["spec"]["dependencies"].elements]
     for library in task["libraries"].elements:
         dependencies += [library["whl"], library["pypi"]["package"]]
     installed: list[Project] = []
@@ -62,11 +57,11 @@ def _wheel_task(deployment: Deployment, job: Node, task: Node, wheels: list[Buil
         if source is None or (isinstance(source, str) and normal(source) == normal(package.known)):
             return  # another's package, or one that can't be known
         installed += [] if isinstance(source, str) else source
+    names = [project.name for project in installed if project.name]
     fitting = [
         project for project in installed if project.name and normal(project.name) == normal(package.known)
     ]
-    if not fitting and (environments or installed):
-        names = [project.name for project in installed if project.name]
+    if not fitting and (mine or installed):
         otherwise = one_of(names) if names else "add its wheel to them"
         what = f"the task's dependencies install no '{package.known}'"
         yield package.problem(what, nearest(package.known, names, otherwise))
