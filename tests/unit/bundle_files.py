@@ -56,5 +56,5 @@ class BundleFiles:
     ) -> tuple[bundle.Problem, ...]:
         return bundle.examine(self.root, target, environment or {}).problems
 
-    def said(self, target: str | None = None, environment: Mapping[str, str] | None = None) -> list[str]:
+    def messages(self, target: str | None = None, environment: Mapping[str, str] | None = None) -> list[str]:
         return [str(problem) for problem in self.problems(target, environment)]

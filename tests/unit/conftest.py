@@ -182,5 +182,5 @@ def sqlite(tmp_path_factory: pytest.TempPathFactory) -> str:
 def url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The address of a database, which may hold what the test before left."""
     monkeypatch.setenv("TABLEFERRY_FLEET_STORE_PASSWORD", servers.PASSWORD)
-    found: str = request.getfixturevalue(request.param)
-    return found
+    url: str = request.getfixturevalue(request.param)
+    return url

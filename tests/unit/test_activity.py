@@ -36,8 +36,8 @@ def test_a_step_logs_its_start_and_its_end_with_what_it_counted(caplog: pytest.L
     assert start.getMessage() == "silver.orders: copy: started (w1)"
     assert fields(end) == {"event": "done", **who, "rows": 9, "rows_total": 9, "files": 1}
     assert end.seconds == pytest.approx(running.elapsed, abs=0.001)  # type: ignore[attr-defined]
-    said = r"silver.orders: copy: done in [\d.]+ s, 9 of 9 rows, 1 file \(w1\)"
-    assert re.fullmatch(said, end.getMessage())
+    expected = r"silver.orders: copy: done in [\d.]+ s, 9 of 9 rows, 1 file \(w1\)"
+    assert re.fullmatch(expected, end.getMessage())
     assert {start.levelno, end.levelno} == {logging.INFO}
 
 

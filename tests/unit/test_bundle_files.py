@@ -13,14 +13,16 @@ EMPTY_KEY = "resources.jobs.nightly"
 
 
 def test_a_folder_that_is_no_bundle(tmp_path: Path) -> None:
-    assert [str(one) for one in bundle.check(tmp_path)] == [
+    assert [str(problem) for problem in bundle.check(tmp_path)] == [
         f"databricks.yml: isn't in {tmp_path}: name the folder of a bundle"
     ]
-    assert [one.what for one in bundle.check(tmp_path / "absent")] == [f"isn't in {tmp_path / 'absent'}"]
+    assert [problem.what for problem in bundle.check(tmp_path / "absent")] == [
+        f"isn't in {tmp_path / 'absent'}"
+    ]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (
             "a: [\n",
@@ -36,27 +38,26 @@ def test_a_folder_that_is_no_bundle(tmp_path: Path) -> None:
         ("a:\n  <<: [b]\n", "a: merges with '<<' what isn't a mapping: name an anchor of a mapping"),
     ],
 )
-def test_a_file_that_cannot_be_taken(shop: BundleFiles, text: str, said: str) -> None:
+def test_a_file_that_cannot_be_taken(shop: BundleFiles, text: str, message: str) -> None:
     shop.write(JOB, text)
-    place, colon, rest = said.partition(": ") if said.startswith("a") else ("", "", said)
-    assert shop.said() == [f"{JOB}: {place}{colon}{rest}"]
+    assert shop.messages() == [f"{JOB}: {message}"]
 
 
 def test_a_file_of_too_many_aliases(shop: BundleFiles) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 8)]
     shop.write(JOB, "\n".join(lines))
-    assert shop.said() == [f"{JOB}: holds too much: write out fewer YAML aliases"]
+    assert shop.messages() == [f"{JOB}: holds too much: write out fewer YAML aliases"]
 
 
 def test_a_file_that_is_not_text(shop: BundleFiles) -> None:
     (shop.root / JOB).write_bytes(b"a: \xff")
-    assert shop.said() == [f"{JOB}: isn't UTF-8 text (byte 3): save it as UTF-8"]
+    assert shop.messages() == [f"{JOB}: isn't UTF-8 text (byte 3): save it as UTF-8"]
 
 
 def test_yes_and_on_are_words(shop: BundleFiles) -> None:
     shop.replace(JOB, "name: shop_nightly", "name: shop_nightly\n      tags: {on: yes, off: no}")
-    assert shop.said() == []
+    assert shop.messages() == []
 
 
 def test_anchors_and_merges(shop: BundleFiles) -> None:
@@ -76,17 +77,17 @@ resources:
           <<: [*task, {max_retries: 1}]
 """,
     )
-    assert shop.said() == []
+    assert shop.messages() == []
 
 
 def test_what_only_anchors_use_is_no_unknown_field(shop: BundleFiles) -> None:
     shop.replace(JOB, "resources:\n", "unused: 1\nresources:\n")
-    assert shop.said() == [f"{JOB}: unused: unknown field 'unused': remove it"]
+    assert shop.messages() == [f"{JOB}: unused: unknown field 'unused': remove it"]
 
 
 def test_an_include_that_matches_nothing(shop: BundleFiles) -> None:
     shop.replace(ROOT, "  - resources/*.yml", "  - resources/*.yml\n  - jobs/*.yml")
-    assert shop.said() == [
+    assert shop.messages() == [
         f"{ROOT}: include[1]: 'jobs/*.yml' matches no file: "
         "correct the pattern, or remove it if nothing is meant"
     ]
@@ -97,7 +98,7 @@ def test_includes_that_are_not_read(shop: BundleFiles) -> None:
         ROOT, "  - resources/*.yml", "  - resources/*.yml\n  - src/shop/cli.py\n  - /etc/x.yml\n  - [a]"
     )
     shop.replace(JOB, "resources:\n", "include: [more.yml]\nresources:\n")
-    assert shop.said() == [
+    assert shop.messages() == [
         f"{ROOT}: include[1]: includes src/shop/cli.py, which isn't YAML: "
         "include .yml, .yaml or .json files only",
         f"{ROOT}: include[2]: is an absolute path: write it relative to the bundle's folder",
@@ -108,12 +109,14 @@ def test_includes_that_are_not_read(shop: BundleFiles) -> None:
 
 def test_two_roots(shop: BundleFiles) -> None:
     shop.write("bundle.yml", "bundle: {name: other}")
-    assert shop.said() == [f"{ROOT}: isn't the only root: bundle.yml is one too: keep databricks.yml alone"]
+    assert shop.messages() == [
+        f"{ROOT}: isn't the only root: bundle.yml is one too: keep databricks.yml alone"
+    ]
 
 
 def test_a_resource_that_two_files_define(shop: BundleFiles) -> None:
     shop.write("resources/other.job.yml", "resources: {jobs: {nightly: {name: other}}}")
-    assert shop.said() == [
+    assert shop.messages() == [
         f"resources/other.job.yml: resources.jobs.nightly: has the key 'nightly', which {JOB}: "
         "resources.jobs.nightly has too: give each resource a key of its own"
     ]
@@ -121,7 +124,7 @@ def test_a_resource_that_two_files_define(shop: BundleFiles) -> None:
 
 def test_two_kinds_of_one_key(shop: BundleFiles) -> None:
     shop.write("resources/other.job.yml", "resources: {jobs: {etl: {name: other}}}")
-    assert shop.said() == [
+    assert shop.messages() == [
         f"resources/other.job.yml: resources.jobs.etl: has the key 'etl', which {PIPELINE}: "
         "resources.pipelines.etl has too: give each resource a key of its own"
     ]
@@ -129,15 +132,15 @@ def test_two_kinds_of_one_key(shop: BundleFiles) -> None:
 
 def test_a_target_lays_tasks_over_those_of_the_same_key(shop: BundleFiles) -> None:
     shop.replace(ROOT, "              max_retries: 2", "              max_retrie: 2")
-    place = "targets.prod.resources.jobs.nightly.tasks[0].max_retrie"
-    assert shop.said() == [f"{ROOT}: {place}: unknown field 'max_retrie': did you mean 'max_retries'?"]
-    assert shop.said("dev") == []
+    path = "targets.prod.resources.jobs.nightly.tasks[0].max_retrie"
+    assert shop.messages() == [f"{ROOT}: {path}: unknown field 'max_retrie': did you mean 'max_retries'?"]
+    assert shop.messages("dev") == []
 
 
 def test_a_target_may_name_what_it_lays_over_by_a_variable(shop: BundleFiles) -> None:
     shop.replace(ROOT, "- task_key: refresh", "- task_key: ${var.first}")
     shop.replace(ROOT, "variables:\n  catalog:\n", "variables:\n  first:\n    default: refresh\n  catalog:\n")
-    assert shop.said() == []
+    assert shop.messages() == []
 
 
 def test_a_target_writes_another_kind_of_value(shop: BundleFiles) -> None:
@@ -146,7 +149,7 @@ def test_a_target_writes_another_kind_of_value(shop: BundleFiles) -> None:
         "          tasks:\n            - task_key: refresh\n              max_retries: 2\n",
         "          tasks: none\n",
     )
-    assert shop.said() == [
+    assert shop.messages() == [
         f"{ROOT}: targets.prod.resources.jobs.nightly.tasks: is 'none', where {JOB}: "
         "resources.jobs.nightly.tasks has a list: write the same kind in both"
     ]
@@ -157,8 +160,8 @@ def test_a_resource_of_one_target_only(shop: BundleFiles) -> None:
         "resources/sample.job.yml",
         "targets: {dev: {resources: {jobs: {sample: {tasks: [{task_key: a}]}}}}}",
     )
-    assert shop.said("prod") == []
-    assert shop.said() == [
+    assert shop.messages("prod") == []
+    assert shop.messages() == [
         "resources/sample.job.yml: targets.dev.resources.jobs.sample.tasks[0]: the task has no type: "
         "give it one, such as notebook_task or python_wheel_task"
     ]
@@ -166,7 +169,7 @@ def test_a_resource_of_one_target_only(shop: BundleFiles) -> None:
 
 def test_a_problem_of_one_target_says_of_which(shop: BundleFiles) -> None:
     shop.replace(ROOT, "      catalog: sandbox\n", "      catalog: sandbox\n      notify: nobody\n")
-    assert shop.said() == [
+    assert shop.messages() == [
         f"{JOB}: resources.jobs.nightly.email_notifications.on_failure[0]: "
         "'nobody' isn't an e-mail address (in target 'dev'): write one"
     ]
@@ -174,7 +177,7 @@ def test_a_problem_of_one_target_says_of_which(shop: BundleFiles) -> None:
 
 def test_a_resource_that_says_nothing(shop: BundleFiles) -> None:
     shop.write("resources/more.yml", "resources: {jobs: {empty: }, volums: {a: {}}, dashboards: none}")
-    assert shop.said() == [
+    assert shop.messages() == [
         "resources/more.yml: resources.dashboards: must be a mapping, not 'none': "
         "write resources by their keys",
         "resources/more.yml: resources.jobs.empty: says nothing: fill it or remove it",

@@ -11,7 +11,7 @@ NIGHTLY = f"{JOB}: resources.jobs.nightly"
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "place", "said"),
+    ("old", "new", "path", "message"),
     [
         (
             "          job_cluster_key: small\n",
@@ -119,15 +119,15 @@ NIGHTLY = f"{JOB}: resources.jobs.nightly"
         ),
     ],
 )
-def test_what_is_wrong(shop: BundleFiles, old: str, new: str, place: str, said: str) -> None:
+def test_what_is_wrong(shop: BundleFiles, old: str, new: str, path: str, message: str) -> None:
     shop.replace(JOB, old, new)
-    assert shop.said() == [f"{NIGHTLY}{place}: {said}"]
+    assert shop.messages() == [f"{NIGHTLY}{path}: {message}"]
 
 
 @pytest.mark.parametrize("zone", ["UTC", "GMT+02:00", "GMT-8", "America/New_York", "${bundle.git.branch}"])
 def test_timezones(shop: BundleFiles, zone: str) -> None:
     shop.replace(JOB, "Europe/Berlin", zone)
-    assert shop.said() == []
+    assert shop.messages() == []
 
 
 def test_a_machine_without_timezones_refuses_none(shop: BundleFiles, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,12 +136,12 @@ def test_a_machine_without_timezones_refuses_none(shop: BundleFiles, monkeypatch
 
     monkeypatch.setattr("tableferry.bundle.jobs.ZoneInfo", unknown)
     shop.replace(JOB, "Europe/Berlin", "Europe/Berln")
-    assert shop.said() == []
+    assert shop.messages() == []
 
 
 def test_an_empty_variable_is_no_address(shop: BundleFiles) -> None:
     shop.replace(ROOT, "default: data@example.com", 'default: ""')
-    assert shop.said() == [
+    assert shop.messages() == [
         f"{NIGHTLY}.email_notifications.on_failure[0]: is an empty e-mail address, "
         "which is refused when it's deployed: write an address, or leave it out"
     ]
@@ -156,7 +156,7 @@ def test_tasks_that_run_for_each_input_are_tasks(shop: BundleFiles) -> None:
         "              task_key: each\n              job_cluster_key: small\n              notebook_task:\n"
         "                notebook_path: ../src/notebooks/reports.py\n",
     )
-    assert shop.said() == [
+    assert shop.messages() == [
         f"{NIGHTLY}.tasks[2].for_each_task.task.notebook_task.notebook_path: "
         "there is no notebook '../src/notebooks/reports.py': "
         f"correct the path, which is relative to the folder of {JOB}"
@@ -165,7 +165,7 @@ def test_tasks_that_run_for_each_input_are_tasks(shop: BundleFiles) -> None:
 
 def test_a_task_with_nothing_to_run_on(shop: BundleFiles) -> None:
     shop.replace(JOB, "          environment_key: default\n          python", "          python")
-    assert shop.said() == [
+    assert shop.messages() == [
         f"{NIGHTLY}.environments[0].environment_key: no task uses environment_key 'default': "
         "use it or remove it",
         f"{NIGHTLY}.tasks[1]: a python_wheel_task needs something to run on: "
@@ -177,7 +177,7 @@ def test_an_environment_key_that_is_there_twice(shop: BundleFiles) -> None:
     text = (shop.root / JOB).read_text("utf-8")
     environment = text[text.index("        - environment_key: default\n          spec") :]
     shop.write(JOB, text + environment)
-    assert shop.said() == [
+    assert shop.messages() == [
         f"{NIGHTLY}.environments[1].environment_key: environment_key 'default' is there twice: "
         "give each one a key of its own"
     ]
@@ -185,4 +185,6 @@ def test_an_environment_key_that_is_there_twice(shop: BundleFiles) -> None:
 
 def test_a_job_without_tasks(shop: BundleFiles) -> None:
     shop.write("resources/more.yml", "resources: {jobs: {idle: {name: idle}}}")
-    assert shop.said() == ["resources/more.yml: resources.jobs.idle: has no tasks: write one under 'tasks'"]
+    assert shop.messages() == [
+        "resources/more.yml: resources.jobs.idle: has no tasks: write one under 'tasks'"
+    ]

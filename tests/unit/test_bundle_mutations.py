@@ -80,10 +80,10 @@ def mutation(draw: st.DrawFn) -> Any:
     value, name = draw(VALUES), draw(st.text(max_size=5) | st.sampled_from(WORDS))
 
     def spoil(written: Any) -> None:
-        found = list(containers(written))
-        if not found:
+        places = list(containers(written))
+        if not places:
             return
-        container = found[min(int(where * len(found)), len(found) - 1)]
+        container = places[min(int(where * len(places)), len(places) - 1)]
         keys = list(container) if isinstance(container, dict) else list(range(len(container)))
         key = keys[min(int(which * len(keys)), len(keys) - 1)]
         if how == "drop":
@@ -109,7 +109,7 @@ def test_a_spoilt_bundle_is_checked(file: str, spoils: list[Any]) -> None:
         for spoil in spoils:
             spoil(written)
         shop.write(file, json.dumps(written))
-        told(shop)
+        check(shop)
 
 
 @given(
@@ -120,11 +120,11 @@ def test_any_bytes_are_told(file: str, content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         shop = BundleFiles.copy_to(Path(folder) / "shop")
         (shop.root / file).write_bytes(content)
-        assert told(shop)
+        assert check(shop)
 
 
-def told(shop: BundleFiles) -> int:
-    """Check a bundle, and that what is said can be read, printed and sorted."""
+def check(shop: BundleFiles) -> int:
+    """Check a bundle, and that what is reported can be read, printed and sorted."""
     problems = shop.problems()
     assert list(problems) == sorted(set(problems))
     for problem in problems:
@@ -186,7 +186,7 @@ NEEDED = {
 @pytest.mark.parametrize("name", NEEDED)
 def test_what_is_needed_is_missed(shop: BundleFiles, name: str) -> None:
     NEEDED[name](shop)
-    assert told(shop)
+    assert check(shop)
 
 
 # Of each of these, taken out in any company, somebody who needs it is left.
@@ -199,4 +199,4 @@ def test_whatever_is_needed_is_missed_in_company(names: set[str]) -> None:
                 NEEDED[name](shop)
         except KeyError:
             assert {"artifact", "artifacts"} <= names
-        assert told(shop)
+        assert check(shop)

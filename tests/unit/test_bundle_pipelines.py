@@ -9,7 +9,7 @@ ETL = f"{PIPELINE}: resources.pipelines.etl"
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "place", "said"),
+    ("old", "new", "path", "message"),
     [
         (
             "      catalog: ${var.catalog}\n",
@@ -101,9 +101,11 @@ ETL = f"{PIPELINE}: resources.pipelines.etl"
         ),
     ],
 )
-def test_what_is_wrong_with_a_pipeline(shop: BundleFiles, old: str, new: str, place: str, said: str) -> None:
+def test_what_is_wrong_with_a_pipeline(
+    shop: BundleFiles, old: str, new: str, path: str, message: str
+) -> None:
     shop.replace(PIPELINE, old, new)
-    assert shop.said() == [f"{ETL}{place}: {said}"]
+    assert shop.messages() == [f"{ETL}{path}: {message}"]
 
 
 @pytest.mark.parametrize(
@@ -117,11 +119,11 @@ def test_what_is_wrong_with_a_pipeline(shop: BundleFiles, old: str, new: str, pl
 )
 def test_what_a_pipeline_may_load(shop: BundleFiles, library: str) -> None:
     shop.replace(PIPELINE, "glob:\n            include: ../src/transformations/**", library)
-    assert shop.said() == []
+    assert shop.messages() == []
 
 
 @pytest.mark.parametrize(
-    ("file", "old", "new", "place", "said"),
+    ("file", "old", "new", "path", "message"),
     [
         (
             VOLUME,
@@ -190,14 +192,14 @@ def test_what_a_pipeline_may_load(shop: BundleFiles, library: str) -> None:
     ],
 )
 def test_what_is_wrong_with_a_schema_or_a_volume(
-    shop: BundleFiles, file: str, old: str, new: str, place: str, said: str
+    shop: BundleFiles, file: str, old: str, new: str, path: str, message: str
 ) -> None:
     shop.replace(file, old, new)
-    assert shop.said() == [f"{file}: resources.{place}: {said}"]
+    assert shop.messages() == [f"{file}: resources.{path}: {message}"]
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "place", "said"),
+    ("old", "new", "path", "message"),
     [
         (
             "    default: true\n",
@@ -269,21 +271,21 @@ def test_what_is_wrong_with_a_schema_or_a_volume(
         ("  name: shop\n", "  nmae: shop\n", "bundle.nmae", "unknown field 'nmae': did you mean 'name'?"),
     ],
 )
-def test_what_is_wrong_with_a_target(shop: BundleFiles, old: str, new: str, place: str, said: str) -> None:
+def test_what_is_wrong_with_a_target(shop: BundleFiles, old: str, new: str, path: str, message: str) -> None:
     shop.replace(ROOT, old, new)
-    assert shop.said() == [f"{ROOT}: {place}: {said}"]
+    assert shop.messages() == [f"{ROOT}: {path}: {message}"]
 
 
 def test_development_paths_of_ones_own(shop: BundleFiles) -> None:
     mine = "'/x/${workspace.current_user.userName}'"
     paths = f"root_path: ~/.bundle/x, file_path: '${{workspace.root_path}}/f', state_path: {mine}"
     shop.replace(ROOT, "    default: true\n", f"    default: true\n    workspace: {{{paths}}}\n")
-    assert shop.said() == []
+    assert shop.messages() == []
 
 
 def test_a_pipeline_in_development_in_production(shop: BundleFiles) -> None:
     shop.replace(PIPELINE, "serverless: true", "serverless: true\n      development: true")
-    assert shop.said() == [
+    assert shop.messages() == [
         f"{ETL}.development: a pipeline in development mode can't be deployed to a target of mode "
         "'production' "
         "(in target 'prod'): remove it: the target's mode sets it"
@@ -291,16 +293,16 @@ def test_a_pipeline_in_development_in_production(shop: BundleFiles) -> None:
 
 
 def test_a_target_that_there_is_not(shop: BundleFiles) -> None:
-    assert shop.said("prd") == [f"{ROOT}: targets: there is no target 'prd': did you mean 'prod'?"]
+    assert shop.messages("prd") == [f"{ROOT}: targets: there is no target 'prd': did you mean 'prod'?"]
 
 
 def test_one_target_needs_no_default_and_none_is_called_default(shop: BundleFiles) -> None:
     shop.replace(ROOT, "    default: true\n", "")
     text = (shop.root / ROOT).read_text("utf-8")
     shop.write(ROOT, text[: text.index("  prod:\n")])
-    assert shop.said() == []
+    assert shop.messages() == []
     shop.write(ROOT, text[: text.index("targets:\n")])
-    assert shop.said() == [
+    assert shop.messages() == [
         f"{ROOT}: variables.catalog: has no value in target 'default': "
         "set it in targets.default.variables, or give it a default"
     ]

@@ -9,7 +9,7 @@ PIPELINE_ID = f"{JOB}: resources.jobs.nightly.tasks[0].pipeline_task.pipeline_id
 
 
 @pytest.mark.parametrize(
-    ("reference", "said"),
+    ("reference", "message"),
     [
         ("resources.pipeline.etl.id", "there is no kind of resource 'pipeline': did you mean 'pipelines'?"),
         ("resources.pipelines.nightly.id", "there is no 'nightly' in resources.pipelines: write 'etl'"),
@@ -39,9 +39,9 @@ PIPELINE_ID = f"{JOB}: resources.jobs.nightly.tasks[0].pipeline_task.pipeline_id
         ("variables.catalog.default", "it refers to nothing: write all of its name, as in ${var.catalog}"),
     ],
 )
-def test_what_a_reference_does_not_find(shop: BundleFiles, reference: str, said: str) -> None:
+def test_what_a_reference_does_not_find(shop: BundleFiles, reference: str, message: str) -> None:
     shop.replace(JOB, "${resources.pipelines.etl.id}", f"${{{reference}}}")
-    assert shop.said() == [f"{PIPELINE_ID}: '${{{reference}}}' can't be resolved, as {said}"]
+    assert shop.messages() == [f"{PIPELINE_ID}: '${{{reference}}}' can't be resolved, as {message}"]
 
 
 @pytest.mark.parametrize(
@@ -72,11 +72,11 @@ def test_what_resolves_or_is_left_alone(shop: BundleFiles, text: str) -> None:
         )
     else:
         shop.replace(JOB, "name: shop_nightly", f"name: '{text}'")
-    assert shop.said() == []
+    assert shop.messages() == []
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (
             "${var. notify}",
@@ -100,16 +100,16 @@ def test_what_resolves_or_is_left_alone(shop: BundleFiles, text: str) -> None:
         ),
     ],
 )
-def test_what_would_be_deployed_as_it_is_written(shop: BundleFiles, text: str, said: str) -> None:
+def test_what_would_be_deployed_as_it_is_written(shop: BundleFiles, text: str, message: str) -> None:
     shop.replace(JOB, "name: shop_nightly", f"name: '{text}'")
-    assert shop.said() == [f"{JOB}: resources.jobs.nightly.name: {said}"]
+    assert shop.messages() == [f"{JOB}: resources.jobs.nightly.name: {message}"]
 
 
 def test_a_variable_is_checked_with_the_value_of_each_target(shop: BundleFiles) -> None:
     shop.replace(JOB, "name: shop_nightly", "name: shop_nightly\n      max_concurrent_runs: ${var.runs}")
     shop.replace(ROOT, "      catalog: sandbox\n", "      catalog: sandbox\n      runs: some\n")
     shop.replace(ROOT, "variables:\n  catalog:\n", "variables:\n  runs:\n    default: 2\n  catalog:\n")
-    assert shop.said() == [
+    assert shop.messages() == [
         f"{JOB}: resources.jobs.nightly.max_concurrent_runs: "
         "must be a whole number, not 'some' (in target 'dev'): correct it"
     ]
@@ -117,7 +117,7 @@ def test_a_variable_is_checked_with_the_value_of_each_target(shop: BundleFiles) 
 
 def test_the_parts_of_a_complex_variable_are_told_where_they_are_written(shop: BundleFiles) -> None:
     shop.replace(ROOT, "      num_workers: 2", "      num_worker: 2")
-    assert shop.said() == [
+    assert shop.messages() == [
         f"{ROOT}: variables.cluster.default.num_worker: unknown field 'num_worker': "
         "did you mean 'num_workers'?"
     ]
@@ -125,19 +125,19 @@ def test_the_parts_of_a_complex_variable_are_told_where_they_are_written(shop: B
 
 def test_an_unused_variable(shop: BundleFiles) -> None:
     shop.replace(JOB, "${var.notify}", "data@example.com")
-    assert shop.said() == [f"{ROOT}: variables.notify: variable 'notify' isn't used: use it or remove it"]
+    assert shop.messages() == [f"{ROOT}: variables.notify: variable 'notify' isn't used: use it or remove it"]
 
 
 def test_python_code_may_use_a_variable_and_define_a_resource(shop: BundleFiles) -> None:
     shop.replace(JOB, "${var.notify}", "data@example.com")
     shop.replace(JOB, "${resources.pipelines.etl.id}", "${resources.pipelines.made.id}")
     shop.replace(ROOT, "include:\n", "python:\n  resources: [shop.resources:load]\n\ninclude:\n")
-    assert shop.said() == []
+    assert shop.messages() == []
 
 
 def test_a_value_for_a_variable_that_there_is_not(shop: BundleFiles) -> None:
     shop.replace(ROOT, "      catalog: sandbox", "      catlog: sandbox")
-    assert shop.said() == [
+    assert shop.messages() == [
         f"{ROOT}: targets.dev.variables.catlog: target 'dev' sets variable 'catlog', which isn't defined: "
         "did you mean 'catalog'?"
     ]
@@ -145,14 +145,14 @@ def test_a_value_for_a_variable_that_there_is_not(shop: BundleFiles) -> None:
 
 def test_a_variable_that_is_looked_up_has_a_value(shop: BundleFiles) -> None:
     shop.replace(ROOT, "      catalog: sandbox", "      catalog: {lookup: {metastore: main}}")
-    assert shop.said() == []
+    assert shop.messages() == []
     shop.replace(ROOT, "{lookup: {metastore: main}}", "{default: sandbox, description: Mine.}")
-    assert shop.said() == []
+    assert shop.messages() == []
 
 
 def test_a_lookup_of_an_unknown_kind(shop: BundleFiles) -> None:
     shop.replace(ROOT, "    default: shop\n", "    lookup: {warehuose: shop}\n")
-    assert shop.said() == [
+    assert shop.messages() == [
         f"{ROOT}: variables.schema.lookup.warehuose: unknown field 'warehuose': did you mean 'warehouse'?"
     ]
 
@@ -160,9 +160,9 @@ def test_a_lookup_of_an_unknown_kind(shop: BundleFiles) -> None:
 def test_values_that_a_file_of_the_cli_sets(shop: BundleFiles) -> None:
     shop.replace(ROOT, "    variables:\n      catalog: sandbox\n", "")
     shop.write(".databricks/bundle/dev/variable-overrides.json", '{"catalog": "mine"}')
-    assert shop.said() == []
+    assert shop.messages() == []
     shop.write(".databricks/bundle/dev/variable-overrides.json", "[")
-    assert [one.file for one in shop.problems()] == [
+    assert [problem.file for problem in shop.problems()] == [
         ".databricks/bundle/dev/variable-overrides.json",
         ROOT,
     ]
@@ -174,9 +174,9 @@ def test_variables_that_refer_to_each_other(shop: BundleFiles) -> None:
     ring = ["${var.schema}", "${var.notify}", "${var.schema}"]
     assert (
         f"{ROOT}: variables.notify.default: refers to itself: {' → '.join(ring)}: "
-        "write a value at one of these places" in shop.said()
+        "write a value at one of these places" in shop.messages()
     )
-    assert {one.file for one in shop.problems()} == {ROOT}
+    assert {problem.file for problem in shop.problems()} == {ROOT}
 
 
 def test_a_chain_of_references_that_is_too_long(shop: BundleFiles) -> None:
@@ -184,17 +184,17 @@ def test_a_chain_of_references_that_is_too_long(shop: BundleFiles) -> None:
     chain += "  v100:\n    default: shop\n"
     shop.replace(ROOT, "variables:\n  catalog:\n", f"variables:\n{chain}  catalog:\n")
     shop.replace(JOB, "name: shop_nightly", "name: ${var.v000}")
-    said = shop.said()
-    assert said[0] == (
+    messages = shop.messages()
+    assert messages[0] == (
         f"{ROOT}: variables.v049.default: '${{var.v050}}' is reached through 50 other references: "
         "refer to it more directly"
     )
-    assert {one.remedy for one in shop.problems()} == {"refer to it more directly"}
+    assert {problem.remedy for problem in shop.problems()} == {"refer to it more directly"}
 
 
 def test_resources_that_refer_to_each_other(shop: BundleFiles) -> None:
     shop.replace(PIPELINE, "name: shop_etl", "name: ${resources.jobs.nightly.name}")
-    assert shop.said() == [
+    assert shop.messages() == [
         f"{JOB}: resources.jobs.nightly: the resources refer to each other: "
         "jobs.nightly → pipelines.etl → jobs.nightly: take one of the references out"
     ]
@@ -202,19 +202,19 @@ def test_resources_that_refer_to_each_other(shop: BundleFiles) -> None:
 
 def test_the_bundles_schema_by_its_variable_inside_text(shop: BundleFiles) -> None:
     shop.replace(JOB, '"${resources.schemas.shop.name}"', '"${var.catalog}.${var.schema}"')
-    assert shop.said() == [
+    assert shop.messages() == [
         f"{JOB}: resources.jobs.nightly.tasks[1].python_wheel_task.parameters[2]: "
         f"'${{var.schema}}' is the name of "
         "schema 'shop' before development mode prefixes it: write ${resources.schemas.shop.name}"
     ]
     shop.replace(ROOT, "include:\n", "experimental:\n  skip_name_prefix_for_schema: true\n\ninclude:\n")
-    assert shop.said() == []
+    assert shop.messages() == []
 
 
 def test_a_schema_of_somebody_else_by_its_variable(shop: BundleFiles) -> None:
     shop.replace(SCHEMA, "name: ${var.schema}", "name: ${var.schema}_mine")
     shop.replace(JOB, '"${resources.schemas.shop.name}"', '"${var.schema}"')
-    assert shop.said() == []
+    assert shop.messages() == []
 
 
 def test_a_key_and_a_name_without_references(shop: BundleFiles) -> None:
@@ -223,7 +223,7 @@ def test_a_key_and_a_name_without_references(shop: BundleFiles) -> None:
         "resources/more.yml",
         "resources: {jobs: {'${var.schema}': {tasks: [{task_key: a, run_job_task: {job_id: 1}}]}}}",
     )
-    assert shop.said() == [
+    assert shop.messages() == [
         f"{ROOT}: bundle.name: a bundle's name can't hold a reference, as its state is found by it: "
         "write the name",
         "resources/more.yml: resources.jobs.${var.schema}: a resource's key can't hold a reference: "

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_root_bundle_is_all_right() -> None:
-    found = bundle.examine(ROOT)
-    assert found.problems == ()
-    assert found.notes == ()
-    assert found.targets == ("dev", "prod")
+    examination = bundle.examine(ROOT)
+    assert examination.problems == ()
+    assert examination.notes == ()
+    assert examination.targets == ("dev", "prod")

@@ -17,7 +17,7 @@ NIGHTLY = f"{JOB}: resources.jobs.nightly"
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("name: {a: b}", ".name: must be text, not a mapping: correct it"),
         ("name: [a]", ".name: must be text, not a list: correct it"),
@@ -58,9 +58,9 @@ NIGHTLY = f"{JOB}: resources.jobs.nightly"
         ),
     ],
 )
-def test_what_does_not_fit(shop: BundleFiles, line: str, said: str) -> None:
+def test_what_does_not_fit(shop: BundleFiles, line: str, message: str) -> None:
     shop.replace(JOB, "name: shop_nightly", line)
-    assert shop.said() == [NIGHTLY + said]
+    assert shop.messages() == [NIGHTLY + message]
 
 
 @pytest.mark.parametrize(
@@ -80,18 +80,22 @@ def test_what_does_not_fit(shop: BundleFiles, line: str, said: str) -> None:
 )
 def test_what_fits(shop: BundleFiles, line: str) -> None:
     shop.replace(JOB, "name: shop_nightly", line)
-    assert shop.said() == []
+    assert shop.messages() == []
 
 
 def test_many_deviations_are_told_at_once(shop: BundleFiles) -> None:
     shop.replace(JOB, "name: shop_nightly", "name: [x]\n      descripton: y")
     shop.replace(PIPELINE, "serverless: true", "serverless: perhaps")
-    assert [one.place.rsplit(".", 1)[1] for one in shop.problems()] == ["serverless", "descripton", "name"]
+    assert [problem.place.rsplit(".", 1)[1] for problem in shop.problems()] == [
+        "serverless",
+        "descripton",
+        "name",
+    ]
 
 
 def test_other_kinds_have_shapes_too(shop: BundleFiles) -> None:
     shop.write("resources/more.yml", "resources: {clusters: {small: {spark_version: x, num_worker: 1}}}")
-    assert shop.said() == [
+    assert shop.messages() == [
         "resources/more.yml: resources.clusters.small.num_worker: unknown field 'num_worker': "
         "did you mean 'num_workers'?"
     ]
@@ -104,7 +108,7 @@ def test_the_package_has_the_last_word(shop: BundleFiles, monkeypatch: pytest.Mo
         raise ValueError("not today")
 
     monkeypatch.setattr(job, "from_dict", refuse)
-    assert shop.said() == [f"{NIGHTLY}: databricks-bundles refuses it: not today: correct it there"]
+    assert shop.messages() == [f"{NIGHTLY}: databricks-bundles refuses it: not today: correct it there"]
 
 
 @pytest.fixture
@@ -126,7 +130,7 @@ def test_without_the_package_the_rest_is_checked_and_it_says_so(shop: BundleFile
     shop.replace(JOB, "${resources.pipelines.etl.id}", "${resources.pipelines.etl.nothing}")
     with pytest.warns(UserWarning, match="databricks-bundles isn't installed"):
         problems = bundle.check(shop.root)
-    assert [one.place for one in problems] == ["targets.dev.mode"]
+    assert [problem.place for problem in problems] == ["targets.dev.mode"]
     (note,) = bundle.examine(shop.root).notes
     assert note.endswith("weren't looked for: install it")
 

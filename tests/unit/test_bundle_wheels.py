@@ -12,7 +12,7 @@ ENVIRONMENT = f"{NIGHTLY}.environments[0].spec.dependencies"
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         (
             "../src/notebooks/report.py",
@@ -59,9 +59,9 @@ ENVIRONMENT = f"{NIGHTLY}.environments[0].spec.dependencies"
         ),
     ],
 )
-def test_files_of_a_job(shop: BundleFiles, old: str, new: str, said: str) -> None:
+def test_files_of_a_job(shop: BundleFiles, old: str, new: str, message: str) -> None:
     shop.replace(JOB, old, new)
-    assert shop.said() == [said]
+    assert shop.messages() == [message]
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,14 @@ def test_files_of_a_job(shop: BundleFiles, old: str, new: str, said: str) -> Non
 )
 def test_notebooks_that_are_not_looked_for(shop: BundleFiles, path: str) -> None:
     shop.replace(JOB, "../src/notebooks/report.py", path)
-    assert shop.said() == []
+    assert shop.messages() == []
 
 
 def test_paths_of_another_repository_are_not_looked_for(shop: BundleFiles) -> None:
     shop.replace(JOB, "../src/notebooks/report.py", "reports/report")
     source = "git_source: {git_provider: gitHub, git_url: 'https://example.com'}"
     shop.replace(JOB, "name: shop_nightly", f"name: shop_nightly\n      {source}")
-    assert shop.said() == []
+    assert shop.messages() == []
 
 
 def test_what_lies_outside_of_the_synchronised_paths(shop: BundleFiles) -> None:
@@ -89,14 +89,14 @@ def test_what_lies_outside_of_the_synchronised_paths(shop: BundleFiles) -> None:
         ROOT, "include:\n", "sync:\n  paths: [src/shop, src/transformations, src/notebooks]\n\ninclude:\n"
     )
     lies = "move it into the bundle's folder, or widen sync.paths"
-    assert shop.said() == [
+    assert shop.messages() == [
         f"{PIPELINE}: resources.pipelines.etl.configuration.shop.folder: "
         "'src/queries' isn't synchronised to the workspace: add it to sync.paths",
         f"{NIGHTLY}.tasks[3].sql_task.file.path: '../src/queries/totals.sql' "
         f"lies outside of what is synchronised to the workspace: {lies}",
     ]
     shop.replace(ROOT, "src/notebooks]", "src]")
-    assert shop.said() == []
+    assert shop.messages() == []
 
 
 def test_files_above_a_bundle_that_synchronises_them(shop: BundleFiles) -> None:
@@ -104,11 +104,11 @@ def test_files_above_a_bundle_that_synchronises_them(shop: BundleFiles) -> None:
     shop.replace(JOB, "../src/notebooks/report.py", "../../report.py")
     shop.replace(PIPELINE, "${workspace.file_path}/src", "${workspace.file_path}/shop/src")
     shop.replace(ROOT, "include:\n", "sync:\n  paths: [.., .]\n\ninclude:\n")
-    assert shop.said() == []
+    assert shop.messages() == []
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         (
             "    build: uv build --wheel\n",
@@ -141,14 +141,14 @@ def test_files_above_a_bundle_that_synchronises_them(shop: BundleFiles) -> None:
         ),
     ],
 )
-def test_artifacts(shop: BundleFiles, old: str, new: str, said: str) -> None:
+def test_artifacts(shop: BundleFiles, old: str, new: str, message: str) -> None:
     shop.replace(ROOT, old, new)
-    assert shop.said() == [said]
+    assert shop.messages() == [message]
 
 
 def test_an_artifact_without_a_project(shop: BundleFiles) -> None:
     shop.remove(PROJECT)
-    assert shop.said() == [
+    assert shop.messages() == [
         f"{ROOT}: artifacts.wheel: there is no pyproject.toml in '.' to build a wheel from: add it"
     ]
 
@@ -166,12 +166,12 @@ def test_where_a_wheel_will_lie(shop: BundleFiles, build: str, dependency: str) 
     shop.replace(ROOT, "uv build --wheel", build)
     for file in (JOB, PIPELINE):
         shop.replace(file, "../dist/*.whl", f'"{dependency}"')
-    assert shop.said() == []
+    assert shop.messages() == []
 
 
 def test_a_wheel_of_another_name(shop: BundleFiles) -> None:
     shop.replace(JOB, "../dist/*.whl", "../dist/market-*.whl")
-    assert [one.place for one in shop.problems()] == [
+    assert [problem.place for problem in shop.problems()] == [
         "resources.jobs.nightly.environments[0].spec.dependencies[0]"
     ]
 
@@ -179,11 +179,11 @@ def test_a_wheel_of_another_name(shop: BundleFiles) -> None:
 def test_a_wheel_that_is_there_needs_no_artifact(shop: BundleFiles) -> None:
     shop.write("dist/other-1-py3-none-any.whl", "")
     shop.replace(PIPELINE, "../dist/*.whl", "../dist/other-*.whl")
-    assert shop.said() == []
+    assert shop.messages() == []
 
 
 @pytest.mark.parametrize(
-    ("dependency", "said"),
+    ("dependency", "message"),
     [
         (
             "-r ../requirements.txt",
@@ -206,11 +206,11 @@ def test_a_wheel_that_is_there_needs_no_artifact(shop: BundleFiles) -> None:
         ),
     ],
 )
-def test_dependencies_that_are_not_there(shop: BundleFiles, dependency: str, said: str) -> None:
+def test_dependencies_that_are_not_there(shop: BundleFiles, dependency: str, message: str) -> None:
     shop.replace(
         JOB, "              - ../dist/*.whl", f"              - ../dist/*.whl\n              - {dependency}"
     )
-    assert shop.said() == [f"{ENVIRONMENT}[1]: {said}"]
+    assert shop.messages() == [f"{ENVIRONMENT}[1]: {message}"]
 
 
 @pytest.mark.parametrize(
@@ -226,20 +226,20 @@ def test_dependencies_that_are_not_there(shop: BundleFiles, dependency: str, sai
 )
 def test_other_ways_to_install_the_project(shop: BundleFiles, dependency: str) -> None:
     shop.replace(JOB, "- ../dist/*.whl", f'- "{dependency}"')
-    assert shop.said() == []
+    assert shop.messages() == []
 
 
 def test_an_editable_project_that_is_not_synchronised(shop: BundleFiles) -> None:
     shop.replace(PIPELINE, "../dist/*.whl", "--editable ${workspace.file_path}")
     shop.replace(ROOT, "include:\n", "sync:\n  paths: [src]\n\ninclude:\n")
-    assert shop.said() == [
+    assert shop.messages() == [
         f"{PIPELINE}: resources.pipelines.etl.environment.dependencies[0]: the project of "
         "'--editable ${workspace.file_path}' isn't synchronised to the workspace: add it to sync.paths"
     ]
 
 
 @pytest.mark.parametrize(
-    ("file", "old", "new", "said"),
+    ("file", "old", "new", "message"),
     [
         (
             JOB,
@@ -315,21 +315,21 @@ def test_an_editable_project_that_is_not_synchronised(shop: BundleFiles) -> None
         ),
     ],
 )
-def test_what_a_wheel_task_calls(shop: BundleFiles, file: str, old: str, new: str, said: str) -> None:
+def test_what_a_wheel_task_calls(shop: BundleFiles, file: str, old: str, new: str, message: str) -> None:
     shop.replace(file, old, new)
-    assert shop.said() == [said]
+    assert shop.messages() == [message]
 
 
 def test_names_of_a_package_are_compared_as_indexes_do(shop: BundleFiles) -> None:
     shop.replace(PROJECT, 'name = "shop"', 'name = "Shop.Tools"')
     shop.replace(JOB, "package_name: shop", "package_name: shop_tools")
-    assert shop.said() == []
+    assert shop.messages() == []
 
 
 def test_a_function_of_the_package_is_called_where_there_is_no_entry_point(shop: BundleFiles) -> None:
     shop.replace(JOB, "entry_point: shop", "entry_point: run")
     shop.write("src/shop/__init__.py", "def run() -> None: ...\n")
-    assert shop.said() == []
+    assert shop.messages() == []
 
 
 def test_libraries_of_a_cluster(shop: BundleFiles) -> None:
@@ -339,10 +339,10 @@ def test_libraries_of_a_cluster(shop: BundleFiles) -> None:
         "          job_cluster_key: small\n          libraries: [{whl: ../dist/*.whl}]\n          python",
     )
     shop.replace(JOB, "package_name: shop", "package_name: market")
-    said = shop.said()
-    assert f"{WHEEL_TASK}.package_name: the task's dependencies install no 'market': write 'shop'" in said
+    messages = shop.messages()
+    assert f"{WHEEL_TASK}.package_name: the task's dependencies install no 'market': write 'shop'" in messages
     shop.replace(JOB, "{whl: ../dist/*.whl}", "{pypi: {package: market}}")
-    assert [one for one in shop.said() if WHEEL_TASK in one] == []
+    assert [message for message in shop.messages() if WHEEL_TASK in message] == []
 
 
 @pytest.mark.parametrize(
@@ -367,12 +367,12 @@ def test_libraries_of_a_cluster(shop: BundleFiles) -> None:
 )
 def test_what_defines_an_entry_point(shop: BundleFiles, source: str, fine: bool) -> None:
     shop.write("src/shop/cli.py", source)
-    assert (shop.said() == []) is fine
+    assert (shop.messages() == []) is fine
 
 
 def test_a_module_that_cannot_be_read(shop: BundleFiles) -> None:
     shop.write("src/shop/cli.py", "def main(:\n")
-    (only,) = shop.said()
+    (only,) = shop.messages()
     assert only.startswith(f"{PROJECT}: project.scripts.shop: module 'shop.cli' can't be read (")
     assert only.endswith("at line 1): fix the file")
 
@@ -391,18 +391,18 @@ def test_a_module_that_cannot_be_read(shop: BundleFiles) -> None:
 def test_other_ways_to_build(shop: BundleFiles, backend: str, settings: str, fine: bool) -> None:
     shop.replace(PROJECT, '[tool.hatch.build.targets.wheel]\npackages = ["src/shop"]\n', settings)
     shop.replace(PROJECT, "hatchling.build", backend)
-    assert (shop.said() == []) is (fine or ("module-root" in settings and backend != "uv_build"))
+    assert (shop.messages() == []) is (fine or ("module-root" in settings and backend != "uv_build"))
 
 
 def test_entry_points_of_other_groups_and_dynamic_ones(shop: BundleFiles) -> None:
     shop.replace(PROJECT, "[project.scripts]\n", '[project.entry-points."shop.jobs"]\n')
-    assert shop.said() == []
+    assert shop.messages() == []
     shop.replace(PROJECT, "shop.cli:main", "shop.clu:main")
-    assert shop.said() == [
+    assert shop.messages() == [
         f"{PROJECT}: project.entry-points.shop.jobs.shop: there is no module 'shop.clu' in 'shop': "
         "correct it, or add the file"
     ]
     shop.replace(
         PROJECT, '[project.entry-points."shop.jobs"]\nshop = "shop.clu:main"\n', 'dynamic = ["scripts"]\n'
     )
-    assert shop.said() == []
+    assert shop.messages() == []

@@ -17,31 +17,34 @@ MAIN = "dataflows/sales/dataflowspec/orders_main.json"
 
 
 def call(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(cli.app, [str(one) for one in arguments])
+    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
 
 
 def test_a_right_project(project: ProjectFiles) -> None:
     project.write(MAIN, project.append())
-    said = call("spec", "check", project.root)
-    assert (said.exit_code, said.output) == (
+    text = call("spec", "check", project.root)
+    assert (text.exit_code, text.output) == (
         0,
         f"{project.root}: 1 data flow, 1 with a migration: all right\n",
     )
-    told = call("spec", "check", project.root, "--output", "json")
-    assert (told.exit_code, json.loads(told.output)) == (0, {"problems": [], "skipped": []})
+    data = call("spec", "check", project.root, "--output", "json")
+    assert (data.exit_code, json.loads(data.output)) == (0, {"problems": [], "skipped": []})
 
 
 def test_a_wrong_project_is_told_whole_for_people_and_for_programs(project: ProjectFiles) -> None:
     project.write(MAIN, project.append(mode="streaming", dataFlowGruop="x"))
-    said = call("spec", "check", project.root)
-    assert said.exit_code == 1
-    first, second = said.stderr.splitlines()
+    text = call("spec", "check", project.root)
+    assert text.exit_code == 1
+    first, second = text.stderr.splitlines()
     assert first.startswith(f"Error: {MAIN}: dataFlowGruop: unknown key 'dataFlowGruop': did you mean")
     assert second.startswith(f"{MAIN}: mode: must be 'stream' or 'batch'")
-    told = call("spec", "check", project.root, "--output", "json")
-    assert told.exit_code == 1
-    problems = json.loads(told.stdout)["problems"]
-    assert [(one["file"], one["path"]) for one in problems] == [(MAIN, "dataFlowGruop"), (MAIN, "mode")]
+    data = call("spec", "check", project.root, "--output", "json")
+    assert data.exit_code == 1
+    problems = json.loads(data.stdout)["problems"]
+    assert [(problem["file"], problem["path"]) for problem in problems] == [
+        (MAIN, "dataFlowGruop"),
+        (MAIN, "mode"),
+    ]
 
 
 def test_the_schema_is_json() -> None:
@@ -67,31 +70,34 @@ def test_what_spark_raises_becomes_a_sentence(
         )
 
     monkeypatch.setattr(spec, "load", load)
-    said = call("spec", "check", tmp_path)
-    assert (said.exit_code, said.stderr) == (1, "Error: Spark failed (Job aborted): --debug shows where\n")
+    result = call("spec", "check", tmp_path)
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "Error: Spark failed (Job aborted): --debug shows where\n",
+    )
     assert isinstance(call("spec", "check", tmp_path, "--debug").exception, Failed)
 
 
 def test_a_bundle_that_is_all_right(shop: BundleFiles) -> None:
-    said = call("bundle", "check", shop.root)
-    assert (said.exit_code, said.output) == (0, f"{shop.root}: 5 files, for dev and prod: all right\n")
-    told = call("bundle", "check", shop.root, "--target", "dev", "--output", "json")
-    assert told.exit_code == 0
-    assert json.loads(told.stdout)["targets"] == ["dev"]
-    assert (json.loads(told.stdout)["problems"], json.loads(told.stdout)["notes"]) == ([], [])
+    text = call("bundle", "check", shop.root)
+    assert (text.exit_code, text.output) == (0, f"{shop.root}: 5 files, for dev and prod: all right\n")
+    data = call("bundle", "check", shop.root, "--target", "dev", "--output", "json")
+    assert data.exit_code == 0
+    assert json.loads(data.stdout)["targets"] == ["dev"]
+    assert (json.loads(data.stdout)["problems"], json.loads(data.stdout)["notes"]) == ([], [])
 
 
 def test_a_bundle_that_is_wrong_is_told_whole_for_people_and_for_programs(shop: BundleFiles) -> None:
     shop.replace(JOB, "name: shop_nightly", "nmae: shop_nightly")
     shop.replace(JOB, "${resources.pipelines.etl.id}", "${resources.pipelines.elt.id}")
-    said = call("bundle", "check", shop.root)
-    assert said.exit_code == 1
-    first, second = said.stdout.splitlines()
+    text = call("bundle", "check", shop.root)
+    assert text.exit_code == 1
+    first, second = text.stdout.splitlines()
     assert first == f"{JOB}: resources.jobs.nightly.nmae: unknown field 'nmae': did you mean 'name'?"
     assert second.startswith(f"{JOB}: resources.jobs.nightly.tasks[0].pipeline_task.pipeline_id: ")
-    told = call("bundle", "check", shop.root, "--output", "json")
-    assert told.exit_code == 1
-    assert json.loads(told.stdout)["problems"][0] == {
+    data = call("bundle", "check", shop.root, "--output", "json")
+    assert data.exit_code == 1
+    assert json.loads(data.stdout)["problems"][0] == {
         "file": JOB,
         "place": "resources.jobs.nightly.nmae",
         "what": "unknown field 'nmae'",
@@ -103,9 +109,9 @@ def test_what_a_bundle_could_not_be_checked_for_is_noted(
     shop: BundleFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tableferry.bundle.checking.types_installed", lambda: False)
-    said = call("bundle", "check", shop.root)
-    assert said.exit_code == 0
-    assert said.stderr.startswith("Note: the package databricks-bundles isn't installed")
+    result = call("bundle", "check", shop.root)
+    assert result.exit_code == 0
+    assert result.stderr.startswith("Note: the package databricks-bundles isn't installed")
 
 
 @pytest.mark.parametrize(

@@ -90,8 +90,8 @@ def test_a_subclass_makes_an_option_of_a_field_where_its_base_has_it() -> None:
 
 def test_a_group_comes_as_one_value_with_its_defaults_and_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     def which(*arguments: str) -> dict[str, object]:
-        found: dict[str, object] = json.loads(call("show", *arguments, "--output", "json").stdout)["which"]
-        return found
+        group: dict[str, object] = json.loads(call("show", *arguments, "--output", "json").stdout)["which"]
+        return group
 
     assert which("tea") == {"name": "tea", "size": 1, "flags": [], "folder": None}
     assert which("tea", "--folder", "x", "--size", "3")["folder"] == "x"

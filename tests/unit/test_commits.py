@@ -9,8 +9,8 @@ import pytest
 from tableferry.commits import Commit, set_back
 
 
-def restored(**said: Any) -> Commit:
-    return Commit(0, "RESTORE", said, {})
+def restored(**parameters: Any) -> Commit:
+    return Commit(0, "RESTORE", parameters, {})
 
 
 @pytest.mark.parametrize(
@@ -29,5 +29,7 @@ def restored(**said: Any) -> Commit:
     ],
 )
 def test_a_table_that_was_set_back_is_known(later: list[Commit], expected: int | None) -> None:
-    commits = [Commit(6 + n, one.operation, one.parameters, one.metrics) for n, one in enumerate(later)]
+    commits = [
+        Commit(6 + n, commit.operation, commit.parameters, commit.metrics) for n, commit in enumerate(later)
+    ]
     assert set_back(commits[::-1], 5) == expected

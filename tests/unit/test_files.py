@@ -73,7 +73,7 @@ def test_the_client_is_made_once_and_the_volume_looked_at_once(remote: FakeWorks
     assert workspace.client() is workspace.client()
     for _ in range(3):
         assert files.read_text(FILE) is None
-    assert [each for each in remote.asked if each.startswith("HEAD")] == [
+    assert [request for request in remote.asked if request.startswith("HEAD")] == [
         f"HEAD /api/2.0/fs/directories{PLACE}"
     ]
 

@@ -44,15 +44,15 @@ print(json.dumps(loaded))
 
 
 def test_what_only_decides_loads_neither_spark_nor_rich_and_the_command_line_no_database() -> None:
-    wanted = {
+    forbidden = {
         # For its help; the first, as what the others load of these stays loaded.
         "tableferry.cli": [*SPARK, "sqlalchemy", "alembic", "jinja2", "pydantic", "sqlglot"],
         **{module: [*SPARK, "rich"] for module in PURE},
     }
-    command = [sys.executable, "-c", IMPORT_EACH, json.dumps(wanted)]
+    command = [sys.executable, "-c", IMPORT_EACH, json.dumps(forbidden)]
     asked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert asked.returncode == 0, asked.stderr
-    assert json.loads(asked.stdout) == {module: [] for module in wanted}
+    assert json.loads(asked.stdout) == {module: [] for module in forbidden}
 
 
 # One Python runs one command after the other, each without one package and as if it were the first.
@@ -81,9 +81,9 @@ def test_a_fleet_without_its_extra_says_what_to_install(tmp_path: Path) -> None:
     asked = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert asked.returncode == 0, asked.stderr
     assert asked.stderr == ""
-    told = json.loads(asked.stdout)
-    assert told.keys() == commands.keys()
-    for package, (status, stderr) in told.items():
+    results = json.loads(asked.stdout)
+    assert results.keys() == commands.keys()
+    for package, (status, stderr) in results.items():
         assert status == 1
         assert 'pip install "tableferry[fleet]"' in stderr
         assert package in stderr

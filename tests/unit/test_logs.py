@@ -41,38 +41,38 @@ def test_steps_are_lines_with_their_time_and_stdout_is_the_results_alone(lake: P
     assert json.loads(done.stdout)["ok"]
     lines = done.stderr.splitlines()
     assert all(TIME.match(line) for line in lines)
-    said = [TIME.sub("", line) for line in lines]
-    assert said[0] == "convert: started"
-    assert f"{lake}/a: read the files' footers: started" in said
-    assert f"[1/2] {lake}/a: converted" in said
-    assert re.fullmatch(r"convert: done in .* s, 2 of 2 tables", said[-1])
+    messages = [TIME.sub("", line) for line in lines]
+    assert messages[0] == "convert: started"
+    assert f"{lake}/a: read the files' footers: started" in messages
+    assert f"[1/2] {lake}/a: converted" in messages
+    assert re.fullmatch(r"convert: done in .* s, 2 of 2 tables", messages[-1])
 
 
 def test_each_line_for_programs_is_an_object(lake: Path) -> None:
     objects = [json.loads(line) for line in convert(lake, "--log-format", "json").stderr.splitlines()]
-    assert all({"time", "level", "logger", "message"} <= each.keys() for each in objects)
-    [end] = [each for each in objects if each.get("step") == "convert" and each["event"] == "done"]
+    assert all({"time", "level", "logger", "message"} <= record.keys() for record in objects)
+    [end] = [record for record in objects if record.get("step") == "convert" and record["event"] == "done"]
     assert (end["tables"], end["tables_total"], end["level"]) == (2, 2, "INFO")
     assert end["seconds"] >= 0
-    tables = [each["table"] for each in objects if each.get("event") == "table"]
+    tables = [record["table"] for record in objects if record.get("event") == "table"]
     assert tables == [f"{lake}/a", f"{lake}/b"]
 
 
 def test_an_error_is_an_object_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TABLEFERRY_LOG_FORMAT", "json")
-    said = CliRunner().invoke(cli.app, ["convert", "undo", str(tmp_path)])
-    [error] = map(json.loads, said.stderr.splitlines())
-    assert (said.exit_code, error["level"]) == (1, "ERROR")
+    result = CliRunner().invoke(cli.app, ["convert", "undo", str(tmp_path)])
+    [error] = map(json.loads, result.stderr.splitlines())
+    assert (result.exit_code, error["level"]) == (1, "ERROR")
     assert error["message"].endswith("isn't a Delta table: nothing to undo")
     monkeypatch.setenv("TABLEFERRY_LOG_FORMAT", "text")
-    said = CliRunner().invoke(cli.app, ["convert", "undo", str(tmp_path)])
-    assert said.stderr == f"Error: {error['message']}\n"
+    result = CliRunner().invoke(cli.app, ["convert", "undo", str(tmp_path)])
+    assert result.stderr == f"Error: {error['message']}\n"
 
 
 def test_quiet_and_verbose(lake: Path) -> None:
     assert convert(lake, "--quiet").stderr == ""
-    said = convert(lake, "-v").stderr
-    assert "look for tables: started" in said
+    stderr = convert(lake, "-v").stderr
+    assert "look for tables: started" in stderr
     assert "look for tables" not in convert(lake).stderr
     both = convert(lake, "-v", "-q")
     assert both.exit_code == 2
@@ -112,13 +112,13 @@ def test_no_step_is_silent_for_ten_seconds(
         for now in range(1, 20):
             clock.now = float(now)
             lines.tick()
-    said = capsys.readouterr().err.splitlines()[:-1]
-    assert len(said) == 2
+    printed = capsys.readouterr().err.splitlines()[:-1]
+    assert len(printed) == 2
     if log_format is LogFormat.TEXT:
-        assert TIME.sub("", said[0]) == "migrate: 0.0 s; t: compare: 0.0 s, 5 of 10 rows"
+        assert TIME.sub("", printed[0]) == "migrate: 0.0 s; t: compare: 0.0 s, 5 of 10 rows"
         return
-    still = json.loads(said[0])
-    assert (still["event"], [each["step"] for each in still["running"]]) == (
+    still = json.loads(printed[0])
+    assert (still["event"], [step["step"] for step in still["running"]]) == (
         "running",
         ["migrate", "compare"],
     )

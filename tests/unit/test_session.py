@@ -145,37 +145,37 @@ def install(monkeypatch: pytest.MonkeyPatch, builder: FakeBuilder) -> None:
 
 def test_databricks_connect_without_a_cluster_is_serverless(bare: pytest.MonkeyPatch) -> None:
     builder = FakeBuilder()
-    said: list[str] = []
+    lines: list[str] = []
     install(bare, builder)
     bare.setenv("DATABRICKS_HOST", "https://w")
-    given: object = session.resolve(say=said.append)
+    given: object = session.resolve(say=lines.append)
     assert given is builder
     assert builder.calls == [("serverless", True)]
-    assert said == ["Spark: Databricks Connect, serverless compute of https://w"]
+    assert lines == ["Spark: Databricks Connect, serverless compute of https://w"]
 
 
 def test_databricks_connect_with_a_profile_and_a_cluster(bare: pytest.MonkeyPatch) -> None:
     builder = FakeBuilder()
-    said: list[str] = []
+    lines: list[str] = []
     install(bare, builder)
     bare.setenv("DATABRICKS_CONFIG_PROFILE", "dev")
     bare.setenv("DATABRICKS_CLUSTER_ID", "c1")
-    given: object = session.resolve(say=said.append)
+    given: object = session.resolve(say=lines.append)
     assert given is builder
     assert builder.calls == [("profile", "dev")]
-    assert said == ["Spark: Databricks Connect, cluster c1 of the default workspace"]
+    assert lines == ["Spark: Databricks Connect, cluster c1 of the default workspace"]
 
 
 def test_a_refusal_of_databricks_connect_is_one_sentence(bare: pytest.MonkeyPatch) -> None:
     install(bare, FakeBuilder(ValueError("default auth: cannot configure.\nmore lines")))
     bare.setenv("DATABRICKS_HOST", "https://w")
-    with pytest.raises(SessionError) as told:
+    with pytest.raises(SessionError) as refusal:
         session.resolve(say=lambda line: None)
-    assert str(told.value).startswith(
+    assert str(refusal.value).startswith(
         "Databricks Connect gives no session on serverless compute of https://w (default auth: cannot "
         "configure): check DATABRICKS_HOST"
     )
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(refusal.value)
 
 
 def test_the_line_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,12 +184,12 @@ def test_the_line_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_remote_where_nobody_listens_is_told_at_once(bare: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     bare.setenv("SPARK_REMOTE", "sc://localhost:1/;token=secret")
-    with pytest.raises(SessionError) as told:
-        session.resolve(say=said.append)
-    assert said == ["Spark: Spark Connect at sc://localhost:1"]
-    assert str(told.value) == (
+    with pytest.raises(SessionError) as refusal:
+        session.resolve(say=lines.append)
+    assert lines == ["Spark: Spark Connect at sc://localhost:1"]
+    assert str(refusal.value) == (
         "no Spark Connect server answers at sc://localhost:1, which is what SPARK_REMOTE says (failed to "
         "connect to all addresses): start it, or unset SPARK_REMOTE to work locally"
     )
@@ -198,12 +198,14 @@ def test_a_remote_where_nobody_listens_is_told_at_once(bare: pytest.MonkeyPatch)
 def test_a_remote_without_the_client_s_packages_says_what_to_install(bare: pytest.MonkeyPatch) -> None:
     bare.setenv("SPARK_REMOTE", "sc://s:15002")
     bare.setitem(sys.modules, "grpc", None)
-    with pytest.raises(SessionError) as told:
+    with pytest.raises(SessionError) as refusal:
         session.resolve(say=lambda line: None)
-    assert str(told.value).startswith(
+    assert str(refusal.value).startswith(
         "SPARK_REMOTE is sc://s:15002, and Spark Connect's client isn't complete"
     )
-    assert str(told.value).endswith('pip install "tableferry[remote]", or unset SPARK_REMOTE to work locally')
+    assert str(refusal.value).endswith(
+        'pip install "tableferry[remote]", or unset SPARK_REMOTE to work locally'
+    )
 
 
 @pytest.mark.parametrize(
@@ -265,9 +267,9 @@ def test_a_warehouse_that_cannot_be(
     bare: pytest.MonkeyPatch, tmp_path: Path, warehouse: str, message: str
 ) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(SessionError) as told:
+    with pytest.raises(SessionError) as refusal:
         session.resolve(warehouse.format(tmp=tmp_path), say=lambda line: None)
-    assert message in str(told.value)
+    assert message in str(refusal.value)
 
 
 def test_settings_keep_everything_under_the_folder(tmp_path: Path) -> None:
@@ -275,8 +277,8 @@ def test_settings_keep_everything_under_the_folder(tmp_path: Path) -> None:
     conf = localspark.settings(folder, "4.1.4", "4.4.0")
     assert conf["spark.jars.packages"] == "io.delta:delta-spark_4.1_2.13:4.4.0"
     assert conf["spark.master"] == "local[2]"
-    places = ["spark.sql.warehouse.dir", "spark.local.dir", "spark.hadoop.hive.exec.scratchdir"]
-    assert all(conf[place].startswith(str(folder)) for place in places)
+    keys = ["spark.sql.warehouse.dir", "spark.local.dir", "spark.hadoop.hive.exec.scratchdir"]
+    assert all(conf[key].startswith(str(folder)) for key in keys)
     escaped = f'{tmp_path}/blank \\"quote\\" \\\\ schön'
     assert conf["spark.driver.extraJavaOptions"] == (
         f'"-Dderby.stream.error.file={escaped}/derby.log" "-Djava.io.tmpdir={escaped}/tmp"'
@@ -301,10 +303,10 @@ def test_a_folder_in_use_names_the_process(bare: pytest.MonkeyPatch, tmp_path: P
     pid = holder.stdout.readline().strip()
     # In a run of all tests this process has a session of its own.
     bare.setattr(localspark, "_active", lambda warehouse, say: None)
-    with pytest.raises(SessionError) as told:
+    with pytest.raises(SessionError) as refusal:
         session.resolve(tmp_path, say=lambda line: None)
     expected = f"{tmp_path} is in use by process {pid}: stop it, or give another --warehouse"
-    assert str(told.value) == expected
+    assert str(refusal.value) == expected
 
     # A killed holder leaves nothing that has to be cleared away.
     holder.kill()
@@ -331,15 +333,15 @@ def test_a_folder_in_use_names_the_process(bare: pytest.MonkeyPatch, tmp_path: P
 def test_why_java_ended(tmp_path: Path, log: str, message: str) -> None:
     file = tmp_path / "spark.log"
     file.write_text(log)
-    told = str(localspark._why(file, "io.delta:d:1"))
-    assert message in told
-    assert str(file) in told
+    text = str(localspark._why(file, "io.delta:d:1"))
+    assert message in text
+    assert str(file) in text
 
 
 def test_derby_in_use_by_another_program(tmp_path: Path) -> None:
     file = tmp_path / "spark.log"
     file.write_text("ERROR XSDB6: Another instance of Derby may have already booted the database")
-    told = str(localspark._why_not_open(tmp_path, file, "Unable to instantiate"))
+    text = str(localspark._why_not_open(tmp_path, file, "Unable to instantiate"))
     assert (
-        told == f"{tmp_path}/metastore_db is in use by another program: stop it, or give another --warehouse"
+        text == f"{tmp_path}/metastore_db is in use by another program: stop it, or give another --warehouse"
     )

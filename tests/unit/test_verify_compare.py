@@ -88,16 +88,17 @@ def test_a_widened_type_is_told_and_matches_while_a_missing_column_does_not() ->
 
 
 def test_partitions_roll_up_and_only_those_that_differ_are_told() -> None:
-    one, two = Aggregate(1, (10, 11)), Aggregate(2, (20, 21))
+    first, second = Aggregate(1, (10, 11)), Aggregate(2, (20, 21))
     verdict = compare(
         measures(
-            {("b",): (two, one), ("a",): (one, one), (None,): (Aggregate(), one)}, partition_columns=("day",)
+            {("b",): (second, first), ("a",): (first, first), (None,): (Aggregate(), first)},
+            partition_columns=("day",),
         )
     )
     assert (verdict.source.rows, verdict.target.rows) == (3, 3)
-    assert verdict.source == one + two
+    assert verdict.source == first + second
     assert (verdict.partitions, verdict.differing_partitions) == (3, 2)
-    assert [each.values for each in verdict.partition_differences] == [(None,), ("b",)]
+    assert [partition.values for partition in verdict.partition_differences] == [(None,), ("b",)]
     assert render(verdict).splitlines()[7:] == [
         "2 of 3 partitions differ:",
         "day   old  new  difference",
@@ -114,7 +115,7 @@ def test_of_very_many_partitions_those_furthest_apart_are_kept() -> None:
     verdict = compare(measures(aggregates, partition_columns=("n",)))
     assert verdict.differing_partitions == PARTITIONS_LISTED + 1
     assert len(verdict.partition_differences) == PARTITIONS_SHOWN
-    assert min(each.source.rows for each in verdict.partition_differences) == PARTITIONS_LISTED - 18
+    assert min(partition.source.rows for partition in verdict.partition_differences) == PARTITIONS_LISTED - 18
     assert "10,001 of 10,001 partitions differ; 20 of them:" in render(verdict)
 
 
@@ -135,8 +136,8 @@ def test_rows_of_one_key_are_paired_by_likeness() -> None:
 
 
 def test_a_row_with_a_million_copies_takes_no_more_room_than_is_shown() -> None:
-    found = pair_rows(["id"], [Surplus(1, ("k",), 10**9, (1,), ("k",))])
-    assert found == (RowDifference(("k",), "source-only"),) * ROWS_SHOWN
+    differences = pair_rows(["id"], [Surplus(1, ("k",), 10**9, (1,), ("k",))])
+    assert differences == (RowDifference(("k",), "source-only"),) * ROWS_SHOWN
 
 
 def test_the_whole_verdict_is_json_and_text() -> None:
@@ -150,14 +151,14 @@ def test_the_whole_verdict_is_json_and_text() -> None:
     verdict = Verdict(
         "old", "new", Aggregate(3), Aggregate(2), keys=KeyFindings(("id", "k"), 1, 0, 2, 0, 4, rows)
     )
-    found = json.loads(json.dumps(verdict.to_dict()))
-    assert found["keys"]["rows"][0] == {
+    data = json.loads(json.dumps(verdict.to_dict()))
+    assert data["keys"]["rows"][0] == {
         "key": {"id": "1", "k": None},
         "status": "different",
         "values": [{"column": "note", "source": None, "target": ""}],
     }
-    assert found["source"] == {"label": "old", "rows": 3, "hash": "0" * 32}
-    assert found["excludable"] == ["note"]
+    assert data["source"] == {"label": "old", "rows": 3, "hash": "0" * 32}
+    assert data["excludable"] == ["note"]
     assert render(verdict).splitlines()[6:] == [
         "",
         "By id and k, 3 keys differ: 1 only in old, 0 only in new, 2 with other rows.",
@@ -200,17 +201,17 @@ def test_the_whole_verdict_is_json_and_text() -> None:
     ],
 )
 def test_the_type_that_holds_both_exactly(left: str, right: str, common: str | None) -> None:
-    for found in (common_type(kind(left), kind(right)), common_type(kind(right), kind(left))):
-        assert (found.simpleString() if found else None) == common
+    for type_ in (common_type(kind(left), kind(right)), common_type(kind(right), kind(left))):
+        assert (type_.simpleString() if type_ else None) == common
 
 
 def test_nested_types_meet_field_by_field() -> None:
-    one = StructType().add("A", "integer").add("b", "string")
-    other = StructType().add("B", "string").add("a", "long")
-    found = common_type(one, other)
-    assert found is not None
-    assert found.simpleString() == "struct<A:bigint,b:string>"
-    assert common_type(one, other.add("c", "integer")) is None
+    left = StructType().add("A", "integer").add("b", "string")
+    right = StructType().add("B", "string").add("a", "long")
+    common = common_type(left, right)
+    assert common is not None
+    assert common.simpleString() == "struct<A:bigint,b:string>"
+    assert common_type(left, right.add("c", "integer")) is None
 
 
 @pytest.mark.parametrize(
