@@ -11,6 +11,8 @@ STAMP := $(VENV)/.made
 JARS := $(VENV)/.jars
 CONNECT := .venv-connect
 CONNECT_STAMP := $(CONNECT)/.made
+DOCS := .venv-docs
+DOCS_STAMP := $(DOCS)/.made
 LOWEST := .venv-lowest
 LOWEST_STAMP := $(LOWEST)/.made
 SUPPORTED := 3.11 3.12 3.13
@@ -143,10 +145,20 @@ bench: setup ## Run the benchmarks
 render: $(STAMP) ## Render what is made from the template: the root bundle, its native twin
 	@$(BIN)/python -m scripts.render
 
+# A broken link or anchor, or a page that loads from another host, fails.
+.PHONY: docs
+docs: $(DOCS_STAMP) ## Build the site of docs/ into site/
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --clean
+	@echo "Built: open site/index.html, or serve it with its search: $(DOCS)/bin/python -m http.server -d site"
+
+.PHONY: pictures
+pictures: setup ## Take the pictures of README.md and docs/ anew, of real runs (needs Chromium)
+	@$(BIN)/python -m scripts.pictures
+
 .PHONY: clean
 clean: ## Remove .venv, .venv-connect and the like, and the caches; tables under .tableferry stay
-	@rm -rf $(VENV) $(CONNECT) $(LOWEST) $(SUPPORTED:%=.venv-%)
-	@rm -rf build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(CONNECT) $(DOCS) $(LOWEST) $(SUPPORTED:%=.venv-%)
+	@rm -rf build dist site .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Spark's launcher takes JAVA_HOME's Java before the one on PATH, and so does this.
@@ -194,6 +206,17 @@ $(CONNECT_STAMP): pyproject.toml constraints-connect.txt
 	echo "Setting up $(CONNECT) with $$($(CONNECT)/bin/python --version); the first time, this takes a minute."; \
 	$(CONNECT)/bin/python -m pip install --quiet --disable-pip-version-check \
 	    --constraint constraints-connect.txt --editable '.[connect,databricks,fleet,test]' \
+	    || { echo "The packages couldn't be installed: read pip's reason above, and run make again." >&2; exit 1; }
+	@touch $@
+
+# An environment of its own: the main one needs nothing of it.
+$(DOCS_STAMP): pyproject.toml constraints-docs.txt | $(STAMP)
+	@if ! { $(DOCS)/bin/python -c '$(PYTHON_IS_FIT)' && $(DOCS)/bin/python -m pip --version; } >/dev/null 2>&1; then \
+	    $(BIN)/python -m venv --clear $(DOCS) || exit 1; \
+	fi; \
+	echo "Setting up $(DOCS) with $$($(DOCS)/bin/python --version); the first time, this takes a minute."; \
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check \
+	    --constraint constraints-docs.txt --editable '.[docs]' \
 	    || { echo "The packages couldn't be installed: read pip's reason above, and run make again." >&2; exit 1; }
 	@touch $@
 

@@ -113,7 +113,7 @@ def main() -> None:
     )
     parser.add_argument("--repeat", type=int, default=3, help="warm runs")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "tableferry-bench")
-    parser.add_argument("--markdown", action="store_true", help="print a table for the README")
+    parser.add_argument("--markdown", action="store_true", help="print a table for docs/benchmarks.md")
     parser.add_argument("--output", type=Path, help="a file for all figures, as JSON")
     parser.add_argument("--run", nargs=2, metavar=("CONTENDER", "FOLDER"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -399,7 +399,7 @@ def goals(measured: Sequence[Measured]) -> str:
 
 
 def markdown(measured: Sequence[Measured]) -> str:
-    """Write the table for the README: warm seconds, and what the most small files take besides."""
+    """Write the table for docs/benchmarks.md: warm seconds, and what the most small files take besides."""
     sets = list(dict.fromkeys(each.data for each in measured))
     most = max((each for each in sets if each != LARGE), key=len, default=LARGE)
     found = {(each.contender, each.data): each for each in measured}

@@ -77,8 +77,8 @@ def test_every_reason_has_a_remedy() -> None:
     assert set(REMEDIES) == set(PauseReason)
 
 
-def test_the_guide_lists_every_reason_with_its_remedy() -> None:
-    guide = (Path(__file__).parents[2] / "docs" / "fleet.md").read_text(encoding="utf-8")
+def test_the_reference_lists_every_reason_with_its_remedy() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "reference" / "states.md").read_text(encoding="utf-8")
     remedies = dict(re.findall(r"^\| `([A-Z_]+)` \| .*? \| (.+?) \|$", guide, re.M))
     assert remedies == {each.value: text for each, text in REMEDIES.items() if each is not PauseReason.NONE}
 

@@ -1,0 +1,274 @@
+"""The reference pages that are written from the code: command line, Python API, spec and fleet settings."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args
+
+import typer.main
+from pydantic import BaseModel, SecretStr
+
+import tableferry
+from tableferry.cli import app
+from tableferry.fleet.settings import FleetSettings, MailSettings
+from tableferry.pipelines import spec
+
+_ENTRY = re.compile(r"^        (\w+): (.+(?:\n {12}.+)*)", re.MULTILINE)
+
+# On every command, so they stand once.
+_EVERYWHERE = ("verbose", "quiet", "log_format", "output", "debug")
+
+
+def cli_page() -> str:
+    """Describe each command: what it does, how it's written, its arguments and options."""
+    commands = dict(_commands(typer.main.get_command(app), "tableferry"))
+    shared = {param.name: param for command in commands.values() for param in command.params}
+    parts = [
+        "# Command line",
+        "Written from the commands' own definitions; `--help` after any of them shows the same.",
+        "Results go to stdout and everything else to stderr. "
+        "Exit codes: 0 done or nothing to do, 1 failed or refused, 2 wrong usage.",
+        "## Options of every command",
+        _option_table([shared[name] for name in _EVERYWHERE]),
+        "`--output` and `--debug` are missing where a command prints one thing only.",
+    ]
+    group = ""
+    for name, command in commands.items():
+        if (first := name.split()[1]) != group:
+            group = first
+            inside = [inner for path, inner in commands.items() if path.split()[1] == group]
+            alike = _alike(inside)
+            if alike:
+                parts += [
+                    f"## Options of all tableferry {group} commands",
+                    _option_table([param for param in command.params if param.name in alike]),
+                ]
+        arguments = [param for param in command.params if param.param_type_name == "argument"]
+        options = [param for param in command.params if param.param_type_name == "option"]
+        known = (*_EVERYWHERE, *alike)
+        own = [option for option in options if option.name not in known and not option.hidden]
+        usage = " ".join([name, "[OPTIONS]", *(_metavar(argument) for argument in arguments)])
+        parts += [f"## {name}", _paragraphs(command.help), f"```text\n{usage}\n```"]
+        if arguments:
+            rows = [(f"`{_metavar(argument)}`", _sentence(argument.help)) for argument in arguments]
+            parts.append(_table(("argument", "meaning"), rows))
+        if own:
+            parts.append(_option_table(own))
+    return "\n\n".join(parts) + "\n"
+
+
+def spec_page() -> str:
+    """Describe each key of a data flow spec, from its JSON Schema."""
+    schema = spec.json_schema()
+    models: Mapping[str, Any] = schema["$defs"]
+    parts = [
+        "# Data flow spec",
+        "Written from the JSON Schema that `tableferry spec schema` prints; give that to your editor, and it "
+        "completes and checks keys. "
+        "[Write a spec for a migration](../how-to/write-a-spec.md) shows whole ones.",
+        "A spec is a `*_main.json` or `*_main.yaml` file. Its `dataFlowType` says which of two it is: "
+        "`standard`, [one source and one flow](#standardspec), or `flow`, [groups of flows](#flowspec).",
+    ]
+    first = ["StandardSpec", "FlowSpec", "TableMigrationDetails", "MigrationSource", "TargetDetails"]
+    for name in [*first, *sorted(set(models) - set(first))]:
+        model = models[name]
+        required = model.get("required", ())
+        rows = []
+        for key, field in model.get("properties", {}).items():
+            default = "required" if key in required else _json(field.get("default"))
+            rows.append((f"`{key}`", _type(field), default, _sentence(field.get("description"))))
+        parts += [f"## {name}", _sentence(model.get("description"))]
+        parts.append(_table(("key", "type", "default", "meaning"), rows))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def settings_page() -> str:
+    """Describe each setting of a fleet."""
+    parts = [
+        "# Fleet settings",
+        "Written from the settings' own definitions.",
+        "Options win over variables of the environment, these over the section of `--env NAME` in the file, "
+        "and that section over the rest of the file. A name that isn't known is refused, with its place. "
+        "The file is `--settings FILE`, or what `TABLEFERRY_FLEET_SETTINGS` names, or `fleet.yml` in the "
+        "working directory.",
+        "Any setting can be given as `--set NAME=VALUE` (`--set mail.host=localhost`) to `add` and the "
+        "modes, or as a variable: `TABLEFERRY_FLEET_MAIL_HOST` is `mail.host`.",
+        "## The fleet",
+        _settings_table(FleetSettings, ""),
+        "## Mail",
+        _settings_table(MailSettings, "mail."),
+        "[Set up a fleet](../how-to/set-up-a-fleet.md) has a whole file, and the kinds of queue.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def python_page(package: str) -> str:
+    """List what a package makes public, functions first; mkdocstrings puts signatures and docstrings there.
+
+    Args:
+        package: Its name below `tableferry`.
+    """
+    module = import_module(f"tableferry.{package}")
+    what = (module.__doc__ or "").split("\n\n")[0]
+    parts = [f"# tableferry.{package}", what, f"```python\nfrom tableferry import {package}\n```"]
+    names = _public(module)
+    for name in sorted(names, key=lambda name: (name[0].isupper(), name)):
+        options = {"heading": name, "toc_label": name, "show_root_heading": True, "show_root_toc_entry": True}
+        lines = [f"      {key}: {json.dumps(value)}" for key, value in options.items()]
+        parts.append("\n".join([f"::: {names[name]}", "    options:", *lines]))
+    return "\n\n".join(parts) + "\n"
+
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    **{
+        f"reference/python/{package}.md": partial(python_page, package)
+        for package in ("pipelines", "fleet", "convert", "verify", "session", "bundle")
+    },
+    "reference/cli.md": cli_page,
+    "reference/spec.md": spec_page,
+    "reference/settings.md": settings_page,
+}
+"""The pages by their paths below docs/, and what writes each."""
+
+
+def _public(module: ModuleType) -> dict[str, str]:
+    """Say where each public name of a module is defined; a module among them is no name of its own."""
+    own = Path(str(module.__file__))
+    stub = own.with_suffix(".pyi")
+    text = (stub if stub.is_file() else own).read_text(encoding="utf-8")
+    public = getattr(module, "__all__", None)
+    names: dict[str, str] = {}
+    for statement in ast.parse(text).body:
+        match statement:
+            case ast.ImportFrom(module=str() as origin, names=imported) if public is not None:
+                names |= {alias.name: f"{origin}.{alias.name}" for alias in imported if alias.name in public}
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                if name in public if public is not None else not name.startswith("_"):
+                    names[name] = f"{module.__name__}.{name}"
+    return {name: path for name, path in names.items() if not _is_module(path)}
+
+
+def _is_module(path: str) -> bool:
+    file = Path(tableferry.__file__).parents[1].joinpath(*path.split("."))
+    return file.is_dir() or file.with_suffix(".py").is_file()
+
+
+def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Walk through the commands, groups first; a hidden one goes by its group's name."""
+    inside = getattr(command, "commands", {})
+    for word, inner in sorted(inside.items(), key=lambda item: not hasattr(item[1], "commands")):
+        path = name if inner.hidden else f"{name} {word}"
+        if hasattr(inner, "commands"):
+            yield from _commands(inner, path)
+        else:
+            yield path, inner
+
+
+def _alike(commands: list[Any]) -> set[str]:
+    """Name the options that every command of a larger group has."""
+    if len(commands) < 4:
+        return set()
+    names = [
+        {param.name for param in command.params if param.param_type_name == "option"} for command in commands
+    ]
+    return set.intersection(*names) - set(_EVERYWHERE)
+
+
+def _metavar(param: Any) -> str:
+    """Write what stands for a value, as the help does."""
+    if param.metavar:
+        return str(param.metavar)
+    kind = getattr(getattr(param, "type_descriptor", None), "annotation", None)
+    values = [str(getattr(choice, "value", choice)) for choice in _members(kind)]
+    return " or ".join(values) or ("N" if kind is int else "PATH" if kind is Path else "TEXT")
+
+
+def _option_table(options: list[Any]) -> str:
+    rows = []
+    for option in options:
+        names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
+        value = "" if option.is_flag or option.count else f" `{_metavar(option)}`".replace(" or ", "` or `")
+        default = option.default
+        plain = isinstance(default, (str, int, float)) and not isinstance(default, bool) and default != ""
+        shown = f"`{getattr(default, 'value', default)}`" if plain else ""
+        rows.append((names + value, shown, _sentence(option.help)))
+    return _table(("option", "default", "meaning"), rows)
+
+
+def _settings_table(model: type[BaseModel], prefix: str) -> str:
+    described = {name: " ".join(text.split()) for name, text in _ENTRY.findall(f"    {model.__doc__}")}
+    rows = []
+    for name, field in model.model_fields.items():
+        default = field.default
+        if isinstance(default, BaseModel):
+            continue
+        if isinstance(default, SecretStr) or default is None:
+            default = ""
+        kind = field.annotation
+        choices = [getattr(choice, "value", choice) for choice in get_args(kind) or _members(kind)]
+        texts = [f"`{choice}`" for choice in choices if isinstance(choice, str)]
+        meaning = described[name].replace("``", "`")
+        shown = str(default).lower() if isinstance(default, bool) else getattr(default, "value", default)
+        among = f" One of {', '.join(texts)}." if texts else ""
+        rows.append((f"`{prefix}{name}`", f"`{shown}`" if shown != "" else "", _sentence(meaning) + among))
+    return _table(("setting", "default", "meaning"), rows)
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    return tuple(kind) if hasattr(kind, "__members__") else ()
+
+
+def _type(field: Mapping[str, Any]) -> str:
+    """Write a JSON Schema's type in a word or two, with links to models."""
+    if "$ref" in field:
+        name = field["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    for union in ("oneOf", "anyOf"):
+        if union in field:
+            kinds = [_type(kind) for kind in field[union] if kind.get("type") != "null"]
+            return " or ".join(dict.fromkeys(kinds))
+    if "const" in field:
+        return _json(field["const"])
+    if "enum" in field:
+        return ", ".join(_json(value) for value in field["enum"])
+    match field.get("type"):
+        case "array":
+            return f"list of {_type(field.get('items', {}))}"
+        case "object" if isinstance(field.get("additionalProperties"), Mapping):
+            return f"object of {_type(field['additionalProperties'])}"
+        case str() as kind:
+            return kind
+        case list() as kinds:
+            return " or ".join(kind for kind in kinds if kind != "null")
+    return "any"
+
+
+def _json(value: object) -> str:
+    match value:
+        case None | "" | [] | {}:
+            return ""
+        case bool():
+            return f"`{str(value).lower()}`"
+        case _:
+            return f"`{value}`"
+
+
+def _sentence(text: str | None) -> str:
+    words = " ".join((text or "").split())
+    return words if not words or words.endswith((".", "…", ")")) else f"{words}."
+
+
+def _paragraphs(text: str | None) -> str:
+    return "\n\n".join(_sentence(part) for part in (text or "").split("\n\n"))
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)

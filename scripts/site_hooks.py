@@ -1,0 +1,74 @@
+"""What MkDocs asks while it builds the site: pages that are generated from the code, and a last look.
+
+Named in mkdocs.yml; `python -m mkdocs` in the root folder finds it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from scripts import reference_pages
+
+_TITLE = re.compile(r"^# \d+[.:] (.+)$", re.MULTILINE)
+
+# What a browser would load by itself; a link that somebody follows may lead anywhere.
+_LOADED = re.compile(
+    r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//"""
+    r"""|<link\b(?![^>]*\brel=["']?(?:canonical|prev|next))[^>]*\bhref=["']?(?:https?:)?//"""
+    r"""|@import\s+(?:url\()?["']?(?:https?:)?//"""
+    r"""|url\(["']?(?:https?:)?//""",
+    re.IGNORECASE,
+)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """List the decisions in the navigation by their own titles."""
+    pages: list[object] = ["decisions/index.md"]
+    pages += [{title.replace("`", ""): f"decisions/{name}"} for name, title in _decisions(config)]
+    assert config.nav is not None
+    config.nav = [{"Decisions": pages} if "Decisions" in entry else entry for entry in config.nav]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are written from the code."""
+    for path, render in reference_pages.PAGES.items():
+        files.append(File.generated(config, path, content=render()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """List the decisions on their first page."""
+    if page.file.src_uri != "decisions/index.md":
+        return markdown
+    rows = [f"| {int(name[:4])} | [{title}]({name}) |" for name, title in _decisions(config)]
+    return "\n".join([markdown, "| | decision |", "|---:|---|", *rows, ""])
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Refuse a site whose pages load something from another host."""
+    site = Path(config.site_dir)
+    loading = [
+        f"{file.relative_to(site)}: {match[0]}"
+        for file in site.rglob("*")
+        if file.suffix in (".html", ".css", ".svg")
+        for match in _LOADED.finditer(file.read_text(encoding="utf-8"))
+    ]
+    if loading:
+        raise PluginError("the site loads from other hosts:\n" + "\n".join(sorted(loading)))
+
+
+def _decisions(config: MkDocsConfig) -> list[tuple[str, str]]:
+    """Give the decisions' files, and their titles."""
+    decisions = []
+    for file in sorted(Path(config.docs_dir, "decisions").glob("0*.md")):
+        title = _TITLE.search(file.read_text(encoding="utf-8"))
+        if title is None:
+            raise PluginError(f"{file}: a decision begins with a title such as '# 7. What was decided'")
+        decisions.append((file.name, title[1]))
+    return decisions
