@@ -1,0 +1,235 @@
+"""`make pictures`: the pictures of README and docs, taken of real runs of the examples' tables.
+
+What a terminal shows becomes SVG; the fleet's page is opened in Chromium and becomes PNG.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+from examples import demo, demo_convert, demo_fleet
+from rich.console import Console
+from rich.terminal_theme import TerminalTheme
+from rich.text import Text
+
+from tableferry import fleet, pipelines, session
+from tableferry.errors import TableferryError
+from tableferry.fleet.settings import FleetSettings, MailSettings
+from tableferry.pipelines import show
+from tableferry.testing import FixedClock
+
+PICTURES = Path("docs/pictures")
+WIDTH = 118
+
+# Rich's own document asks another host for a font. Any monospaced one will do: each text says how wide it is.
+_DOCUMENT = """\
+<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
+<style>
+.{unique_id}-matrix {{
+  font: {char_height}px Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", monospace;
+  line-height: {line_height}px;
+}}
+.{unique_id}-title {{ font: bold 18px sans-serif; }}
+{styles}
+</style>
+<defs>
+<clipPath id="{unique_id}-clip-terminal">
+<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}"/>
+</clipPath>
+{lines}
+</defs>
+{chrome}
+<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
+{backgrounds}
+<g class="{unique_id}-matrix">
+{matrix}
+</g>
+</g>
+</svg>
+"""
+
+_THEME = TerminalTheme(
+    (30, 34, 44),
+    (222, 226, 234),
+    [
+        (30, 34, 44),
+        (240, 113, 120),
+        (152, 195, 121),
+        (229, 192, 123),
+        (97, 175, 239),
+        (198, 120, 221),
+        (86, 182, 194),
+        (200, 204, 212),
+    ],
+)
+
+
+def recorder(width: int = WIDTH) -> Console:
+    """Make a console that prints to nobody, and remembers."""
+    return Console(
+        record=True,
+        file=io.StringIO(),
+        force_terminal=True,
+        color_system="truecolor",
+        width=width,
+        markup=False,
+        highlight=False,
+    )
+
+
+def keep(console: Console, name: str, title: str) -> None:
+    """Write what a console has shown as a picture."""
+    file = PICTURES / f"{name}.svg"
+    svg = console.export_svg(title=title, theme=_THEME, code_format=_DOCUMENT, unique_id="t")
+    file.write_text(
+        "\n".join(line.rstrip() for line in svg.splitlines() if line.strip()) + "\n", encoding="utf-8"
+    )
+    print(f"{file}: {file.stat().st_size:,} bytes")
+
+
+def picture_conversion(folder: Path) -> None:
+    """Show a dry run of a conversion, with a table that's refused."""
+    demo_convert.build_lake(folder / "lake")
+    command = ["tableferry", "convert", "lake", "--recursive", "--dry-run", "--quiet"]
+    environment = {**os.environ, "COLUMNS": str(WIDTH), "PYTHONPATH": os.pathsep.join(sys.path)}
+    code = "from tableferry.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command[1:]],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    console = recorder()
+    console.print(f"$ {' '.join(command)}", style="cyan")
+    console.print(Text.from_ansi(done.stdout.rstrip()))
+    keep(console, "convert", "Parquet to Delta: a dry run")
+
+
+def picture_pipeline(folder: Path) -> None:
+    """Show a migration's plan, and where its targets are a month later."""
+    spark = session.resolve(folder)
+    console = recorder()
+    story = demo.Demo(spark, folder, console)
+    arrivals = demo.read_arrivals(story)
+    demo.build_company(story, arrivals)
+    planned = pipelines.plan(story.project, spark)
+    console.print("$ tableferry pipelines plan flights --check", style="cyan")
+    show.print_plan(console, planned, pipelines.check(planned, spark))
+    keep(console, "plan", "A migration's plan")
+    pipelines.run(story.project, spark)
+    demo.arrive(story, {"flights": arrivals["flights"]}, [10])
+    pipelines.run(story.project, spark)
+    console.print("$ tableferry pipelines status flights", style="cyan")
+    show.print_status(console, pipelines.status(story.project, spark))
+    keep(console, "status", "Where each target is")
+    session.stop(spark)
+
+
+def picture_fleet(folder: Path) -> None:
+    """Show the page of a fleet that is halfway: some tables completed, some on probation, some waiting."""
+    spark = session.resolve(folder / "warehouse", iceberg=True)
+    clock = FixedClock(datetime(2026, 3, 2, 6, tzinfo=UTC))
+    store = fleet.open_store(f"sqlite:///{folder / 'fleet.db'}")
+    mailbox = demo_fleet.Mailbox()
+    with demo_fleet.mail_server(mailbox) as port:
+        settings = FleetSettings(mail=MailSettings(host="127.0.0.1", port=port))
+        story = demo_fleet.Demo(
+            spark, folder, recorder(), demo_fleet.recipes(), store, settings, mailbox, clock
+        )
+        demo_fleet.build_warehouse(story)
+        store.create()
+        store.add(
+            [
+                fleet.NewJob(story.name(recipe.table), recipe.form, 7, 7, (recipe.owner,))
+                for recipe in story.tables
+            ],
+            clock(),
+        )
+
+        def daily(tables: int) -> None:
+            warehouse = story.worker.warehouse
+            worker = fleet.Worker(store, warehouse, settings, "daily", clock, batch_size=tables)
+            fleet.preprocess(story.worker)
+            fleet.migrate(worker)
+            fleet.communicate(store, settings, worker="daily", clock=clock)
+            clock.turn(days=1)
+
+        daily(0)
+        clock.turn(days=6)
+        for tables in (1, 3, 2, 4, 0, 3, 2, 4, 5, 3):
+            daily(tables)
+        fleet.shadow(story.worker)
+        reverted = next(
+            job.name for job in store.jobs(fleet.selections.everything()) if job.state == "WritesUnblocked"
+        )
+        fleet.revert(story.worker, [reverted])
+        clock.turn(minutes=200)
+        html = folder / "fleet.html"
+        html.write_text(fleet.page(fleet.read_status(store, clock())), encoding="utf-8")
+    store.close()
+    session.stop(spark)
+    photograph(html, PICTURES / "fleet.png", 1200, 1010)
+
+
+def photograph(html: Path, picture: Path, width: int, height: int) -> None:
+    """Open a page in Chromium, and keep its upper part.
+
+    Raises:
+        TableferryError: There is no Chromium.
+    """
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        raise TableferryError("there is no Chromium: apt-get install chromium")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        subprocess.run(
+            [
+                chromium,
+                "--headless",
+                # Root has no sandbox.
+                "--no-sandbox",
+                "--disable-gpu",
+                "--hide-scrollbars",
+                "--disable-dev-shm-usage",
+                "--host-resolver-rules=MAP * ~NOTFOUND",
+                f"--user-data-dir={profile}",
+                f"--window-size={width},{height}",
+                f"--screenshot={picture.resolve()}",
+                html.resolve().as_uri(),
+            ],
+            check=True,
+            capture_output=True,
+            timeout=120,
+        )
+    print(f"{picture}: {picture.stat().st_size:,} bytes")
+
+
+TAKEN = {"convert": picture_conversion, "pipelines": picture_pipeline, "fleet": picture_fleet}
+
+
+def main() -> int:
+    """Take the pictures that are named, or all of them, each in a process of its own."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("route", nargs="*", choices=[*TAKEN, []], help="which ones; all by default")
+    routes = parser.parse_args().route or list(TAKEN)
+    if len(routes) > 1:
+        return max(subprocess.call([sys.executable, "-m", "scripts.pictures", route]) for route in routes)
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    folder = Path(".tableferry", "pictures", routes[0])
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    TAKEN[routes[0]](folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
