@@ -1,0 +1,344 @@
+"""What README and docs tell people to type works, and what they say is printed is printed.
+
+A command that is cheap and needs no Spark is run, in the order of its page, in a folder as the page finds it.
+The others are read as the command line would read them, so that an option that isn't there is found. What
+only a workspace can run says so in its fence's title.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import typer.main
+import yaml
+from examples import demo_convert
+from scripts import reference_pages
+from typer.testing import CliRunner
+
+from tableferry import __version__, cli
+from tableferry.fleet.job import State
+from tableferry.fleet.loading import load
+from tableferry.fleet.settings import FleetSettings, MailSettings
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+
+FENCE = re.compile(r"^```(\w*)[ ]?(.*)\n((?:.*\n)*?)^```$", re.MULTILINE)
+WORKSPACE = 'title="needs a workspace"'
+
+# What isn't ours is known by name, with what may follow it.
+FOREIGN = {
+    "git": {"clone", "pull", "tag", "push"},
+    "cd": set(),
+    "cookiecutter": set(),
+    "export": set(),
+    "pip": {"install"},
+    "python3.12": {"-m"},
+    ".venv/bin/pre-commit": {"install"},
+    ".venv/bin/uv": {"build"},
+    ".venv-docs/bin/python": {"-m"},
+    ".venv-remote/bin/python": {"-m"},
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    """What stands in a fence.
+
+    Attributes:
+        kind: Its language.
+        title: What follows the language.
+        text: What it holds.
+        answers: Whether it stands right below another one.
+    """
+
+    kind: str
+    title: str
+    text: str
+    answers: bool = False
+
+    @property
+    def commands(self) -> list[list[str]]:
+        """The commands, each as its words."""
+        lines = self.text.replace("\\\n", " ").splitlines()
+        parts = [re.split(r" && ", line) for line in lines]
+        words = [shlex.split(part, comments=True) for line in parts for part in line]
+        return [command for command in words if command]
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path) -> list[Block]:
+    written = page.read_text(encoding="utf-8")
+    return [
+        Block(match[1], match[2], match[3], written[: match.start()].rstrip().endswith("\n```"))
+        for match in FENCE.finditer(written)
+    ]
+
+
+def own(command: list[str]) -> list[str] | None:
+    """The words behind ``tableferry``, without a redirection; None of another command."""
+    if command[0] not in ("tableferry", ".venv/bin/tableferry"):
+        return None
+    words = command[1:]
+    return words[: words.index(">")] if ">" in words else words
+
+
+def parse(words: list[str]) -> None:
+    """Read a command line as the application does, and run nothing."""
+    command: Any = typer.main.get_command(cli.app)
+    context, called, rest = None, "tableferry", words
+    while True:
+        context = command.make_context(called, list(rest), parent=context)
+        rest = [*getattr(context, "_protected_args", ()), *context.args]
+        if not hasattr(command, "commands") or not rest:
+            return
+        called, command, rest = command.resolve_command(context, rest)
+
+
+def targets() -> set[str]:
+    return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def problem(command: list[str]) -> str | None:
+    """Say what is wrong with a command, without running it."""
+    program, *words = command
+    if (arguments := own(command)) is not None:
+        try:
+            parse(arguments)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return None
+    match program:
+        case "make":
+            missing = {word for word in words if "=" not in word} - targets()
+            return f"no such target: {', '.join(missing)}" if missing else None
+        case ".venv/bin/python":
+            paths = [word for word in words if "/" in word]
+            module = words[:2] == ["-m", "pytest"]
+            known = module and all((ROOT / path).exists() for path in paths)
+            return None if known else "names a file that isn't there, or another module than pytest"
+        case _ if program in FOREIGN:
+            follows = FOREIGN[program]
+            return None if not follows or words[0] in follows else f"{program} {words[0]} isn't known"
+    return "isn't known to this test"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_each_command_is_one_that_there_is(page: Path) -> None:
+    wrong = []
+    for block in blocks(page):
+        if block.kind in ("bash", "shell", "console", ""):
+            wrong.append(f"a block of commands begins with ```sh, any other says what it is: {block.text!r}")
+        if block.kind != "sh":
+            continue
+        marked = block.title == WORKSPACE
+        in_workspace = [command for command in block.commands if command[0] == "databricks"]
+        if bool(in_workspace) != marked or (marked and in_workspace != block.commands):
+            wrong.append(
+                f"only what needs a workspace, and all of it, is in a fence with {WORKSPACE}: {block.text!r}"
+            )
+        for command in block.commands:
+            if command[0] != "databricks" and (reason := problem(command)):
+                wrong.append(f"{shlex.join(command)}: {reason}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "tableferry pipelines plan examples/flights --chekc",
+        "tableferry convert ./lake --recursiv",
+        "tableferry fleet migrates",
+        "tableferry fleet status --interval soon",
+        "tableferry verify bronze.flights",
+        "make tset",
+        ".venv/bin/python -m pytest tests/unit/test_nothing.py",
+        "curl example.com",
+    ],
+)
+def test_a_command_that_there_is_not_is_found(line: str) -> None:
+    assert problem(shlex.split(line))
+
+
+def cheap(words: list[str]) -> bool:
+    """Whether a command needs no Spark and ends by itself."""
+    match words:
+        case ["--version"] | ["spec" | "bundle" | "new", *_] | ["fleet", "init" | "list" | "archive", *_]:
+            return True
+        case ["fleet", "status", *rest]:
+            return "--watch" not in rest
+        case ["fleet", "communicate", *rest]:
+            return "--dry-run" in rest
+        case ["convert", *rest]:
+            sources = [word for word in rest if word.startswith((".", "/"))]
+            return bool(sources) and "--verify" not in rest
+    return False
+
+
+# What a page says is refused.
+REFUSED = {
+    "docs/how-to/convert-parquet.md": {
+        "convert ./lake --recursive --dry-run",
+        "convert ./lake --recursive",
+    },
+    "docs/how-to/logs.md": {"convert ./lake --recursive --dry-run --output json"},
+}
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the pages' commands find: the demos' folders, a lake, a clone's own files."""
+    folder = tmp_path_factory.mktemp("clone")
+    for part in ("examples", "src/orders"):
+        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", "state"))
+    shutil.copytree(ROOT / "examples/flights", folder / ".tableferry/demo/flights")
+    demo_lake = folder / ".tableferry/demo-convert/lake"
+    demo_convert.build_lake(demo_lake)
+    (demo_lake / "weather/NOTES.txt").unlink()
+    runner = CliRunner()
+    for table in ("planes", "weather"):
+        assert runner.invoke(cli.app, ["convert", str(demo_lake / table), "--quiet"]).exit_code == 0
+    demo_fleet = folder / ".tableferry/demo-fleet"
+    demo_fleet.mkdir(parents=True)
+    assert (
+        runner.invoke(cli.app, ["fleet", "init", "--store", f"sqlite:///{demo_fleet}/fleet.db"]).exit_code
+        == 0
+    )
+    rows = pa.table({"id": [1, 2, 3]})
+    for table in ("orders", "customers", "notes"):
+        file = folder / "lake" / table / "year=2026/month=01/part-0.parquet"
+        file.parent.mkdir(parents=True)
+        pq.write_table(rows, file)
+    (folder / "lake/notes/README.txt").write_text("no Parquet")
+    return folder
+
+
+def told(text: str) -> str:
+    """What is compared of a line: its words."""
+    return " ".join(text.split())
+
+
+def shown(page: Path) -> Iterator[tuple[Block, Block | None]]:
+    """Each block of commands, and what the page says that it prints."""
+    all_of_them = [*blocks(page), Block("", "", "")]
+    for block, after in pairwise(all_of_them):
+        if block.kind == "sh":
+            yield block, after if after.kind == "text" and after.answers else None
+
+
+RUN = [
+    page
+    for page in PAGES
+    if any(
+        (words := own(command)) and cheap(words)
+        for block in blocks(page)
+        if block.kind == "sh"
+        for command in block.commands
+    )
+]
+
+
+@pytest.mark.parametrize("page", RUN, ids=name)
+def test_cheap_commands_do_what_the_page_says(
+    page: Path, clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = shutil.copytree(clone, tmp_path / "here")
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:1")
+    monkeypatch.setenv("COLUMNS", "100")
+    if page.name != "set-up-a-fleet.md":
+        assert CliRunner().invoke(cli.app, ["fleet", "init"]).exit_code == 0
+    for block, expected in shown(page):
+        printed = ""
+        whole = True
+        for command in block.commands:
+            words = own(command)
+            if words is None or not cheap(words):
+                whole = False
+                continue
+            # A bundle is checked where it is.
+            monkeypatch.chdir(ROOT if words[:3] == ["bundle", "check", "."] else here)
+            result = CliRunner().invoke(cli.app, words)
+            refused = shlex.join(words) in REFUSED.get(name(page), ())
+            assert result.exit_code == int(refused), f"{shlex.join(command)}\n{result.output}"
+            printed += told(result.stdout) + " "
+        if expected and whole:
+            missing = [line for line in expected.text.splitlines() if told(line) not in printed]
+            assert missing == [], printed
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_each_page_links_to_files_that_are_there() -> None:
+    """The site's build looks at its own links; this one at those that are followed in the repository."""
+    generated = {ROOT / "docs" / path for path in reference_pages.PAGES}
+    broken = []
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)#\s]+)", FENCE.sub("", page.read_text(encoding="utf-8"))):
+            file = (page.parent / link).resolve()
+            if "://" not in link and not file.exists() and file not in generated:
+                broken.append(f"{name(page)}: {link}")
+    assert broken == []
+
+
+def test_the_settings_of_a_fleet_in_the_docs_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pages = [page for page in PAGES if page.name in ("set-up-a-fleet.md", "notifications.md")]
+    files = [block.text for page in pages for block in blocks(page) if block.kind == "yaml"]
+    assert len(files) == 2
+    for text in files:
+        Path("fleet.yml").write_text(text, encoding="utf-8")
+        for environment in (None, *yaml.safe_load(text).get("environments", ())):
+            load({}, file=None, env=environment, environ={})
+
+
+def test_each_setting_and_each_command_is_in_the_reference() -> None:
+    settings = reference_pages.settings_page()
+    assert [
+        each for each in FleetSettings.model_fields if each != "mail" and f"`{each}`" not in settings
+    ] == []
+    assert [each for each in MailSettings.model_fields if f"`mail.{each}`" not in settings] == []
+    page = reference_pages.cli_page()
+    assert "## tableferry convert undo" in page
+    assert "`--full-refresh` `TARGET`" in page
+    assert "## TableMigrationDetails" in reference_pages.spec_page()
+
+
+@pytest.mark.parametrize("package", ["pipelines", "fleet", "convert", "verify", "bundle"])
+def test_each_public_name_is_in_the_reference(package: str) -> None:
+    module = import_module(f"tableferry.{package}")
+    public = {name for name in module.__all__ if not isinstance(getattr(module, name), ModuleType)}
+    page = reference_pages.python_page(package)
+    assert set(re.findall(r'^      heading: "(\w+)"$', page, re.MULTILINE)) == public
+
+
+def test_each_state_is_in_the_reference() -> None:
+    page = (ROOT / "docs/reference/states.md").read_text(encoding="utf-8")
+    assert [state.value for state in State if state.value not in page] == []
+
+
+def test_the_changelog_has_a_section_for_the_version() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(rf"^## \[{re.escape(__version__)}\] - \d{{4}}-\d\d-\d\d$", changelog, re.MULTILINE)
