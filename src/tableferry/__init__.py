@@ -1,3 +1,3 @@
 """Tableferry moves tables that people already depend on, without losing a row."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
