@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Engine, insert, text
 
 from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
-from tableferry.fleet.queue.rows import of_job
+from tableferry.fleet.queue.rows import to_row
 from tableferry.fleet.queue.schema import events, jobs, jobs_archive
 from tableferry.fleet.queue.statements import chunks
 from tableferry.fleet.transitions import BACK, FORWARD
@@ -74,8 +74,8 @@ def fill(engine: Engine, count: int, now: datetime) -> int:
     """Write a fleet into an empty queue, and say how many events it has."""
     written = 0
     for some in chunks(ways(count, now), 5000):
-        archived = [{**of_job(each.job), "archived_at": now} for each in some if each.archived]
-        there = [of_job(each.job) for each in some if not each.archived]
+        archived = [{**to_row(each.job), "archived_at": now} for each in some if each.archived]
+        there = [to_row(each.job) for each in some if not each.archived]
         happened = [event for each in some for event in each.happened]
         with engine.begin() as connection:
             for table, rows in ((jobs, there), (jobs_archive, archived), (events, happened)):

@@ -37,8 +37,9 @@ from tableferry.fleet.modes.revert import revert
 from tableferry.fleet.modes.shadow import shadow
 from tableferry.fleet.modes.worker import Worker
 from tableferry.fleet.queue.opening import open_store
+from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything, named
-from tableferry.fleet.queue.store import NewJob, Store
+from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import ModeReport
 from tableferry.fleet.settings import FleetSettings, MailSettings
 from tableferry.fleet.status.reading import read_status

@@ -14,12 +14,12 @@ from tests.fleet_queue import Queue
 from tests.spark.tables import schema_folder
 
 from tableferry.fleet.job import Job
-from tableferry.fleet.queue import delta
+from tableferry.fleet.queue import delta_tables
 from tableferry.fleet.queue.delta import DeltaStore
 from tableferry.fleet.queue.opening import open_store
-from tableferry.fleet.queue.rows import of_job
+from tableferry.fleet.queue.records import Event
+from tableferry.fleet.queue.rows import to_row
 from tableferry.fleet.queue.sparksql import arguments
-from tableferry.fleet.queue.store import Event
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +44,7 @@ def made(spark: SparkSession, schema: str) -> DeltaStore:
     with pytest.MonkeyPatch.context() as patch:
         if not soak.SOAKING:
             # They change nothing that a statement answers, and cost each of them a third.
-            patch.setattr(delta, "_PROPERTIES", "")
+            patch.setattr(delta_tables, "PROPERTIES", "")
         queue = store(spark, schema)
         queue.create()
     return queue
@@ -57,7 +57,7 @@ def put(spark: SparkSession, schema: str, jobs: Sequence[Job], events: Sequence[
     for event in events:
         states = event.state.value, event.desired_state.value
         happened[event.task_id].append((event.at, *states, event.paused, event.pause_reason, event.worker))
-    rows = [{**arguments(of_job(job)), "events": happened.get(job.task_id)} for job in jobs]
+    rows = [{**arguments(to_row(job)), "events": happened.get(job.task_id)} for job in jobs]
     spark.createDataFrame([tuple(row[each] for each in columns.names) for row in rows], columns).writeTo(
         f"{schema}.jobs"
     ).append()

@@ -17,8 +17,9 @@ from tableferry.fleet.modes.revert import revert
 from tableferry.fleet.modes.shadow import shadow
 from tableferry.fleet.modes.worker import Worker
 from tableferry.fleet.queue.opening import open_store
+from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import named, to_tell
-from tableferry.fleet.queue.store import NewJob, Store
+from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import ModeReport
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess

@@ -11,8 +11,9 @@ from tests.fleet_delta import TABLES, made, put
 
 from tableferry.fleet.job import PauseReason, State
 from tableferry.fleet.queue.opening import open_store
+from tableferry.fleet.queue.records import NewJob, NotificationRecord
 from tableferry.fleet.queue.selections import everything, finished, named
-from tableferry.fleet.queue.store import NewJob, NotificationRecord, Store
+from tableferry.fleet.queue.store import Store
 from tableferry.fleet.status.datasets import datasets
 from tableferry.fleet.status.figures import Phase
 from tableferry.fleet.status.reading import read_status

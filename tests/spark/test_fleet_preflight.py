@@ -19,7 +19,7 @@ from tableferry import cli, session
 from tableferry.fleet.job import PauseReason, State, TargetFormat
 from tableferry.fleet.perform import FENCE
 from tableferry.fleet.prechecking import precheck
-from tableferry.fleet.queue.store import NewJob
+from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.reports import Preflight
 
 ICEBERG, DELTA = TargetFormat.ICEBERG, TargetFormat.DELTA

@@ -37,8 +37,8 @@ from tableferry import session
 from tableferry.errors import Refused, TableferryError
 from tableferry.fleet.job import State
 from tableferry.fleet.modes.communicate import CommunicateReport, communicate
+from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything, to_preprocess
-from tableferry.fleet.queue.store import NewJob
 from tableferry.fleet.settings import FleetSettings, MailSettings
 
 if soak.SOAKING:

@@ -11,8 +11,9 @@ from tempfile import TemporaryDirectory
 
 from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.queue.opening import open_store
+from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything, named
-from tableferry.fleet.queue.store import NewJob, Store
+from tableferry.fleet.queue.store import Store
 from tableferry.fleet.status.counting import LISTED
 from tableferry.fleet.status.figures import Day, Figures, Paused, Stuck, Trouble
 from tableferry.fleet.status.reading import read_status

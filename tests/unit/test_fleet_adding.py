@@ -19,7 +19,7 @@ from tableferry.fleet.adding import (
     without_made,
 )
 from tableferry.fleet.job import TargetFormat
-from tableferry.fleet.queue.store import NewJob
+from tableferry.fleet.queue.records import NewJob
 from tableferry.tables import TableName
 
 TEMPLATE = NewJob(TableName(), TargetFormat.DELTA, 14, 7, ("all@tea.example",))

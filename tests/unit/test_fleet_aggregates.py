@@ -23,10 +23,10 @@ from tableferry.fleet.queue.aggregates import (
     Group,
 )
 from tableferry.fleet.queue.opening import open_store
-from tableferry.fleet.queue.rows import of_job, of_letter
+from tableferry.fleet.queue.records import Event, NotificationRecord
+from tableferry.fleet.queue.rows import to_row
 from tableferry.fleet.queue.schema import events, jobs, jobs_archive, letters, metadata
 from tableferry.fleet.queue.sql import SqlStore
-from tableferry.fleet.queue.store import Event, NotificationRecord
 from tableferry.fleet.queue.stuck_jobs import StuckJob
 from tableferry.fleet.status.counting import LISTED, figures
 from tableferry.fleet.status.reading import read_status
@@ -152,8 +152,8 @@ def test_a_database_counts_as_python_would(store: SqlStore, fleet: Fleet) -> Non
 
 def write(connection: Connection, fleet: Fleet) -> None:
     rows: dict[Table, list[dict[str, object]]] = {
-        jobs: [of_job(job) for job in fleet.jobs],
-        jobs_archive: [{**of_job(job), "archived_at": NOW} for job in fleet.archived],
+        jobs: [to_row(job) for job in fleet.jobs],
+        jobs_archive: [{**to_row(job), "archived_at": NOW} for job in fleet.archived],
         events: [
             {
                 "task_id": each.task_id,
@@ -168,7 +168,7 @@ def write(connection: Connection, fleet: Fleet) -> None:
             }
             for each in fleet.events
         ],
-        letters: [of_letter(each) for each in fleet.letters],
+        letters: [to_row(each) for each in fleet.letters],
     }
     for table in metadata.sorted_tables:
         connection.execute(delete(table))

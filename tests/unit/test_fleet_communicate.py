@@ -20,8 +20,9 @@ from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.mail.smtp import Delivery, Outbox
 from tableferry.fleet.modes import communicate as communicating
 from tableferry.fleet.modes.communicate import CommunicateReport, communicate
+from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything, finished, to_migrate
-from tableferry.fleet.queue.store import NewJob, Store
+from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings, MailSettings
 from tableferry.tables import TableName
 from tableferry.testing import FixedClock

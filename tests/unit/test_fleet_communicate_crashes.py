@@ -23,9 +23,10 @@ from tableferry.fleet.mail.smtp import Delivery, Outbox, SmtpOutbox
 from tableferry.fleet.modes import communicate as mode
 from tableferry.fleet.modes.communicate import communicate
 from tableferry.fleet.queue.opening import open_store
+from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.sql import SqlStore
-from tableferry.fleet.queue.store import NewJob, Store
+from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings, MailSettings
 from tableferry.tables import TableName
 

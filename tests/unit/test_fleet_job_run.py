@@ -15,8 +15,9 @@ from tableferry.errors import Refused, StateError, TableError, TableferryError
 from tableferry.fleet.job import Job
 from tableferry.fleet.job_run import JobRun, reporting
 from tableferry.fleet.queue.opening import open_store
+from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything
-from tableferry.fleet.queue.store import ClaimLost, NewJob, Store
+from tableferry.fleet.queue.store import ClaimLost, Store
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.heartbeat import beat, heartbeat
 from tableferry.tables import TableName

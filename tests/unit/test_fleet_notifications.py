@@ -24,7 +24,7 @@ from tableferry.fleet.mail.notifications import (
     told,
 )
 from tableferry.fleet.mail.rendering import Words
-from tableferry.fleet.queue.store import NotificationRecord
+from tableferry.fleet.queue.records import NotificationRecord
 from tableferry.fleet.settings import MailSettings
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -33,7 +33,8 @@ ANN, BOB, EVE = "ann@corp.example", "bob@corp.example", "eve@corp.example"
 
 def job(task_id: int, **more: Any) -> Job:
     ready = {"state": State.READY, "desired_state": State.WRITES_BLOCKED, "to_be_processed": True}
-    return Job(task_id, "spark_catalog", "sales", f"t{task_id}", NOW, NOW, **{**ready, **more})
+    given = {"created_at": NOW, "last_updated_time": NOW, **ready, **more}
+    return Job(task_id, "spark_catalog", "sales", f"t{task_id}", **given)
 
 
 def on_probation(task_id: int, **more: Any) -> Job:

@@ -28,7 +28,15 @@ EVERY: list[tuple[int, Audience]] = [
 
 
 def job(task_id: int = 1, name: str = "orders", catalog: str = "spark_catalog", **more: Any) -> Job:
-    return Job(task_id, catalog, "sales", name, NOW, NOW, **{"probation_gap_days": 10, **more})
+    return Job(
+        task_id,
+        catalog,
+        "sales",
+        name,
+        created_at=NOW,
+        last_updated_time=NOW,
+        **{"probation_gap_days": 10, **more},
+    )
 
 
 @pytest.fixture(scope="module")

@@ -100,7 +100,7 @@ def test_files_of_no_partition_are_said() -> None:
 
 def test_the_wait_is_forecast_by_what_others_took() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    job = Job(1, "spark_catalog", "sales", "orders", now, now)
+    job = Job(1, "spark_catalog", "sales", "orders", created_at=now, last_updated_time=now)
     assert blocked_seconds(10, 10, [job]) is None
     done = [job.noted(**{MOVED: {"seconds": 60.0, "files": 100, "bytes": 1000}})]
     assert blocked_seconds(1, 1, done) == 60

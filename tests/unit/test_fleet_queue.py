@@ -20,7 +20,7 @@ from tests.soak import amount
 
 from tableferry.fleet.job import Job, State
 from tableferry.fleet.queue.opening import open_store
-from tableferry.fleet.queue.rows import of_job
+from tableferry.fleet.queue.rows import to_row
 from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.sql import SqlStore
@@ -69,7 +69,7 @@ def queue(url: str, opened: Callable[[str], SqlStore]) -> Iterator[Queue]:
         with engine_of(store).begin() as connection:
             connection.execute(delete(jobs))
             if rows:
-                connection.execute(insert(jobs), [of_job(job) for job in rows])
+                connection.execute(insert(jobs), [to_row(job) for job in rows])
 
     store = opened(url)
     emptied(store)

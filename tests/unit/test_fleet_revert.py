@@ -17,7 +17,14 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 def test_a_reverting_job_resumes_where_it_paused(pair: tuple[State, State]) -> None:
     state, desired = pair
     job = Job(
-        1, "spark_catalog", "sales", "orders", NOW, last_updated_time=NOW, state=state, desired_state=desired
+        1,
+        "spark_catalog",
+        "sales",
+        "orders",
+        created_at=NOW,
+        last_updated_time=NOW,
+        state=state,
+        desired_state=desired,
     )
     paused = job.paused(PauseReason.STEP_FAILED, "3 times")
     assert _begun(paused, from_archive=False) == job

@@ -10,7 +10,7 @@ from tableferry.fleet.modes.worker import Worker as Worker
 from tableferry.fleet.prechecking import precheck as precheck
 from tableferry.fleet.queue import selections as selections
 from tableferry.fleet.queue.opening import open_store as open_store
-from tableferry.fleet.queue.store import NewJob as NewJob
+from tableferry.fleet.queue.records import NewJob as NewJob
 from tableferry.fleet.registering import Named as Named
 from tableferry.fleet.registering import Registration as Registration
 from tableferry.fleet.registering import register as register

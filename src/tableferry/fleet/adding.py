@@ -13,7 +13,7 @@ from pathlib import Path
 from tableferry.errors import Problem, SpecError, TableError
 from tableferry.fleet.job import Job, TargetFormat
 from tableferry.fleet.naming import Names
-from tableferry.fleet.queue.store import NewJob
+from tableferry.fleet.queue.records import NewJob
 from tableferry.tables import TableName
 
 COLUMNS = (

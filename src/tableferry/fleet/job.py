@@ -1,7 +1,8 @@
 """One table's migration as the queue holds it: frozen, and without Spark or a database.
 
-The columns, their meaning and their defaults are those of the ``jobs`` table that Netflix published with its
-Hive-to-Iceberg migration; what follows ``last_updated_time`` is ours.
+The columns, their order, meaning and defaults are those of the ``jobs`` table that Netflix published with its
+Hive-to-Iceberg migration; what follows ``last_updated_time`` is ours. The queue's tables are made of these
+fields.
 """
 
 from __future__ import annotations
@@ -38,6 +39,13 @@ ACCEPT = "accept"
 
 FOUND = "found"
 """The note in a job's record of what it was paused for, where that can be accepted."""
+
+
+LONGEST_NAME = 255
+"""How long a part of a table's name may be: published with 30, and Unity Catalog's have up to 255."""
+
+LONGEST_REASON = 512
+"""How much of a reason to pause the column takes."""
 
 
 class TargetFormat(StrEnum):
@@ -119,8 +127,6 @@ class Job:
     catalog_name: str
     db_name: str
     tbl_name: str
-    created_at: datetime
-    last_updated_time: datetime
     stg_format: str | None = None
     data_category: str = "UNKNOWN"
     tbl_owners: tuple[str, ...] = ()
@@ -138,6 +144,8 @@ class Job:
     migration_paused: bool = False
     pause_reason: str = PauseReason.NONE.value
     shadow_status: str | None = None
+    created_at: datetime = field(kw_only=True)
+    last_updated_time: datetime = field(kw_only=True)
     target_format: TargetFormat = TargetFormat.ICEBERG
     revision: int = 0
     claimed_by: str | None = None
@@ -171,7 +179,7 @@ class Job:
     def paused(self, reason: PauseReason, details: str = "") -> Self:
         """Return the job as it waits for a person; the details are cut to what the column takes."""
         text = f"{reason.value}: {details}" if details else reason.value
-        return replace(self, migration_paused=True, pause_reason=text[:512])
+        return replace(self, migration_paused=True, pause_reason=text[:LONGEST_REASON])
 
     def noted(self, **notes: Any) -> Self:
         """Return the job with these notes in its record; None takes one out."""

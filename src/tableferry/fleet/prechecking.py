@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from tableferry.activity import activity
 from tableferry.fleet.job import MOVED, Job
+from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import moved
-from tableferry.fleet.queue.store import NewJob, Store
+from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import Preflight
 from tableferry.fleet.warehouse import preflight
 from tableferry.fleet.warehouse.context import Warehouse

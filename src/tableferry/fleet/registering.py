@@ -15,8 +15,9 @@ from tableferry.errors import TableError
 from tableferry.fleet import adding, finding
 from tableferry.fleet.adding import Pattern, TableRequest
 from tableferry.fleet.job import Job
+from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import named
-from tableferry.fleet.queue.store import NewJob, Store
+from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings
 from tableferry.tables import TableName
 

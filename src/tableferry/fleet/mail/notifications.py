@@ -14,7 +14,7 @@ from typing import Literal
 
 from tableferry.fleet.job import Job, State
 from tableferry.fleet.mail.addresses import LeftOut, people
-from tableferry.fleet.queue.store import NotificationRecord
+from tableferry.fleet.queue.records import NotificationRecord
 from tableferry.tables import TableName
 
 Level = Literal[1, 2, 3]

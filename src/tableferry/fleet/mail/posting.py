@@ -39,8 +39,9 @@ from tableferry.fleet.mail.notifications import (
 )
 from tableferry.fleet.mail.rendering import Templates
 from tableferry.fleet.mail.smtp import Delivery, NoServer, Outbox
+from tableferry.fleet.queue.records import NotificationRecord
 from tableferry.fleet.queue.selections import numbered
-from tableferry.fleet.queue.store import NotificationRecord, Store
+from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings
 
 _log = logging.getLogger(__name__)

@@ -9,24 +9,26 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import JSON, ClauseElement, Select, and_, literal_column, select
+from sqlalchemy import JSON, ClauseElement, ColumnElement, Select, and_, literal_column, select
 
 from tableferry.activity import activity
 from tableferry.errors import Refused, TableferryError, first_line, is_sparks
 from tableferry.fleet.job import Job
 from tableferry.fleet.queue.backoff import pause, retry
-from tableferry.fleet.queue.dialects import Utc, day_of
-from tableferry.fleet.queue.rows import JOB_COLUMNS, of_job, of_letter, to_event, to_job, to_letter
+from tableferry.fleet.queue.delta_rows import among, in_json, read, source, unchanged, with_event
+from tableferry.fleet.queue.delta_tables import DeltaTables
+from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord
+from tableferry.fleet.queue.rows import JOB_COLUMNS, from_row, to_row
 from tableferry.fleet.queue.schema import jobs, jobs_archive, letters
 from tableferry.fleet.queue.selections import Selection, numbered
-from tableferry.fleet.queue.sparksql import SparkDialect, bound, rows
+from tableferry.fleet.queue.sparksql import bound, rows
 from tableferry.fleet.queue.statements import (
     chunks,
+    claimed,
     counted,
     counting,
     differs,
@@ -35,11 +37,11 @@ from tableferry.fleet.queue.statements import (
     free,
     held,
     lost,
-    new_rows,
+    new_jobs,
     read_as,
     still,
+    unclaimed,
 )
-from tableferry.fleet.queue.store import Event, NewJob, NotificationRecord
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -50,59 +52,9 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _NAME = ("catalog_name", "db_name", "tbl_name")
-_JOB = """
-    catalog_name STRING NOT NULL,
-    db_name STRING NOT NULL,
-    tbl_name STRING NOT NULL,
-    stg_format STRING,
-    data_category STRING NOT NULL,
-    tbl_owners STRING,
-    downstream_users STRING,
-    to_be_processed BOOLEAN NOT NULL,
-    in_process BOOLEAN NOT NULL,
-    state STRING NOT NULL,
-    desired_state STRING NOT NULL,
-    initial_gap_days INT NOT NULL,
-    probation_gap_days INT NOT NULL,
-    comm_level1_date TIMESTAMP,
-    comm_level2_date TIMESTAMP,
-    comm_level3_date TIMESTAMP,
-    shadow_watermark STRING,
-    migration_paused BOOLEAN NOT NULL,
-    pause_reason STRING NOT NULL,
-    shadow_status STRING,
-    created_at TIMESTAMP NOT NULL,
-    last_updated_time TIMESTAMP NOT NULL,
-    target_format STRING NOT NULL,
-    revision INT NOT NULL,
-    claimed_by STRING,
-    lease_until TIMESTAMP,
-    record STRING,
-    events ARRAY<STRUCT<at: TIMESTAMP, state: STRING, desired_state: STRING, paused: BOOLEAN,
-        pause_reason: STRING, worker: STRING>>
-"""
-_LETTER = """
-    message_id STRING NOT NULL,
-    level INT NOT NULL,
-    task_ids STRING NOT NULL,
-    recipients STRING NOT NULL,
-    recorded_at TIMESTAMP NOT NULL,
-    sent_at TIMESTAMP
-"""
-# On Databricks, writers of different rows then don't stand in each other's way.
-_PROPERTIES = "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true', 'tableferry.queue' = '1')"
-
-_JSON = ("tbl_owners", "downstream_users", "record")
-_MOVES = ("state", "desired_state", "migration_paused", "pause_reason")
-_TIMES = tuple(each.name for each in jobs.c if isinstance(each.type, Utc))
-# As they come in JSON.
-_TYPES = {
-    each.name: {"Integer": "BIGINT", "Boolean": "BOOLEAN", "Utc": "BIGINT"}.get(
-        type(each.type).__name__, "STRING"
-    )
-    for each in jobs.c
-}
-_ALL = (*JOB_COLUMNS, "events")
+# A job's number is given by its table.
+_WRITTEN = tuple(column for column in jobs.c if column.name != "task_id")
+_STORED = (*JOB_COLUMNS, "events")
 
 # What Delta, the catalog and the metastore say when somebody else was faster.
 _PASSING = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "ALREADY_EXISTS")
@@ -117,29 +69,15 @@ class DeltaStore:
     def __init__(self, spark: SparkSession, schema: str) -> None:
         self._spark = spark
         self._schema = TableName.parse(schema)
-        self._dialect = SparkDialect(self._schema)
-        self._jobs, self._archive, self._letters, self._events = (
-            TableName((*self._schema.parts, name)).sql
-            for name in (jobs.name, jobs_archive.name, letters.name, "events")
-        )
+        self._tables = DeltaTables(self._schema)
+        self._dialect = self._tables.dialect
 
     def create(self) -> None:
         """Make the tables, and a view of all events; any number may do so at once."""
         with activity(_log, "make the queue's tables", level=logging.DEBUG):
-            self._create()
-
-    def _create(self) -> None:
-        identity = "task_id BIGINT GENERATED BY DEFAULT AS IDENTITY"
-        for statement in (
-            f"CREATE SCHEMA IF NOT EXISTS {self._schema.sql}",
-            f"CREATE TABLE IF NOT EXISTS {self._jobs} ({identity}, {_JOB}) USING delta {_PROPERTIES}",
-            f"CREATE TABLE IF NOT EXISTS {self._archive} "
-            f"(task_id BIGINT NOT NULL, {_JOB}, archived_at TIMESTAMP NOT NULL) USING delta {_PROPERTIES}",
-            f"CREATE TABLE IF NOT EXISTS {self._letters} ({_LETTER}) USING delta {_PROPERTIES}",
-            f"CREATE OR REPLACE VIEW {self._events} AS {self._all_events()}",
-        ):
-            # Whoever makes the same table has put its log there, and not yet its name into the catalog.
-            retry(partial(self._run, statement), _half_made, shortest=0.2, longest=5.0, times=8)
+            for statement in self._tables.definitions():
+                # Whoever makes the same table has put its log there, and not yet its name into the catalog.
+                retry(partial(self._run, statement), _half_made, shortest=0.2, longest=5.0, times=8)
 
     def now(self) -> datetime:
         """Return the time by the cluster's clock."""
@@ -149,35 +87,17 @@ class DeltaStore:
 
     def add(self, added: Iterable[NewJob], now: datetime) -> int:
         """Add those whose tables have no job yet."""
-        new = [{name: _plain(value) for name, value in row.items()} for row in new_rows(added, now).values()]
+        new = new_jobs(added, now).values()
         if not new:
             return 0
-        given = (
-            "catalog_name STRING, db_name STRING, tbl_name STRING, target_format STRING, "
-            "initial_gap_days INT, probation_gap_days INT, tbl_owners STRING, downstream_users STRING"
-        )
-        columns = [each.split()[0] for each in given.split(", ")]
-        fixed = {
-            "data_category": "'UNKNOWN'",
-            "to_be_processed": "false",
-            "in_process": "false",
-            "state": "'Undefined'",
-            "desired_state": "'Undefined'",
-            "migration_paused": "false",
-            "pause_reason": "'None'",
-            "revision": "0",
-            "created_at": ":now",
-            "last_updated_time": ":now",
-        }
-        source = f"SELECT inline(from_json(:new, 'ARRAY<STRUCT<{given}>>'))"
-        names = " AND ".join(f"t.{name} <=> new.{name}" for name in _NAME)
+        same_name = " AND ".join(f"t.{name} <=> new.{name}" for name in _NAME)
+        archive = self._tables.archive
+        missing = f"SELECT * FROM ({source(_WRITTEN)}) AS new LEFT ANTI JOIN {archive} AS t ON {same_name}"
+        values = read(_WRITTEN, "new")
         return self._change(
-            f"MERGE INTO {self._jobs} AS t "
-            f"USING (SELECT * FROM ({source}) AS new LEFT ANTI JOIN {self._archive} AS t ON {names}) AS new "
-            f"ON {names} "
-            f"WHEN NOT MATCHED THEN INSERT ({', '.join([*columns, *fixed])}) "
-            f"VALUES ({', '.join([*(f'new.{name}' for name in columns), *fixed.values()])})",
-            {"new": json.dumps(new), "now": now},
+            f"MERGE INTO {self._tables.jobs} AS t USING ({missing}) AS new ON {same_name} "
+            f"WHEN NOT MATCHED THEN INSERT ({', '.join(values)}) VALUES ({', '.join(values.values())})",
+            {"new": in_json(new)},
         )
 
     def jobs(self, selection: Selection, *, limit: int | None = None) -> Sequence[Job]:
@@ -190,11 +110,8 @@ class DeltaStore:
 
     def rows(self, query: Select[Any]) -> Sequence[Sequence[Any]]:
         """Answer a query over the queue's tables."""
-        texts = {column.name for column in query.selected_columns if isinstance(column.type, JSON)}
-        return [
-            tuple(json.loads(value) if name in texts and value else value for name, value in row.items())
-            for row in self._select(query)
-        ]
+        columns = query.selected_columns
+        return [tuple(_decoded(row, columns).values()) for row in self._select(query)]
 
     def claim(
         self,
@@ -209,31 +126,18 @@ class DeltaStore:
         """Claim jobs that nobody has, or whose claim has lapsed."""
         if limit < 1:
             return []
-        which = select(jobs).where(selection, free(now)).order_by(*first_of(share), jobs.c.task_id)
+        query = select(jobs).where(selection, free(now)).order_by(*first_of(share), jobs.c.task_id)
         for attempt in range(_LOOKS):
-            found = sorted(_jobs(self._select(which.limit(limit))), key=lambda job: job.task_id)
-            if not found:
+            candidates = sorted(_jobs(self._select(query.limit(limit))), key=lambda job: job.task_id)
+            if not candidates:
                 return []
-            claimed = self._change(
-                f"UPDATE {self._jobs} AS jobs SET claimed_by = :by, lease_until = :until, "
-                f"last_updated_time = :at, revision = revision + 1 WHERE {_unchanged(found)}",
+            changed = self._change(
+                f"UPDATE {self._tables.jobs} AS jobs SET claimed_by = :by, lease_until = :until, "
+                f"last_updated_time = :at, revision = revision + 1 WHERE {unchanged(candidates)}",
                 {"by": worker, "until": now + lease, "at": now},
             )
-            if claimed:
-                mine = [
-                    replace(
-                        job,
-                        revision=job.revision + 1,
-                        last_updated_time=now,
-                        claimed_by=worker,
-                        lease_until=now + lease,
-                    )
-                    for job in found
-                ]
-                if claimed == len(found):
-                    return mine
-                there = {job.task_id: job for job in self.jobs(numbered(job.task_id for job in found))}
-                return [job for job in mine if there.get(job.task_id) == job]
+            if changed:
+                return self._written([claimed(job, worker, now, lease) for job in candidates], changed)
             # Others were faster with every one of them.
             pause(attempt)
         return []
@@ -246,8 +150,8 @@ class DeltaStore:
         """Let a worker's claims hold for longer."""
         for chunk in chunks(sorted(task_ids), _MOST):
             self._run(
-                f"UPDATE {self._jobs} AS jobs SET lease_until = :until "
-                f"WHERE {_among(chunk)} AND claimed_by = :by",
+                f"UPDATE {self._tables.jobs} AS jobs SET lease_until = :until "
+                f"WHERE {among(chunk)} AND claimed_by = :by",
                 {"until": now + lease, "by": worker},
             )
 
@@ -262,54 +166,43 @@ class DeltaStore:
     ) -> Sequence[Job]:
         """Write many back at once, and return those that were written."""
         before = {job.task_id: job for job in saved if job.claimed_by is not None}
-        after = [held(before[number], now, lease, release) for number in sorted(before)]
+        if not before:
+            return []
+        after = [held(before[task_id], now, lease, release) for task_id in sorted(before)]
         new = [
-            {
-                **{f"new_{name}": _plain(value) for name, value in of_job(job).items()},
-                "read": before[job.task_id].revision,
-                "worker": before[job.task_id].claimed_by,
-            }
+            {**to_row(job), "read": before[job.task_id].revision, "worker": before[job.task_id].claimed_by}
             for job in after
         ]
-        if not new:
-            return []
-        columns = [name for name in JOB_COLUMNS if name != "task_id"]
-        coming = {
-            name: f"timestamp_micros(s.new_{name})" if name in _TIMES else f"s.new_{name}" for name in columns
-        }
-        differs = " OR ".join(f"jobs.{name} != {coming[name]}" for name in _MOVES)
-        shape = ", ".join(f"new_{name} {_TYPES[name]}" for name in JOB_COLUMNS)
-        settings = [f"jobs.{name} = {value}" for name, value in coming.items()]
-        settings.append(f"jobs.events = {_with_event(differs, coming, 's.worker')}")
-        written = self._change(
-            f"MERGE INTO {self._jobs} AS jobs "
-            f"USING (SELECT inline(from_json(:new, 'ARRAY<STRUCT<{shape}, read INT, worker STRING>>'))) AS s "
-            "ON jobs.task_id = s.new_task_id AND jobs.revision = s.read AND jobs.claimed_by = s.worker "
-            f"WHEN MATCHED THEN UPDATE SET {', '.join(settings)}",
-            {"new": json.dumps(new)},
+        values = read(_WRITTEN, "s")
+        changes, _ = self._dialect.written(
+            differs({name: literal_column(value) for name, value in values.items()})
         )
-        if written == len(after):
-            return after
-        there = {job.task_id: job for job in self.jobs(jobs.c.task_id.in_(list(before)))}
-        return [job for job in after if there.get(job.task_id) == job]
+        settings = [f"jobs.{name} = {value}" for name, value in values.items()]
+        settings.append(f"jobs.events = {with_event(changes, values, 's.worker')}")
+        written = self._change(
+            f"MERGE INTO {self._tables.jobs} AS jobs "
+            f"USING ({source(jobs.c, 'read INT', 'worker STRING')}) AS s "
+            "ON jobs.task_id = s.task_id AND jobs.revision = s.read AND jobs.claimed_by = s.worker "
+            f"WHEN MATCHED THEN UPDATE SET {', '.join(settings)}",
+            {"new": in_json(new)},
+        )
+        return self._written(after, written)
 
     def edit(self, job: Job, now: datetime, *, by: str = "") -> Job:
         """Write an unclaimed job back, as a person does."""
-        edited = replace(
-            job, revision=job.revision + 1, last_updated_time=now, claimed_by=None, lease_until=None
-        )
+        edited = unclaimed(job, now)
         self._write(edited, and_(read_as(job), free(now)), by)
         return edited
 
     def archive(self, selection: Selection, now: datetime) -> int:
         """Move jobs that nobody has out of the queue."""
-        columns = [*_ALL, "archived_at"]
-        gone = 0
+        columns = [*_STORED, "archived_at"]
+        moved = 0
         for chunk in chunks(self.jobs(and_(selection, free(now))), _MOST):
-            same = _unchanged(chunk)
+            same = unchanged(chunk)
             self._run(
-                f"MERGE INTO {self._archive} AS t "
-                f"USING (SELECT *, :at AS archived_at FROM {self._jobs} WHERE {same}) AS s "
+                f"MERGE INTO {self._tables.archive} AS t "
+                f"USING (SELECT *, :at AS archived_at FROM {self._tables.jobs} WHERE {same}) AS s "
                 "ON t.task_id = s.task_id "
                 f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{name} = s.{name}' for name in columns)} "
                 f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)}) "
@@ -317,14 +210,14 @@ class DeltaStore:
                 {"at": now},
             )
             # One that somebody has changed meanwhile stays in the queue.
-            gone += self._change(f"DELETE FROM {self._jobs} WHERE {same}")
-        return gone
+            moved += self._change(f"DELETE FROM {self._tables.jobs} WHERE {same}")
+        return moved
 
     def archived(self, selection: Selection) -> Sequence[Job]:
         """Return archived jobs by their task_id."""
         queued = select(jobs.c.task_id).where(jobs.c.task_id == jobs_archive.c.task_id).exists()
-        there = and_(elsewhere(selection, jobs_archive), ~queued)
-        return _jobs(self._select(select(jobs_archive).where(there).order_by(jobs_archive.c.task_id)))
+        archived = and_(elsewhere(selection, jobs_archive), ~queued)
+        return _jobs(self._select(select(jobs_archive).where(archived).order_by(jobs_archive.c.task_id)))
 
     def unarchive(self, task_ids: Iterable[int], now: datetime) -> Sequence[Job]:
         """Bring archived jobs back into the queue."""
@@ -339,79 +232,70 @@ class DeltaStore:
             "lease_until": "NULL",
         }
         self._run(
-            f"MERGE INTO {self._jobs} AS t "
-            f"USING (SELECT * FROM {self._archive} WHERE {_among(coming)}) AS s "
+            f"MERGE INTO {self._tables.jobs} AS t "
+            f"USING (SELECT * FROM {self._tables.archive} WHERE {among(coming)}) AS s "
             f"ON {' AND '.join(f't.{name} = s.{name}' for name in _NAME)} "
-            f"WHEN NOT MATCHED THEN INSERT ({', '.join(_ALL)}) "
-            f"VALUES ({', '.join(changed.get(name, f's.{name}') for name in _ALL)})",
+            f"WHEN NOT MATCHED THEN INSERT ({', '.join(_STORED)}) "
+            f"VALUES ({', '.join(changed.get(name, f's.{name}') for name in _STORED)})",
             {"at": now},
         )
         back = self.jobs(jobs.c.task_id.in_(coming))
         if len(back) < len(coming):
             left = sorted(set(coming) - {job.task_id for job in back})
-            raise Refused(f"the archived jobs {left} are of tables that have another job in {self._jobs} now")
-        self._run(f"DELETE FROM {self._archive} WHERE {_among(coming)}")
+            raise Refused(
+                f"the archived jobs {left} are of tables that have another job in {self._tables.jobs} now"
+            )
+        self._run(f"DELETE FROM {self._tables.archive} WHERE {among(coming)}")
         return back
 
     def record_notifications(self, recorded: Iterable[NotificationRecord]) -> None:
         """Remember letters that are about to be sent."""
-        new = [
-            {name: _plain(value) for name, value in of_letter(each).items()}
-            for each in {each.message_id: each for each in recorded}.values()
-        ]
+        new = {record.message_id: to_row(record) for record in recorded}
         if not new:
             return
-        given = _LETTER.replace("NOT NULL", "").replace("TIMESTAMP", "BIGINT")
-        columns = {name: f"s.{name}" for name in letters.c.keys()}  # noqa: SIM118
-        columns |= {name: f"timestamp_micros(s.{name})" for name in ("recorded_at", "sent_at")}
+        values = read(letters.c, "s")
         self._run(
-            f"MERGE INTO {self._letters} AS t "
-            f"USING (SELECT inline(from_json(:new, 'ARRAY<STRUCT<{' '.join(given.split())}>>'))) AS s "
+            f"MERGE INTO {self._tables.notifications} AS t USING ({source(letters.c)}) AS s "
             "ON t.message_id = s.message_id WHEN NOT MATCHED THEN "
-            f"INSERT ({', '.join(columns)}) VALUES ({', '.join(columns.values())})",
-            {"new": json.dumps(new)},
+            f"INSERT ({', '.join(values)}) VALUES ({', '.join(values.values())})",
+            {"new": in_json(new.values())},
         )
 
     def letters(self, message_ids: Iterable[str]) -> Mapping[str, NotificationRecord]:
         """Return those that are remembered."""
-        found: dict[str, NotificationRecord] = {}
-        for chunk in chunks(sorted(set(message_ids))):
-            for row in self._select(select(letters).where(letters.c.message_id.in_(chunk))):
-                lists = {name: json.loads(row[name]) for name in ("task_ids", "recipients")}
-                found[row["message_id"]] = to_letter({**row, **lists})
-        return found
+        records = (
+            from_row(NotificationRecord, _decoded(row, letters.c))
+            for chunk in chunks(sorted(set(message_ids)))
+            for row in self._select(select(letters).where(letters.c.message_id.in_(chunk)))
+        )
+        return {record.message_id: record for record in records}
 
     def notifications_sent(self, message_ids: Iterable[str], now: datetime) -> None:
         """Remember that a server took them."""
         for chunk in chunks(sorted(set(message_ids))):
-            unsent, given = self._dialect.written(
+            unsent, parameters = self._dialect.written(
                 and_(letters.c.message_id.in_(chunk), letters.c.sent_at.is_(None))
             )
             self._run(
-                f"UPDATE {self._letters} AS letters SET sent_at = :at WHERE {unsent}", {**given, "at": now}
+                f"UPDATE {self._tables.notifications} AS letters SET sent_at = :at WHERE {unsent}",
+                {**parameters, "at": now},
             )
 
     def events(self, since: datetime | None = None) -> Sequence[Event]:
         """Return events by their time."""
-        where, given = ("WHERE at >= :since", {"since": since}) if since is not None else ("", {})
-        query = f"SELECT * FROM {self._events} {where} ORDER BY at, task_id, event_id"
-        return [to_event(row) for row in self._do(lambda: rows(self._sql(query, given)))]
+        where, parameters = ("WHERE at >= :since", {"since": since}) if since is not None else ("", {})
+        query = f"SELECT * FROM {self._tables.events} {where} ORDER BY at, task_id, event_id"
+        return [from_row(Event, row) for row in self._do(lambda: rows(self._sql(query, parameters)))]
 
     def close(self) -> None:
         """Leave the session to whoever gave it."""
 
-    def _all_events(self) -> str:
-        archived = (
-            f"SELECT a.* FROM {self._archive} AS a LEFT ANTI JOIN {self._jobs} AS j ON a.task_id = j.task_id"
-        )
-        day, _ = self._dialect.written(day_of(literal_column("event.at")))
-        return " UNION ALL ".join(
-            "SELECT task_id, event_id, event.at, "
-            "CASE WHEN event_id = 0 THEN 'Undefined' ELSE events[event_id - 1].state END AS was, "
-            f"{day} AS day, event.state, event.desired_state, event.paused, event.pause_reason, event.worker "
-            f"FROM ({each}) LATERAL VIEW posexplode(events) AS event_id, event"
-            for each in (f"SELECT * FROM {self._jobs}", archived)
-        )
+    def _written(self, after: Sequence[Job], count: int) -> Sequence[Job]:
+        """Return those that a statement has written as they are to be, of which it changed so many."""
+        if count == len(after):
+            return after
+        stored = {job.task_id: job for job in self.jobs(numbered(job.task_id for job in after))}
+        return [job for job in after if stored.get(job.task_id) == job]
 
     def _write(self, job: Job, same: Selection, worker: str) -> None:
         """Write a job with the event of its change, if its row is what was read.
@@ -419,30 +303,36 @@ class DeltaStore:
         Raises:
             ClaimLost: It isn't.
         """
-        values = {f"new_{name}": value for name, value in of_job(job).items() if name != "task_id"}
-        settings = [f"{name.removeprefix('new_')} = :{name}" for name in values]
-        where, given = self._dialect.written(same)
-        changed, compared = self._dialect.written(differs(job))
-        events = _with_event(changed, {name: f":new_{name}" for name in JOB_COLUMNS}, ":new_worker")
+        row = to_row(job)
+        new = {column.name: f":new_{column.name}" for column in _WRITTEN}
+        where, parameters = self._dialect.written(same)
+        changes, compared = self._dialect.written(differs(row))
+        settings = [f"{name} = {value}" for name, value in new.items()]
+        settings.append(f"events = {with_event(changes, new, ':new_worker')}")
         if not self._change(
-            f"UPDATE {self._jobs} AS jobs SET {', '.join(settings)}, events = {events} WHERE {where}",
-            {**given, **compared, **values, "new_worker": worker},
+            f"UPDATE {self._tables.jobs} AS jobs SET {', '.join(settings)} WHERE {where}",
+            {
+                **parameters,
+                **compared,
+                **{f"new_{name}": value for name, value in row.items()},
+                "new_worker": worker,
+            },
         ):
             raise lost(job)
 
     def _select(self, statement: ClauseElement) -> list[dict[str, Any]]:
-        text, given = self._dialect.written(statement)
-        return self._do(lambda: rows(self._sql(text, given)))
+        text, parameters = self._dialect.written(statement)
+        return self._do(lambda: rows(self._sql(text, parameters)))
 
-    def _change(self, text: str, given: Mapping[str, Any] | None = None) -> int:
+    def _change(self, text: str, parameters: Mapping[str, Any] | None = None) -> int:
         """Run a statement, and return how many rows it changed."""
-        return int(self._do(lambda: self._sql(text, given or {}).collect()[0]["num_affected_rows"]))
+        return int(self._do(lambda: self._sql(text, parameters or {}).collect()[0]["num_affected_rows"]))
 
-    def _run(self, text: str, given: Mapping[str, Any] | None = None) -> None:
-        self._do(lambda: self._sql(text, given or {}).collect())
+    def _run(self, text: str, parameters: Mapping[str, Any] | None = None) -> None:
+        self._do(lambda: self._sql(text, parameters or {}).collect())
 
-    def _sql(self, text: str, given: Mapping[str, Any]) -> DataFrame:
-        return self._spark.sql(bound(text, given))
+    def _sql(self, text: str, parameters: Mapping[str, Any]) -> DataFrame:
+        return self._spark.sql(bound(text, parameters))
 
     def _do(self, work: Callable[[], T]) -> T:
         """Do a thing, again if Delta refuses it in favour of another's."""
@@ -455,54 +345,25 @@ class DeltaStore:
             raise self._explained(error) from error
 
     def _explained(self, error: Exception) -> TableferryError:
-        place = f"delta:{self._schema}"
+        url = f"delta:{self._schema}"
         if "TABLE_OR_VIEW_NOT_FOUND" in str(error) or "SCHEMA_NOT_FOUND" in str(error):
-            return TableferryError(f"there is no queue at {place}: make it with `tableferry fleet init`")
-        return TableferryError(f"the queue at {place} doesn't take this ({first_line(error)})")
+            return TableferryError(f"there is no queue at {url}: make it with `tableferry fleet init`")
+        return TableferryError(f"the queue at {url} doesn't take this ({first_line(error)})")
 
 
 def _passes(error: Exception) -> bool:
-    return is_sparks(error) and any(each in str(error) for each in _PASSING)
+    return is_sparks(error) and any(condition in str(error) for condition in _PASSING)
 
 
 def _half_made(error: Exception) -> bool:
     return "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION" in str(error)
 
 
-def _with_event(changed: str, new: Mapping[str, str], worker: str) -> str:
-    """Write a job's events with one more, if its state or pause changes."""
-    event = (
-        f"named_struct('at', {new['last_updated_time']}, 'state', {new['state']}, "
-        f"'desired_state', {new['desired_state']}, 'paused', {new['migration_paused']}, "
-        f"'pause_reason', {new['pause_reason']}, 'worker', {worker})"
-    )
-    more = f"concat(coalesce(jobs.events, array()), array({event}))"
-    return f"CASE WHEN {changed} THEN {more} ELSE jobs.events END"
+def _jobs(stored: Iterable[Mapping[str, Any]]) -> list[Job]:
+    return [from_row(Job, _decoded(row, jobs.c)) for row in stored]
 
 
-def _plain(value: Any) -> Any:
-    """Return a value for a row in JSON: there a time is a number, and what is JSON itself a text."""
-    if isinstance(value, datetime):
-        return _micros(value)
-    return json.dumps(value) if isinstance(value, (list, dict)) else value
-
-
-def _unchanged(found: Iterable[Job]) -> str:
-    """Write the condition on rows that they are still what was read: every change counts the revision up."""
-    read: dict[int, list[int]] = {}
-    for job in found:
-        read.setdefault(job.revision, []).append(job.task_id)
-    same = (f"(revision = {int(revision)} AND {_among(some)})" for revision, some in read.items())
-    return f"({' OR '.join(same)})"
-
-
-def _among(numbers: Sequence[int]) -> str:
-    return f"task_id IN ({', '.join(str(int(each)) for each in numbers)})"
-
-
-def _micros(time: datetime) -> int:
-    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-
-
-def _jobs(found: Iterable[Mapping[str, Any]]) -> list[Job]:
-    return [to_job({**row, **{name: json.loads(row[name] or "null") for name in _JSON}}) for row in found]
+def _decoded(row: Mapping[str, Any], columns: Iterable[ColumnElement[Any]]) -> dict[str, Any]:
+    """Return a row with lists and mappings for the texts that Delta keeps of them."""
+    texts = {column.key for column in columns if isinstance(column.type, JSON)}
+    return {name: json.loads(value) if name in texts and value else value for name, value in row.items()}

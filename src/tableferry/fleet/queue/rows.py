@@ -1,73 +1,78 @@
-"""A job, a letter and an event as rows, by their columns' names; lists and mappings stay as they are."""
+"""Jobs, notifications and events as rows, by their columns' names; lists and mappings stay as they are."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any
+from enum import StrEnum
+from typing import Any, NamedTuple, TypeVar, get_origin, get_type_hints
 
-from tableferry.fleet.job import Job, State, TargetFormat
-from tableferry.fleet.queue.store import Event, NotificationRecord
+from tableferry.fleet.job import Job
+from tableferry.fleet.queue.records import Event, NotificationRecord
 
-JOB_COLUMNS = tuple(each.name for each in fields(Job))
+T = TypeVar("T", Job, NotificationRecord, Event)
+
+_NAMES: Mapping[type, tuple[str, ...]] = {
+    record: tuple(field.name for field in fields(record)) for record in (Job, NotificationRecord, Event)
+}
+
+JOB_COLUMNS = _NAMES[Job]
 
 
-def of_job(job: Job) -> dict[str, Any]:
-    """Return a job as a row; what is empty is None."""
-    row = {name: getattr(job, name) for name in JOB_COLUMNS}
-    row["tbl_owners"] = list(job.tbl_owners) or None
-    row["downstream_users"] = list(job.downstream_users) or None
-    row["record"] = dict(job.record) or None
-    for name in ("state", "desired_state", "target_format"):
-        row[name] = row[name].value
+def to_row(record: Job | NotificationRecord | Event) -> dict[str, Any]:
+    """Return what the columns take of a record; where a field's default is empty, what is empty is None."""
+    # A dataclass's own dictionary is faster than asking for each field.
+    row = dict(vars(record))
+    for name, conversion in _CONVERSIONS[type(record)].items():
+        row[name] = conversion.to_column(row[name])
     return row
 
 
-def to_job(row: Mapping[str, Any]) -> Job:
-    """Return a row as a job."""
-    values = {name: row[name] for name in JOB_COLUMNS}
-    values["tbl_owners"] = tuple(values["tbl_owners"] or ())
-    values["downstream_users"] = tuple(values["downstream_users"] or ())
-    values["record"] = values["record"] or {}
-    values["state"] = State(values["state"])
-    values["desired_state"] = State(values["desired_state"])
-    values["target_format"] = TargetFormat(values["target_format"])
-    return Job(**values)
+def from_row(record: type[T], row: Mapping[str, Any]) -> T:
+    """Return the record that a row holds; the row may have other columns too."""
+    values = {name: row[name] for name in _NAMES[record]}
+    for name, conversion in _CONVERSIONS[record].items():
+        values[name] = conversion.to_field(values[name])
+    return record(**values)
 
 
-def of_letter(letter: NotificationRecord) -> dict[str, Any]:
-    """Return a letter as a row."""
-    return {
-        "message_id": letter.message_id,
-        "level": letter.level,
-        "task_ids": list(letter.task_ids),
-        "recipients": list(letter.recipients),
-        "recorded_at": letter.recorded_at,
-        "sent_at": letter.sent_at,
-    }
+class _Conversion(NamedTuple):
+    to_column: Callable[[Any], Any]
+    to_field: Callable[[Any], Any]
 
 
-def to_letter(row: Mapping[str, Any]) -> NotificationRecord:
-    """Return a row as a letter."""
-    return NotificationRecord(
-        row["message_id"],
-        row["level"],
-        tuple(row["task_ids"]),
-        tuple(row["recipients"]),
-        row["recorded_at"],
-        row["sent_at"],
-    )
+def _conversions(record: type) -> Mapping[str, _Conversion]:
+    """Return how the fields are converted whose values aren't the columns' as they are."""
+    conversions = {}
+    hints = get_type_hints(record)
+    for field in fields(record):
+        hint = hints[field.name]
+        if get_origin(hint) is tuple:
+            required = field.default != ()
+            conversions[field.name] = _Conversion(list if required else _list_or_none, _tuple)
+        elif get_origin(hint) is Mapping:
+            conversions[field.name] = _Conversion(_dict_or_none, _dict)
+        elif isinstance(hint, type) and issubclass(hint, StrEnum):
+            conversions[field.name] = _Conversion(str, hint)
+    return conversions
 
 
-def to_event(row: Mapping[str, Any]) -> Event:
-    """Return a row as an event."""
-    return Event(
-        row["task_id"],
-        row["at"],
-        State(row["was"]),
-        State(row["state"]),
-        State(row["desired_state"]),
-        row["paused"],
-        row["pause_reason"],
-        row["worker"],
-    )
+def _list_or_none(values: tuple[Any, ...]) -> list[Any] | None:
+    return list(values) or None
+
+
+def _tuple(values: list[Any] | None) -> tuple[Any, ...]:
+    return tuple(values or ())
+
+
+def _dict_or_none(values: Mapping[str, Any]) -> dict[str, Any] | None:
+    return dict(values) or None
+
+
+def _dict(values: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    return values or {}
+
+
+_CONVERSIONS: Mapping[type, Mapping[str, _Conversion]] = {
+    record: _conversions(record) for record in _NAMES
+}

@@ -1,13 +1,18 @@
-"""The queue's tables.
+"""The queue's tables, made of the fields of what they hold: `Job`, `NotificationRecord` and `Event`.
 
-Every store builds its statements from these: the SQL stores through their SQLAlchemy dialects, the Delta
-store by compiling them to text with named parameters, which Spark SQL takes as they are. The migrations make
-them in a database; a change here needs a new one there.
+A field's type and default give its column's; here is what only a database asks for. Every store builds its
+statements from these tables: the SQL stores through their SQLAlchemy dialects, the Delta store by compiling
+them to Spark SQL, its DDL among it. The migrations make them in a database, each as it was written: a change
+of a field needs a new one there, and a test compares what they make with what is here.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields
+from datetime import datetime
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from sqlalchemy import (
     JSON,
@@ -24,9 +29,11 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects import mysql
+from sqlalchemy.types import TypeEngine
 
-from tableferry.fleet.job import PauseReason, State, TargetFormat
+from tableferry.fleet.job import LONGEST_NAME, LONGEST_REASON, Job
 from tableferry.fleet.queue.dialects import Utc, utc_now
+from tableferry.fleet.queue.records import Event, NotificationRecord
 
 metadata = MetaData()
 
@@ -35,49 +42,52 @@ EXACT: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "
 
 # An empty value is NULL, and never the JSON text 'null'.
 _JSON = JSON(none_as_null=True)
-_LONG = Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
+_TYPES: Mapping[Any, TypeEngine[Any]] = {
+    int: Integer(),
+    bool: Boolean(),
+    datetime: Utc(),
+    tuple: _JSON,
+    Mapping: _JSON,
+}
+_TEXTS: Mapping[str, TypeEngine[Any]] = {
+    **dict.fromkeys(("catalog_name", "db_name", "tbl_name"), String(LONGEST_NAME)),
+    **dict.fromkeys(("data_category", "claimed_by", "worker", "message_id"), String(255)),
+    "pause_reason": String(LONGEST_REASON),
+    "shadow_watermark": Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb"),
+}
+_WORD = String(30)
+# For rows that are written by hand.
+_WRITTEN_NOW = ("created_at", "last_updated_time")
 
 
-def _columns() -> list[Column[Any]]:
-    """Give the published columns in their order, and then ours."""
-    flag = text("false")
-    return [
-        # Published with 30, and Unity Catalog's names have up to 255.
-        Column("catalog_name", String(255), nullable=False),
-        Column("db_name", String(255), nullable=False),
-        Column("tbl_name", String(255), nullable=False),
-        Column("stg_format", String(30)),
-        Column("data_category", String(255), nullable=False, server_default="UNKNOWN"),
-        Column("tbl_owners", _JSON),
-        Column("downstream_users", _JSON),
-        Column("to_be_processed", Boolean, nullable=False, server_default=flag),
-        Column("in_process", Boolean, nullable=False, server_default=flag),
-        Column("state", String(30), nullable=False, server_default=State.UNDEFINED.value),
-        Column("desired_state", String(30), nullable=False, server_default=State.UNDEFINED.value),
-        Column("initial_gap_days", Integer, nullable=False, server_default="14"),
-        Column("probation_gap_days", Integer, nullable=False, server_default="0"),
-        Column("comm_level1_date", Utc),
-        Column("comm_level2_date", Utc),
-        Column("comm_level3_date", Utc),
-        Column("shadow_watermark", _LONG),
-        Column("migration_paused", Boolean, nullable=False, server_default=flag),
-        Column("pause_reason", String(512), nullable=False, server_default=PauseReason.NONE.value),
-        Column("shadow_status", String(30)),
-        Column("created_at", Utc, nullable=False, server_default=utc_now()),
-        Column("last_updated_time", Utc, nullable=False, server_default=utc_now()),
-        Column("target_format", String(30), nullable=False, server_default=TargetFormat.ICEBERG.value),
-        Column("revision", Integer, nullable=False, server_default="0"),
-        Column("claimed_by", String(255)),
-        Column("lease_until", Utc),
-        Column("record", _JSON),
-    ]
+def _columns(record: type) -> list[Column[Any]]:
+    """Return a column for each field; one whose default is empty is NULL as long as it is empty."""
+    hints = get_type_hints(record)
+    return [_column(field, hints[field.name]) for field in fields(record)]
+
+
+def _column(field: Field[Any], hint: Any) -> Column[Any]:
+    value_type = get_args(hint)[0] if NoneType in get_args(hint) else hint
+    column_type = _TYPES.get(get_origin(value_type) or value_type) or _TEXTS.get(field.name, _WORD)
+    default = field.default if field.default_factory is MISSING else field.default_factory()
+    if default in (None, (), {}):
+        return Column(field.name, column_type)
+    return Column(field.name, column_type, nullable=False, server_default=_in_sql(field.name, default))
+
+
+def _in_sql(name: str, default: Any) -> Any:
+    if name in _WRITTEN_NOW:
+        return utc_now()
+    if default is MISSING:
+        return None
+    return text(str(default).lower()) if isinstance(default, bool) else str(default)
 
 
 jobs = Table(
     "jobs",
     metadata,
     Column("task_id", Integer, primary_key=True, autoincrement=True),
-    *_columns(),
+    *_columns(Job)[1:],
     UniqueConstraint("catalog_name", "db_name", "tbl_name", name="uniq_name"),
     # The figures are counted in it alone.
     Index("jobs_by_state", "state", "desired_state", "migration_paused", "target_format"),
@@ -91,7 +101,7 @@ jobs_archive = Table(
     "jobs_archive",
     metadata,
     Column("task_id", Integer, primary_key=True, autoincrement=False),
-    *_columns(),
+    *_columns(Job)[1:],
     Column("archived_at", Utc, nullable=False),
     Index("jobs_archive_by_name", "catalog_name", "db_name", "tbl_name"),
     **EXACT,
@@ -100,12 +110,8 @@ jobs_archive = Table(
 letters = Table(
     "letters",
     metadata,
-    Column("message_id", String(255), primary_key=True),
-    Column("level", Integer, nullable=False),
-    Column("task_ids", JSON, nullable=False),
-    Column("recipients", JSON, nullable=False),
-    Column("recorded_at", Utc, nullable=False),
-    Column("sent_at", Utc),
+    Column("message_id", _TEXTS["message_id"], primary_key=True),
+    *_columns(NotificationRecord)[1:],
     **EXACT,
 )
 
@@ -113,16 +119,10 @@ events = Table(
     "events",
     metadata,
     Column("event_id", Integer, primary_key=True, autoincrement=True),
-    Column("task_id", Integer, nullable=False),
-    Column("at", Utc, nullable=False),
+    *_columns(Event)[:2],
     # Of `at`: databases count day by day in an index alone, and not all of them index an expression.
     Column("day", Date, nullable=False),
-    Column("was", String(30), nullable=False),
-    Column("state", String(30), nullable=False),
-    Column("desired_state", String(30), nullable=False),
-    Column("paused", Boolean, nullable=False),
-    Column("pause_reason", String(512), nullable=False),
-    Column("worker", String(255), nullable=False),
+    *_columns(Event)[2:],
     Index("events_by_time", "at"),
     Index("events_by_day", "day", "was", "state"),
     Index("events_by_job", "task_id", "at"),

@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, and_, false, not_, or_, true
 
 from tableferry.errors import TableError
-from tableferry.fleet.job import State
+from tableferry.fleet.job import LONGEST_NAME, State
 from tableferry.fleet.queue.dialects import days_after
 from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.transitions import BACK, FORWARD
@@ -16,8 +16,6 @@ from tableferry.tables import TableName
 
 Selection = ColumnElement[bool]
 """A condition on the columns of `schema.jobs`."""
-
-LONGEST_NAME = 255
 
 _c = jobs.c
 _RUNNING = _c.migration_paused.is_(False)

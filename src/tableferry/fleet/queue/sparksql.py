@@ -40,6 +40,16 @@ class _Types(GenericTypeCompiler):
         """Give Spark's word for any text."""
         return "STRING"
 
+    visit_VARCHAR = visit_JSON = visit_TEXT
+
+    def visit_DATETIME(self, type_: Any, **how: Any) -> str:
+        """Give Spark's word for a time."""
+        return "TIMESTAMP"
+
+    def visit_INTEGER(self, type_: Any, **how: Any) -> str:
+        """Give Spark's word for a number of 32 bits."""
+        return "INT"
+
 
 class _Names(IdentifierPreparer):
     def __init__(self, dialect: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,11 +29,15 @@ from tableferry.fleet.job import Job
 from tableferry.fleet.queue.backoff import pause, retry
 from tableferry.fleet.queue.dialects import Utc, utc_now
 from tableferry.fleet.queue.migrating import upgrade
-from tableferry.fleet.queue.rows import JOB_COLUMNS, of_job, of_letter, to_event, to_job, to_letter
+from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord
+from tableferry.fleet.queue.rows import JOB_COLUMNS, from_row, to_row
 from tableferry.fleet.queue.schema import events, jobs, jobs_archive, letters
 from tableferry.fleet.queue.selections import Selection
 from tableferry.fleet.queue.statements import (
+    EVENT_COLUMNS,
+    changes,
     chunks,
+    claimed,
     counted,
     counting,
     differs,
@@ -42,12 +45,12 @@ from tableferry.fleet.queue.statements import (
     free,
     held,
     lost,
-    new_rows,
+    new_jobs,
     read_as,
     shares,
     still,
+    unclaimed,
 )
-from tableferry.fleet.queue.store import Event, NewJob, NotificationRecord
 
 T = TypeVar("T")
 
@@ -84,17 +87,17 @@ class SqlStore:
 
     def add(self, added: Iterable[NewJob], now: datetime) -> int:
         """Add those whose tables have no job yet."""
-        rows = new_rows(added, now)
+        rows = new_jobs(added, now)
 
         def work(connection: Connection) -> int:
             missing = dict(rows)
             for table in (jobs, jobs_archive):
                 name = (table.c.catalog_name, table.c.db_name, table.c.tbl_name)
                 for chunk in chunks(missing):
-                    for found in connection.execute(select(*name).where(tuple_(*name).in_(chunk))):
-                        del missing[tuple(found)]
-            for some in chunks(missing.values()):
-                connection.execute(insert(jobs), some)
+                    for existing in connection.execute(select(*name).where(tuple_(*name).in_(chunk))):
+                        del missing[tuple(existing)]
+            for new in chunks(missing.values()):
+                connection.execute(insert(jobs), new)
             if len(missing) >= _MANY and connection.dialect.name == "postgresql":
                 # Else it plans claims as for an empty table, until it comes to look by itself.
                 connection.execute(text(f"ANALYZE {jobs.name}"))
@@ -111,8 +114,8 @@ class SqlStore:
     def counts(self, selection: Selection, by: Sequence[str]) -> Sequence[Mapping[str, Any]]:
         """Count jobs by the values of some columns."""
         query = counting(selection, by)
-        found = self._do(self._reading, lambda connection: connection.execute(query).mappings().all())
-        return [counted(dict(row), by) for row in found]
+        groups = self._do(self._reading, lambda connection: connection.execute(query).mappings().all())
+        return [counted(dict(group), by) for group in groups]
 
     def rows(self, query: Select[Any]) -> Sequence[Sequence[Any]]:
         """Answer a query over the queue's tables."""
@@ -129,34 +132,35 @@ class SqlStore:
         share: tuple[int, int] = (0, 1),
     ) -> Sequence[Job]:
         """Claim jobs that nobody has, or whose claim has lapsed."""
-        wanted = and_(selection, free(now))
+        claimable = and_(selection, free(now))
 
         def work(connection: Connection) -> list[Job]:
-            found: list[Job] = []
-            for some in shares(share):
-                query = select(jobs).where(wanted, some).order_by(jobs.c.task_id).limit(limit - len(found))
-                found += _jobs(connection.execute(query.with_for_update(skip_locked=True)))
-                if len(found) >= limit:
+            candidates: list[Job] = []
+            for order in shares(share):
+                query = select(jobs).where(claimable, order).order_by(jobs.c.task_id)
+                query = query.limit(limit - len(candidates)).with_for_update(skip_locked=True)
+                candidates += _jobs(connection.execute(query))
+                if len(candidates) >= limit:
                     break
-            claim: dict[str, Any] = {
-                "claimed_by": worker,
-                "lease_until": now + lease,
-                "last_updated_time": now,
-            }
-            for chunk in chunks(each.task_id for each in found):
+            for chunk in chunks(job.task_id for job in candidates):
                 connection.execute(
                     update(jobs)
                     .where(jobs.c.task_id.in_(chunk))
-                    .values(revision=jobs.c.revision + 1, **claim)
+                    .values(
+                        revision=jobs.c.revision + 1,
+                        claimed_by=worker,
+                        lease_until=now + lease,
+                        last_updated_time=now,
+                    )
                 )
-            found.sort(key=lambda job: job.task_id)
-            return [replace(job, revision=job.revision + 1, **claim) for job in found]
+            candidates.sort(key=lambda job: job.task_id)
+            return [claimed(job, worker, now, lease) for job in candidates]
 
         for attempt in range(_LOOKS):
-            claimed = self._do(self._engine, work)
+            mine = self._do(self._engine, work)
             # What others have locked is skipped, and isn't theirs for that.
-            if claimed or limit < 1 or not self.jobs(wanted, limit=1):
-                return claimed
+            if mine or limit < 1 or not self.jobs(claimable, limit=1):
+                return mine
             pause(attempt)
         return []
 
@@ -193,17 +197,17 @@ class SqlStore:
             written: list[Job] = []
             for chunk in chunks(sorted(before)):
                 query = select(jobs).where(jobs.c.task_id.in_(chunk)).order_by(jobs.c.task_id)
-                there = {job.task_id: job for job in _jobs(connection.execute(query.with_for_update()))}
-                same = [number for number in there if _same(there[number], before[number])]
-                changed = [after[number] for number in same if _moved(there[number], after[number])]
-                if changed:
-                    rows = [
-                        {**_event(job, str(before[job.task_id].claimed_by)), "was": there[job.task_id].state}
-                        for job in changed
-                    ]
+                stored = {job.task_id: job for job in _jobs(connection.execute(query.with_for_update()))}
+                same = [number for number in stored if _same(stored[number], before[number])]
+                rows = [
+                    {**_event(after[number], str(before[number].claimed_by)), "was": stored[number].state}
+                    for number in same
+                    if changes(stored[number], after[number])
+                ]
+                if rows:
                     connection.execute(insert(events), rows)
                 if same:
-                    rows = [{**of_job(after[number]), "number": number} for number in same]
+                    rows = [{**to_row(after[number]), "number": number} for number in same]
                     connection.execute(update(jobs).where(jobs.c.task_id == bindparam("number")), rows)
                 written += [after[number] for number in same]
             return written
@@ -212,9 +216,7 @@ class SqlStore:
 
     def edit(self, job: Job, now: datetime, *, by: str = "") -> Job:
         """Write an unclaimed job back, as a person does."""
-        edited = replace(
-            job, revision=job.revision + 1, last_updated_time=now, claimed_by=None, lease_until=None
-        )
+        edited = unclaimed(job, now)
         same = and_(read_as(job), free(now))
         self._do(self._engine, lambda connection: _write(connection, edited, same, by))
         return edited
@@ -236,8 +238,8 @@ class SqlStore:
 
     def archived(self, selection: Selection) -> Sequence[Job]:
         """Return archived jobs by their task_id."""
-        there = elsewhere(selection, jobs_archive)
-        query = select(jobs_archive).where(there).order_by(jobs_archive.c.task_id)
+        archived = elsewhere(selection, jobs_archive)
+        query = select(jobs_archive).where(archived).order_by(jobs_archive.c.task_id)
         return self._do(self._reading, lambda connection: _jobs(connection.execute(query)))
 
     def unarchive(self, task_ids: Iterable[int], now: datetime) -> Sequence[Job]:
@@ -249,33 +251,25 @@ class SqlStore:
             for chunk in chunks(numbers):
                 chosen = jobs_archive.c.task_id.in_(chunk)
                 query = select(jobs_archive).where(chosen).order_by(jobs_archive.c.task_id)
-                some = [
-                    replace(
-                        job,
-                        revision=job.revision + 1,
-                        last_updated_time=now,
-                        claimed_by=None,
-                        lease_until=None,
-                    )
-                    for job in _jobs(connection.execute(query.with_for_update()))
-                ]
-                if some:
-                    connection.execute(insert(jobs), [of_job(job) for job in some])
+                archived = _jobs(connection.execute(query.with_for_update()))
+                if archived:
+                    returned = [unclaimed(job, now) for job in archived]
+                    connection.execute(insert(jobs), [to_row(job) for job in returned])
                     connection.execute(delete(jobs_archive).where(chosen))
-                back += some
+                    back += returned
             return back
 
         return self._do(self._engine, work)
 
     def record_notifications(self, recorded: Iterable[NotificationRecord]) -> None:
         """Remember letters that are about to be sent."""
-        rows = {each.message_id: of_letter(each) for each in recorded}
+        rows = {record.message_id: to_row(record) for record in recorded}
 
         def work(connection: Connection) -> None:
             for chunk in chunks(rows):
                 query = select(letters.c.message_id).where(letters.c.message_id.in_(chunk))
                 known = set(connection.execute(query).scalars())
-                if new := [rows[each] for each in chunk if each not in known]:
+                if new := [rows[message_id] for message_id in chunk if message_id not in known]:
                     connection.execute(insert(letters), new)
 
         # Somebody else records the same letter at the same time.
@@ -283,15 +277,14 @@ class SqlStore:
 
     def letters(self, message_ids: Iterable[str]) -> Mapping[str, NotificationRecord]:
         """Return those that are remembered."""
-        wanted = sorted(set(message_ids))
+        chosen = sorted(set(message_ids))
 
         def work(connection: Connection) -> dict[str, NotificationRecord]:
+            queries = (select(letters).where(letters.c.message_id.in_(chunk)) for chunk in chunks(chosen))
             return {
-                row["message_id"]: to_letter(dict(row))
-                for chunk in chunks(wanted)
-                for row in connection.execute(
-                    select(letters).where(letters.c.message_id.in_(chunk))
-                ).mappings()
+                row["message_id"]: from_row(NotificationRecord, dict(row))
+                for query in queries
+                for row in connection.execute(query).mappings()
             }
 
         return self._do(self._reading, work)
@@ -314,7 +307,7 @@ class SqlStore:
             query = query.where(events.c.at >= since)
         return self._do(
             self._reading,
-            lambda connection: [to_event(dict(row)) for row in connection.execute(query).mappings()],
+            lambda connection: [from_row(Event, dict(row)) for row in connection.execute(query).mappings()],
         )
 
     def close(self) -> None:
@@ -338,22 +331,22 @@ class SqlStore:
 
     def _explained(self, error: SQLAlchemyError) -> TableferryError:
         """Say what a database's error means."""
-        place = self._engine.url.render_as_string()
+        url = self._engine.url.render_as_string()
         reason = str(error.orig if isinstance(error, DBAPIError) else error).strip().split("\n")[0]
         if isinstance(error, IntegrityError):
-            return Refused(f"the queue at {place} has another job of a table that is to come back ({reason})")
+            return Refused(f"the queue at {url} has another job of a table that is to come back ({reason})")
         file = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
         missing = file is not None and not Path(file).exists()
         try:
             missing = missing or not inspect(self._engine).has_table(jobs.name)
         except SQLAlchemyError:
             return TableferryError(
-                f"the queue at {place} can't be reached ({reason}): check the address, the user and the "
+                f"the queue at {url} can't be reached ({reason}): check the address, the user and the "
                 "password (TABLEFERRY_FLEET_STORE_PASSWORD)"
             )
         if missing:
-            return TableferryError(f"there is no queue at {place}: make it with `tableferry fleet init`")
-        return TableferryError(f"the queue at {place} doesn't take this ({reason})")
+            return TableferryError(f"there is no queue at {url}: make it with `tableferry fleet init`")
+        return TableferryError(f"the queue at {url} doesn't take this ({reason})")
 
 
 def _write(connection: Connection, job: Job, same: Selection, worker: str) -> None:
@@ -364,40 +357,25 @@ def _write(connection: Connection, job: Job, same: Selection, worker: str) -> No
     """
     values = _event(job, worker)
     event = select(jobs.c.state, *(literal(value, events.c[name].type) for name, value in values.items()))
-    changed = event.select_from(jobs).where(same, differs(job))
+    changed = event.select_from(jobs).where(same, differs(to_row(job)))
     connection.execute(insert(events).from_select(["was", *values], changed))
-    if connection.execute(update(jobs).where(same).values(**of_job(job))).rowcount != 1:
+    if connection.execute(update(jobs).where(same).values(**to_row(job))).rowcount != 1:
         raise lost(job)
 
 
 def _event(job: Job, worker: str) -> dict[str, Any]:
-    return {
-        "task_id": job.task_id,
-        "at": job.last_updated_time,
-        "day": job.last_updated_time.astimezone(UTC).date(),
-        "state": job.state.value,
-        "desired_state": job.desired_state.value,
-        "paused": job.migration_paused,
-        "pause_reason": job.pause_reason,
-        "worker": worker,
-    }
+    """Return the row of a job's change, but for the state before it."""
+    day = job.last_updated_time.astimezone(UTC).date()
+    values = {name: getattr(job, column) for name, column in EVENT_COLUMNS.items()}
+    return {"task_id": job.task_id, "day": day, "worker": worker, **values}
 
 
 def _same(there: Job, read: Job) -> bool:
     return (there.revision, there.claimed_by) == (read.revision, read.claimed_by)
 
 
-def _moved(before: Job, after: Job) -> bool:
-    """Tell whether the state or the pause changes."""
-    return (before.pair, before.migration_paused, before.pause_reason) != (
-        after.pair,
-        after.migration_paused,
-        after.pause_reason,
-    )
-
-
 def _jobs(result: Any) -> list[Job]:
-    return [to_job(dict(row)) for row in result.mappings()]
+    return [from_row(Job, dict(row)) for row in result.mappings()]
 
 
 def _passes(error: Exception) -> bool:

@@ -13,14 +13,28 @@ from sqlalchemy.sql.visitors import replacement_traverse
 
 from tableferry.fleet.job import Job
 from tableferry.fleet.queue.dialects import code_of
+from tableferry.fleet.queue.records import NewJob
+from tableferry.fleet.queue.rows import to_row
 from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.selections import Selection, address
-from tableferry.fleet.queue.store import ClaimLost, NewJob
+from tableferry.fleet.queue.store import ClaimLost
 
 T = TypeVar("T")
 
 # Databases take so many parameters in a statement, and more.
 CHUNK = 1000
+
+EVENT_COLUMNS = {
+    "at": "last_updated_time",
+    "state": "state",
+    "desired_state": "desired_state",
+    "paused": "migration_paused",
+    "pause_reason": "pause_reason",
+}
+"""What an event holds of the job as it is after a change, by the job's columns."""
+
+# A change of any of them makes an event.
+_RECORDED = ("state", "desired_state", "migration_paused", "pause_reason")
 
 _c = jobs.c
 
@@ -54,24 +68,37 @@ def still(job: Job, now: datetime) -> Selection:
     return and_(read_as(job), _c.claimed_by == job.claimed_by, _c.lease_until > now)
 
 
-def differs(job: Job) -> Selection:
-    """Rows whose state or pause isn't the job's."""
-    return or_(
-        _c.state != job.state.value,
-        _c.desired_state != job.desired_state.value,
-        _c.migration_paused != job.migration_paused,
-        _c.pause_reason != job.pause_reason,
-    )
+def differs(new: Mapping[str, Any]) -> Selection:
+    """Rows whose state or pause isn't the new one; the values may be columns of another table."""
+    return or_(*(_c[name] != new[name] for name in _RECORDED))
+
+
+def changes(before: Job, after: Job) -> bool:
+    """Tell whether the state or the pause changes."""
+    return any(getattr(before, name) != getattr(after, name) for name in _RECORDED)
+
+
+def claimed(job: Job, worker: str, now: datetime, lease: timedelta) -> Job:
+    """Return the job as a worker has it that claims it now."""
+    return replace(_changed(job, now), claimed_by=worker, lease_until=now + lease)
+
+
+def unclaimed(job: Job, now: datetime) -> Job:
+    """Return the job as it is when a person has edited it, or it has come out of the archive."""
+    return replace(_changed(job, now), claimed_by=None, lease_until=None)
 
 
 def held(job: Job, now: datetime, lease: timedelta | None, release: bool) -> Job:
     """Return the job as it is to be saved by whoever claimed it."""
     if job.claimed_by is None:
         raise lost(job)
-    saved = replace(job, revision=job.revision + 1, last_updated_time=now)
     if release:
-        return replace(saved, claimed_by=None, lease_until=None)
-    return replace(saved, lease_until=now + lease) if lease is not None else saved
+        return unclaimed(job, now)
+    return claimed(job, job.claimed_by, now, lease) if lease is not None else _changed(job, now)
+
+
+def _changed(job: Job, now: datetime) -> Job:
+    return replace(job, revision=job.revision + 1, last_updated_time=now)
 
 
 def lost(job: Job) -> ClaimLost:
@@ -91,24 +118,25 @@ def elsewhere(condition: Selection, table: Table) -> Selection:
     return replacement_traverse(condition, {}, column_there)
 
 
-def new_rows(added: Iterable[NewJob], now: datetime) -> dict[tuple[str, str, str], dict[str, Any]]:
-    """Return what is written of new jobs, by their names: of two for one table the first."""
+def new_jobs(added: Iterable[NewJob], now: datetime) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """Return the rows of new jobs, by their names: of two for one table the first."""
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for each in added:
-        name = address(each.name)
-        rows.setdefault(
-            name,
-            {
-                **dict(zip(("catalog_name", "db_name", "tbl_name"), name, strict=True)),
-                "target_format": each.target_format.value,
-                "initial_gap_days": each.initial_gap_days,
-                "probation_gap_days": each.probation_gap_days,
-                "tbl_owners": list(each.tbl_owners) or None,
-                "downstream_users": list(each.downstream_users) or None,
-                "created_at": now,
-                "last_updated_time": now,
-            },
-        )
+    for new in added:
+        name = address(new.name)
+        if name not in rows:
+            job = Job(
+                0,
+                *name,
+                tbl_owners=new.tbl_owners,
+                downstream_users=new.downstream_users,
+                initial_gap_days=new.initial_gap_days,
+                probation_gap_days=new.probation_gap_days,
+                created_at=now,
+                last_updated_time=now,
+                target_format=new.target_format,
+            )
+            rows[name] = to_row(job)
+            del rows[name]["task_id"]
     return rows
 
 

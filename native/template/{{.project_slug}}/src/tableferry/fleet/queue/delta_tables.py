@@ -1,0 +1,1 @@
+../../../../../../../src/tableferry/fleet/queue/delta_tables.py
