@@ -15,7 +15,7 @@ from tableferry.fleet.queue.records import NewJob, NotificationRecord
 from tableferry.fleet.queue.selections import everything, finished, named
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.status.datasets import datasets
-from tableferry.fleet.status.figures import Phase
+from tableferry.fleet.status.figures import PHASE_WORDS, Phase
 from tableferry.fleet.status.reading import read_status
 from tableferry.tables import TableName
 
@@ -35,20 +35,20 @@ def named_table(table: str) -> TableName:
 
 
 def change(store: Store, tables: Sequence[str], at: datetime, **values: Any) -> None:
-    wanted = named([named_table(table) for table in tables])
-    jobs = store.claim(wanted, "w", now=at, lease=timedelta(hours=1), limit=len(tables))
+    chosen = named([named_table(table) for table in tables])
+    jobs = store.claim(chosen, "w", now=at, lease=timedelta(hours=1), limit=len(tables))
     saved = store.save_all([replace(job, **values) for job in jobs], at, release=True)
     assert len(saved) == len(tables)
 
 
 def fill(store: Store) -> NotificationRecord:
-    """Add a completed table, one whose writes stay blocked, a paused one, one without its notification.
+    """Add a table that is completed, a paused one, and one for each way of being stuck.
 
     Returns:
-        The letter.
+        The letter that wasn't sent.
     """
     both = ("ann@example.com", "bob@example.com")
-    tables = ("done", "half", "paused", "untold")
+    tables = ("done", "half", "paused", "untold", "claimed", "behind", "asked")
     store.add([NewJob(named_table(table), tbl_owners=both) for table in tables], ago(20))
     both_tables = ("done", "half")
     change(store, both_tables, ago(10), state=State.READY, desired_state=State.WRITES_BLOCKED)
@@ -61,6 +61,11 @@ def fill(store: Store) -> NotificationRecord:
     change(store, ["done"], ago(2), **end, in_process=False, comm_level3_date=ago(2))
     reason = f"{PauseReason.ROWS_DIFFER.value}: 3 rows"
     change(store, ["paused"], ago(3), migration_paused=True, pause_reason=reason)
+    back = {"state": State.WRITES_UNBLOCKED, "desired_state": State.WRITES_BLOCKED, "in_process": True}
+    change(store, ["asked"], ago(3), **back)
+    rests = {"state": State.WRITES_UNBLOCKED, "desired_state": State.WRITES_UNBLOCKED, "in_process": True}
+    change(store, ["behind"], ago(4), **rests, probation_gap_days=10, comm_level2_date=ago(4))
+    store.claim(named([named_table("claimed")]), "w", now=ago(1), lease=timedelta(hours=1), limit=1)
     (untold,) = store.jobs(named([named_table("untold")]))
     letter = NotificationRecord("<1@x>", 1, (untold.task_id,), ("ann@example.com",), ago(2))
     store.record_notifications([letter])
@@ -97,7 +102,7 @@ def test_the_dashboard_says_what_the_command_line_says(
         for name in (*TABLES, "events"):
             spark.catalog.dropTempView(name)
 
-    assert figures.total == 4
+    assert figures.total == 7
     assert rows["summary"] == [
         {
             "tables": figures.total,
@@ -108,28 +113,47 @@ def test_the_dashboard_says_what_the_command_line_says(
             "stuck": figures.stuck_total,
         }
     ]
-    assert [(row["table"], row["trouble"].replace("is not", "isn't")) for row in rows["stuck"]] == [
-        ("spark_catalog.sales.untold", "its letter was recorded and not sent"),
-        ("spark_catalog.sales.half", "writes are blocked, and no run takes it on"),
-    ]
-    assert {str(each.table) for each in figures.stuck} == {row["table"] for row in rows["stuck"]}
+    troubles = {str(stuck.table): stuck.words for stuck in figures.stuck}
+    assert {row["table"]: row["trouble"] for row in rows["stuck"]} == troubles
+    assert {table.removeprefix("spark_catalog.sales."): words for table, words in troubles.items()} == {
+        "behind": "the Hive copy isn't kept in step",
+        "claimed": "worker w went away with it",
+        "half": "writes are blocked, and no run takes it on",
+        "asked": "asked for, and no run took it up",
+        "untold": "its letter of level 1 was recorded and not sent",
+    }
     assert {row["state"]: row["tables"] for row in rows["states"]} == {
         count.words: count.jobs for count in figures.states if count.jobs
     }
-    assert rows["pauses"] == [{"reason": each.reason, "tables": each.jobs} for each in figures.pauses]
+    assert rows["pauses"] == [{"reason": pause.reason, "tables": pause.jobs} for pause in figures.pauses]
     assert {row["owner"]: row["tables"] for row in rows["owners"]} == {
-        "ann@example.com": 4,
-        "bob@example.com": 4,
+        "ann@example.com": 7,
+        "bob@example.com": 7,
     }
-    assert {row["what"]: row["tables"] for row in rows["pace"]} == {"Migrated": 1, "Archived": 1}
-    # The session's days are the machine's, and the figures' are UTC's: at the ends both are the same.
-    over_time = {(row["day"], row["phase"]): row["tables"] for row in rows["over_time"]}
-    last, first = max(over_time)[0], min(over_time)[0]
-    shown = {phase: jobs for (day, phase), jobs in over_time.items() if day == last and jobs}
-    assert shown == {"Being migrated": 1, "New": 2, "Completed": 1}
-    assert {phase: jobs for (day, phase), jobs in over_time.items() if day == first and jobs} == {"New": 4}
-    ends = {row["series"]: row["tables"] for row in rows["burn_down"] if row["day"] == last}
-    assert ends == {"Not completed yet": 3, "Not migrated yet": 3}
-    today = figures.days[-1]
-    assert (today.new, today.migrating, today.completed) == (2, 1, 1)
-    assert len(store.jobs(everything())) == 3
+    pace = figures.pace[-1]
+    moved = {"Migrated": pace.migrated, "Archived": pace.finished}
+    assert {row["what"]: row["tables"] for row in rows["pace"]} == moved == {"Migrated": 1, "Archived": 1}
+    # The queries may be run on the next day.
+    over_time = {
+        (row["day"], row["phase"]): row["tables"]
+        for row in rows["over_time"]
+        if row["tables"] and row["day"] <= NOW.date()
+    }
+    assert over_time == {
+        (day.day, PHASE_WORDS[phase]): jobs
+        for day in figures.days
+        for phase in Phase
+        if (jobs := getattr(day, phase.value))
+    }
+    burn_down = {
+        (row["day"], row["series"]): row["tables"] for row in rows["burn_down"] if row["day"] <= NOW.date()
+    }
+    assert burn_down == {
+        (day.day, series): jobs
+        for day in figures.days
+        for series, jobs in (
+            ("Not completed yet", figures.total - day.completed - day.reverted),
+            ("Not migrated yet", day.to_do),
+        )
+    }
+    assert len(store.jobs(everything())) == 6

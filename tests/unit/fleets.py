@@ -14,8 +14,9 @@ from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything, named
 from tableferry.fleet.queue.store import Store
+from tableferry.fleet.queue.stuck_jobs import Trouble
 from tableferry.fleet.status.counting import LISTED
-from tableferry.fleet.status.figures import Day, Figures, Paused, Stuck, Trouble
+from tableferry.fleet.status.figures import Day, Figures, Paused, Stuck
 from tableferry.fleet.status.reading import read_status
 from tableferry.tables import TableName
 

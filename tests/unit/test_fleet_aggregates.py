@@ -27,7 +27,7 @@ from tableferry.fleet.queue.records import Event, NotificationRecord
 from tableferry.fleet.queue.rows import to_row
 from tableferry.fleet.queue.schema import events, jobs, jobs_archive, letters, metadata
 from tableferry.fleet.queue.sql import SqlStore
-from tableferry.fleet.queue.stuck_jobs import StuckJob
+from tableferry.fleet.queue.stuck_jobs import PausedJob, StuckJob, Trouble
 from tableferry.fleet.status.counting import LISTED, figures
 from tableferry.fleet.status.reading import read_status
 
@@ -178,22 +178,43 @@ def write(connection: Connection, fleet: Fleet) -> None:
 
 def plainly(fleet: Fleet) -> Aggregates:
     """Count one by one."""
-    stuck_jobs = {
-        "lapsed": _by_time((job.lease_until, job) for job in fleet.jobs if _lapsed(job)),
-        "behind": _by_time(
-            (job.last_updated_time if job.shadow_status else job.comm_level2_date, job)
-            for job in fleet.jobs
-            if _behind(job)
+    stuck = (
+        _stuck_by(
+            Trouble.SHADOW_BEHIND,
+            "the Hive copy isn't kept in step",
+            (
+                (job.last_updated_time if job.shadow_status else job.comm_level2_date, job)
+                for job in fleet.jobs
+                if _behind(job)
+            ),
         ),
-        "resting": _by_time((_changed(fleet, job), job) for job in fleet.jobs if _rests(fleet, job)),
-        "untold": _untold(fleet),
-        "paused": _by_time(
-            (_changed(fleet, job), job)
-            for job in fleet.jobs
-            if job.migration_paused and job.state is not State.ICEBERG_DROPPED
-        )[:LISTED],
-    }
-    wanted = {each.task_id for kind in stuck_jobs.values() for each in kind}
+        _stuck_by(
+            Trouble.CLAIM_LAPSED,
+            "worker {claimed_by} went away with it",
+            ((job.lease_until, job) for job in fleet.jobs if _lapsed(job)),
+        ),
+        _stuck_by(
+            Trouble.NOT_MOVING,
+            "writes are blocked, and no run takes it on",
+            ((_changed(fleet, job), job) for job in fleet.jobs if job.state in WALK and _rests(fleet, job)),
+        ),
+        _stuck_by(
+            Trouble.NOT_MOVING,
+            "asked for, and no run took it up",
+            (
+                (_changed(fleet, job), job)
+                for job in fleet.jobs
+                if job.state not in WALK and _rests(fleet, job)
+            ),
+        ),
+        _unsent(fleet),
+    )
+    paused = _by_time(
+        (_changed(fleet, job), job)
+        for job in fleet.jobs
+        if job.migration_paused and job.state is not State.ICEBERG_DROPPED
+    )[:LISTED]
+    named = {job.task_id for by_rule in stuck for job in by_rule} | {task_id for task_id, _ in paused}
     return Aggregates(
         groups=tuple(Group(job.state, job.migration_paused, job.target_format, 1) for job in fleet.jobs),
         reasons=_pauses(fleet),
@@ -222,14 +243,21 @@ def plainly(fleet: Fleet) -> Aggregates:
         by_day_added=tuple(
             CountByDayAdded(job.created_at.date(), 1) for job in (*fleet.jobs, *fleet.archived)
         ),
-        listed={job.task_id: job for job in fleet.jobs if job.task_id in wanted},
-        **stuck_jobs,
+        stuck=stuck,
+        paused=tuple(PausedJob(task_id, since) for task_id, since in paused),
+        listed={job.task_id: job for job in fleet.jobs if job.task_id in named},
     )
 
 
-def _by_time(found: Iterable[tuple[datetime | None, Job]]) -> tuple[StuckJob, ...]:
-    known = sorted((since, job.task_id) for since, job in found if since is not None)
-    return tuple(StuckJob(task_id, since) for since, task_id in known)
+def _stuck_by(
+    trouble: Trouble, words: str, jobs: Iterable[tuple[datetime | None, Job]]
+) -> tuple[StuckJob, ...]:
+    return tuple(StuckJob(task_id, since, trouble, words) for task_id, since in _by_time(jobs))
+
+
+def _by_time(jobs: Iterable[tuple[datetime | None, Job]]) -> list[tuple[int, datetime]]:
+    known = sorted((since, job.task_id) for since, job in jobs if since is not None)
+    return [(task_id, since) for since, task_id in known]
 
 
 def _pauses(fleet: Fleet) -> tuple[tuple[str, int], ...]:
@@ -237,13 +265,15 @@ def _pauses(fleet: Fleet) -> tuple[tuple[str, int], ...]:
     return tuple((code, codes.count(code)) for code in dict.fromkeys(codes))
 
 
-def _untold(fleet: Fleet) -> tuple[StuckJob, ...]:
-    found: dict[int, StuckJob] = {}
-    for letter in sorted(fleet.letters, key=lambda each: each.recorded_at):
+def _unsent(fleet: Fleet) -> tuple[StuckJob, ...]:
+    words = "its letter of level {level} was recorded and not sent"
+    stuck: dict[int, StuckJob] = {}
+    for letter in sorted(fleet.letters, key=lambda letter: letter.recorded_at):
         if letter.sent_at is None and letter.recorded_at < NOW - DAY:
             for number in letter.task_ids:
-                found.setdefault(number, StuckJob(number, letter.recorded_at, letter.level))
-    return tuple(found.values())
+                since, level = letter.recorded_at, letter.level
+                stuck.setdefault(number, StuckJob(number, since, Trouble.LETTER_NOT_SENT, words, level))
+    return tuple(stuck.values())
 
 
 def _changed(fleet: Fleet, job: Job) -> datetime:

@@ -16,7 +16,8 @@ from tableferry.fleet.job import PauseReason, State, TargetFormat
 from tableferry.fleet.queue.records import NotificationRecord
 from tableferry.fleet.queue.selections import finished
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.status.figures import Figures, Phase, Trouble
+from tableferry.fleet.queue.stuck_jobs import Trouble
+from tableferry.fleet.status.figures import Figures, Phase
 from tableferry.fleet.status.reading import read_status
 from tableferry.fleet.status.text import as_text
 from tableferry.fleet.status.watch import watch

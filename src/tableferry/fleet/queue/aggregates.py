@@ -27,7 +27,14 @@ from tableferry.fleet.job import Job, State, TargetFormat
 from tableferry.fleet.queue.dialects import LONGEST_KEY, code_of, day_of, key_of
 from tableferry.fleet.queue.schema import events, jobs, jobs_archive
 from tableferry.fleet.queue.selections import Selection, numbered
-from tableferry.fleet.queue.stuck_jobs import Readable, StuckJob, find, last_change
+from tableferry.fleet.queue.stuck_jobs import (
+    PausedJob,
+    Readable,
+    StuckJob,
+    last_change,
+    paused_jobs,
+    stuck_jobs,
+)
 
 _c = jobs.c
 _ENDS = (State.HIVE_DROPPED.value, State.ICEBERG_DROPPED.value)
@@ -124,12 +131,9 @@ class Aggregates:
         waiting: Running jobs and what they wait for.
         moved: Changes of state, day by day.
         by_day_added: Jobs by the day they were added.
-        lapsed: Jobs whose worker went away.
-        resting: Jobs in the middle of a run that don't move.
-        untold: Jobs of letters that were recorded and not sent.
-        behind: Jobs on probation whose Hive copy isn't kept in step.
+        stuck: Stuck jobs by the rule that applies to them, what explains most first.
         paused: Paused jobs, the longest first: a part of them.
-        listed: The jobs that the last five name, by number: a part of them.
+        listed: The jobs that the last two name, by number: a part of them.
     """
 
     groups: tuple[Group, ...]
@@ -140,11 +144,8 @@ class Aggregates:
     waiting: tuple[CountByWait, ...]
     moved: tuple[CountByMove, ...]
     by_day_added: tuple[CountByDayAdded, ...]
-    lapsed: tuple[StuckJob, ...]
-    resting: tuple[StuckJob, ...]
-    untold: tuple[StuckJob, ...]
-    behind: tuple[StuckJob, ...]
-    paused: tuple[StuckJob, ...]
+    stuck: tuple[tuple[StuckJob, ...], ...]
+    paused: tuple[PausedJob, ...]
     listed: dict[int, Job]
 
 
@@ -154,12 +155,13 @@ def aggregate(store: Readable, now: datetime, rest: timedelta, *, listed: int) -
     Args:
         store: The queue.
         now: The time.
-        rest: How long a job may rest on its way.
-        listed: How many jobs of each trouble are read whole.
+        rest: How long a job may stay where it should go on.
+        listed: How many jobs of each rule, and how many paused ones, are read whole.
     """
-    stuck_jobs = find(store, now, rest, listed=listed)
-    wanted = {each.task_id for kind in stuck_jobs.values() for each in kind[:listed]}
-    found = {job.task_id: job for job in store.jobs(numbered(sorted(wanted)))} if wanted else {}
+    stuck = stuck_jobs(store, now, rest)
+    paused = paused_jobs(store, limit=listed)
+    named = {job.task_id for job in paused}
+    named |= {job.task_id for by_rule in stuck for job in by_rule[:listed]}
     return Aggregates(
         groups=_groups(store),
         reasons=_reasons(store),
@@ -169,8 +171,9 @@ def aggregate(store: Readable, now: datetime, rest: timedelta, *, listed: int) -
         waiting=_waiting(store),
         moved=_moved(store),
         by_day_added=_by_day_added(store),
-        listed=found,
-        **stuck_jobs,
+        stuck=stuck,
+        paused=paused,
+        listed={job.task_id: job for job in store.jobs(numbered(sorted(named)))} if named else {},
     )
 
 

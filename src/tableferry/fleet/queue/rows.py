@@ -73,6 +73,4 @@ def _dict(values: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return values or {}
 
 
-_CONVERSIONS: Mapping[type, Mapping[str, _Conversion]] = {
-    record: _conversions(record) for record in _NAMES
-}
+_CONVERSIONS: Mapping[type, Mapping[str, _Conversion]] = {record: _conversions(record) for record in _NAMES}

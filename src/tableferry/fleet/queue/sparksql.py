@@ -31,8 +31,16 @@ class _Compiler(SQLCompiler):
         """Write a table with its schema where it is read, and by its name alone in conditions."""
         if not asfrom:
             return str(super().visit_table(table, asfrom=False, **how))  # type: ignore[no-untyped-call]
-        schema: TableName = self.dialect.schema  # type: ignore[attr-defined]
+        schema: TableName | None = self.dialect.schema  # type: ignore[attr-defined]
+        if schema is None:
+            return str(table.name)
         return f"{TableName((*schema.parts, table.name)).sql} AS {table.name}"
+
+    def render_literal_value(self, value: Any, type_: Any, **how: Any) -> str:
+        """Write a text as every version of Spark reads it."""
+        if isinstance(value, str):
+            return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        return super().render_literal_value(value, type_, **how)
 
 
 class _Types(GenericTypeCompiler):
@@ -57,7 +65,7 @@ class _Names(IdentifierPreparer):
 
 
 class SparkDialect(DefaultDialect):
-    """Spark SQL, with tables in a schema."""
+    """Spark SQL, with tables in a schema, or by their names alone."""
 
     name = "spark"
     statement_compiler = _Compiler
@@ -66,7 +74,7 @@ class SparkDialect(DefaultDialect):
     supports_native_boolean = True
     default_paramstyle = "named"
 
-    def __init__(self, schema: TableName) -> None:
+    def __init__(self, schema: TableName | None = None) -> None:
         super().__init__(paramstyle="named")
         self.schema = schema
 
@@ -74,6 +82,10 @@ class SparkDialect(DefaultDialect):
         """Return a statement's or a condition's text, and its parameters by their names."""
         compiled = clause.compile(dialect=self, compile_kwargs={"render_postcompile": True})
         return str(compiled), arguments(compiled.params)
+
+    def readable(self, clause: ClauseElement) -> str:
+        """Return a text for people, with its values in it, in one line."""
+        return " ".join(str(clause.compile(dialect=self, compile_kwargs={"literal_binds": True})).split())
 
 
 def arguments(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,11 +1,15 @@
-"""Jobs that somebody should look at: those that should move and don't, and those that wait for a person."""
+"""Jobs that somebody should look at: those that should move and don't, and those that wait for a person.
+
+The rules are data: the command line asks a store by them, and the dashboard's queries are made of them.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, Select, and_, case, func, null, or_, select
@@ -16,58 +20,104 @@ from tableferry.fleet.queue.schema import events, jobs, letters
 from tableferry.fleet.queue.selections import Selection, to_shadow
 from tableferry.fleet.queue.statements import free
 
+DAY = timedelta(days=1)
+
+Ago = Callable[[timedelta], Any]
+"""Gives the time that was so long ago: a value, or what a query computes when it is run."""
+
 _c = jobs.c
 _RUNNING = _c.migration_paused.is_(False)
 
-# Between two of these no mode waits for a letter, a day or a person, and writes are blocked.
-_ON_THE_WALK = (
+# Between two of these no mode waits for a notification, a day or a person, and writes are blocked.
+_WRITES_BLOCKED = (
     State.WRITES_BLOCKED.value,
     State.ICEBERG_READY.value,
     State.ICEBERG_PRIMARY.value,
     State.SYNC_HIVE.value,
     State.HIVE_PRIMARY.value,
 )
+# Here a job stays until somebody asks for more.
+_AT_REST = (State.WRITES_UNBLOCKED.value, State.HIVE_DROPPED.value)
 
 
-class Readable(Protocol):
-    """The part of a store that the aggregates need."""
+class Trouble(StrEnum):
+    """Why a job that isn't paused needs a look."""
 
-    def rows(self, query: Select[Any]) -> Sequence[Sequence[Any]]:
-        """Answer a query over the queue's tables."""
-
-    def jobs(self, selection: Selection, *, limit: int | None = None) -> Sequence[Job]:
-        """Return jobs by their task_id."""
+    CLAIM_LAPSED = "claim_lapsed"
+    NOT_MOVING = "not_moving"
+    LETTER_NOT_SENT = "letter_not_sent"
+    SHADOW_BEHIND = "shadow_behind"
 
 
 @dataclass(frozen=True)
-class StuckJob:
-    """A job that should move and doesn't.
+class Rule:
+    """What makes a job stuck.
 
     Attributes:
-        task_id: The job.
+        trouble: What's wrong.
+        words: The same for people; a column's name in braces stands for its value.
+        applies: Which jobs are stuck by it.
         since: Since when.
-        level: The letter's, where a letter wasn't sent.
     """
 
-    task_id: int
-    since: datetime
-    level: int | None = None
+    trouble: Trouble
+    words: str
+    applies: Selection
+    since: ColumnElement[datetime]
 
 
-def find(store: Readable, now: datetime, rest: timedelta, *, listed: int) -> dict[str, tuple[StuckJob, ...]]:
-    """Return them by kind, as `Aggregates` names the kinds.
+def rules(ago: Ago, rest: timedelta, changed: ColumnElement[datetime]) -> tuple[Rule, ...]:
+    """Return the rules over jobs, what explains most first: a job is stuck by the first that applies.
 
     Args:
-        store: The queue.
-        now: The time.
-        rest: How long a job may rest on its way.
-        listed: How many paused jobs, of whom there may be many.
+        ago: The times.
+        rest: How long a job may stay where it should go on.
+        changed: When a job last changed, as `last_change` says it.
     """
-    return {
-        **_stuck_jobs(store, now, rest),
-        "untold": _untold(store, now),
-        "paused": _to_resume(store, limit=listed),
-    }
+    unclaimed = and_(_RUNNING, free(ago(timedelta(0))))
+    copying_broke_off = and_(unclaimed, _c.shadow_status.is_not(None), _c.last_updated_time < ago(DAY))
+    never_copied = and_(to_shadow(), _c.shadow_watermark.is_(None), _c.comm_level2_date < ago(2 * DAY))
+    return (
+        Rule(
+            Trouble.SHADOW_BEHIND,
+            "the Hive copy isn't kept in step",
+            or_(copying_broke_off, never_copied),
+            case((_c.shadow_status.is_not(None), _c.last_updated_time), else_=_c.comm_level2_date),
+        ),
+        Rule(
+            Trouble.CLAIM_LAPSED,
+            "worker {claimed_by} went away with it",
+            and_(_c.claimed_by.is_not(None), _c.lease_until < ago(timedelta(0))),
+            _c.lease_until,
+        ),
+        Rule(
+            Trouble.NOT_MOVING,
+            "writes are blocked, and no run takes it on",
+            and_(unclaimed, _c.state.in_(_WRITES_BLOCKED), changed < ago(rest)),
+            changed,
+        ),
+        Rule(
+            Trouble.NOT_MOVING,
+            "asked for, and no run took it up",
+            # Before its run, a day is no rest.
+            and_(
+                unclaimed,
+                _c.state.in_(_AT_REST),
+                _c.state != _c.desired_state,
+                changed < ago(max(rest, DAY)),
+            ),
+            changed,
+        ),
+    )
+
+
+UNSENT_WORDS = "its letter of level {level} was recorded and not sent"
+"""What's wrong, for people, with the jobs of an unsent notification: the last of the rules."""
+
+
+def unsent(ago: Ago) -> Selection:
+    """Notifications that were recorded a day ago and not sent."""
+    return and_(letters.c.sent_at.is_(None), letters.c.recorded_at < ago(DAY))
 
 
 def last_change() -> ColumnElement[datetime]:
@@ -81,71 +131,91 @@ def last_change() -> ColumnElement[datetime]:
     )
 
 
-def _stuck_jobs(store: Readable, now: datetime, rest: timedelta) -> dict[str, tuple[StuckJob, ...]]:
-    """Look for all kinds at once: each asks of every job what few have."""
-    kinds = {
-        "lapsed": (_lapsed(now), _c.lease_until),
-        "behind": (_behind(now), _out_of_step()),
-        "resting": (_on_the_way(now), last_change()),
-    }
-    since = [case((which, at), else_=null()).label(kind) for kind, (which, at) in kinds.items()]
-    query = select(_c.task_id, _c.state, *since).where(or_(*(which for which, _ in kinds.values())))
-    found: dict[str, list[tuple[datetime, int]]] = {kind: [] for kind in kinds}
-    for task_id, state, *times in store.rows(query):
-        for kind, at in zip(kinds, times, strict=True):
-            if at is not None and (kind != "resting" or _rests(state, at, now, rest)):
-                found[kind].append((at, int(task_id)))
-    return {kind: tuple(StuckJob(number, at) for at, number in sorted(few)) for kind, few in found.items()}
+class Readable(Protocol):
+    """The part of a store that the aggregates need."""
+
+    def rows(self, query: Select[Any]) -> Sequence[Sequence[Any]]:
+        """Answer a query over the queue's tables."""
+
+    def jobs(self, selection: Selection, *, limit: int | None = None) -> Sequence[Job]:
+        """Return jobs by their task_id."""
 
 
-def _lapsed(now: datetime) -> Selection:
-    return and_(_c.claimed_by.is_not(None), _c.lease_until < now)
+@dataclass(frozen=True)
+class PausedJob:
+    """A job that waits for a person.
+
+    Attributes:
+        task_id: The job.
+        since: Since when.
+    """
+
+    task_id: int
+    since: datetime
 
 
-def _on_the_way(now: datetime) -> Selection:
-    """Unclaimed jobs that should be moving."""
-    asked = and_(
-        _c.state.in_((State.WRITES_UNBLOCKED.value, State.HIVE_DROPPED.value)),
-        _c.state != _c.desired_state,
-    )
-    return and_(_RUNNING, free(now), or_(_c.state.in_(_ON_THE_WALK), asked))
+@dataclass(frozen=True)
+class StuckJob:
+    """A job that should move and doesn't.
+
+    Attributes:
+        task_id: The job.
+        since: Since when.
+        trouble: What's wrong.
+        words: The same for people, as in `Rule`.
+        level: The notification's, where one wasn't sent.
+    """
+
+    task_id: int
+    since: datetime
+    trouble: Trouble
+    words: str
+    level: int | None = None
 
 
-def _rests(state: str, since: datetime, now: datetime, rest: timedelta) -> bool:
-    """Tell whether a job should have gone on by now; before its run, a day is no rest."""
-    return since < now - (rest if state in _ON_THE_WALK else max(rest, timedelta(days=1)))
+def stuck_jobs(store: Readable, now: datetime, rest: timedelta) -> tuple[tuple[StuckJob, ...], ...]:
+    """Return the jobs that each rule applies to, in the rules' order and the longest first.
+
+    Args:
+        store: The queue.
+        now: The time.
+        rest: How long a job may stay where it should go on.
+    """
+    of_jobs = rules(lambda passed: now - passed, rest, last_change())
+    # All rules at once: each asks of every job what few have.
+    since = [
+        case((rule.applies, rule.since), else_=null()).label(f"since_{number}")
+        for number, rule in enumerate(of_jobs)
+    ]
+    query = select(_c.task_id, *since).where(or_(*(rule.applies for rule in of_jobs)))
+    by_rule: list[list[StuckJob]] = [[] for _ in of_jobs]
+    for task_id, *times in store.rows(query):
+        for rule, stuck, time in zip(of_jobs, by_rule, times, strict=True):
+            if time is not None:
+                stuck.append(StuckJob(int(task_id), time, rule.trouble, rule.words))
+    for stuck in by_rule:
+        stuck.sort(key=lambda job: (job.since, job.task_id))
+    return (*map(tuple, by_rule), _unsent(store, now))
 
 
-def _behind(now: datetime) -> Selection:
-    """Jobs whose copying back began and ended nowhere, or didn't begin in the first two days of probation."""
-    broken = and_(_c.shadow_status.is_not(None), free(now), _c.last_updated_time < now - timedelta(days=1))
-    never = and_(to_shadow(), _c.shadow_watermark.is_(None), _c.comm_level2_date < now - timedelta(days=2))
-    return and_(_RUNNING, or_(broken, never))
+def _unsent(store: Readable, now: datetime) -> tuple[StuckJob, ...]:
+    """Jobs of notifications that weren't sent: these are few."""
+    c = letters.c
+    query = select(c.task_ids, c.recorded_at, c.level).where(unsent(lambda passed: now - passed))
+    stuck: dict[int, StuckJob] = {}
+    for task_ids, recorded_at, level in store.rows(query.order_by(c.recorded_at)):
+        for task_id in json.loads(task_ids) if isinstance(task_ids, str) else task_ids:
+            job = StuckJob(int(task_id), recorded_at, Trouble.LETTER_NOT_SENT, UNSENT_WORDS, int(level))
+            stuck.setdefault(job.task_id, job)
+    return tuple(stuck.values())
 
 
-def _out_of_step() -> ColumnElement[datetime]:
-    return case((_c.shadow_status.is_not(None), _c.last_updated_time), else_=_c.comm_level2_date)
-
-
-def _to_resume(store: Readable, limit: int) -> tuple[StuckJob, ...]:
-    """Paused jobs, without those that are paused because they are back."""
-    which = (
+def paused_jobs(store: Readable, limit: int) -> tuple[PausedJob, ...]:
+    """Return paused jobs, the longest first, without those that are paused because they are reverted."""
+    paused = (
         select(_c.task_id, last_change().label("since"))
         .where(_c.migration_paused.is_(True), _c.state != State.ICEBERG_DROPPED.value)
         .subquery()
     )
-    query = select(which.c.task_id, which.c.since).order_by(which.c.since, which.c.task_id).limit(limit)
-    return tuple(StuckJob(int(task_id), at) for task_id, at in store.rows(query))
-
-
-def _untold(store: Readable, now: datetime) -> tuple[StuckJob, ...]:
-    """Jobs whose letter was recorded a day ago and not sent; letters that wait are few."""
-    waiting = letters.c
-    query = select(waiting.task_ids, waiting.recorded_at, waiting.level).where(
-        waiting.sent_at.is_(None), waiting.recorded_at < now - timedelta(days=1)
-    )
-    found: dict[int, StuckJob] = {}
-    for task_ids, recorded, level in store.rows(query.order_by(waiting.recorded_at)):
-        for task_id in json.loads(task_ids) if isinstance(task_ids, str) else task_ids:
-            found.setdefault(int(task_id), StuckJob(int(task_id), recorded, int(level)))
-    return tuple(found.values())
+    query = select(paused.c.task_id, paused.c.since).order_by(paused.c.since, paused.c.task_id).limit(limit)
+    return tuple(PausedJob(int(task_id), since) for task_id, since in store.rows(query))

@@ -10,9 +10,11 @@ from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tableferry.fleet.job import Job, State, TargetFormat
+from tableferry.fleet.queue.stuck_jobs import Trouble
 from tableferry.fleet.status.figures import (
     PHASES,
     STATE_WORDS,
+    TO_DO,
     AgeCount,
     Day,
     Due,
@@ -24,11 +26,9 @@ from tableferry.fleet.status.figures import (
     Phase,
     StateCount,
     Stuck,
-    Trouble,
 )
 from tableferry.fleet.status.forecast import forecast, paces
 from tableferry.fleet.transitions import BACK
-from tableferry.tables import TableName
 
 if TYPE_CHECKING:
     from tableferry.fleet.queue.aggregates import (
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
         CountByWait,
         Group,
     )
-    from tableferry.fleet.queue.stuck_jobs import StuckJob
 
 LISTED = 100
 """How many stuck and how many paused jobs are listed by name."""
@@ -76,7 +75,7 @@ def figures(found: Aggregates, now: datetime) -> Figures:
         pauses=tuple(PauseCount(reason, jobs) for reason, jobs in _most_first(found.reasons)),
         formats=_formats(found.groups, found.archived),
         stuck=tuple(stuck[:LISTED]),
-        stuck_total=len({each.task_id for kind in _troubles(found).values() for each in kind}),
+        stuck_total=len({job.task_id for by_rule in found.stuck for job in by_rule}),
         paused_jobs=tuple(_paused(found)),
         due=_due(found.waiting, now.date()),
         pace=pace,
@@ -139,7 +138,7 @@ def _owner(owner: str | None, counts: Counter[str]) -> OwnerCount:
 
 def _column(state: State) -> str:
     match PHASES[state]:
-        case Phase.NEW | Phase.READY | Phase.MIGRATING:
+        case phase if phase in TO_DO:
             return "to_do"
         case Phase.GOING_BACK | Phase.REVERTED:
             return "reverted"
@@ -160,55 +159,36 @@ def _formats(
     return tuple(FormatCount(form, jobs[form], completed[form]) for form in TargetFormat)
 
 
-def _troubles(found: Aggregates) -> dict[Trouble, tuple[StuckJob, ...]]:
-    """The kinds of trouble, what explains most first: a job is listed under the first that it has."""
-    return {
-        Trouble.SHADOW_BEHIND: found.behind,
-        Trouble.CLAIM_LAPSED: found.lapsed,
-        Trouble.NOT_MOVING: found.resting,
-        Trouble.LETTER_NOT_SENT: found.untold,
-    }
-
-
 def _stuck(found: Aggregates) -> list[Stuck]:
+    """The jobs that are listed, each by the first rule that applies to it."""
     listed: dict[int, Stuck] = {}
-    for trouble, stuck_jobs in _troubles(found).items():
-        for stuck_job in stuck_jobs:
-            job = found.listed.get(stuck_job.task_id)
-            if job is not None:
-                listed.setdefault(job.task_id, _one_stuck(job, trouble, stuck_job))
-    return sorted(listed.values(), key=lambda each: (each.since, each.task_id))
+    for stuck_job in (stuck_job for by_rule in found.stuck for stuck_job in by_rule):
+        job = found.listed.get(stuck_job.task_id)
+        if job is not None and job.task_id not in listed:
+            listed[job.task_id] = Stuck(
+                job.task_id,
+                job.name,
+                stuck_job.trouble,
+                stuck_job.words.format(claimed_by=job.claimed_by, level=stuck_job.level),
+                job.state,
+                stuck_job.since,
+                job.tbl_owners,
+                f"tableferry fleet {_mode_after(stuck_job.trouble, job)}",
+            )
+    return sorted(listed.values(), key=lambda stuck: (stuck.since, stuck.task_id))
 
 
-def _one_stuck(job: Job, trouble: Trouble, stuck_job: StuckJob) -> Stuck:
-    mode = "revert" if job.pair in BACK else "migrate"
+def _mode_after(trouble: Trouble, job: Job) -> str:
+    """The mode that puts a trouble right."""
     match trouble:
         case Trouble.CLAIM_LAPSED:
-            words = f"worker {job.claimed_by} went away with it"
-            mode = _mode_of(job)
-        case Trouble.NOT_MOVING if job.state is job.desired_state or job.state in _UNBLOCKED:
-            words = "asked for, and no run took it up"
-        case Trouble.NOT_MOVING:
-            words = "writes are blocked, and no run takes it on"
+            return _mode_of(job)
         case Trouble.LETTER_NOT_SENT:
-            words = f"its letter of level {stuck_job.level} was recorded and not sent"
-            mode = "communicate"
+            return "communicate"
         case Trouble.SHADOW_BEHIND:
-            words = "the Hive copy isn't kept in step"
-            mode = "shadow"
-    return Stuck(
-        job.task_id,
-        job.name,
-        trouble,
-        words,
-        job.state,
-        stuck_job.since,
-        job.tbl_owners,
-        f"tableferry fleet {mode}",
-    )
-
-
-_UNBLOCKED = (State.WRITES_UNBLOCKED, State.HIVE_DROPPED)
+            return "shadow"
+        case Trouble.NOT_MOVING:
+            return "revert" if job.pair in BACK else "migrate"
 
 
 def _mode_of(job: Job) -> str:
@@ -223,16 +203,12 @@ def _mode_of(job: Job) -> str:
 
 
 def _paused(found: Aggregates) -> Iterator[Paused]:
-    for stuck_job in found.paused[:LISTED]:
-        if (job := found.listed.get(stuck_job.task_id)) is not None:
-            command = f"tableferry fleet resume {_for_shell(job.name)}"
+    for paused in found.paused[:LISTED]:
+        if (job := found.listed.get(paused.task_id)) is not None:
+            command = f"tableferry fleet resume {shlex.quote(str(job.name))}"
             yield Paused(
-                job.task_id, job.name, job.pause_reason, job.state, stuck_job.since, job.tbl_owners, command
+                job.task_id, job.name, job.pause_reason, job.state, paused.since, job.tbl_owners, command
             )
-
-
-def _for_shell(name: TableName) -> str:
-    return shlex.quote(str(name))
 
 
 def _due(waiting: Sequence[CountByWait], today: date) -> Due:

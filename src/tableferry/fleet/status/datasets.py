@@ -7,9 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
+from string import Formatter
+from typing import Any
+
+from sqlalchemy import ColumnElement, func, literal, literal_column, select
 
 from tableferry.fleet.job import State
-from tableferry.fleet.status.figures import PHASE_WORDS, PHASES, STATE_WORDS, Phase
+from tableferry.fleet.queue.dialects import code_of, day_of
+from tableferry.fleet.queue.schema import jobs
+from tableferry.fleet.queue.sparksql import SparkDialect
+from tableferry.fleet.queue.stuck_jobs import UNSENT_WORDS, last_change, rules, unsent
+from tableferry.fleet.status.figures import (
+    ARCHIVED,
+    MIGRATED,
+    PHASE_WORDS,
+    PHASES,
+    STATE_WORDS,
+    TO_DO,
+    Milestone,
+    Phase,
+)
 
 
 @dataclass(frozen=True)
@@ -29,15 +47,26 @@ class Dataset:
     columns: tuple[str, ...]
 
 
+_SPARK = SparkDialect()
+
+
 def _case(column: str, words: Mapping[State, str]) -> str:
     cases = " ".join(f"WHEN '{state.value}' THEN '{word}'" for state, word in words.items())
     return f"CASE {column} {cases} END"
 
 
+def _is(milestone: Milestone) -> str:
+    was = f"was = '{milestone.was.value}'" if milestone.was is not None else "was <> state"
+    return f"state = '{milestone.state.value}' AND {was}"
+
+
 _PHASE_OF = {state: PHASE_WORDS[phase] for state, phase in PHASES.items()}
 _COMPLETED, _PROBATION = PHASE_WORDS[Phase.COMPLETED], PHASE_WORDS[Phase.PROBATION]
-_TO_DO = ", ".join(f"'{PHASE_WORDS[each]}'" for each in (Phase.NEW, Phase.READY, Phase.MIGRATING))
+_TO_DO = ", ".join(f"'{PHASE_WORDS[phase]}'" for phase in TO_DO)
 _ORDER = " ".join(f"WHEN '{state.value}' THEN {number}" for number, state in enumerate(PHASES))
+_ADDED, _TODAY = (
+    _SPARK.readable(day_of(literal_column(time))) for time in ("created_at", "current_timestamp()")
+)
 
 # A row on its way into the archive is in both for a moment.
 _ALL = f"""
@@ -51,16 +80,16 @@ all_jobs AS (
   FROM jobs_archive AS a LEFT ANTI JOIN jobs AS j ON a.task_id = j.task_id
 )"""
 
-# What changed on each day, then added up.
+# What changed on each day of UTC, then added up.
 _DAYS = f"""
 changes AS (
-  SELECT date(created_at) AS day, '{PHASE_WORDS[Phase.NEW]}' AS phase, 1 AS jobs FROM all_jobs
+  SELECT {_ADDED} AS day, '{PHASE_WORDS[Phase.NEW]}' AS phase, 1 AS jobs FROM all_jobs
   UNION ALL
-  SELECT date(at), {_case("state", _PHASE_OF)}, 1 FROM events WHERE state <> was
+  SELECT day, {_case("state", _PHASE_OF)}, 1 FROM events WHERE state <> was
   UNION ALL
-  SELECT date(at), {_case("was", _PHASE_OF)}, -1 FROM events WHERE state <> was
+  SELECT day, {_case("was", _PHASE_OF)}, -1 FROM events WHERE state <> was
 ),
-days AS (SELECT explode(sequence(min(day), current_date())) AS day FROM changes),
+days AS (SELECT explode(sequence(min(day), {_TODAY})) AS day FROM changes),
 phases AS (SELECT DISTINCT phase FROM changes),
 by_day AS (
   SELECT d.day, p.phase, sum(coalesce(sum(c.jobs), 0)) OVER (PARTITION BY p.phase ORDER BY d.day) AS jobs
@@ -69,53 +98,55 @@ by_day AS (
   GROUP BY d.day, p.phase
 )"""
 
-_LAST_CHANGE = "changed AS (SELECT task_id, max(at) AS at FROM events GROUP BY task_id)"
+
+def _ago(passed: timedelta) -> ColumnElement[Any]:
+    hours = passed // timedelta(hours=1)
+    return literal_column(f"current_timestamp() - INTERVAL {hours} HOURS" if hours else "current_timestamp()")
+
+
+def _words(words: str) -> str:
+    """Write a text in which a column's name in braces stands for its value."""
+    parts: list[ColumnElement[Any]] = []
+    for text, column, _, _ in Formatter().parse(words):
+        parts += [literal(text)] if text else []
+        parts += [literal_column(column)] if column else []
+    return _SPARK.readable(func.concat(*parts) if len(parts) > 1 else parts[0])
 
 
 def _stuck(stuck_hours: int) -> str:
-    """The jobs that should move and don't, as the command line finds them."""
-    on_the_walk = "'WritesBlocked', 'IcebergReady', 'IcebergPrimary', 'SyncHive', 'HivePrimary'"
-    day = max(stuck_hours, 24)
-    ago = "current_timestamp() - INTERVAL {} HOURS".format
+    """The jobs that should move and don't, by the rules that the command line goes by."""
+    of_jobs = rules(_ago, timedelta(hours=stuck_hours), literal_column("changed_at"))
+    cases = [(_SPARK.readable(rule.applies), _words(rule.words)) for rule in of_jobs]
+    cases.append(("unsent.task_id IS NOT NULL", _words(UNSENT_WORDS)))
+    columns: list[ColumnElement[Any]] = [literal_column("jobs.*"), last_change().label("changed_at")]
+    changed = select(*columns).select_from(jobs)
+    troubles = "\n".join(f"      WHEN {applies}\n        THEN {words}" for applies, words in cases)
     return f"""
-untold AS (
-  SELECT explode(from_json(task_ids, 'array<bigint>')) AS task_id, recorded_at
-  FROM letters WHERE sent_at IS NULL AND recorded_at < {ago(24)}
-),
-found AS (
-  SELECT j.*, CASE
-      WHEN NOT migration_paused AND shadow_status IS NOT NULL AND free AND last_updated_time < {ago(24)}
-        THEN 'the Hive copy is not kept in step'
-      WHEN NOT migration_paused AND in_process AND state = 'WritesUnblocked' AND desired_state = state
-        AND probation_gap_days > 0 AND shadow_watermark IS NULL AND comm_level2_date < {ago(48)}
-        THEN 'the Hive copy is not kept in step'
-      WHEN lease_until < current_timestamp() AND claimed_by IS NOT NULL
-        THEN concat('worker ', claimed_by, ' went away with it')
-      WHEN NOT migration_paused AND free AND state IN ({on_the_walk}) AND changed_at < {ago(stuck_hours)}
-        THEN 'writes are blocked, and no run takes it on'
-      WHEN NOT migration_paused AND free AND state IN ('WritesUnblocked', 'HiveDropped')
-        AND state <> desired_state AND changed_at < {ago(day)}
-        THEN 'asked for, and no run took it up'
-      WHEN untold_at IS NOT NULL THEN 'its letter was recorded and not sent'
-    END AS trouble
+unsent AS (
+  SELECT task_id, min_by(level, recorded_at) AS level
   FROM (
-    SELECT jobs.*, coalesce(changed.at, created_at) AS changed_at, untold.recorded_at AS untold_at,
-      claimed_by IS NULL OR lease_until <= current_timestamp() AS free
-    FROM jobs LEFT JOIN changed ON changed.task_id = jobs.task_id
-    LEFT JOIN (SELECT task_id, min(recorded_at) AS recorded_at FROM untold GROUP BY task_id) AS untold
-      ON untold.task_id = jobs.task_id
-  ) AS j
+    SELECT explode(from_json(task_ids, 'array<bigint>')) AS task_id, level, recorded_at
+    FROM letters WHERE {_SPARK.readable(unsent(_ago))}
+  )
+  GROUP BY task_id
 ),
-stuck AS (SELECT * FROM found WHERE trouble IS NOT NULL)"""
+examined AS (
+  SELECT jobs.*, CASE
+{troubles}
+    END AS trouble
+  FROM ({_SPARK.readable(changed)}) AS jobs
+  LEFT JOIN unsent ON unsent.task_id = jobs.task_id
+),
+stuck AS (SELECT * FROM examined WHERE trouble IS NOT NULL)"""
 
 
 def datasets(stuck_hours: int = 3) -> tuple[Dataset, ...]:
     """Return all queries.
 
     Args:
-        stuck_hours: How long a job may rest on its way before it counts as stuck.
+        stuck_hours: How long a job may stay where it should go on before it counts as stuck.
     """
-    stuck = f"WITH {_LAST_CHANGE},{_stuck(stuck_hours)}"
+    stuck = f"WITH {_stuck(stuck_hours)}"
     return (
         Dataset(
             "summary",
@@ -177,17 +208,17 @@ GROUP BY owner ORDER BY to_do DESC, tables DESC, owner LIMIT 1000""",
         Dataset(
             "pauses",
             "Paused tables by reason",
-            """SELECT substring_index(pause_reason, ':', 1) AS reason, count(*) AS tables
+            f"""SELECT {_SPARK.readable(code_of(jobs.c.pause_reason))} AS reason, count(*) AS tables
 FROM jobs WHERE migration_paused GROUP BY 1 ORDER BY tables DESC, reason""",
             ("reason", "tables"),
         ),
         Dataset(
             "pace",
             "Pace",
-            """SELECT date(at) AS day,
-  CASE state WHEN 'HiveDropped' THEN 'Archived' ELSE 'Migrated' END AS what, count(*) AS tables
+            f"""SELECT day, CASE WHEN {_is(ARCHIVED)} THEN 'Archived' ELSE 'Migrated' END AS what,
+  count(*) AS tables
 FROM events
-WHERE (state = 'HiveDropped' AND was <> state) OR (state = 'WritesUnblocked' AND was = 'IcebergPrimary')
+WHERE ({_is(ARCHIVED)}) OR ({_is(MIGRATED)})
 GROUP BY 1, 2 ORDER BY day, what""",
             ("day", "what", "tables"),
         ),

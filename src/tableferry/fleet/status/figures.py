@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from tableferry.fleet.job import State, TargetFormat
+from tableferry.fleet.queue.stuck_jobs import Trouble
 from tableferry.tables import TableName
 
 
@@ -63,14 +65,25 @@ PHASE_WORDS: Mapping[Phase, str] = {
     Phase.REVERTED: "Reverted",
 }
 
+TO_DO = (Phase.NEW, Phase.READY, Phase.MIGRATING)
+"""The phases of jobs that are to be migrated yet."""
 
-class Trouble(StrEnum):
-    """Why a job that isn't paused needs a look."""
 
-    CLAIM_LAPSED = "claim_lapsed"
-    NOT_MOVING = "not_moving"
-    LETTER_NOT_SENT = "letter_not_sent"
-    SHADOW_BEHIND = "shadow_behind"
+class Milestone(NamedTuple):
+    """A move between states that counts for the pace.
+
+    Attributes:
+        state: The state that is reached.
+        was: The state before it; None for any other.
+    """
+
+    state: State
+    was: State | None = None
+
+
+MIGRATED = Milestone(State.WRITES_UNBLOCKED, was=State.ICEBERG_PRIMARY)
+ARCHIVED = Milestone(State.HIVE_DROPPED)
+REVERTED = Milestone(State.ICEBERG_DROPPED)
 
 
 @dataclass(frozen=True)
@@ -311,7 +324,7 @@ class Day:
     @property
     def to_do(self) -> int:
         """Jobs that weren't switched yet."""
-        return self.new + self.ready + self.migrating
+        return sum(getattr(self, phase.value) for phase in TO_DO)
 
 
 @dataclass(frozen=True)

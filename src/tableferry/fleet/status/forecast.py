@@ -7,8 +7,18 @@ from datetime import date, datetime, timedelta
 from math import ceil, sqrt
 from typing import TYPE_CHECKING
 
-from tableferry.fleet.job import State
-from tableferry.fleet.status.figures import PHASES, Forecast, Pace, Phase, Span
+from tableferry.fleet.status.figures import (
+    ARCHIVED,
+    MIGRATED,
+    PHASES,
+    REVERTED,
+    TO_DO,
+    Forecast,
+    Milestone,
+    Pace,
+    Phase,
+    Span,
+)
 from tableferry.fleet.status.labels import day, tables
 from tableferry.fleet.transitions import BACK
 
@@ -20,8 +30,6 @@ WINDOWS = (7, 28)
 
 HORIZON = 3650
 """Days ahead; what is farther away is no forecast."""
-
-_TO_MIGRATE = (Phase.NEW, Phase.READY, Phase.MIGRATING)
 
 
 def paces(moved: Sequence[CountByMove], began: date | None, now: datetime) -> tuple[Pace, ...]:
@@ -41,17 +49,17 @@ def _pace(moved: Sequence[CountByMove], days: int, began: date | None, now: date
     elapsed = max(1.0, seen + (now.hour * 60 + now.minute) / 1440)
     recent = [each for each in moved if today - timedelta(days=days) <= each.day <= today]
 
-    def reached(state: State, was: State | None = None) -> int:
-        return sum(each.jobs for each in recent if each.state is state and was in (None, each.was))
+    def reached(milestone: Milestone) -> int:
+        state, was = milestone
+        return sum(move.jobs for move in recent if move.state is state and was in (None, move.was))
 
-    migrated = reached(State.WRITES_UNBLOCKED, State.ICEBERG_PRIMARY)
-    finished = reached(State.HIVE_DROPPED)
+    migrated, finished = reached(MIGRATED), reached(ARCHIVED)
     return Pace(
         days,
         round(elapsed, 2),
         migrated,
         finished,
-        reached(State.ICEBERG_DROPPED),
+        reached(REVERTED),
         round(migrated / elapsed, 2),
         round(finished / elapsed, 2),
     )
@@ -68,7 +76,7 @@ def forecast(waiting: Sequence[CountByWait], pace: Sequence[Pace], left_out: int
     """
     today = now.date()
     forward = [each for each in waiting if (each.state, each.desired_state) not in BACK]
-    ahead = [each for each in forward if PHASES[each.state] in _TO_MIGRATE]
+    ahead = [each for each in forward if PHASES[each.state] in TO_DO]
     probation = [each for each in forward if PHASES[each.state] is Phase.PROBATION]
     to_migrate = sum(each.jobs for each in ahead)
     to_finish = to_migrate + sum(each.jobs for each in probation)
