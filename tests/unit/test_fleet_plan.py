@@ -23,7 +23,6 @@ from tableferry.fleet.steps import (
     Step,
     Verify,
     VerifyShadow,
-    describe,
 )
 from tableferry.fleet.transitions import BACK, FORWARD, REVERT_TO
 from tableferry.tables import TableName
@@ -218,7 +217,7 @@ def test_a_resting_job_has_no_steps() -> None:
 
 def test_steps_say_what_they_do() -> None:
     one = job(State.WRITES_BLOCKED, State.ICEBERG_READY, TargetFormat.DELTA)
-    assert [describe(step) for step in plan(one, {one.name: Kind.HIVE})] == [
+    assert [str(step) for step in plan(one, {one.name: Kind.HIVE})] == [
         "make spark_catalog.sales.orders external, so that a new name moves no file",
         "make spark_catalog.sales.orders_delta as Delta over the files of spark_catalog.sales.orders",
         "carry the definition of spark_catalog.sales.orders over to spark_catalog.sales.orders_delta",

@@ -21,7 +21,7 @@ from tableferry.fleet.plan import Kind, Transitions, arrived, plan
 from tableferry.fleet.queue.statements import lost
 from tableferry.fleet.queue.store import ClaimLost, Store
 from tableferry.fleet.reports import JobReport
-from tableferry.fleet.steps import Rename, UnblockWrites, describe
+from tableferry.fleet.steps import Rename, UnblockWrites
 from tableferry.fleet.transitions import FORWARD, Action, Transition
 from tableferry.fleet.warehouse import existing, versions
 from tableferry.fleet.warehouse.context import Warehouse
@@ -99,7 +99,7 @@ def dry_run_report(job: Job, warehouse: Warehouse, transitions: Transitions) -> 
         steps = planning.dry_run_steps(job, existing.job_tables(warehouse, Names.of(job)), transitions)
     except TableferryError as error:
         return JobReport(job, "paused", (), str(error))
-    return JobReport(job, "planned", tuple(describe(step) for step in steps), "")
+    return JobReport(job, "planned", tuple(map(str, steps)), "")
 
 
 @contextmanager
@@ -147,7 +147,7 @@ def _once(one: JobRun, transition: Transition) -> None:
             if not _begin_again(one, names, str(error)):
                 raise
             return
-        one.did.append(describe(step))
+        one.did.append(str(step))
     one.save(_measured(_arrived(one.job, transition), transition, one.clock().timestamp()))
 
 
@@ -187,7 +187,7 @@ def _begin_again(one: JobRun, names: Names, why: str) -> bool:
             return False
         for back in (Rename(names.main, names.copy), Rename(names.hive, names.main)):
             one.job = perform(back, one.job, one.warehouse, one.save)
-            one.did.append(describe(back))
+            one.did.append(str(back))
     one.did.append(f"{why}: starting again at the block of {names.main}")
     restarted = replace(one.job, state=State.READY, desired_state=State.WRITES_BLOCKED)
     one.save(restarted.noted(**{BEGAN_AGAIN: times}))
@@ -200,7 +200,7 @@ def _pause(one: JobRun, reason: PauseReason, why: str) -> JobReport:
     if job.pair in FORWARD and existing.job_tables(one.warehouse, names).get(names.main) is Kind.HIVE:
         unblock = UnblockWrites(names.main)
         job = perform(unblock, job, one.warehouse, one.save)
-        one.did.append(describe(unblock))
+        one.did.append(str(unblock))
         job = replace(job, state=State.READY, desired_state=State.WRITES_BLOCKED)
     one.release(job.paused(reason, why).noted(**{BEGAN_AGAIN: None}))
     return JobReport(one.job, "paused", tuple(one.did), why)

@@ -31,7 +31,6 @@ from tableferry.fleet.steps import (
     UnblockWrites,
     Verify,
     VerifyShadow,
-    describe,
 )
 from tableferry.fleet.warehouse import (
     comparing,
@@ -91,7 +90,7 @@ def perform(step: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
         TableferryError: Something else the user can mend.
     """
     with (
-        activity(_log, describe(step), table=job.name, worker=job.claimed_by or "") as running,
+        activity(_log, str(step), table=job.name, worker=job.claimed_by or "") as running,
         following(warehouse.spark, running),
     ):
         return _perform(step, job, warehouse, save, running)

@@ -1,12 +1,12 @@
 """The effects of a table's migration, as frozen dataclasses; each can be done twice.
 
-``describe`` says in a line what one does: a dry run prints these, and a real run does them.
+What `str` makes of one is its line in a dry run and in a report. `perform` does them: it needs the warehouse,
+and with it Spark, which whatever decides on steps must do without.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import assert_never
 
 from tableferry.fleet.job import TargetFormat
 from tableferry.tables import TableName
@@ -18,12 +18,18 @@ class TryShadow:
 
     table: TableName
 
+    def __str__(self) -> str:
+        return f"write a row beside {self.table}, as its Hive copy will be kept in step"
+
 
 @dataclass(frozen=True)
 class BlockWrites:
     """Take the right to write from everybody, and note the listing where nothing takes rights."""
 
     table: TableName
+
+    def __str__(self) -> str:
+        return f"block writes to {self.table}"
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,9 @@ class UnblockWrites:
 
     table: TableName
 
+    def __str__(self) -> str:
+        return f"let writers in to {self.table}"
+
 
 @dataclass(frozen=True)
 class CheckFence:
@@ -39,12 +48,18 @@ class CheckFence:
 
     table: TableName
 
+    def __str__(self) -> str:
+        return f"make sure that nobody wrote to {self.table} since the block"
+
 
 @dataclass(frozen=True)
 class RecordFiles:
     """Record the files that belong in the Hive copy's directories."""
 
     table: TableName
+
+    def __str__(self) -> str:
+        return f"record the files of {self.table}"
 
 
 @dataclass(frozen=True)
@@ -55,6 +70,9 @@ class CheckLate:
     hive: TableName
     format: TargetFormat
 
+    def __str__(self) -> str:
+        return f"look for files that came into the directories of {self.hive} since the switch"
+
 
 @dataclass(frozen=True)
 class MakeExternal:
@@ -62,12 +80,18 @@ class MakeExternal:
 
     table: TableName
 
+    def __str__(self) -> str:
+        return f"make {self.table} external, so that a new name moves no file"
+
 
 @dataclass(frozen=True)
 class MakeManaged:
     """Make a table managed again, if it was."""
 
     table: TableName
+
+    def __str__(self) -> str:
+        return f"make {self.table} managed again, if it was"
 
 
 @dataclass(frozen=True)
@@ -78,6 +102,9 @@ class MakeTarget:
     target: TableName
     format: TargetFormat
 
+    def __str__(self) -> str:
+        return f"make {self.target} as {self.format.value.capitalize()} over the files of {self.source}"
+
 
 @dataclass(frozen=True)
 class CopyDefinition:
@@ -85,6 +112,9 @@ class CopyDefinition:
 
     source: TableName
     target: TableName
+
+    def __str__(self) -> str:
+        return f"carry the definition of {self.source} over to {self.target}"
 
 
 @dataclass(frozen=True)
@@ -94,6 +124,9 @@ class CopyAccess:
     source: TableName
     target: TableName
 
+    def __str__(self) -> str:
+        return f"carry the owner and the grants of {self.source} over to {self.target}"
+
 
 @dataclass(frozen=True)
 class Verify:
@@ -101,6 +134,9 @@ class Verify:
 
     source: TableName
     target: TableName
+
+    def __str__(self) -> str:
+        return f"compare the rows of {self.source} and {self.target}"
 
 
 @dataclass(frozen=True)
@@ -110,6 +146,9 @@ class VerifyShadow:
     target: TableName
     hive: TableName
 
+    def __str__(self) -> str:
+        return f"compare the rows of {self.hive} with those of {self.target} that were copied"
+
 
 @dataclass(frozen=True)
 class Rename:
@@ -118,12 +157,18 @@ class Rename:
     table: TableName
     to: TableName
 
+    def __str__(self) -> str:
+        return f"rename {self.table} to {self.to}"
+
 
 @dataclass(frozen=True)
 class CheckViews:
     """Demand that the views above a table still read."""
 
     table: TableName
+
+    def __str__(self) -> str:
+        return f"read the views above {self.table}"
 
 
 @dataclass(frozen=True)
@@ -134,6 +179,9 @@ class Shadow:
     hive: TableName
     format: TargetFormat
 
+    def __str__(self) -> str:
+        return f"copy what changed in {self.target} to {self.hive}"
+
 
 @dataclass(frozen=True)
 class DropCopy:
@@ -141,6 +189,9 @@ class DropCopy:
 
     table: TableName
     format: TargetFormat
+
+    def __str__(self) -> str:
+        return f"drop {self.table}, and keep the files that Hive reads"
 
 
 Step = (
@@ -162,44 +213,3 @@ Step = (
     | Shadow
     | DropCopy
 )
-
-
-def describe(step: Step) -> str:
-    """Say in a line what a step does."""
-    match step:
-        case TryShadow(table):
-            return f"write a row beside {table}, as its Hive copy will be kept in step"
-        case BlockWrites(table):
-            return f"block writes to {table}"
-        case UnblockWrites(table):
-            return f"let writers in to {table}"
-        case CheckFence(table):
-            return f"make sure that nobody wrote to {table} since the block"
-        case RecordFiles(table):
-            return f"record the files of {table}"
-        case CheckLate(_, hive, _):
-            return f"look for files that came into the directories of {hive} since the switch"
-        case MakeExternal(table):
-            return f"make {table} external, so that a new name moves no file"
-        case MakeManaged(table):
-            return f"make {table} managed again, if it was"
-        case MakeTarget(source, target, form):
-            return f"make {target} as {form.value.capitalize()} over the files of {source}"
-        case CopyDefinition(source, target):
-            return f"carry the definition of {source} over to {target}"
-        case CopyAccess(source, target):
-            return f"carry the owner and the grants of {source} over to {target}"
-        case Verify(source, target):
-            return f"compare the rows of {source} and {target}"
-        case VerifyShadow(target, hive):
-            return f"compare the rows of {hive} with those of {target} that were copied"
-        case Rename(table, to):
-            return f"rename {table} to {to}"
-        case CheckViews(table):
-            return f"read the views above {table}"
-        case Shadow(target, hive, _):
-            return f"copy what changed in {target} to {hive}"
-        case DropCopy(table, _):
-            return f"drop {table}, and keep the files that Hive reads"
-        case _:
-            assert_never(step)

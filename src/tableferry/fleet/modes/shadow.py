@@ -11,7 +11,7 @@ from tableferry.fleet.naming import Names
 from tableferry.fleet.perform import perform
 from tableferry.fleet.queue.selections import to_shadow
 from tableferry.fleet.reports import JobReport, ModeReport
-from tableferry.fleet.steps import Shadow, describe
+from tableferry.fleet.steps import Shadow
 from tableferry.fleet.warehouse import versions
 
 SHADOWING = "Shadowing"
@@ -34,14 +34,14 @@ def shadow(worker: Worker) -> ModeReport:
             # Where nothing was written, somebody may have left files in the Hive copy's directories.
             done = perform(step, job, one.warehouse, one.save)
             if done.shadow_watermark != job.shadow_watermark:
-                one.did.append(describe(step))
+                one.did.append(str(step))
             # The watermark and the status in one go.
             one.release(replace(done, shadow_status=None))
             reports.append(JobReport(one.job, "done", tuple(one.did), ""))
         return reports[0]
 
     def dry_run_report(job: Job) -> JobReport:
-        return JobReport(job, "planned", (describe(_step(job)),) if behind(job) else ())
+        return JobReport(job, "planned", (str(_step(job)),) if behind(job) else ())
 
     return run_worker(worker, "shadow", to_shadow, do, dry_run_report)
 
