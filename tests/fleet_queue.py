@@ -380,12 +380,12 @@ def test_notifications_are_recorded_once_and_then_sent(queue: Queue) -> None:
     queue.store.record_notifications([replace(letter, level=2, recorded_at=NOW + HOUR)])
     queue.store.record_notifications([])
     ids = [letter.message_id, other.message_id, "<3@x>"]
-    assert queue.store.letters(ids) == {letter.message_id: letter, other.message_id: other}
+    assert queue.store.notifications(ids) == {letter.message_id: letter, other.message_id: other}
     queue.store.notifications_sent([letter.message_id, other.message_id], NOW + 2 * HOUR)
     queue.store.notifications_sent([letter.message_id], NOW + 3 * HOUR)
     sent = replace(letter, sent_at=NOW + 2 * HOUR)
-    assert queue.store.letters(ids) == {letter.message_id: sent, other.message_id: other}
-    assert queue.store.letters([]) == {}
+    assert queue.store.notifications(ids) == {letter.message_id: sent, other.message_id: other}
+    assert queue.store.notifications([]) == {}
     about = Job(2, "spark_catalog", "sales", "b", created_at=NOW, last_updated_time=NOW)
     assert notifications_of(queue.store, about) == [sent]
 
@@ -478,7 +478,7 @@ def is_finished(job: Job, now: datetime) -> bool:
 
 SELECTIONS: Mapping[str, tuple[Callable[[datetime], Selection], Callable[[Job, datetime], bool]]] = {
     "to_preprocess": (selections.to_preprocess, wants_preprocessing),
-    "to_tell": (lambda now: selections.to_tell(), wants_a_letter),
+    "to_notify": (lambda now: selections.to_notify(), wants_a_letter),
     "to_migrate": (selections.to_migrate, wants_migrating),
     "to_shadow": (lambda now: selections.to_shadow(), wants_shadowing),
     "to_revert": (lambda now: selections.to_revert(), wants_reverting),

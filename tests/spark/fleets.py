@@ -18,7 +18,7 @@ from tableferry.fleet.modes.shadow import shadow
 from tableferry.fleet.modes.worker import Worker
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
-from tableferry.fleet.queue.selections import named, to_tell
+from tableferry.fleet.queue.selections import named, to_notify
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import ModeReport
 from tableferry.fleet.settings import FleetSettings
@@ -59,7 +59,7 @@ class Fleet:
     def notify(self) -> None:
         """Set the notifications' dates, as the communicator does when all are sent."""
         lease = self.settings.lease
-        for job in self.store.claim(to_tell(), "communicator", now=self.clock(), lease=lease, limit=1000):
+        for job in self.store.claim(to_notify(), "communicator", now=self.clock(), lease=lease, limit=1000):
             level = next(n for n in (1, 2, 3) if getattr(job, f"comm_level{n}_date") is None)
             dates: dict[str, Any] = {f"comm_level{level}_date": self.clock()}
             self.store.save(replace(job, **dates), self.clock(), release=True)

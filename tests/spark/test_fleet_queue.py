@@ -140,7 +140,7 @@ def test_notifications_of_a_queue_in_delta_go_out_once(queue: Queue) -> None:
         assert run() == CommunicateReport()
     assert [to for _, to in mail_server.delivered] == [ann, ben]
     assert {each.comm_level1_date for each in queue.store.jobs(everything())} == {NOW}
-    remembered = queue.store.letters(number for number, _ in mail_server.delivered)
+    remembered = queue.store.notifications(number for number, _ in mail_server.delivered)
     assert [each.sent_at for each in remembered.values()] == [NOW, NOW]
 
 

@@ -25,7 +25,7 @@ from tableferry.fleet.queue.aggregates import (
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import Event, NotificationRecord
 from tableferry.fleet.queue.rows import to_row
-from tableferry.fleet.queue.schema import events, jobs, jobs_archive, letters, metadata
+from tableferry.fleet.queue.schema import events, jobs, jobs_archive, metadata, notifications
 from tableferry.fleet.queue.sql import SqlStore
 from tableferry.fleet.queue.stuck_jobs import PausedJob, StuckJob, Trouble
 from tableferry.fleet.status.counting import LISTED, figures
@@ -168,7 +168,7 @@ def write(connection: Connection, fleet: Fleet) -> None:
             }
             for each in fleet.events
         ],
-        letters: [to_row(each) for each in fleet.letters],
+        notifications: [to_row(letter) for letter in fleet.letters],
     }
     for table in metadata.sorted_tables:
         connection.execute(delete(table))
@@ -272,7 +272,7 @@ def _unsent(fleet: Fleet) -> tuple[StuckJob, ...]:
         if letter.sent_at is None and letter.recorded_at < NOW - DAY:
             for number in letter.task_ids:
                 since, level = letter.recorded_at, letter.level
-                stuck.setdefault(number, StuckJob(number, since, Trouble.LETTER_NOT_SENT, words, level))
+                stuck.setdefault(number, StuckJob(number, since, Trouble.NOTIFICATION_NOT_SENT, words, level))
     return tuple(stuck.values())
 
 

@@ -213,7 +213,7 @@ def test_notifications_recorded_and_not_sent_are_sent_as_recorded_and_new_ones_t
     numbers.append(add(store, "c", tbl_owners=(ANN,)))
     told = tell(NOW + timedelta(days=1))
     assert (told.sent, told.repeated, told.jobs) == (3, 1, {1: 3})
-    recorded = store.letters(message_id for message_id, _ in mail_server.delivered)
+    recorded = store.notifications(message_id for message_id, _ in mail_server.delivered)
     sent = [(recorded[message_id].task_ids, to) for message_id, to in mail_server.delivered]
     assert sent == [(tuple(numbers[:2]), ANN), (tuple(numbers[:2]), BOB), ((numbers[2],), ANN)]
 
@@ -289,7 +289,7 @@ def test_a_dry_run_writes_the_notifications_and_changes_nothing(
     assert owner["Subject"] == "[Hive to Iceberg migration] sales.a, from 15 January 2026 on"
     assert probation["Subject"] == "[Hive to Delta migration] sales.b is on probation until 8 January 2026"
     assert jobs(store) == before
-    assert store.letters(str(mail["Message-ID"]) for mail in (users, owner, probation)) == {}
+    assert store.notifications(str(mail["Message-ID"]) for mail in (users, owner, probation)) == {}
     assert mail_server.sessions == 0
     assert tell().sent == 3
     assert mail_server.delivered[0] == (owner["Message-ID"], ANN)

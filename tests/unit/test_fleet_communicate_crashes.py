@@ -170,7 +170,7 @@ class Scenario:
         self.moody, self.vanish_at = frozenset(), None
         self.run()
         said: dict[tuple[int, int, str], set[str]] = defaultdict(set)
-        recorded = self.store.letters({message_id for message_id, _ in self.mail_server.delivered})
+        recorded = self.store.notifications({message_id for message_id, _ in self.mail_server.delivered})
         for message_id, to in self.mail_server.delivered:
             letter = recorded[message_id]
             for task in letter.task_ids:

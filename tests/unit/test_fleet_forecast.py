@@ -28,8 +28,8 @@ def waiting(
     def ago(days: int | None) -> date | None:
         return None if days is None else TODAY - timedelta(days=days)
 
-    letter = switched if state is State.WRITES_UNBLOCKED else told
-    return CountByWait(state, desired, gap, probation, ago(letter), jobs)
+    notified = switched if state is State.WRITES_UNBLOCKED else told
+    return CountByWait(state, desired, gap, probation, ago(notified), jobs)
 
 
 def on_probation(jobs: int, switched: int, probation: int = 14) -> CountByWait:
@@ -154,7 +154,7 @@ def test_a_forecast_is_in_order_and_after_every_gap(
             assert TODAY <= span.earliest <= span.expected <= (span.latest or date.max)
     if found.completed is not None:
         ends = [
-            (each.letter or TODAY) + timedelta(days=each.probation_gap_days)
+            (each.notified or TODAY) + timedelta(days=each.probation_gap_days)
             for each in jobs
             if each.state is State.WRITES_UNBLOCKED
         ]

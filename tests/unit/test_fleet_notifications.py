@@ -21,7 +21,7 @@ from tableferry.fleet.mail.notifications import (
     message_id,
     note,
     noted,
-    told,
+    with_date,
 )
 from tableferry.fleet.mail.rendering import Words
 from tableferry.fleet.queue.records import NotificationRecord
@@ -55,7 +55,7 @@ def composed(
 
 
 def envelopes(*jobs: Job, **how: Any) -> list[tuple[int, tuple[int, ...], tuple[str, ...]]]:
-    return [(one.level, one.task_ids, one.recipients) for one in composed(*jobs, **how).letters]
+    return [(one.level, one.task_ids, one.recipients) for one in composed(*jobs, **how).notifications]
 
 
 def test_an_owner_gets_one_notification_about_all_their_tables() -> None:
@@ -185,7 +185,7 @@ def test_everybody_is_told_of_each_of_their_tables_once_whatever_the_order(
         job(number, tbl_owners=owners, downstream_users=users)
         for number, (owners, users) in enumerate(given_people)
     ]
-    letters = composed(*jobs, domain="corp.example", batch=batch).letters
+    letters = composed(*jobs, domain="corp.example", batch=batch).notifications
     told_of = [(task, to) for letter in letters for task in letter.task_ids for to in letter.recipients]
     wanted = {
         (one.task_id, to)
@@ -196,7 +196,7 @@ def test_everybody_is_told_of_each_of_their_tables_once_whatever_the_order(
     assert max((len(letter.recipients) for letter in letters), default=0) <= batch
     assert len({letter.message_id for letter in letters}) == len(letters)
     random.shuffle(jobs)
-    assert composed(*jobs, domain="corp.example", batch=batch).letters == letters
+    assert composed(*jobs, domain="corp.example", batch=batch).notifications == letters
 
 
 def test_a_message_id_comes_from_level_jobs_recipients_and_edition_and_from_nothing_else() -> None:
@@ -240,6 +240,6 @@ def test_a_notification_speaks_to_an_owner_of_all_its_tables() -> None:
 @pytest.mark.parametrize("one", [job, on_probation, archived])
 def test_the_date_is_that_of_the_level(one: Any) -> None:
     later = NOW + timedelta(days=1)
-    done = told(one(1), later)
+    done = with_date(one(1), later)
     dates = [done.comm_level1_date, done.comm_level2_date, done.comm_level3_date]
     assert [number for number, date in enumerate(dates, 1) if date == later] == [level(one(1))]

@@ -163,7 +163,7 @@ def test_a_migration_that_was_broken_off_goes_on(bare: SqlStore) -> None:
         connection.execute(text("DROP TABLE letters"))
     bare.create()
     assert len(bare.jobs(everything())) == 1
-    assert bare.letters(["<1@x>"]) == {}
+    assert bare.notifications(["<1@x>"]) == {}
 
 
 def test_many_can_make_the_tables_at_once(bare: SqlStore, url: str) -> None:

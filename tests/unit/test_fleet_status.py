@@ -156,7 +156,7 @@ def test_a_notification_that_wasnt_sent_for_a_day_is_stuck(store: Store) -> None
     )
     stuck = read_status(store, NOW).stuck
     assert [(each.task_id, each.trouble) for each in stuck] == [
-        (number, Trouble.LETTER_NOT_SENT) for number in numbers[:2]
+        (number, Trouble.NOTIFICATION_NOT_SENT) for number in numbers[:2]
     ]
     assert {each.command for each in stuck} == {"tableferry fleet communicate"}
     store.notifications_sent(["<1@x>"], NOW)

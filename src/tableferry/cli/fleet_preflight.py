@@ -42,7 +42,7 @@ def _preflights(opened: OpenFleet, named: fleet.Named) -> list[Preflight]:
         ).jobs
     else:
         jobs = tuple(
-            fleet.NewJob(job.name, job.target_format) for job in store.jobs(fleet.selections.not_begun())
+            fleet.NewJob(job.name, job.target_format) for job in store.jobs(fleet.selections.not_started())
         )
         if not jobs:
             raise TableError("no job is yet to begin: name tables, or add some with tableferry fleet add")

@@ -1,4 +1,4 @@
-"""What happened to one job: its changes of state, and the letters that it is in."""
+"""What happened to one job: its changes of state, and the notifications that it is in."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlalchemy import select
 from tableferry.fleet.job import Job
 from tableferry.fleet.queue.records import Event, NotificationRecord
 from tableferry.fleet.queue.rows import from_row
-from tableferry.fleet.queue.schema import events, letters
+from tableferry.fleet.queue.schema import events, notifications
 from tableferry.fleet.queue.store import Store
 
 
@@ -22,9 +22,13 @@ def events_of(store: Store, job: Job) -> list[Event]:
 
 
 def notifications_of(store: Store, job: Job) -> list[NotificationRecord]:
-    """Return the letters that a job is in, by their level and time."""
-    names = [column.name for column in letters.c]
-    rows = store.rows(select(letters).order_by(letters.c.level, letters.c.recorded_at, letters.c.message_id))
+    """Return the notifications that a job is in, by their level and time."""
+    names = [column.name for column in notifications.c]
+    rows = store.rows(
+        select(notifications).order_by(
+            notifications.c.level, notifications.c.recorded_at, notifications.c.message_id
+        )
+    )
     records = (from_row(NotificationRecord, dict(zip(names, row, strict=True))) for row in rows)
-    # No two databases look into JSON alike, and a letter is about many jobs: there are few of them.
+    # No two databases look into JSON alike, and a notification is about many jobs: there are few of them.
     return [record for record in records if job.task_id in record.task_ids]

@@ -105,9 +105,9 @@ class Job:
         in_process: Its migration has started and isn't over; a table on probation is in process too.
         state: Where it is.
         desired_state: Where it goes next; the same while it rests.
-        initial_gap_days: Days between the first letter and the migration.
-        probation_gap_days: Days between the second letter and the archive; 0 keeps no copy in step.
-        comm_level1_date: When the first letter went out.
+        initial_gap_days: Days between the first notification and the migration.
+        probation_gap_days: Days between the second notification and the archive; 0 keeps no copy in step.
+        comm_level1_date: When the first notification went out.
         comm_level2_date: When the second one did.
         comm_level3_date: When the third one did.
         shadow_watermark: The target's snapshot id (a version, for Delta) that the Hive copy is in step with.
@@ -164,14 +164,14 @@ class Job:
 
     @property
     def probation_ends(self) -> datetime | None:
-        """When the second letter is old enough; None before it."""
+        """When the second notification is old enough; None before it."""
         if self.comm_level2_date is None:
             return None
         return self.comm_level2_date + timedelta(days=self.probation_gap_days)
 
     @property
     def migration_begins(self) -> datetime | None:
-        """When the first letter is old enough; None before it."""
+        """When the first notification is old enough; None before it."""
         if self.comm_level1_date is None:
             return None
         return self.comm_level1_date + timedelta(days=self.initial_gap_days)

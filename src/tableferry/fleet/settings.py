@@ -31,7 +31,7 @@ class RemovedPartitions(StrEnum):
 
 
 class MailSettings(_Settings):
-    """How letters are sent.
+    """How notifications are sent.
 
     Attributes:
         host: The SMTP server.
@@ -40,13 +40,13 @@ class MailSettings(_Settings):
         user: Whom to log in as; empty to log in not at all.
         password: From ``TABLEFERRY_FLEET_MAIL_PASSWORD``, or the secret ``password_secret``.
         password_secret: A secret of the workspace, ``scope/key``.
-        sender: Whom letters are from.
+        sender: Whom notifications are from.
         reply_to: Whom answers go to; the sender by default.
         domain: Added to an owner's name that isn't a mail address; empty leaves such an owner out.
         templates: A folder whose templates replace ours, each by its file's name.
-        batch: Downstream users in one letter, at most.
-        portal: A page about the migration, for the letters.
-        contact: Whom to ask, for the letters.
+        batch: Downstream users in one notification, at most.
+        portal: A page about the migration, for the notifications.
+        contact: Whom to ask, for the notifications.
         ca_file: Certificates to trust instead of the machine's, as PEM.
         timeout_seconds: How long the server may take for an answer.
     """
@@ -75,8 +75,8 @@ class FleetSettings(_Settings):
         store: Where the queue is: a database's URL as SQLAlchemy writes it, or ``delta:catalog.schema``.
         store_password_secret: A secret of the workspace with the database's password, ``scope/key``.
         target_format: What tables become, where a job doesn't say.
-        initial_gap_days: Days between the first letter and the migration, for jobs that are added.
-        probation_gap_days: Days between the second letter and the archive, likewise.
+        initial_gap_days: Days between the first notification and the migration, for jobs that are added.
+        probation_gap_days: Days between the second notification and the archive, likewise.
         lease_minutes: How long a worker's claim holds without a sign of life.
         stuck_hours: How long a table may rest on its way before it counts as stuck.
         late_files: Whether a table pauses when somebody has left files in its old directories after the
@@ -89,7 +89,7 @@ class FleetSettings(_Settings):
         require_owner: Whether a table without an owner pauses.
         users_file: A CSV file with the columns ``table`` and ``user``: who is known to use which table.
         require_lineage: Whether it's an error that Unity Catalog's lineage can't be read.
-        mail: How letters are sent.
+        mail: How notifications are sent.
     """
 
     store: str = "sqlite:///.tableferry/fleet.db"

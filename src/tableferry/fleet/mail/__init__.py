@@ -1,1 +1,1 @@
-"""Letters to owners and users: recorded before they are sent, and never dropped."""
+"""Notifications to owners and users: recorded before they are sent, and never dropped."""

@@ -1,4 +1,4 @@
-"""Whom a job's letters go to: the mail addresses behind the names that catalogs keep."""
+"""Whom a job's notifications go to: the mail addresses behind the names that catalogs keep."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _APPLICATION = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNOR
 
 @dataclass(frozen=True, order=True)
 class LeftOut:
-    """Somebody who gets no letter.
+    """Somebody who gets no notification.
 
     Attributes:
-        recipient: The owner or user, as the job or the letter has it.
-        tables: What the letters would have been about.
+        recipient: The owner or user, as the job or the notification has it.
+        tables: What the notifications would have been about.
         why: Why, and what to do.
     """
 
@@ -54,13 +54,13 @@ def people(job: Job, domain: str) -> People:
     left_out: list[tuple[str, str]] = []
 
     def addresses(names: Iterable[str]) -> frozenset[str]:
-        found = set()
+        valid = set()
         for name in names:
             try:
-                found.add(address(name, domain))
+                valid.add(address(name, domain))
             except ValueError as error:
                 left_out.append((name, str(error)))
-        return frozenset(found)
+        return frozenset(valid)
 
     owners = addresses(job.tbl_owners)
     return People(owners, addresses(job.downstream_users) - owners, tuple(dict.fromkeys(left_out)))

@@ -1,4 +1,4 @@
-"""Letters as files, for a dry run."""
+"""Notifications as files, for a dry run."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tableferry.fleet.mail.smtp import Delivery
 
 
 class FolderOutbox:
-    """Writes each letter as an .eml file, which mail programs open; recipients in Bcc stay readable."""
+    """Writes each notification as an .eml file, which mail programs open; recipients in Bcc stay readable."""
 
     def __init__(self, folder: Path) -> None:
-        """Make the folder, and take the letters of an earlier dry run out of it."""
+        """Make the folder, and take the notifications of an earlier dry run out of it."""
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.glob("level[123]-*.eml"):
             old.unlink()
 
     def send(self, message: EmailMessage, recipients: Sequence[str]) -> Delivery:
-        """Write a letter."""
+        """Write a notification."""
         level, digest = message["Message-ID"].strip("<>").split("@")[0].split("-")
         to = recipients[0] if len(recipients) == 1 else f"{len(recipients)}_users"
         name = f"level{level}-{re.sub(r'[^a-z0-9.@_-]', '_', to)[:100]}-{digest[:12]}.eml"

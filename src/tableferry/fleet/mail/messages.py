@@ -1,4 +1,4 @@
-"""A letter as a mail: text and page, and headers that keep it from being answered by machines."""
+"""A notification as a mail: text and page, and headers that keep it from being answered by machines."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def message(
 
 
 def check(mail: MailSettings) -> None:
-    """Demand that letters have somebody to be from, and to be answered to.
+    """Demand that notifications have somebody to be from, and to be answered to.
 
     Raises:
         Refused: ``mail.sender`` or ``mail.reply_to`` is no address.
@@ -61,7 +61,7 @@ def check(mail: MailSettings) -> None:
 
 
 def sender(mail: MailSettings) -> str:
-    """Return the address that letters are from.
+    """Return the address that notifications are from.
 
     Raises:
         Refused: ``mail.sender`` is none.
@@ -70,7 +70,7 @@ def sender(mail: MailSettings) -> str:
 
 
 def sender_domain(mail: MailSettings) -> str:
-    """Return the domain that letters are from.
+    """Return the domain that notifications are from.
 
     Raises:
         Refused: ``mail.sender`` has none.
@@ -79,12 +79,13 @@ def sender_domain(mail: MailSettings) -> str:
 
 
 def _person(text: str, setting: str) -> Address:
-    name, found = parseaddr(text)
+    name, spec = parseaddr(text)
     try:
-        return Address(name, addr_spec=address(found, ""))
+        return Address(name, addr_spec=address(spec, ""))
     except (ValueError, IndexError) as error:
         raise Refused(f"{setting} is '{text}', which is no mail address: write name@domain") from error
 
 
 def _addresses(recipients: Sequence[str]) -> list[Address]:
-    return [Address(username=each.rpartition("@")[0], domain=each.rpartition("@")[2]) for each in recipients]
+    parts = (recipient.rpartition("@") for recipient in recipients)
+    return [Address(username=user, domain=domain) for user, _, domain in parts]

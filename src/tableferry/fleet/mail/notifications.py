@@ -1,6 +1,6 @@
-"""Turns jobs into letters: who is told of which tables, in how few letters, and under which Message-ID.
+"""Turns jobs into notifications: who hears of which tables, in how few mails, and under which Message-ID.
 
-Pure: the same jobs and the same letters remembered give the same letters, each time.
+Pure: the same jobs and the same notifications remembered give the same notifications, each time.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ Audience = Literal["owner", "user"]
 
 @dataclass(frozen=True)
 class Composed:
-    """The letters that are to be written, and who gets none.
+    """The notifications that are to be written, and who gets none.
 
     Attributes:
-        letters: None of them recorded.
+        notifications: None of them recorded.
         left_out: Owners and users without an address.
     """
 
-    letters: tuple[NotificationRecord, ...]
+    notifications: tuple[NotificationRecord, ...]
     left_out: tuple[LeftOut, ...]
 
 
 def level(job: Job) -> Level:
-    """Return the level of the letter that a job to be told of is due."""
+    """Return the level of the notification that a job to be told of is due."""
     match job.state:
         case State.WRITES_UNBLOCKED:
             return 2
@@ -48,7 +48,7 @@ def level(job: Job) -> Level:
 
 
 def is_needed(job: Job) -> bool:
-    """Say whether anybody is to be told: a step that has no days has no letter."""
+    """Say whether anybody is to be told: a step that has no days has no notification."""
     match level(job):
         case 1:
             return job.initial_gap_days > 0
@@ -58,8 +58,8 @@ def is_needed(job: Job) -> bool:
             return job.initial_gap_days > 0 or job.probation_gap_days > 0
 
 
-def told(job: Job, now: datetime) -> Job:
-    """Return the job with the date of the letter that it was due."""
+def with_date(job: Job, now: datetime) -> Job:
+    """Return the job with the date of the notification that it was due."""
     match level(job):
         case 1:
             return replace(job, comm_level1_date=now)
@@ -78,23 +78,23 @@ def compose(
     sent_from: str,
     batch: int,
 ) -> Composed:
-    """Write a letter of each level to each owner, and to users who read the same tables one together.
+    """Write a notification of each level to each owner, and to users who read the same tables one together.
 
     Args:
         jobs: Those to be told of.
-        done: Of which job who has a letter of that level, or will get one that is recorded.
+        done: Of which job who has a notification of that level, or will get one that is recorded.
         now: The time.
         domain: Added to names that aren't mail addresses.
         sent_from: The domain of the Message-IDs.
-        batch: At most so many users in one letter.
+        batch: At most so many users in one notification.
     """
     owners: dict[tuple[Level, str], set[int]] = defaultdict(set)
     users: dict[tuple[Level, str], set[int]] = defaultdict(set)
     left_out: dict[tuple[str, str], set[TableName]] = defaultdict(set)
     for job in filter(is_needed, jobs):
         due, who = level(job), people(job, domain)
-        for each in who.left_out:
-            left_out[each].add(job.name)
+        for name_and_why in who.left_out:
+            left_out[name_and_why].add(job.name)
         for tasks, addresses in ((owners, who.owners), (users, who.users)):
             for to in addresses:
                 if (job.task_id, to) not in done:
@@ -107,25 +107,25 @@ def compose(
     ]
     for (due, task_ids), readers in together.items():
         envelopes += [(due, task_ids, chunk) for chunk in _chunks(sorted(readers), batch)]
-    letters = tuple(
+    notifications = tuple(
         NotificationRecord(message_id(due, task_ids, to, sent_from), due, task_ids, to, now)
         for due, task_ids, to in sorted(envelopes)
     )
     nobody = [LeftOut(name, tuple(sorted(tables)), why) for (name, why), tables in sorted(left_out.items())]
-    return Composed(letters, tuple(nobody))
+    return Composed(notifications, tuple(nobody))
 
 
 def message_id(
     due: int, task_ids: Sequence[int], recipients: Sequence[str], sent_from: str, edition: int = 0
 ) -> str:
-    """Return the Message-ID of a letter, the same for the same jobs, level and recipients.
+    """Return the Message-ID of a notification, the same for the same jobs, level and recipients.
 
     Args:
         due: The level.
         task_ids: The jobs, sorted.
         recipients: Mail addresses, sorted.
         sent_from: The sender's domain.
-        edition: Counts letters that say once more what one of an earlier migration of these tables said.
+        edition: Counts those that say once more what one of an earlier migration of these tables said.
     """
     parts = [
         str(due),
@@ -137,44 +137,44 @@ def message_id(
     return f"<{due}-{digest}@{sent_from}>"
 
 
-def audience(letter: NotificationRecord, jobs: Iterable[Job], domain: str) -> Audience:
-    """Say to whom a letter speaks: to an owner of all its tables, or to users."""
-    if len(letter.recipients) == 1 and all(
-        letter.recipients[0] in people(job, domain).owners for job in jobs
+def audience(notification: NotificationRecord, jobs: Iterable[Job], domain: str) -> Audience:
+    """Say to whom a notification speaks: to an owner of all its tables, or to users."""
+    if len(notification.recipients) == 1 and all(
+        notification.recipients[0] in people(job, domain).owners for job in jobs
     ):
         return "owner"
     return "user"
 
 
 def noted(job: Job) -> Mapping[str, tuple[str, ...] | None]:
-    """Return the letters noted on a job for the level that it is due.
+    """Return the notifications noted on a job for the level that it is due.
 
     Each Message-ID comes with the recipients who are still to get it; None where that isn't known, so all.
     """
     note = job.record.get("letters", {})
     if note.get("level") != level(job):
         return {}
-    return {each: None if left is None else tuple(left) for each, left in note["left"].items()}
+    return {key: None if left is None else tuple(left) for key, left in note["left"].items()}
 
 
-def note(job: Job, letters: Mapping[str, Iterable[str] | None]) -> Job:
-    """Return the job with these letters noted on it, and no others."""
-    if not letters:
+def note(job: Job, notifications: Mapping[str, Iterable[str] | None]) -> Job:
+    """Return the job with these notifications noted on it, and no others."""
+    if not notifications:
         return job.noted(letters=None)
-    left = {each: None if to is None else sorted(to) for each, to in letters.items()}
+    left = {key: None if to is None else sorted(to) for key, to in notifications.items()}
     return job.noted(letters={"level": level(job), "left": left})
 
 
-def binding(letter: NotificationRecord, jobs: Mapping[int, Job]) -> bool:
-    """Say whether a recorded letter may have been sent: it was, or all of its jobs have it noted.
+def binding(notification: NotificationRecord, jobs: Mapping[int, Job]) -> bool:
+    """Say whether a recorded notification may have been sent: it was, or all of its jobs have it noted.
 
     Args:
-        letter: As it is recorded.
+        notification: As it is recorded.
         jobs: Its jobs that are in the queue, as they are there.
     """
-    fellows = [jobs[task] for task in letter.task_ids if task in jobs]
-    return letter.sent_at is not None or all(
-        letter.message_id in job.record.get("letters", {}).get("left", {}) for job in fellows
+    fellows = [jobs[task] for task in notification.task_ids if task in jobs]
+    return notification.sent_at is not None or all(
+        notification.message_id in job.record.get("letters", {}).get("left", {}) for job in fellows
     )
 
 

@@ -21,14 +21,14 @@ def with_password(mail: MailSettings) -> MailSettings:
     """
     if not mail.user or mail.password.get_secret_value():
         return mail
-    found = os.environ.get(PASSWORD_VARIABLE, "")
-    if not found and mail.password_secret:
-        found = secrets.read(
+    password = os.environ.get(PASSWORD_VARIABLE, "")
+    if not password and mail.password_secret:
+        password = secrets.read(
             mail.password_secret, setting="mail.password_secret", holds="the mail server's password"
         )
-    if not found:
+    if not password:
         raise TableferryError(
             f"there is no password for mail.user {mail.user}: set {PASSWORD_VARIABLE}, or "
             "mail.password_secret to a secret's scope/key"
         )
-    return mail.model_copy(update={"password": SecretStr(found)})
+    return mail.model_copy(update={"password": SecretStr(password)})

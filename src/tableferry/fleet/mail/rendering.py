@@ -1,4 +1,4 @@
-"""Writes a letter's words, from templates that a team can replace one by one."""
+"""Writes a notification's words, from templates that a team can replace one by one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _WIDTH = 76
 
 @dataclass(frozen=True)
 class Line:
-    """What a letter says of one table.
+    """What a notification says of one table.
 
     Attributes:
         name: The table, as people call it.
@@ -67,11 +67,11 @@ class Line:
 
 @dataclass(frozen=True)
 class Words:
-    """A letter's words.
+    """A notification's words.
 
     Attributes:
         subject: One line.
-        text: The letter as plain text.
+        text: The notification as plain text.
         html: The same as a page.
     """
 
@@ -84,7 +84,7 @@ class Templates:
     """Our templates, or a team's where there are any of the same name."""
 
     def __init__(self, mail: MailSettings) -> None:
-        """Read the templates, and try a team's with every kind of letter.
+        """Read the templates, and try a team's with every kind of notification.
 
         Raises:
             Refused: A file of the team's isn't one of ours, or can't be rendered; says the file and the line.
@@ -96,11 +96,11 @@ class Templates:
             return
         self._check_files(mail.templates)
         for level, audience, jobs in product(get_args(Level), get_args(Audience), _SAMPLES):
-            for asked in (mail, mail.model_copy(update={"contact": "Ann", "portal": "https://a.example"})):
-                self._words(variables(level, audience, jobs, _SAMPLE_TIME, asked))
+            for settings in (mail, mail.model_copy(update={"contact": "Ann", "portal": "https://a.example"})):
+                self._words(variables(level, audience, jobs, _SAMPLE_TIME, settings))
 
     def words(self, level: int, audience: Audience, jobs: Iterable[Job], now: datetime) -> Words:
-        """Write a letter.
+        """Write a notification.
 
         Args:
             level: Its level.
@@ -113,26 +113,26 @@ class Templates:
         """
         return self._words(variables(level, audience, jobs, now, self._mail))
 
-    def _words(self, said: Mapping[str, Any]) -> Words:
-        name = f"level{said['level']}_{said['audience']}.j2"
-        forms = {form: self._render(name, form, said) for form in _FORMS}
+    def _words(self, values: Mapping[str, Any]) -> Words:
+        name = f"level{values['level']}_{values['audience']}.j2"
+        forms = {form: self._render(name, form, values) for form in _FORMS}
         subject = " ".join(forms["subject"].split())
         if not subject:
             raise Refused(f"{self._file(name)} gives a letter no subject: add a block named subject")
         text, html = (re.sub(r"\n\s*\n", "\n\n", forms[form]).strip() + "\n" for form in ("txt", "html"))
         return Words(subject, text, html)
 
-    def _render(self, name: str, form: str, said: Mapping[str, Any]) -> str:
-        with _placed():
+    def _render(self, name: str, form: str, values: Mapping[str, Any]) -> str:
+        with _explained():
             template = self._environments[form].get_template(name)
             parts = "parts.html.j2" if form == "html" else "parts.txt.j2"
-            return template.render(said, layout=f"letter.{form}.j2", parts=parts)
+            return template.render(values, layout=f"letter.{form}.j2", parts=parts)
 
     def _file(self, name: str) -> str:
         return str(self._environments["txt"].get_template(name).filename)
 
     def _check_files(self, folder: Path) -> None:
-        """Refuse what isn't a template of ours by its name, or uses what no letter has."""
+        """Refuse what isn't a template of ours by its name, or uses what no notification has."""
         if not folder.is_dir():
             raise Refused(f"mail.templates is {folder}, which is no folder: name one, or leave it out")
         ours = sorted(path.name for path in OURS.iterdir())
@@ -142,7 +142,7 @@ class Templates:
                 close = difflib.get_close_matches(path.name, ours, n=1)
                 instead = f"call it {close[0]}" if close else "take it out"
                 raise Refused(f"{path} isn't a template's name: {instead} (there are {', '.join(ours)})")
-            with _placed(path):
+            with _explained(path):
                 tree = self._environments["txt"].parse(path.read_text(encoding="utf-8"), filename=str(path))
                 unknown = find_undeclared_variables(tree) - known - {"caller"}
             used = [node for node in tree.find_all(nodes.Name) if node.name in unknown]
@@ -159,7 +159,7 @@ def variables(
     """Return what a template can say.
 
     Args:
-        level: The letter's level.
+        level: The notification's level.
         audience: Whom it speaks to.
         jobs: Its tables; at least one.
         now: When it is sent.
@@ -186,11 +186,11 @@ def variables(
 
 
 def line(job: Job, now: datetime) -> Line:
-    """Return what a letter says of a table.
+    """Return what a notification says of a table.
 
     Args:
         job: The table's.
-        now: When the letter is sent.
+        now: When the notification is sent.
     """
     names = Names.of(job)
     return Line(
@@ -220,16 +220,16 @@ def _day(time: datetime) -> str:
 
 def _environment(folders: list[Path], form: str) -> Environment:
     # A team's templates may lie where others write: they say words, and run nothing.
-    made = ImmutableSandboxedEnvironment(
+    environment = ImmutableSandboxedEnvironment(
         loader=ChoiceLoader([FileSystemLoader(folder) for folder in folders]),
         autoescape=form == "html",
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["folded"] = _folded
-    made.filters["breakable"] = _breakable
-    return made
+    environment.filters["folded"] = _folded
+    environment.filters["breakable"] = _breakable
+    return environment
 
 
 def _breakable(name: str) -> Markup:
@@ -250,21 +250,22 @@ def _folded(text: str, first: str = "", rest: str = "") -> str:
 
 
 @contextmanager
-def _placed(file: Path | None = None) -> Iterator[None]:
+def _explained(file: Path | None = None) -> Iterator[None]:
     """Turn what goes wrong in a template into a sentence with its file and line."""
     try:
         yield
     except TemplateSyntaxError as error:
         raise Refused(
-            f"{file or error.filename or error.name}:{error.lineno}: {error.message}: mend the template"
+            f"{file or error.filename or error.name}:{error.lineno}: {error.message}: fix the template"
         ) from error
     except UnicodeDecodeError as error:
         raise Refused(f"{file or OURS} isn't UTF-8 ({error}): save it as UTF-8") from error
     except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
         # Jinja gives the frames of a template the template's own file and lines.
-        frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename.endswith(".j2")]
-        place = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
-        raise Refused(f"{place}{error}: mend the template") from error
+        frames = traceback.extract_tb(error.__traceback__)
+        templates = [frame for frame in frames if frame.filename.endswith(".j2")]
+        location = f"{templates[-1].filename}:{templates[-1].lineno}: " if templates else ""
+        raise Refused(f"{location}{error}: fix the template") from error
 
 
 _SAMPLE_TIME = datetime(2026, 1, 1, tzinfo=UTC)
@@ -284,7 +285,7 @@ def _sample(task_id: int, target: TargetFormat, initial: int, probation: int) ->
     )
 
 
-# Between them every branch that a letter can depend on.
+# Between them every branch that a notification can depend on.
 _SAMPLES: tuple[tuple[Job, ...], ...] = (
     (_sample(1, TargetFormat.ICEBERG, 14, 14),),
     (_sample(1, TargetFormat.DELTA, 14, 0),),

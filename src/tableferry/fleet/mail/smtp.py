@@ -1,4 +1,4 @@
-"""Hands letters to an SMTP server, and tells a refusal that stays from one that passes."""
+"""Hands notifications to an SMTP server, and distinguishes lasting refusals from passing ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tableferry.errors import TableferryError
 from tableferry.fleet.mail.messages import sender
 from tableferry.fleet.settings import MailSettings
 
-# What a server says to a recipient, and to a letter as a whole, when it will say so again tomorrow.
+# What a server says to a recipient, and to a notification as a whole, when it will say so again tomorrow.
 _NOT_OF_US = re.compile(r"5(?!30)\d\d (?!5\.7\.)(?!.*\brelay)", re.IGNORECASE)
 _OF_THE_ADDRESS = re.compile(r"5\d\d 5\.[12]\.")
 
@@ -23,16 +23,16 @@ _LOOPBACK = re.compile(r"localhost|127\.\d+\.\d+\.\d+|::1")
 
 
 class NoServer(TableferryError):
-    """No letter can be sent now: the server isn't there, or doesn't take letters from us."""
+    """No notification can be sent now: the server isn't there, or doesn't take notifications from us."""
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """What became of a letter.
+    """What became of a notification.
 
     Attributes:
         refused: Recipients whom the server refused for good, and its words.
-        waiting: Recipients to whom the letter has to be sent once more, and why.
+        waiting: Recipients to whom the notification has to be sent once more, and why.
     """
 
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -40,10 +40,10 @@ class Delivery:
 
 
 class Outbox(Protocol):
-    """Takes letters."""
+    """Takes notifications."""
 
     def send(self, message: EmailMessage, recipients: Sequence[str]) -> Delivery:
-        """Send a letter to these recipients.
+        """Send a notification to these recipients.
 
         Raises:
             NoServer: Neither this one nor any other can be sent now.
@@ -54,14 +54,14 @@ class Outbox(Protocol):
 
 
 class SmtpOutbox:
-    """Sends letters through one connection, made when the first is sent, and again when it's lost."""
+    """Sends notifications through one connection, made when the first is sent, and again when it's lost."""
 
     def __init__(self, mail: MailSettings) -> None:
         self._mail = mail
         self._server: smtplib.SMTP | None = None
 
     def send(self, message: EmailMessage, recipients: Sequence[str]) -> Delivery:
-        """Send a letter to these recipients.
+        """Send a notification to these recipients.
 
         A refusal stays if the server says 5xx to a recipient, unless its words are about us (530,
         5.7.x, relaying): a wrong relay mustn't count as having told everybody. Everything else passes.
@@ -70,7 +70,7 @@ class SmtpOutbox:
             NoServer: Neither this one nor any other can be sent now.
         """
         server = self._connected()
-        international = not all(each.isascii() for each in recipients)
+        international = not all(recipient.isascii() for recipient in recipients)
         if international and not server.has_extn("smtputf8"):
             return self._without_utf8(message, recipients)
         try:
@@ -79,10 +79,10 @@ class SmtpOutbox:
             refused = error.recipients
         except smtplib.SMTPSenderRefused as error:
             if error.smtp_code < 500:
-                return Delivery(waiting=dict.fromkeys(recipients, _said(error.smtp_code, error.smtp_error)))
+                return Delivery(waiting=dict.fromkeys(recipients, _reply(error.smtp_code, error.smtp_error)))
             raise NoServer(
                 f"{self._where} doesn't take letters from {sender(self._mail)} "
-                f"({_said(error.smtp_code, error.smtp_error)}): let it, or set mail.sender"
+                f"({_reply(error.smtp_code, error.smtp_error)}): let it, or set mail.sender"
             ) from error
         except smtplib.SMTPDataError as error:
             answers = dict.fromkeys(recipients, (error.smtp_code, error.smtp_error))
@@ -110,14 +110,14 @@ class SmtpOutbox:
 
     def _without_utf8(self, message: EmailMessage, recipients: Sequence[str]) -> Delivery:
         """Send to those whom a server can name that knows ASCII alone."""
-        nameable = [each for each in recipients if each.isascii()]
+        nameable = [recipient for recipient in recipients if recipient.isascii()]
         why = f"{self._where} can't send to an address that isn't ASCII"
         delivery = self.send(message, nameable) if nameable else Delivery()
-        others = {each: why for each in recipients if each not in nameable}
+        others = {recipient: why for recipient in recipients if recipient not in nameable}
         return Delivery({**delivery.refused, **others}, delivery.waiting)
 
     def _connected(self) -> smtplib.SMTP:
-        """Return the connection, made anew if the server has ended it: many do after some letters."""
+        """Return the connection, made anew if the server has ended it: many do after some notifications."""
         if self._server is not None:
             try:
                 if self._server.noop()[0] == 250:
@@ -170,9 +170,9 @@ class SmtpOutbox:
         try:
             yield
         except smtplib.SMTPAuthenticationError as error:
-            said = _said(error.smtp_code, error.smtp_error)
+            reply = _reply(error.smtp_code, error.smtp_error)
             raise NoServer(
-                f"{self._where} doesn't let {self._mail.user} in ({said}): check mail.user and the password"
+                f"{self._where} doesn't let {self._mail.user} in ({reply}): check mail.user and the password"
             ) from error
         except smtplib.SMTPNotSupportedError as error:
             raise NoServer(
@@ -192,11 +192,12 @@ class SmtpOutbox:
 
 def _sorted(answers: Mapping[str, tuple[int, bytes | str]], for_good: re.Pattern[str]) -> Delivery:
     """Tell who is refused for good, by the server's words."""
-    said = {each: _said(*answer) for each, answer in answers.items()}
-    refused = {each: words for each, words in said.items() if for_good.match(words + " ")}
-    return Delivery(refused, {each: words for each, words in said.items() if each not in refused})
+    replies = {recipient: _reply(*answer) for recipient, answer in answers.items()}
+    refused = {recipient: reply for recipient, reply in replies.items() if for_good.match(reply + " ")}
+    waiting = {recipient: reply for recipient, reply in replies.items() if recipient not in refused}
+    return Delivery(refused, waiting)
 
 
-def _said(code: int, words: bytes | str) -> str:
+def _reply(code: int, words: bytes | str) -> str:
     text = words.decode("utf-8", "replace") if isinstance(words, bytes) else words
     return f"{code} {' '.join(text.split())}"

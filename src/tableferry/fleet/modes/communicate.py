@@ -1,4 +1,4 @@
-"""The communicator: owners and users get letters before a table's migration, after it, and at the end."""
+"""The communicator: owners and users are notified before a table's migration, after it, and at the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tableferry.fleet.mail.password import with_password
 from tableferry.fleet.mail.posting import Posting
 from tableferry.fleet.mail.rendering import Templates
 from tableferry.fleet.mail.smtp import Outbox, SmtpOutbox
-from tableferry.fleet.queue.selections import to_tell
+from tableferry.fleet.queue.selections import to_notify
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings, MailSettings
 from tableferry.heartbeat import heartbeat
@@ -31,13 +31,13 @@ class CommunicateReport:
     """What a run of the communicator did.
 
     Attributes:
-        sent: Letters that a server took.
+        sent: Notifications that a server took.
         repeated: How many of these an earlier run had recorded, and perhaps sent.
-        failed: Letters that the next run has to send, if only to some of their recipients.
+        failed: Notifications that the next run has to send, if only to some of their recipients.
         jobs: Jobs that have their date now, by level.
-        untold: Jobs that still wait for a letter of theirs.
+        untold: Jobs that still wait for a notification of theirs.
         left_out: Owners and users who get none: without an address, or refused for good.
-        problems: Why letters failed, a sentence each.
+        problems: Why notifications failed, a sentence each.
     """
 
     sent: int = 0
@@ -74,8 +74,8 @@ def communicate(
         clock: What time it is.
         batch_size: At most how many jobs.
         share: Of N workers, the I-th prefers a share of its own.
-        dry_run_to: Write the letters into this folder as .eml files, and change nothing.
-        outbox: Sends letters.
+        dry_run_to: Write the notifications into this folder as .eml files, and change nothing.
+        outbox: Sends notifications.
 
     Raises:
         Refused: A template or an address in the settings is wrong; nothing was sent.
@@ -84,7 +84,7 @@ def communicate(
     templates = Templates(settings.mail)
     check(settings.mail)
     if dry_run_to is not None:
-        jobs = store.jobs(to_tell(), limit=batch_size)
+        jobs = store.jobs(to_notify(), limit=batch_size)
         posting = Posting(store, settings, templates, clock, {job.task_id: job for job in jobs}, clock())
         posting.read()
         posting.compose()
@@ -93,7 +93,7 @@ def communicate(
             running.count("letters", len(posting.sent))
         return _report(posting, {})
     mail, now = with_password(settings.mail), clock()
-    jobs = store.claim(to_tell(), worker, now=now, lease=settings.lease, limit=batch_size, share=share)
+    jobs = store.claim(to_notify(), worker, now=now, lease=settings.lease, limit=batch_size, share=share)
     posting = Posting(store, settings, templates, clock, {job.task_id: job for job in jobs}, now)
     numbers = [job.task_id for job in jobs]
     with heartbeat(lambda: store.renew(numbers, worker, clock(), settings.lease), settings.lease):

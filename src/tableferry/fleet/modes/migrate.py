@@ -13,7 +13,7 @@ from tableferry.fleet.transitions import FORWARD
 
 
 def migrate(worker: Worker) -> ModeReport:
-    """Migrate tables whose first letter is old enough, and go on with those that are on their way.
+    """Migrate tables whose first notification is old enough, and go on with those that are on their way.
 
     A table that reaches ``WritesUnblocked`` is on probation; one that reaches ``HiveDropped`` is completed.
     """

@@ -86,9 +86,9 @@ class CountByWait:
     Attributes:
         state: Where they are.
         desired_state: Where they go.
-        initial_gap_days: Days from the first letter to the migration.
-        probation_gap_days: Days from the second letter to the archive.
-        letter: The day of the second letter on probation, elsewhere of the first.
+        initial_gap_days: Days from the first notification to the migration.
+        probation_gap_days: Days from the second notification to the archive.
+        notified: The day of the second notification on probation, elsewhere of the first.
         jobs: How many.
     """
 
@@ -96,7 +96,7 @@ class CountByWait:
     desired_state: State
     initial_gap_days: int
     probation_gap_days: int
-    letter: date | None
+    notified: date | None
     jobs: int
 
 
@@ -224,19 +224,19 @@ def _archived(store: Readable) -> tuple[tuple[TargetFormat, int], ...]:
 
 def _waiting(store: Readable) -> tuple[CountByWait, ...]:
     on_probation = _c.state == State.WRITES_UNBLOCKED.value
-    letter = case((on_probation, _c.comm_level2_date), else_=_c.comm_level1_date)
+    notification = case((on_probation, _c.comm_level2_date), else_=_c.comm_level1_date)
     # SQLite would look for `IS false` in an index, and from there into the table, which takes twice as long.
     running = _c.migration_paused.is_not(True)
     each = select(
-        day_of(letter).label("letter"),
+        day_of(notification).label("letter"),
         _c.state,
         _c.desired_state,
         _c.initial_gap_days,
         _c.probation_gap_days,
     ).where(running, _c.state.not_in(_ENDS))
     return tuple(
-        CountByWait(State(state), State(desired), int(gap), int(probation), _day(letter), int(count))
-        for letter, state, desired, gap, probation, count in store.rows(_counted(each))
+        CountByWait(State(state), State(desired), int(gap), int(probation), _day(notification), int(count))
+        for notification, state, desired, gap, probation, count in store.rows(_counted(each))
     )
 
 

@@ -23,7 +23,7 @@ from tableferry.fleet.queue.delta_rows import among, in_json, read, source, unch
 from tableferry.fleet.queue.delta_tables import DeltaTables
 from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord
 from tableferry.fleet.queue.rows import JOB_COLUMNS, from_row, to_row
-from tableferry.fleet.queue.schema import jobs, jobs_archive, letters
+from tableferry.fleet.queue.schema import jobs, jobs_archive, notifications
 from tableferry.fleet.queue.selections import Selection, numbered
 from tableferry.fleet.queue.sparksql import bound, rows
 from tableferry.fleet.queue.statements import (
@@ -249,24 +249,24 @@ class DeltaStore:
         return back
 
     def record_notifications(self, recorded: Iterable[NotificationRecord]) -> None:
-        """Remember letters that are about to be sent."""
+        """Remember notifications that are about to be sent."""
         new = {record.message_id: to_row(record) for record in recorded}
         if not new:
             return
-        values = read(letters.c, "s")
+        values = read(notifications.c, "s")
         self._run(
-            f"MERGE INTO {self._tables.notifications} AS t USING ({source(letters.c)}) AS s "
+            f"MERGE INTO {self._tables.notifications} AS t USING ({source(notifications.c)}) AS s "
             "ON t.message_id = s.message_id WHEN NOT MATCHED THEN "
             f"INSERT ({', '.join(values)}) VALUES ({', '.join(values.values())})",
             {"new": in_json(new.values())},
         )
 
-    def letters(self, message_ids: Iterable[str]) -> Mapping[str, NotificationRecord]:
+    def notifications(self, message_ids: Iterable[str]) -> Mapping[str, NotificationRecord]:
         """Return those that are remembered."""
         records = (
-            from_row(NotificationRecord, _decoded(row, letters.c))
+            from_row(NotificationRecord, _decoded(row, notifications.c))
             for chunk in chunks(sorted(set(message_ids)))
-            for row in self._select(select(letters).where(letters.c.message_id.in_(chunk)))
+            for row in self._select(select(notifications).where(notifications.c.message_id.in_(chunk)))
         )
         return {record.message_id: record for record in records}
 
@@ -274,7 +274,7 @@ class DeltaStore:
         """Remember that a server took them."""
         for chunk in chunks(sorted(set(message_ids))):
             unsent, parameters = self._dialect.written(
-                and_(letters.c.message_id.in_(chunk), letters.c.sent_at.is_(None))
+                and_(notifications.c.message_id.in_(chunk), notifications.c.sent_at.is_(None))
             )
             self._run(
                 f"UPDATE {self._tables.notifications} AS letters SET sent_at = :at WHERE {unsent}",

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Column, literal_column
 
 from tableferry.fleet.queue.dialects import day_of
-from tableferry.fleet.queue.schema import events, jobs, jobs_archive, letters
+from tableferry.fleet.queue.schema import events, jobs, jobs_archive, notifications
 from tableferry.fleet.queue.sparksql import SparkDialect
 from tableferry.fleet.queue.statements import EVENT_COLUMNS
 from tableferry.tables import TableName
@@ -35,7 +35,8 @@ class DeltaTables:
         self._schema = schema
         self.dialect = SparkDialect(schema)
         self.jobs, self.archive, self.notifications, self.events = (
-            TableName((*schema.parts, table.name)).sql for table in (jobs, jobs_archive, letters, events)
+            TableName((*schema.parts, table.name)).sql
+            for table in (jobs, jobs_archive, notifications, events)
         )
 
     def definitions(self) -> Iterator[str]:
@@ -46,7 +47,7 @@ class DeltaTables:
         for name, columns in (
             (self.jobs, [numbered, *self._job_columns()]),
             (self.archive, ["task_id BIGINT NOT NULL", *self._job_columns(), archived_at]),
-            (self.notifications, [self._column(column) for column in letters.c]),
+            (self.notifications, [self._column(column) for column in notifications.c]),
         ):
             yield f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(columns)}) USING delta {PROPERTIES}"
         yield f"CREATE OR REPLACE VIEW {self.events} AS {self._all_events()}"

@@ -16,8 +16,8 @@ class NewJob:
     Attributes:
         name: The table, with catalog and schema.
         target_format: What it becomes.
-        initial_gap_days: Days between the first letter and the migration.
-        probation_gap_days: Days between the second letter and the archive.
+        initial_gap_days: Days between the first notification and the migration.
+        probation_gap_days: Days between the second notification and the archive.
         tbl_owners: Mail addresses, if the catalog isn't to be asked.
         downstream_users: Mail addresses, likewise.
     """
@@ -32,7 +32,7 @@ class NewJob:
 
 @dataclass(frozen=True)
 class NotificationRecord:
-    """A letter as the queue remembers it: recorded before it is sent.
+    """A notification as the queue remembers it: recorded before it is sent.
 
     Attributes:
         message_id: Its Message-ID, from its jobs, its level and its recipients.

@@ -107,7 +107,7 @@ jobs_archive = Table(
     **EXACT,
 )
 
-letters = Table(
+notifications = Table(
     "letters",
     metadata,
     Column("message_id", _TEXTS["message_id"], primary_key=True),

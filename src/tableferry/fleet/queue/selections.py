@@ -90,8 +90,8 @@ def to_preprocess(now: datetime) -> Selection:
     )
 
 
-def to_tell() -> Selection:
-    """Jobs whose owners and users are to get a letter: of level 1, 2 or 3."""
+def to_notify() -> Selection:
+    """Jobs whose owners and users are to get a notification: of level 1, 2 or 3."""
     return _RUNNING & or_(
         _c.to_be_processed.is_(True)
         & _pair(State.READY, State.WRITES_BLOCKED)
@@ -122,11 +122,11 @@ def to_revert() -> Selection:
 
 
 def finished() -> Selection:
-    """Jobs that are completed, with their last letter sent."""
+    """Jobs that are completed, with their last notification sent."""
     return _c.in_process.is_(False) & _at(State.HIVE_DROPPED) & _c.comm_level3_date.is_not(None)
 
 
-def not_begun() -> Selection:
+def not_started() -> Selection:
     """Jobs whose table nobody has touched yet."""
     return _at(State.UNDEFINED) | _pair(State.READY, State.WRITES_BLOCKED)
 

@@ -31,7 +31,7 @@ from tableferry.fleet.queue.dialects import Utc, utc_now
 from tableferry.fleet.queue.migrating import upgrade
 from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord
 from tableferry.fleet.queue.rows import JOB_COLUMNS, from_row, to_row
-from tableferry.fleet.queue.schema import events, jobs, jobs_archive, letters
+from tableferry.fleet.queue.schema import events, jobs, jobs_archive, notifications
 from tableferry.fleet.queue.selections import Selection
 from tableferry.fleet.queue.statements import (
     EVENT_COLUMNS,
@@ -262,25 +262,27 @@ class SqlStore:
         return self._do(self._engine, work)
 
     def record_notifications(self, recorded: Iterable[NotificationRecord]) -> None:
-        """Remember letters that are about to be sent."""
+        """Remember notifications that are about to be sent."""
         rows = {record.message_id: to_row(record) for record in recorded}
 
         def work(connection: Connection) -> None:
             for chunk in chunks(rows):
-                query = select(letters.c.message_id).where(letters.c.message_id.in_(chunk))
+                query = select(notifications.c.message_id).where(notifications.c.message_id.in_(chunk))
                 known = set(connection.execute(query).scalars())
                 if new := [rows[message_id] for message_id in chunk if message_id not in known]:
-                    connection.execute(insert(letters), new)
+                    connection.execute(insert(notifications), new)
 
-        # Somebody else records the same letter at the same time.
+        # Somebody else records the same notification at the same time.
         self._do(self._engine, work, IntegrityError)
 
-    def letters(self, message_ids: Iterable[str]) -> Mapping[str, NotificationRecord]:
+    def notifications(self, message_ids: Iterable[str]) -> Mapping[str, NotificationRecord]:
         """Return those that are remembered."""
         chosen = sorted(set(message_ids))
 
         def work(connection: Connection) -> dict[str, NotificationRecord]:
-            queries = (select(letters).where(letters.c.message_id.in_(chunk)) for chunk in chunks(chosen))
+            queries = (
+                select(notifications).where(notifications.c.message_id.in_(chunk)) for chunk in chunks(chosen)
+            )
             return {
                 row["message_id"]: from_row(NotificationRecord, dict(row))
                 for query in queries
@@ -295,8 +297,8 @@ class SqlStore:
 
         def work(connection: Connection) -> None:
             for chunk in chunks(sent):
-                unsent = letters.c.message_id.in_(chunk) & letters.c.sent_at.is_(None)
-                connection.execute(update(letters).where(unsent).values(sent_at=now))
+                unsent = notifications.c.message_id.in_(chunk) & notifications.c.sent_at.is_(None)
+                connection.execute(update(notifications).where(unsent).values(sent_at=now))
 
         self._do(self._engine, work)
 

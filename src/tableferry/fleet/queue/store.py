@@ -140,7 +140,7 @@ class Store(Protocol):
         """
 
     def archive(self, selection: Selection, now: datetime) -> int:
-        """Move jobs that nobody has out of the queue, and say how many; events and letters stay."""
+        """Move jobs that nobody has out of the queue, and say how many; events and notifications stay."""
 
     def archived(self, selection: Selection) -> Sequence[Job]:
         """Return archived jobs by their task_id."""
@@ -148,10 +148,10 @@ class Store(Protocol):
     def unarchive(self, task_ids: Iterable[int], now: datetime) -> Sequence[Job]:
         """Bring archived jobs back into the queue, for a revert; numbers that aren't archived are ignored."""
 
-    def record_notifications(self, letters: Iterable[NotificationRecord]) -> None:
-        """Remember letters that are about to be sent; one that is remembered stays as it is."""
+    def record_notifications(self, notifications: Iterable[NotificationRecord]) -> None:
+        """Remember notifications that are about to be sent; one that is remembered stays as it is."""
 
-    def letters(self, message_ids: Iterable[str]) -> Mapping[str, NotificationRecord]:
+    def notifications(self, message_ids: Iterable[str]) -> Mapping[str, NotificationRecord]:
         """Return those that are remembered."""
 
     def notifications_sent(self, message_ids: Iterable[str], now: datetime) -> None:

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Select, and_, case, func, null, or_, selec
 
 from tableferry.fleet.job import Job, State
 from tableferry.fleet.queue.dialects import Utc
-from tableferry.fleet.queue.schema import events, jobs, letters
+from tableferry.fleet.queue.schema import events, jobs, notifications
 from tableferry.fleet.queue.selections import Selection, to_shadow
 from tableferry.fleet.queue.statements import free
 
@@ -45,7 +45,7 @@ class Trouble(StrEnum):
 
     CLAIM_LAPSED = "claim_lapsed"
     NOT_MOVING = "not_moving"
-    LETTER_NOT_SENT = "letter_not_sent"
+    NOTIFICATION_NOT_SENT = "letter_not_sent"
     SHADOW_BEHIND = "shadow_behind"
 
 
@@ -117,7 +117,7 @@ UNSENT_WORDS = "its letter of level {level} was recorded and not sent"
 
 def unsent(ago: Ago) -> Selection:
     """Notifications that were recorded a day ago and not sent."""
-    return and_(letters.c.sent_at.is_(None), letters.c.recorded_at < ago(DAY))
+    return and_(notifications.c.sent_at.is_(None), notifications.c.recorded_at < ago(DAY))
 
 
 def last_change() -> ColumnElement[datetime]:
@@ -200,12 +200,12 @@ def stuck_jobs(store: Readable, now: datetime, rest: timedelta) -> tuple[tuple[S
 
 def _unsent(store: Readable, now: datetime) -> tuple[StuckJob, ...]:
     """Jobs of notifications that weren't sent: these are few."""
-    c = letters.c
+    c = notifications.c
     query = select(c.task_ids, c.recorded_at, c.level).where(unsent(lambda passed: now - passed))
     stuck: dict[int, StuckJob] = {}
     for task_ids, recorded_at, level in store.rows(query.order_by(c.recorded_at)):
         for task_id in json.loads(task_ids) if isinstance(task_ids, str) else task_ids:
-            job = StuckJob(int(task_id), recorded_at, Trouble.LETTER_NOT_SENT, UNSENT_WORDS, int(level))
+            job = StuckJob(int(task_id), recorded_at, Trouble.NOTIFICATION_NOT_SENT, UNSENT_WORDS, int(level))
             stuck.setdefault(job.task_id, job)
     return tuple(stuck.values())
 

@@ -183,7 +183,7 @@ def _mode_after(trouble: Trouble, job: Job) -> str:
     match trouble:
         case Trouble.CLAIM_LAPSED:
             return _mode_of(job)
-        case Trouble.LETTER_NOT_SENT:
+        case Trouble.NOTIFICATION_NOT_SENT:
             return "communicate"
         case Trouble.SHADOW_BEHIND:
             return "shadow"
@@ -213,16 +213,16 @@ def _paused(found: Aggregates) -> Iterator[Paused]:
 
 def _due(waiting: Sequence[CountByWait], today: date) -> Due:
     migrations = [
-        (each.letter + timedelta(days=each.initial_gap_days), each.jobs)
+        (each.notified + timedelta(days=each.initial_gap_days), each.jobs)
         for each in waiting
-        if each.state is State.READY and each.letter is not None
+        if each.state is State.READY and each.notified is not None
     ]
     archives = [
-        (each.letter + timedelta(days=each.probation_gap_days), each.jobs)
+        (each.notified + timedelta(days=each.probation_gap_days), each.jobs)
         for each in waiting
         if each.state is State.WRITES_UNBLOCKED
         and (each.state, each.desired_state) not in BACK
-        and each.letter is not None
+        and each.notified is not None
     ]
     return Due(*_by_day(migrations, today), *_by_day(archives, today))
 

@@ -131,12 +131,12 @@ def _begins(each: CountByWait, today: date) -> date:
     """The first day on which a job can be migrated."""
     if PHASES[each.state] is Phase.MIGRATING:
         return today
-    return max(today, (each.letter or today) + timedelta(days=each.initial_gap_days))
+    return max(today, (each.notified or today) + timedelta(days=each.initial_gap_days))
 
 
 def _ends(each: CountByWait, today: date) -> date:
     """The day on which a job's probation is over."""
-    return (each.letter or today) + timedelta(days=each.probation_gap_days)
+    return (each.notified or today) + timedelta(days=each.probation_gap_days)
 
 
 def _at_pace(jobs: int, pace: Sequence[Pace], moved: Callable[[Pace], int], today: date) -> Span | None:
