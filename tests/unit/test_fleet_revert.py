@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tableferry.fleet.job import Job, PauseReason, State
-from tableferry.fleet.modes.revert import _begun
+from tableferry.fleet.modes.revert import _reverting
 from tableferry.fleet.transitions import BACK
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -27,4 +27,4 @@ def test_a_reverting_job_resumes_where_it_paused(pair: tuple[State, State]) -> N
         desired_state=desired,
     )
     paused = job.paused(PauseReason.STEP_FAILED, "3 times")
-    assert _begun(paused, from_archive=False) == job
+    assert _reverting(paused, from_archive=False) == job

@@ -133,16 +133,16 @@ def expand(requests: Iterable[TableRequest], find: Find) -> list[NewJob]:
         requests: What was named.
         find: Gives the tables of a pattern.
     """
-    found: dict[TableName, NewJob] = {}
+    jobs: dict[TableName, NewJob] = {}
     requests = list(requests)
     for request in requests:
         if isinstance(request.tables, TableName):
-            found.setdefault(request.tables, replace(request.job, name=request.tables))
+            jobs.setdefault(request.tables, replace(request.job, name=request.tables))
     for request in requests:
         if isinstance(request.tables, Pattern):
             for name in find(request.tables):
-                found.setdefault(name, replace(request.job, name=name))
-    return list(found.values())
+                jobs.setdefault(name, replace(request.job, name=name))
+    return list(jobs.values())
 
 
 def possible_owners(jobs: Iterable[NewJob]) -> set[TableName]:
@@ -206,7 +206,7 @@ def _filled(template: NewJob, row: Mapping[str, str | None]) -> NewJob:
         return int(written) if written else default
 
     target = (row.get("target_format") or "").strip().lower() or template.target_format.value
-    if target not in {each.value for each in TargetFormat}:
+    if target not in {known.value for known in TargetFormat}:
         raise ValueError(f"target_format must be {' or '.join(TargetFormat)}, and is '{target}'")
     return replace(
         template,

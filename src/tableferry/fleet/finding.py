@@ -23,7 +23,7 @@ def matching(spark: SparkSession, pattern: Pattern) -> list[TableName]:
         TableName((pattern.catalog, row[0].strip("`")))
         for row in spark.sql(f"SHOW SCHEMAS IN {catalog.sql}").collect()
     ]
-    found = [
+    tables = [
         table
         for schema in schemas
         # A schema's own part decides whether it is asked at all.
@@ -31,9 +31,9 @@ def matching(spark: SparkSession, pattern: Pattern) -> list[TableName]:
         for table in _tables(spark, schema)
         if pattern.matches(table)
     ]
-    if not found:
+    if not tables:
         raise TableError(f"{pattern} matches no table: check the name, and your right to see it")
-    return sorted(found)
+    return sorted(tables)
 
 
 def asked(spark: SparkSession, query: str) -> list[TableName]:
@@ -48,13 +48,13 @@ def asked(spark: SparkSession, query: str) -> list[TableName]:
             f"the query gives {len(frame.columns)} columns ({', '.join(frame.columns)}): select catalog, "
             "schema and table, in this order"
         )
-    found = []
+    tables = []
     for row in frame.collect():
         parts = tuple(str(part or "").lower() for part in row)
         if not all(parts):
             raise TableError(f"the query gives a row without a full name ({', '.join(parts)}): leave it out")
-        found.append(TableName(parts))
-    return found
+        tables.append(TableName(parts))
+    return tables
 
 
 def _tables(spark: SparkSession, schema: TableName) -> list[TableName]:

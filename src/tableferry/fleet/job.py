@@ -17,7 +17,7 @@ from tableferry.tables import TableName
 
 
 class State(StrEnum):
-    """Where a table is on its way; the stored words are the published ones, also for a job to Delta."""
+    """Where a table is in its migration; the stored words are the published ones, also for a job to Delta."""
 
     UNDEFINED = "Undefined"
     READY = "Ready"
@@ -183,5 +183,5 @@ class Job:
 
     def noted(self, **notes: Any) -> Self:
         """Return the job with these notes in its record; None takes one out."""
-        kept = {key: value for key, value in {**self.record, **notes}.items() if value is not None}
-        return replace(self, record=kept)
+        record = {key: value for key, value in {**self.record, **notes}.items() if value is not None}
+        return replace(self, record=record)

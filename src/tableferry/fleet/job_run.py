@@ -37,7 +37,7 @@ BLOCKED = "blocked"
 
 @dataclass
 class JobRun:
-    """One job on its way.
+    """A worker's run of one claimed job.
 
     Attributes:
         job: As it is saved, or about to be.
@@ -78,18 +78,18 @@ class JobRun:
         return self.job
 
 
-def run_job(one: JobRun, transitions: Transitions) -> JobReport:
+def run_job(run: JobRun, transitions: Transitions) -> JobReport:
     """Run a job as far as these transitions take it; its own errors are reported and never raised.
 
     Args:
-        one: The claimed job.
+        run: The claimed job.
         transitions: The transitions that it may make.
     """
-    with reporting(one) as reports:
-        while (transition := transitions.get(one.job.pair)) is not None:
-            _once(one, transition)
-        one.release(one.job)
-        reports.append(JobReport(one.job, "done", tuple(one.did), ""))
+    with reporting(run) as reports:
+        while (transition := transitions.get(run.job.pair)) is not None:
+            _once(run, transition)
+        run.release(run.job)
+        reports.append(JobReport(run.job, "done", tuple(run.did), ""))
     return reports[0]
 
 
@@ -103,52 +103,52 @@ def dry_run_report(job: Job, warehouse: Warehouse, transitions: Transitions) -> 
 
 
 @contextmanager
-def reporting(one: JobRun) -> Iterator[list[JobReport]]:
+def reporting(run: JobRun) -> Iterator[list[JobReport]]:
     """Turn what goes wrong with one job into its report, and the row into what the next run needs."""
     reports: list[JobReport] = []
     try:
-        with _recorded(one, reports):
+        with _recorded(run, reports):
             yield reports
     except ClaimLost as error:
         # Also while what went wrong was written down: the job is another worker's now.
-        reports.append(JobReport(one.job, "lost", tuple(one.did), str(error)))
+        reports.append(JobReport(run.job, "lost", tuple(run.did), str(error)))
 
 
 @contextmanager
-def _recorded(one: JobRun, reports: list[JobReport]) -> Iterator[None]:
+def _recorded(run: JobRun, reports: list[JobReport]) -> Iterator[None]:
     try:
         yield
     except ClaimLost:
         raise
     except Stopped as error:
-        one.job = one.job.noted(**{FOUND: error.found or None})
-        reports.append(_pause(one, error.reason, str(error)))
+        run.job = run.job.noted(**{FOUND: error.found or None})
+        reports.append(_pause(run, error.reason, str(error)))
     except WrittenSince as error:
-        reports.append(_pause(one, PauseReason.WRITTEN_WHILE_BLOCKED, str(error)))
+        reports.append(_pause(run, PauseReason.WRITTEN_WHILE_BLOCKED, str(error)))
     except Refused as error:
-        reports.append(_pause(one, PauseReason.STEP_REFUSED, str(error)))
+        reports.append(_pause(run, PauseReason.STEP_REFUSED, str(error)))
     except (TableError, StateError) as error:
-        reports.append(_fail(one, str(error)))
+        reports.append(_fail(run, str(error)))
     except Exception as error:
-        # One table's trouble with Spark isn't the others'; what is nobody's to mend ends the run.
+        # One table's trouble with Spark isn't the others'; what nobody can fix ends the run.
         if not is_sparks(error):
             raise
-        reports.append(_fail(one, f"Spark failed ({first_line(error)})"))
+        reports.append(_fail(run, f"Spark failed ({first_line(error)})"))
 
 
-def _once(one: JobRun, transition: Transition) -> None:
+def _once(run: JobRun, transition: Transition) -> None:
     """Make one transition, and save the state that it reached."""
-    names = Names.of(one.job)
-    steps = plan(one.job, existing.job_tables(one.warehouse, names))
+    names = Names.of(run.job)
+    steps = plan(run.job, existing.job_tables(run.warehouse, names))
     for step in steps:
         try:
-            one.job = perform(step, one.job, one.warehouse, one.save)
+            run.job = perform(step, run.job, run.warehouse, run.save)
         except WrittenSince as error:
-            if not _begin_again(one, names, str(error)):
+            if not _begin_again(run, names, str(error)):
                 raise
             return
-        one.did.append(str(step))
-    one.save(_measured(_arrived(one.job, transition), transition, one.clock().timestamp()))
+        run.did.append(str(step))
+    run.save(_measured(_arrived(run.job, transition), transition, run.clock().timestamp()))
 
 
 def _measured(job: Job, transition: Transition, now: float) -> Job:
@@ -176,40 +176,40 @@ def _arrived(job: Job, transition: Transition) -> Job:
     return job.noted(**{FAILURES: None, LAST_ERROR: None})
 
 
-def _begin_again(one: JobRun, names: Names, why: str) -> bool:
+def _begin_again(run: JobRun, names: Names, why: str) -> bool:
     """Block once more and copy what was written; False if that was tried often enough, or can't be."""
-    times = one.job.record.get(BEGAN_AGAIN, 0) + 1
+    times = run.job.record.get(BEGAN_AGAIN, 0) + 1
     if times > ATTEMPTS:
         return False
-    if names.hive in existing.job_tables(one.warehouse, names):
+    if names.hive in existing.job_tables(run.warehouse, names):
         # The names are swapped. They can be swapped back while nobody wrote to the copy.
-        if versions.current(one.warehouse, names.main, one.job.target_format) != one.job.shadow_watermark:
+        if versions.current(run.warehouse, names.main, run.job.target_format) != run.job.shadow_watermark:
             return False
         for back in (Rename(names.main, names.copy), Rename(names.hive, names.main)):
-            one.job = perform(back, one.job, one.warehouse, one.save)
-            one.did.append(str(back))
-    one.did.append(f"{why}: starting again at the block of {names.main}")
-    restarted = replace(one.job, state=State.READY, desired_state=State.WRITES_BLOCKED)
-    one.save(restarted.noted(**{BEGAN_AGAIN: times}))
+            run.job = perform(back, run.job, run.warehouse, run.save)
+            run.did.append(str(back))
+    run.did.append(f"{why}: starting again at the block of {names.main}")
+    restarted = replace(run.job, state=State.READY, desired_state=State.WRITES_BLOCKED)
+    run.save(restarted.noted(**{BEGAN_AGAIN: times}))
     return True
 
 
-def _pause(one: JobRun, reason: PauseReason, why: str) -> JobReport:
+def _pause(run: JobRun, reason: PauseReason, why: str) -> JobReport:
     """Let the job wait for a person, and, if Hive has its name still, let the writers in meanwhile."""
-    job, names = one.job, Names.of(one.job)
-    if job.pair in FORWARD and existing.job_tables(one.warehouse, names).get(names.main) is Kind.HIVE:
+    job, names = run.job, Names.of(run.job)
+    if job.pair in FORWARD and existing.job_tables(run.warehouse, names).get(names.main) is Kind.HIVE:
         unblock = UnblockWrites(names.main)
-        job = perform(unblock, job, one.warehouse, one.save)
-        one.did.append(str(unblock))
+        job = perform(unblock, job, run.warehouse, run.save)
+        run.did.append(str(unblock))
         job = replace(job, state=State.READY, desired_state=State.WRITES_BLOCKED)
-    one.release(job.paused(reason, why).noted(**{BEGAN_AGAIN: None}))
-    return JobReport(one.job, "paused", tuple(one.did), why)
+    run.release(job.paused(reason, why).noted(**{BEGAN_AGAIN: None}))
+    return JobReport(run.job, "paused", tuple(run.did), why)
 
 
-def _fail(one: JobRun, why: str) -> JobReport:
+def _fail(run: JobRun, why: str) -> JobReport:
     """Leave the job where it is for the next run, unless it failed often enough."""
-    times = one.job.record.get(FAILURES, 0) + 1
+    times = run.job.record.get(FAILURES, 0) + 1
     if times >= ATTEMPTS:
-        return _pause(one, PauseReason.STEP_FAILED, f"{why}, {times} times")
-    one.release(one.job.noted(**{FAILURES: times, LAST_ERROR: why[:500]}))
-    return JobReport(one.job, "failed", tuple(one.did), why)
+        return _pause(run, PauseReason.STEP_FAILED, f"{why}, {times} times")
+    run.release(run.job.noted(**{FAILURES: times, LAST_ERROR: why[:500]}))
+    return JobReport(run.job, "failed", tuple(run.did), why)

@@ -94,17 +94,18 @@ def _of_file(chosen: Path | None, env: str | None, problems: list[Problem]) -> I
     if not isinstance(sections, dict):
         problems.append(Problem(str(path), _ENVIRONMENTS, "must be a mapping of names to settings"))
         return
-    found = {name: {} if section is None else section for name, section in sections.items()}
-    for place, layer in [("", written), *((f"{_ENVIRONMENTS}.{name}", each) for name, each in found.items())]:
-        _judge(layer, path, place, problems)
+    sections = {name: {} if section is None else section for name, section in sections.items()}
+    layers = {"": written, **{f"{_ENVIRONMENTS}.{name}": section for name, section in sections.items()}}
+    for key, layer in layers.items():
+        _judge(layer, path, key, problems)
         _absolute(layer, path.parent)
-    if env is not None and env not in found:
-        names = ", ".join(str(name) for name in found) or "none"
+    if env is not None and env not in sections:
+        names = ", ".join(str(name) for name in sections) or "none"
         message = f"has no '{env}': name one that it has ({names}), or write it"
         problems.append(Problem(str(path), _ENVIRONMENTS, message))
     if not problems:
         yield written
-        yield found.get(env, {})
+        yield sections.get(env, {})
 
 
 def _yaml(path: Path, problems: list[Problem]) -> Values | None:
@@ -121,7 +122,7 @@ def _yaml(path: Path, problems: list[Problem]) -> Values | None:
     except UnicodeDecodeError as error:
         problems.append(Problem(str(path), "", f"isn't UTF-8 text (byte {error.start}): save it as UTF-8"))
     except yaml.YAMLError as error:
-        problems.append(Problem(str(path), "", f"isn't valid YAML: {explain(error)}: mend it there"))
+        problems.append(Problem(str(path), "", f"isn't valid YAML: {explain(error)}: fix it there"))
     else:
         if data is None or isinstance(data, dict):
             return data or {}
@@ -133,44 +134,42 @@ def _repeated(text: str) -> Iterator[str]:
     """Name the keys that are written twice in one mapping, where YAML would take the last."""
     nodes = [("", yaml.compose(text, SafeLoader))]
     while nodes:
-        place, node = nodes.pop()
+        parent, node = nodes.pop()
         if not isinstance(node, yaml.MappingNode):
             continue
         seen = set()
         for key, value in node.value:
-            path = f"{place}.{key.value}".lstrip(".")
+            path = f"{parent}.{key.value}".lstrip(".")
             if path in seen:
                 yield path
             seen.add(path)
             nodes.append((path, value))
 
 
-def _judge(layer: Any, path: Path, place: str, problems: list[Problem]) -> None:
+def _judge(layer: Any, path: Path, parent: str, problems: list[Problem]) -> None:
     """Find what a layer of the file has wrong."""
     if isinstance(layer, dict) and isinstance(mail := layer.get(_MAIL, {}), dict) and "password" in mail:
         message = (
             "a password isn't kept in a file: set TABLEFERRY_FLEET_MAIL_PASSWORD, or name a secret in "
             "mail.password_secret"
         )
-        problems.append(Problem(str(path), f"{place}.mail.password".lstrip("."), message))
+        problems.append(Problem(str(path), f"{parent}.mail.password".lstrip("."), message))
         return
     for key, message in _wrong(layer):
-        problems.append(Problem(str(path), ".".join(filter(None, (place, *key))), message))
+        problems.append(Problem(str(path), ".".join(filter(None, (parent, *key))), message))
 
 
 def _absolute(layer: Any, folder: Path) -> None:
     """Let what the file names lie beside the file, wherever the command is typed."""
-    for place, names in (
-        (layer, _PATHS),
-        (layer.get(_MAIL) if isinstance(layer, dict) else None, _MAIL_PATHS),
-    ):
+    mail = layer.get(_MAIL) if isinstance(layer, dict) else None
+    for settings, names in ((layer, _PATHS), (mail, _MAIL_PATHS)):
         for name in names:
-            if isinstance(place, dict) and isinstance(place.get(name), str):
-                place[name] = str(folder / place[name])
+            if isinstance(settings, dict) and isinstance(settings.get(name), str):
+                settings[name] = str(folder / settings[name])
 
 
 def _of_environment(environ: Mapping[str, str], problems: list[Problem]) -> Values:
-    found: Values = {}
+    values: Values = {}
     for name, value in environ.items():
         if not name.startswith(PREFIX) or name in _NO_SETTINGS:
             continue
@@ -179,12 +178,12 @@ def _of_environment(environ: Mapping[str, str], problems: list[Problem]) -> Valu
             continue
         layer = _nested(_VARIABLES[name], value)
         problems.extend(Problem(name, "", message) for _, message in _wrong(layer))
-        _merge(found, layer)
-    return found
+        _merge(values, layer)
+    return values
 
 
 def _of_flags(flags: Mapping[str, str], problems: list[Problem]) -> Values:
-    found: Values = {}
+    values: Values = {}
     for name, value in flags.items():
         key = _ONE_SETTING.get(name)
         if key is None:
@@ -195,8 +194,8 @@ def _of_flags(flags: Mapping[str, str], problems: list[Problem]) -> Values:
         else:
             layer = _nested(key, value)
             problems.extend(Problem(f"--set {name}", "", message) for _, message in _wrong(layer))
-            _merge(found, layer)
-    return found
+            _merge(values, layer)
+    return values
 
 
 def _wrong(layer: Any) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -204,16 +203,16 @@ def _wrong(layer: Any) -> Iterator[tuple[tuple[str, ...], str]]:
     try:
         FleetSettings.model_validate(layer)
     except ValidationError as error:
-        for one in error.errors(include_url=False):
-            key = tuple(str(part) for part in one["loc"])
-            if one["type"] == "extra_forbidden":
+        for fault in error.errors(include_url=False):
+            key = tuple(str(part) for part in fault["loc"])
+            if fault["type"] == "extra_forbidden":
                 siblings = MailSettings if key[0] == _MAIL and len(key) > 1 else FleetSettings
                 known = [*siblings.model_fields, *([] if siblings is MailSettings else [_ENVIRONMENTS])]
                 yield key, f"unknown: {_nearest(key[-1], known)}"
-            elif one["type"] in ("model_type", "model_attributes_type"):
+            elif fault["type"] in ("model_type", "model_attributes_type"):
                 yield key, "must be a mapping of settings to their values"
             else:
-                yield key, f"{one['msg'].replace('Input should', 'should')}, and is {one['input']!r}"
+                yield key, f"{fault['msg'].replace('Input should', 'should')}, and is {fault['input']!r}"
 
 
 def _nearest(name: str, known: Mapping[str, Any] | list[str]) -> str:

@@ -1,4 +1,4 @@
-"""The names that a table goes by on its way."""
+"""The names that a table goes by during its migration."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def next_action(job: Job) -> NextAction:
             return NextAction(None, "completed; tableferry fleet archive moves it out of the queue")
     if (transition := FORWARD.get(job.pair)) is not None:
         return NextAction("migrate", transition.action.value)
-    return NextAction(None, f"no mode knows a way from {job.state} to {job.desired_state}")
+    return NextAction(None, f"no mode has a transition from {job.state} to {job.desired_state}")
 
 
 def _letter(which: str, days: int) -> str:

@@ -33,7 +33,7 @@ REMEDIES: Mapping[PauseReason, str] = {
     PauseReason.PARTITIONS_REMOVED: "bring them back, or say that it was meant so (--accept)",
     PauseReason.ROWS_DIFFER: "compare both tables (tableferry verify) before anything else",
     PauseReason.STEP_REFUSED: "do what the details say",
-    PauseReason.STEP_FAILED: "mend what the details say",
+    PauseReason.STEP_FAILED: "fix what the details say",
     PauseReason.PAUSED_BY_USER: "ask whoever paused it",
 }
 """What to do about each reason before the job is resumed."""
@@ -42,13 +42,13 @@ REMEDIES: Mapping[PauseReason, str] = {
 def reason(job: Job) -> PauseReason | None:
     """Return why a job is paused; None if it isn't, or if somebody wrote a reason of their own."""
     word = job.pause_reason.partition(":")[0].strip()
-    return next((each for each in PauseReason if job.migration_paused and each.value == word), None)
+    return next((code for code in PauseReason if job.migration_paused and code.value == word), None)
 
 
 def remedy(job: Job) -> str:
     """Say what to do about a paused job."""
-    found = reason(job)
-    return REMEDIES[found] if found else "see what the reason says"
+    code = reason(job)
+    return REMEDIES[code] if code else "see what the reason says"
 
 
 def resumed(job: Job, *, accept: bool = False) -> Job:

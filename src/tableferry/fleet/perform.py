@@ -87,7 +87,7 @@ def perform(step: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
     Raises:
         Stopped: A person must decide.
         WrittenSince: The table changed behind the block.
-        TableferryError: Something else the user can mend.
+        TableferryError: Something else that the user can fix.
     """
     with (
         activity(_log, str(step), table=job.name, worker=job.claimed_by or "") as running,
@@ -113,8 +113,8 @@ def _perform(step: Step, job: Job, warehouse: Warehouse, save: Save, running: Ac
                 warehouse.effect(partial(warehouse.access.give_back, table, rights))
             return job.noted(**{RIGHTS: None, FENCE: None})
         case CheckFence(table):
-            if said := fence.differences(warehouse, table, job.record.get(FENCE, {})):
-                raise WrittenSince(f"{table} was written to after writes were blocked: {said}")
+            if differences := fence.differences(warehouse, table, job.record.get(FENCE, {})):
+                raise WrittenSince(f"{table} was written to after writes were blocked: {differences}")
             return job
         case RecordFiles(table):
             Record.create(warehouse, table)

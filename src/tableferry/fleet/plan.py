@@ -78,11 +78,11 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
     Raises:
         Refused: The tables aren't as any transition leaves them: somebody else renamed or dropped one.
     """
-    found = next_transition(job)
-    if found is None:
+    transition = next_transition(job)
+    if transition is None:
         return ()
     names = Names.of(job)
-    match found.action:
+    match transition.action:
         case Action.BLOCK:
             _demand(existing, names.main, Kind.HIVE)
             return (TryShadow(names.main), BlockWrites(names.main))
@@ -126,7 +126,7 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
             drop = (DropCopy(names.copy, job.target_format),) if names.copy in existing else ()
             return (*drop, MakeManaged(names.main))
         case _:
-            assert_never(found.action)
+            assert_never(transition.action)
 
 
 def arrived(job: Job, transition: Transition) -> Job:
@@ -229,9 +229,9 @@ def _archive(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
     return (late, *kept_in_step, Rename(names.hive, names.archived))
 
 
-def _taken(name: TableName, wanted: TableName, job: Job) -> str:
+def _taken(name: TableName, new_name: TableName, job: Job) -> str:
     return (
-        f"{wanted} is there already, and {name} is to get that name: rename or drop the one that isn't of "
+        f"{new_name} is there already, and {name} is to get that name: rename or drop the one that isn't of "
         f"this migration, and tableferry fleet resume {job.name}"
     )
 
@@ -241,11 +241,11 @@ def _is_hive(existing: Existing, name: TableName) -> bool:
 
 
 def _demand(existing: Existing, name: TableName, kind: Kind) -> None:
-    found = existing.get(name)
-    if found is kind:
+    kind_there = existing.get(name)
+    if kind_there is kind:
         return
-    said = f"is {found.words}" if found else "doesn't exist"
+    actual = f"is {kind_there.words}" if kind_there else "doesn't exist"
     raise Refused(
-        f"{name} {said}, and {kind.words} is needed there: somebody else renamed or dropped one; "
+        f"{name} {actual}, and {kind.words} is needed there: somebody else renamed or dropped one; "
         "put the names right, and resume the job"
     )

@@ -34,15 +34,15 @@ def precheck(store: Store, warehouse: Warehouse, tables: Sequence[NewJob]) -> li
     """
     neighbourhood = preflight.Neighbourhood(warehouse)
     done = [*store.jobs(moved(), limit=_LATEST), *store.archived(moved())]
-    found = []
+    reports = []
     with activity(_log, "look at the tables") as running:
         for number, table in enumerate(tables, 1):
             seen = preflight.preflight(warehouse, table.name, table.target_format, neighbourhood)
             if seen.files is not None and seen.bytes is not None:
                 seen = replace(seen, blocked_seconds=blocked_seconds(seen.files, seen.bytes, done))
-            found.append(seen)
+            reports.append(seen)
             running.count("tables", number, len(tables))
-    return found
+    return reports
 
 
 def blocked_seconds(files: int, size: int, moved: Iterable[Job]) -> float | None:
@@ -62,9 +62,9 @@ def blocked_seconds(files: int, size: int, moved: Iterable[Job]) -> float | None
     notes = [job.record[MOVED] for job in moved if MOVED in job.record]
     if not notes:
         return None
-    seconds = sum(each["seconds"] for each in notes)
-    of_files, of_bytes = (sum(each[key] for each in notes) for key in ("files", "bytes"))
-    least = min(float(each["seconds"]) for each in notes)
+    seconds = sum(note["seconds"] for note in notes)
+    of_files, of_bytes = (sum(note[key] for note in notes) for key in ("files", "bytes"))
+    least = min(float(note["seconds"]) for note in notes)
     return max(
         least,
         files * seconds / of_files if of_files else 0.0,

@@ -120,7 +120,7 @@ def register(
 def _known(store: Store, tables: set[TableName]) -> list[Job]:
     """Return the jobs of these tables, in the queue and in the archive."""
     names = iter(sorted(tables))
-    found: list[Job] = []
+    jobs: list[Job] = []
     while some := tuple(islice(names, _AT_ONCE)):
-        found += [*store.jobs(named(some)), *store.archived(named(some))]
-    return found
+        jobs += [*store.jobs(named(some)), *store.archived(named(some))]
+    return jobs

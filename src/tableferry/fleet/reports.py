@@ -82,4 +82,4 @@ class ModeReport:
     @property
     def ok(self) -> bool:
         """Whether nothing failed; a pause is a person's turn, and no failure."""
-        return all(one.outcome != "failed" for one in self.jobs)
+        return all(job.outcome != "failed" for job in self.jobs)

@@ -33,21 +33,21 @@ class Filter:
     owner: str | None = None
 
 
-def list_jobs(store: Store, wanted: Filter, *, archived: bool = False) -> list[Job]:
+def list_jobs(store: Store, criteria: Filter, *, archived: bool = False) -> list[Job]:
     """Return the jobs that a filter lets through, by their task_id.
 
     Raises:
         TableError: One of its tables is neither a name nor a pattern.
     """
-    tables = [_pattern(parse(text, _ANY)) for text in wanted.tables]
-    owner = wanted.owner.lower() if wanted.owner is not None else None
+    tables = [_pattern(parse(text, _ANY)) for text in criteria.tables]
+    owner = criteria.owner.lower() if criteria.owner is not None else None
     return [
         job
         for job in (store.archived if archived else store.jobs)(everything())
-        if (not tables or any(each.matches(job.name) for each in tables))
-        and (not wanted.states or job.state in wanted.states)
-        and (wanted.paused is None or job.migration_paused is wanted.paused)
-        and (owner is None or owner in (each.lower() for each in job.tbl_owners))
+        if (not tables or any(pattern.matches(job.name) for pattern in tables))
+        and (not criteria.states or job.state in criteria.states)
+        and (criteria.paused is None or job.migration_paused is criteria.paused)
+        and (owner is None or owner in map(str.lower, job.tbl_owners))
     ]
 
 
@@ -62,32 +62,32 @@ def select_jobs(store: Store, written: Iterable[str], *, archive: bool = False) 
     Raises:
         TableError: One of them means no job.
     """
-    places = (store.jobs, store.archived) if archive else (store.jobs,)
-    found: dict[int, Job] = {}
+    sources = (store.jobs, store.archived) if archive else (store.jobs,)
+    selected: dict[int, Job] = {}
     for text in written:
-        wanted = parse(text, _ANY)
-        jobs = next((jobs for place in places if (jobs := _meant(store, place, wanted))), [])
+        meant = parse(text, _ANY)
+        jobs = next((jobs for source in sources if (jobs := _meant(store, source, meant))), [])
         if not jobs:
             where = "the queue or the archive" if archive else "the queue"
             raise TableError(f"'{text}' has no job in {where}: tableferry fleet list shows all jobs")
-        found |= {job.task_id: job for job in jobs}
-    return list(found.values())
+        selected |= {job.task_id: job for job in jobs}
+    return list(selected.values())
 
 
 def _meant(
-    store: Store, place: Callable[[Selection], Sequence[Job]], wanted: TableName | Pattern
+    store: Store, source: Callable[[Selection], Sequence[Job]], name: TableName | Pattern
 ) -> list[Job]:
-    if isinstance(wanted, Pattern):
-        return [job for job in place(everything()) if wanted.matches(job.name)]
-    catalog, *rest = wanted.parts
+    if isinstance(name, Pattern):
+        return [job for job in source(everything()) if name.matches(job.name)]
+    catalog, *rest = name.parts
     if catalog != _ANY:
-        return list(place(named([wanted])))
-    if place == store.jobs:
+        return list(source(named([name])))
+    if source == store.jobs:
         # Far fewer rows than the jobs, which may be a hundred thousand.
         catalogs = [str(group["catalog_name"]) for group in store.counts(everything(), ["catalog_name"])]
-        return list(place(named(TableName((each, *rest)) for each in catalogs)))
-    return [job for job in place(everything()) if job.name.parts[1:] == tuple(rest)]
+        return list(source(named(TableName((catalog, *rest)) for catalog in catalogs)))
+    return [job for job in source(everything()) if job.name.parts[1:] == tuple(rest)]
 
 
-def _pattern(wanted: TableName | Pattern) -> Pattern:
-    return wanted if isinstance(wanted, Pattern) else Pattern(*wanted.parts)
+def _pattern(name: TableName | Pattern) -> Pattern:
+    return name if isinstance(name, Pattern) else Pattern(*name.parts)

@@ -78,7 +78,7 @@ class FleetSettings(_Settings):
         initial_gap_days: Days between the first notification and the migration, for jobs that are added.
         probation_gap_days: Days between the second notification and the archive, likewise.
         lease_minutes: How long a worker's claim holds without a sign of life.
-        stuck_hours: How long a table may rest on its way before it counts as stuck.
+        stuck_hours: How long a table may stay where it should go on before it counts as stuck.
         late_files: Whether a table pauses when somebody has left files in its old directories after the
             switch, or their rows are taken into the new table.
         removed_partitions: Whether a table pauses when a write in probation replaced all its rows and left

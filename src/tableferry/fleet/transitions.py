@@ -1,4 +1,4 @@
-"""Every way on and every way back, as a table.
+"""Every transition, forward and back, as a table.
 
     Undefined ─ preprocess ─> Ready ─> WritesBlocked ─> IcebergReady ─> IcebergPrimary ─> WritesUnblocked
                                                                          (probation) ─> HiveDropped
@@ -32,7 +32,7 @@ class Action(Enum):
 
 
 class Transition(NamedTuple):
-    """One way.
+    """What a pair of states leads to.
 
     Attributes:
         action: What it does.
@@ -53,7 +53,7 @@ FORWARD: Mapping[tuple[State, State], Transition] = {
 """The migrator's transitions."""
 
 BACK: Mapping[tuple[State, State], Transition] = {
-    # Not begun, or given up before the switch.
+    # Not started, or given up before the switch.
     (State.READY, State.ICEBERG_DROPPED): Transition(Action.DROP_COPY, State.ICEBERG_DROPPED),
     (State.WRITES_UNBLOCKED, State.WRITES_BLOCKED): Transition(Action.BLOCK_COPY, State.SYNC_HIVE),
     # From the archive.

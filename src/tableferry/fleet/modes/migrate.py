@@ -13,7 +13,7 @@ from tableferry.fleet.transitions import FORWARD
 
 
 def migrate(worker: Worker) -> ModeReport:
-    """Migrate tables whose first notification is old enough, and go on with those that are on their way.
+    """Migrate tables whose first notification is old enough, and go on with those that have started.
 
     A table that reaches ``WritesUnblocked`` is on probation; one that reaches ``HiveDropped`` is completed.
     """
@@ -26,7 +26,7 @@ def migrate(worker: Worker) -> ModeReport:
     )
 
 
-def _forward(one: JobRun) -> JobReport:
-    if one.job.to_be_processed:
-        one.save(replace(one.job, in_process=True, to_be_processed=False))
-    return run_job(one, FORWARD)
+def _forward(run: JobRun) -> JobReport:
+    if run.job.to_be_processed:
+        run.save(replace(run.job, in_process=True, to_be_processed=False))
+    return run_job(run, FORWARD)

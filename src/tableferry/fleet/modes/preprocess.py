@@ -27,18 +27,18 @@ def preprocess(worker: Worker) -> ModeReport:
     def looked(job: Job) -> Job:
         return _looked(job, worker.warehouse, worker.settings, neighbourhood)
 
-    def do(one: JobRun) -> JobReport:
+    def do(run: JobRun) -> JobReport:
         with (
-            reporting(one) as reports,
-            activity(_log, "look at the table", table=one.job.name, worker=one.job.claimed_by or ""),
+            reporting(run) as reports,
+            activity(_log, "look at the table", table=run.job.name, worker=run.job.claimed_by or ""),
         ):
-            one.release(looked(one.job))
-            outcome: Outcome = "paused" if one.job.migration_paused else "done"
-            reports.append(JobReport(one.job, outcome, (_said(one.job),), ""))
+            run.release(looked(run.job))
+            outcome: Outcome = "paused" if run.job.migration_paused else "done"
+            reports.append(JobReport(run.job, outcome, (_summary(run.job),), ""))
         return reports[0]
 
     def dry_run_report(job: Job) -> JobReport:
-        return JobReport(job, "planned", (_said(looked(job)),))
+        return JobReport(job, "planned", (_summary(looked(job)),))
 
     return run_worker(worker, "preprocess", lambda: to_preprocess(worker.clock()), do, dry_run_report)
 
@@ -66,14 +66,14 @@ def _looked(job: Job, warehouse: Warehouse, settings: FleetSettings, neighbourho
     names = Names.of(job)
     others = existing.job_tables(warehouse, names).keys() - {names.main}
     if others:
-        said = ", ".join(sorted(str(name) for name in others))
-        return job.paused(PauseReason.NAME_TAKEN, f"{said}: rename or drop it, and resume")
+        names_taken = ", ".join(sorted(map(str, others)))
+        return job.paused(PauseReason.NAME_TAKEN, f"{names_taken}: rename or drop it, and resume")
     if settings.require_owner and not job.tbl_owners:
         return job.paused(PauseReason.MISSING_OWNER)
     return replace(job, state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
 
 
-def _said(job: Job) -> str:
+def _summary(job: Job) -> str:
     """Say in a line where a job is now."""
     if job.migration_paused:
         return f"paused: {job.pause_reason}"

@@ -17,24 +17,24 @@ from tableferry.tables import TableName
 
 
 def revert(worker: Worker, tables: Iterable[TableName] = (), *, from_archive: bool = False) -> ModeReport:
-    """Begin to revert these tables, and go on with all that are on their way back.
+    """Start to revert these tables, and go on with all that are being reverted.
 
     Args:
         worker: Who does it.
-        tables: Which to begin with; each with catalog and schema.
+        tables: Which to start with; each with catalog and schema.
         from_archive: Whether jobs that are completed, or archived, may be reverted too.
 
     Raises:
         TableError: A table has no job.
-        Refused: A table can't be reverted now; none of them was begun.
+        Refused: A table can't be reverted now; none of them was started.
     """
     tables = tuple(tables)
-    begun = [
-        _begun(job, from_archive=from_archive) for job in _jobs(worker, tables, from_archive=from_archive)
+    reverting = [
+        _reverting(job, from_archive=from_archive) for job in _jobs(worker, tables, from_archive=from_archive)
     ]
     if worker.dry_run:
-        return ModeReport(tuple(dry_run_report(job, worker.warehouse, BACK) for job in begun))
-    for job in begun:
+        return ModeReport(tuple(dry_run_report(job, worker.warehouse, BACK) for job in reverting))
+    for job in reverting:
         worker.store.edit(job, worker.clock())
     return run_worker(
         worker,
@@ -47,25 +47,25 @@ def revert(worker: Worker, tables: Iterable[TableName] = (), *, from_archive: bo
 
 def _jobs(worker: Worker, tables: tuple[TableName, ...], *, from_archive: bool) -> list[Job]:
     """Find the tables' jobs, in the archive too."""
-    found = {job.name: job for job in worker.store.jobs(named(tables))} if tables else {}
-    missing = [table for table in tables if table not in found]
+    jobs = {job.name: job for job in worker.store.jobs(named(tables))} if tables else {}
+    missing = [table for table in tables if table not in jobs]
     if missing and from_archive:
         archived = {job.name: job for job in worker.store.archived(named(missing))}
         if not worker.dry_run and archived:
             back = worker.store.unarchive([job.task_id for job in archived.values()], worker.clock())
             archived = {job.name: job for job in back}
-        found |= archived
-        missing = [table for table in missing if table not in found]
+        jobs |= archived
+        missing = [table for table in missing if table not in jobs]
     if missing:
         where = "or in the archive" if from_archive else "(--from-archive looks there too)"
         raise TableError(
             f"{missing[0]} has no job in the queue {where}: tableferry fleet list shows all jobs"
         )
-    return [found[table] for table in tables]
+    return [jobs[table] for table in tables]
 
 
-def _begun(job: Job, *, from_archive: bool) -> Job:
-    """Return the job on its way back."""
+def _reverting(job: Job, *, from_archive: bool) -> Job:
+    """Return the job as the reverter takes it."""
     if job.pair in BACK:
         return replace(job, migration_paused=False, pause_reason=PauseReason.NONE.value)
     if job.state is State.HIVE_DROPPED and not from_archive:

@@ -27,17 +27,17 @@ def shadow(worker: Worker) -> ModeReport:
         current = versions.current(worker.warehouse, job.name, job.target_format)
         return current != job.shadow_watermark
 
-    def do(one: JobRun) -> JobReport:
-        with reporting(one) as reports:
-            step = _step(one.job)
-            job = one.save(replace(one.job, shadow_status=SHADOWING))
+    def do(run: JobRun) -> JobReport:
+        with reporting(run) as reports:
+            step = _step(run.job)
+            job = run.save(replace(run.job, shadow_status=SHADOWING))
             # Where nothing was written, somebody may have left files in the Hive copy's directories.
-            done = perform(step, job, one.warehouse, one.save)
+            done = perform(step, job, run.warehouse, run.save)
             if done.shadow_watermark != job.shadow_watermark:
-                one.did.append(str(step))
+                run.did.append(str(step))
             # The watermark and the status in one go.
-            one.release(replace(done, shadow_status=None))
-            reports.append(JobReport(one.job, "done", tuple(one.did), ""))
+            run.release(replace(done, shadow_status=None))
+            reports.append(JobReport(run.job, "done", tuple(run.did), ""))
         return reports[0]
 
     def dry_run_report(job: Job) -> JobReport:

@@ -35,6 +35,7 @@ from tableferry.fleet.queue.stuck_jobs import (
     paused_jobs,
     stuck_jobs,
 )
+from tableferry.fleet.transitions import BACK
 
 _c = jobs.c
 _ENDS = (State.HIVE_DROPPED.value, State.ICEBERG_DROPPED.value)
@@ -98,6 +99,21 @@ class CountByWait:
     probation_gap_days: int
     notified: date | None
     jobs: int
+
+    @property
+    def is_reverting(self) -> bool:
+        """Whether they are being reverted."""
+        return (self.state, self.desired_state) in BACK
+
+    @property
+    def migration_begins(self) -> date | None:
+        """The first day on which they can be migrated; None before their notification."""
+        return None if self.notified is None else self.notified + timedelta(days=self.initial_gap_days)
+
+    @property
+    def probation_ends(self) -> date | None:
+        """The day on which their probation is over; None before their notification."""
+        return None if self.notified is None else self.notified + timedelta(days=self.probation_gap_days)
 
 
 @dataclass(frozen=True)
@@ -178,23 +194,23 @@ def aggregate(store: Readable, now: datetime, rest: timedelta, *, listed: int) -
 
 
 def _groups(store: Readable) -> tuple[Group, ...]:
-    each = select(_c.state, _c.desired_state, _c.migration_paused, _c.target_format)
+    query = select(_c.state, _c.desired_state, _c.migration_paused, _c.target_format)
     return tuple(
         Group(State(state), bool(paused), TargetFormat(form), int(count))
-        for state, _, paused, form, count in store.rows(_counted(each))
+        for state, _, paused, form, count in store.rows(_counted(query))
     )
 
 
 def _reasons(store: Readable) -> tuple[tuple[str, int], ...]:
-    each = select(code_of(_c.pause_reason).label("reason")).where(_c.migration_paused.is_(True))
-    return tuple((reason, int(count)) for reason, count in store.rows(_counted(each)))
+    query = select(code_of(_c.pause_reason).label("reason")).where(_c.migration_paused.is_(True))
+    return tuple((reason, int(count)) for reason, count in store.rows(_counted(query)))
 
 
 def _by_age(store: Readable) -> tuple[CountByAge, ...]:
-    each = select(day_of(last_change()).label("since"), _c.state)
+    query = select(day_of(last_change()).label("since"), _c.state)
     return tuple(
         CountByAge(_known(since), State(state), int(count))
-        for since, state, count in store.rows(_counted(each))
+        for since, state, count in store.rows(_counted(query))
     )
 
 
@@ -203,13 +219,13 @@ def _by_owners(store: Readable) -> tuple[CountByOwners, ...]:
     text = cast(_c.tbl_owners, Text)
 
     def counted(owners: ColumnElement[str], *condition: Selection) -> Sequence[Sequence[Any]]:
-        each = select(owners.label("owners"), _c.state, _c.migration_paused).where(*condition)
-        return store.rows(_counted(each))
+        query = select(owners.label("owners"), _c.state, _c.migration_paused).where(*condition)
+        return store.rows(_counted(query))
 
-    found = counted(key_of(text))
+    by_key = counted(key_of(text))
     # An empty text is no JSON.
-    rows = [row for row in found if row[0] != ""]
-    if len(rows) < len(found):
+    rows = [row for row in by_key if row[0] != ""]
+    if len(rows) < len(by_key):
         rows += counted(text, func.length(text) > LONGEST_KEY)
     return tuple(
         CountByOwners(tuple(sorted(json.loads(owners or "[]") or ())), State(state), bool(paused), int(count))
@@ -224,46 +240,46 @@ def _archived(store: Readable) -> tuple[tuple[TargetFormat, int], ...]:
 
 def _waiting(store: Readable) -> tuple[CountByWait, ...]:
     on_probation = _c.state == State.WRITES_UNBLOCKED.value
-    notification = case((on_probation, _c.comm_level2_date), else_=_c.comm_level1_date)
+    notified = case((on_probation, _c.comm_level2_date), else_=_c.comm_level1_date)
     # SQLite would look for `IS false` in an index, and from there into the table, which takes twice as long.
     running = _c.migration_paused.is_not(True)
-    each = select(
-        day_of(notification).label("letter"),
+    query = select(
+        day_of(notified).label("notified"),
         _c.state,
         _c.desired_state,
         _c.initial_gap_days,
         _c.probation_gap_days,
     ).where(running, _c.state.not_in(_ENDS))
     return tuple(
-        CountByWait(State(state), State(desired), int(gap), int(probation), _day(notification), int(count))
-        for notification, state, desired, gap, probation, count in store.rows(_counted(each))
+        CountByWait(State(state), State(desired), int(gap), int(probation), _day(notified), int(count))
+        for notified, state, desired, gap, probation, count in store.rows(_counted(query))
     )
 
 
 def _moved(store: Readable) -> tuple[CountByMove, ...]:
-    each = select(events.c.day, events.c.was, events.c.state).where(events.c.was != events.c.state)
+    query = select(events.c.day, events.c.was, events.c.state).where(events.c.was != events.c.state)
     return tuple(
         CountByMove(_known(day), State(was), State(state), int(count))
-        for day, was, state, count in store.rows(_counted(each))
+        for day, was, state, count in store.rows(_counted(query))
         if state not in _INNER
     )
 
 
 def _by_day_added(store: Readable) -> tuple[CountByDayAdded, ...]:
-    found: list[CountByDayAdded] = []
+    counts: list[CountByDayAdded] = []
     for table in (jobs, jobs_archive):
         # Whole schemas are added at once: of 100,000 jobs there are some hundred times, in an index.
         at = select(table.c.created_at.label("at"), func.count().label("jobs")).group_by(table.c.created_at)
         times = at.subquery()
-        each = select(day_of(times.c.at).label("day"), times.c.jobs).subquery()
-        query = select(each.c.day, func.sum(each.c.jobs)).group_by(each.c.day)
-        found += [CountByDayAdded(_known(day), int(count)) for day, count in store.rows(query)]
-    return tuple(found)
+        added = select(day_of(times.c.at).label("day"), times.c.jobs).subquery()
+        query = select(added.c.day, func.sum(added.c.jobs)).group_by(added.c.day)
+        counts += [CountByDayAdded(_known(day), int(count)) for day, count in store.rows(query)]
+    return tuple(counts)
 
 
-def _counted(each: Select[Any]) -> Select[Any]:
+def _counted(query: Select[Any]) -> Select[Any]:
     """Count equal rows; through a subquery, as PostgreSQL takes no two parameters for one expression."""
-    rows = each.subquery()
+    rows = query.subquery()
     return select(*rows.c, func.count().label("jobs")).group_by(*rows.c)
 
 

@@ -1,7 +1,7 @@
 """The queue in Delta tables, by SQL alone, so that it works through Spark Connect too.
 
-Delta has no transaction over two tables. So a job's events are kept in its own row, and a row that is on its
-way between queue and archive is in both for a moment: then the queue's counts.
+Delta has no transaction over two tables. So a job's events are kept in its own row, and a row that moves
+between queue and archive is in both for a moment: then the queue's counts.
 """
 
 from __future__ import annotations

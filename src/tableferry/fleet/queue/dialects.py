@@ -83,7 +83,7 @@ class utc_now(FunctionElement[datetime]):
 
 
 def _parts(element: FunctionElement[Any], compiler: SQLCompiler, how: dict[str, Any]) -> list[str]:
-    return [compiler.process(each, **how) for each in element.clauses]
+    return [compiler.process(clause, **how) for clause in element.clauses]
 
 
 @compiles(days_after)

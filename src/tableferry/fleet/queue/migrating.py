@@ -16,15 +16,15 @@ from tableferry.errors import TableferryError
 _SCRIPTS = Path(__file__).with_name("migrations")
 # Any number; PostgreSQL's locks have numbers for names.
 _LOCK = 7_411_893_205
-_PATIENCE_SECONDS = 300
+_WAIT_SECONDS = 300
 
 
 def config() -> Config:
-    """Return what alembic is told; the connection is in its attributes."""
-    found = Config()
+    """Return alembic's settings; the connection is in their attributes."""
+    settings = Config()
     # A percent sign begins something of its own there.
-    found.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
-    return found
+    settings.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
+    return settings
 
 
 def upgrade(connection: Connection, to: str = "head") -> None:
@@ -34,11 +34,11 @@ def upgrade(connection: Connection, to: str = "head") -> None:
         connection: In a transaction.
         to: The revision.
     """
-    told = config()
-    told.attributes["connection"] = connection
+    settings = config()
+    settings.attributes["connection"] = connection
     with _alone(connection):
         try:
-            command.upgrade(told, to)
+            command.upgrade(settings, to)
         except CommandError as error:
             raise TableferryError(
                 f"the queue at {connection.engine.url.render_as_string()} was made by a newer Tableferry "
@@ -56,7 +56,7 @@ def _alone(connection: Connection) -> Iterator[None]:
         case "mysql":
             # Its statements end the transaction, and the lock is the connection's.
             name = func.concat("tableferry ", func.md5(func.database()))
-            if connection.execute(select(func.get_lock(name, _PATIENCE_SECONDS))).scalar_one() != 1:
+            if connection.execute(select(func.get_lock(name, _WAIT_SECONDS))).scalar_one() != 1:
                 raise TableferryError(
                     "another process has been changing the queue's tables for minutes: look at it"
                 )

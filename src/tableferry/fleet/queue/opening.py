@@ -117,7 +117,7 @@ def _set_up_sqlite(connection: Any, record: object) -> None:
 
     A process that is killed loses nothing. When the machine itself goes down, the last commits may be gone,
     and the file is sound: then the queue is as it was a moment earlier, as if each worker had been killed
-    before it saved, and the next run mends that too.
+    before it saved, and the next run puts that right too.
     """
     # Python's own transactions begin late and let two begin to write at once.
     connection.isolation_level = None

@@ -29,7 +29,7 @@ def everything() -> Selection:
 def named(tables: Iterable[TableName]) -> Selection:
     """The jobs of these tables, each with catalog and schema."""
     names: dict[tuple[str, str], list[str]] = {}
-    for catalog, schema, name in (address(each) for each in tables):
+    for catalog, schema, name in map(address, tables):
         names.setdefault((catalog, schema), []).append(name)
     return or_(
         false(),
@@ -102,7 +102,7 @@ def to_notify() -> Selection:
 
 
 def to_migrate(now: datetime) -> Selection:
-    """Announced jobs whose time has come, and those that are on their way forward."""
+    """Announced jobs whose time has come, and those whose migration has started."""
     return _RUNNING & or_(
         _c.to_be_processed.is_(True)
         & _pair(State.READY, State.WRITES_BLOCKED)
@@ -117,7 +117,7 @@ def to_shadow() -> Selection:
 
 
 def to_revert() -> Selection:
-    """Jobs that are on their way back."""
+    """Jobs that are being reverted."""
     return _RUNNING & or_(*(_pair(*pair) for pair in BACK))
 
 

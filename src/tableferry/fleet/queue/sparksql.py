@@ -95,16 +95,16 @@ def arguments(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def rows(frame: DataFrame) -> list[dict[str, Any]]:
     """Return a frame's rows, with times in UTC: by themselves they come in the machine's time zone."""
-    times = {each.name for each in frame.schema if each.dataType.typeName() == "timestamp"}
+    times = {column.name for column in frame.schema if column.dataType.typeName() == "timestamp"}
     columns = [
         f"unix_micros(`{name}`) AS `{name}`" if name in times else f"`{name}`" for name in frame.columns
     ]
-    found = [row.asDict() for row in frame.selectExpr(*columns).collect()]
-    for row in found:
+    result = [row.asDict() for row in frame.selectExpr(*columns).collect()]
+    for row in result:
         for name in times:
             if row[name] is not None:
                 row[name] = _EPOCH + timedelta(microseconds=row[name])
-    return found
+    return result
 
 
 def bound(text: str, given: Mapping[str, Any]) -> str:

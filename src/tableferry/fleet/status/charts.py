@@ -111,9 +111,9 @@ def over_time(figures: Figures) -> Chart | None:
         )
         floors = ceilings
     ordered = tuple(reversed(shapes))
-    said = ", ".join(f"{shape.name.lower()} {shape.jobs:,}" for shape in ordered)
+    listed = ", ".join(f"{shape.name.lower()} {shape.jobs:,}" for shape in ordered)
     summary = (
-        f"From {labels.day(first)} to {labels.day(figures.at.date())}, when the tables stood so: {said}."
+        f"From {labels.day(first)} to {labels.day(figures.at.date())}, when the tables stood so: {listed}."
     )
     return Chart(ordered, _days_marked(first, last), _numbers_marked(top), 100.0, summary)
 
@@ -172,8 +172,8 @@ def _y(count: float, top: int) -> float:
 
 
 def _points(days: Sequence[Day], counts: Iterable[int], first: date, last: date, top: int) -> list[_Point]:
-    found = [(_x(day.day, first, last), _y(count, top)) for day, count in zip(days, counts, strict=True)]
-    return found if len(found) > 1 else [found[0], (_SIZE, found[0][1])]
+    points = [(_x(day.day, first, last), _y(count, top)) for day, count in zip(days, counts, strict=True)]
+    return points if len(points) > 1 else [points[0], (_SIZE, points[0][1])]
 
 
 def _path(points: Iterable[_Point]) -> str:
@@ -183,7 +183,7 @@ def _path(points: Iterable[_Point]) -> str:
 def _step(top: int) -> int:
     """The distance of marks, a 1, 2 or 5 with noughts, of which at most five reach the top."""
     power = int(10 ** max(0, floor(log10(top / 5))))
-    return next(power * each for each in (1, 2, 5, 10) if power * each * 5 >= top)
+    return next(power * digit for digit in (1, 2, 5, 10) if power * digit * 5 >= top)
 
 
 def _top(most: int) -> int:
@@ -204,12 +204,12 @@ def _days_marked(first: date, last: date) -> tuple[Tick, ...]:
     pieces = min(4, length)
     if pieces == 3:
         pieces = 2 if length % 2 == 0 else 1
-    found = []
+    ticks = []
     year = 0
     for piece in range(pieces + 1):
         day = first + timedelta(days=round(length * piece / pieces))
         text = f"{day.day} {day:%b}" + ("" if day.year == year else f" {day.year}")
         year = day.year
         at = 100 * (day - first).days / length
-        found.append(Tick(round(at, 2), text, minor=pieces == 4 and piece % 2 == 1))
-    return tuple(found)
+        ticks.append(Tick(round(at, 2), text, minor=pieces == 4 and piece % 2 == 1))
+    return tuple(ticks)

@@ -55,32 +55,32 @@ LONGEST = 366
 _AGES = (1, 7, 30, 90)
 
 
-def figures(found: Aggregates, now: datetime) -> Figures:
+def figures(aggregates: Aggregates, now: datetime) -> Figures:
     """Compute how far the fleet is."""
-    archived = sum(jobs for _, jobs in found.archived)
-    states = _states(found.groups, archived)
-    owners, owner_count = _owners(found.by_owners)
-    stuck = _stuck(found)
-    pace = paces(found.moved, min((each.added for each in found.by_day_added), default=None), now)
-    paused = sum(group.jobs for group in found.groups if group.paused)
+    archived = sum(jobs for _, jobs in aggregates.archived)
+    states = _states(aggregates.groups, archived)
+    owners, owner_count = _owners(aggregates.by_owners)
+    stuck = _stuck(aggregates)
+    pace = paces(aggregates.moved, min((count.added for count in aggregates.by_day_added), default=None), now)
+    paused = sum(group.jobs for group in aggregates.groups if group.paused)
     return Figures(
         at=now,
         total=sum(count.jobs for count in states),
         archived=archived,
         paused=paused,
         states=states,
-        ages=_ages(found.by_age, now.date()),
+        ages=_ages(aggregates.by_age, now.date()),
         owners=owners,
         owner_count=owner_count,
-        pauses=tuple(PauseCount(reason, jobs) for reason, jobs in _most_first(found.reasons)),
-        formats=_formats(found.groups, found.archived),
+        pauses=tuple(PauseCount(reason, jobs) for reason, jobs in _most_first(aggregates.reasons)),
+        formats=_formats(aggregates.groups, aggregates.archived),
         stuck=tuple(stuck[:LISTED]),
-        stuck_total=len({job.task_id for by_rule in found.stuck for job in by_rule}),
-        paused_jobs=tuple(_paused(found)),
-        due=_due(found.waiting, now.date()),
+        stuck_total=len({job.task_id for by_rule in aggregates.stuck for job in by_rule}),
+        paused_jobs=tuple(_paused(aggregates)),
+        due=_due(aggregates.waiting, now.date()),
         pace=pace,
-        forecast=forecast(found.waiting, pace, paused, now),
-        days=_days(states, found.by_day_added, found.moved, now.date()),
+        forecast=forecast(aggregates.waiting, pace, paused, now),
+        days=_days(states, aggregates.by_day_added, aggregates.moved, now.date()),
     )
 
 
@@ -94,34 +94,34 @@ def _states(groups: Sequence[Group], archived: int) -> tuple[StateCount, ...]:
 
 
 def _ages(by_age: Sequence[CountByAge], today: date) -> tuple[AgeCount, ...]:
-    found: defaultdict[Phase, list[int]] = defaultdict(lambda: [0] * (len(_AGES) + 1))
-    for each in by_age:
-        found[PHASES[each.state]][bisect(_AGES, (today - each.since).days)] += each.jobs
-    return tuple(AgeCount(phase, *found[phase]) for phase in Phase)
+    ages: defaultdict[Phase, list[int]] = defaultdict(lambda: [0] * (len(_AGES) + 1))
+    for group in by_age:
+        ages[PHASES[group.state]][bisect(_AGES, (today - group.since).days)] += group.jobs
+    return tuple(AgeCount(phase, *ages[phase]) for phase in Phase)
 
 
 def _owners(by_owners: Sequence[CountByOwners]) -> tuple[tuple[OwnerCount, ...], int]:
     """Give the owners who have most to do a row, then those who have most, and the others one together."""
-    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for each in by_owners:
-        for owner in each.owners or ("",):
-            counts = found[owner]
-            counts["jobs"] += each.jobs
-            counts[_column(each.state)] += each.jobs
-            counts["paused"] += each.jobs if each.paused else 0
+    by_owner: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for group in by_owners:
+        for owner in group.owners or ("",):
+            counts = by_owner[owner]
+            counts["jobs"] += group.jobs
+            counts[_column(group.state)] += group.jobs
+            counts["paused"] += group.jobs if group.paused else 0
 
     def left(owner: str) -> tuple[int, int, str]:
-        counts = found[owner]
+        counts = by_owner[owner]
         return -(counts["to_do"] + counts["probation"]), -counts["jobs"], owner
 
-    ranked = sorted(found, key=left)
-    rows = [_owner(owner, found[owner]) for owner in ranked[:TOP_OWNERS]]
+    ranked = sorted(by_owner, key=left)
+    rows = [_owner(owner, by_owner[owner]) for owner in ranked[:TOP_OWNERS]]
     if rest := ranked[TOP_OWNERS:]:
         together = Counter[str]()
         for owner in rest:
-            together.update(found[owner])
+            together.update(by_owner[owner])
         rows.append(_owner(None, together))
-    return tuple(rows), len(found.keys() - {""})
+    return tuple(rows), len(by_owner.keys() - {""})
 
 
 def _owner(owner: str | None, counts: Counter[str]) -> OwnerCount:
@@ -159,11 +159,11 @@ def _formats(
     return tuple(FormatCount(form, jobs[form], completed[form]) for form in TargetFormat)
 
 
-def _stuck(found: Aggregates) -> list[Stuck]:
+def _stuck(aggregates: Aggregates) -> list[Stuck]:
     """The jobs that are listed, each by the first rule that applies to it."""
     listed: dict[int, Stuck] = {}
-    for stuck_job in (stuck_job for by_rule in found.stuck for stuck_job in by_rule):
-        job = found.listed.get(stuck_job.task_id)
+    for stuck_job in (stuck_job for by_rule in aggregates.stuck for stuck_job in by_rule):
+        job = aggregates.listed.get(stuck_job.task_id)
         if job is not None and job.task_id not in listed:
             listed[job.task_id] = Stuck(
                 job.task_id,
@@ -202,9 +202,9 @@ def _mode_of(job: Job) -> str:
     return "migrate"
 
 
-def _paused(found: Aggregates) -> Iterator[Paused]:
-    for paused in found.paused[:LISTED]:
-        if (job := found.listed.get(paused.task_id)) is not None:
+def _paused(aggregates: Aggregates) -> Iterator[Paused]:
+    for paused in aggregates.paused[:LISTED]:
+        if (job := aggregates.listed.get(paused.task_id)) is not None:
             command = f"tableferry fleet resume {shlex.quote(str(job.name))}"
             yield Paused(
                 job.task_id, job.name, job.pause_reason, job.state, paused.since, job.tbl_owners, command
@@ -212,25 +212,21 @@ def _paused(found: Aggregates) -> Iterator[Paused]:
 
 
 def _due(waiting: Sequence[CountByWait], today: date) -> Due:
-    migrations = [
-        (each.notified + timedelta(days=each.initial_gap_days), each.jobs)
-        for each in waiting
-        if each.state is State.READY and each.notified is not None
-    ]
+    migrations = [(group.migration_begins, group.jobs) for group in waiting if group.state is State.READY]
     archives = [
-        (each.notified + timedelta(days=each.probation_gap_days), each.jobs)
-        for each in waiting
-        if each.state is State.WRITES_UNBLOCKED
-        and (each.state, each.desired_state) not in BACK
-        and each.notified is not None
+        (group.probation_ends, group.jobs)
+        for group in waiting
+        if group.state is State.WRITES_UNBLOCKED and not group.is_reverting
     ]
     return Due(*_by_day(migrations, today), *_by_day(archives, today))
 
 
-def _by_day(due: Iterable[tuple[date, int]], today: date) -> tuple[int, int, int]:
+def _by_day(due: Iterable[tuple[date | None, int]], today: date) -> tuple[int, int, int]:
     """Sum up what was due before today, what is today, and what is in this week."""
     late = now = week = 0
     for day, jobs in due:
+        if day is None:
+            continue
         late += jobs if day < today else 0
         now += jobs if day == today else 0
         week += jobs if today <= day < today + timedelta(days=7) else 0
@@ -245,9 +241,9 @@ def _days(
 ) -> tuple[Day, ...]:
     """Go back from what is now, day by day, undoing what happened on each."""
     changes: defaultdict[date, Counter[Phase]] = defaultdict(Counter)
-    for each in moved:
-        changes[each.day][PHASES[each.state]] += each.jobs
-        changes[each.day][PHASES[each.was]] -= each.jobs
+    for move in moved:
+        changes[move.day][PHASES[move.state]] += move.jobs
+        changes[move.day][PHASES[move.was]] -= move.jobs
     for added in by_day_added:
         changes[added.added][Phase.NEW] += added.jobs
     if not by_day_added:
@@ -256,14 +252,14 @@ def _days(
     counts = Counter[Phase]()
     for state in states:
         counts[PHASES[state.state]] += state.jobs
-    found: list[Day] = []
+    series: list[Day] = []
     day = today
     while day >= first:
         # What somebody wrote into the queue by hand has no events: never fewer than none.
-        found.append(Day(day, *(max(0, counts[phase]) for phase in Phase)))
+        series.append(Day(day, *(max(0, counts[phase]) for phase in Phase)))
         counts.subtract(changes[day])
         day -= timedelta(days=1)
-    return tuple(reversed(found))
+    return tuple(reversed(series))
 
 
 def _most_first(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:

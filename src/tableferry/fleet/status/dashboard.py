@@ -17,13 +17,9 @@ _Json = dict[str, Any]
 
 def render() -> str:
     """Return the dashboard's text, the same each time."""
-    queries = datasets()
     layout = [
         _at(0, 0, 6, 1, _text("title", "## Fleet migration: how far it is")),
-        *(
-            _at(place, 1, 1, 2, _counter("summary", field, title))
-            for place, (field, title) in enumerate(_COUNTERS)
-        ),
+        *(_at(x, 1, 1, 2, _counter("summary", field, title)) for x, (field, title) in enumerate(_COUNTERS)),
         _at(0, 3, 6, 5, _table("stuck", "Stuck tables", _STUCK)),
         _at(0, 8, 3, 6, _chart("line", "burn_down", "Burn-down", "day", "tables", "series")),
         _at(3, 8, 3, 6, _chart("area", "over_time", "States over time", "day", "tables", "phase")),
@@ -38,7 +34,7 @@ def render() -> str:
         "layout": layout,
         "pageType": "PAGE_TYPE_CANVAS",
     }
-    dashboard = {"datasets": [_dataset(each) for each in queries], "pages": [page]}
+    dashboard = {"datasets": [_dataset(dataset) for dataset in datasets()], "pages": [page]}
     return json.dumps(dashboard, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -66,8 +62,12 @@ _OWNERS = {
 }
 
 
-def _dataset(each: Dataset) -> _Json:
-    return {"name": each.name, "displayName": each.title, "queryLines": each.query.splitlines(keepends=True)}
+def _dataset(dataset: Dataset) -> _Json:
+    return {
+        "name": dataset.name,
+        "displayName": dataset.title,
+        "queryLines": dataset.query.splitlines(keepends=True),
+    }
 
 
 def _at(x: int, y: int, width: int, height: int, widget: _Json) -> _Json:

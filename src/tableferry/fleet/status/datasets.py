@@ -68,7 +68,7 @@ _ADDED, _TODAY = (
     _SPARK.readable(day_of(literal_column(time))) for time in ("created_at", "current_timestamp()")
 )
 
-# A row on its way into the archive is in both for a moment.
+# A row that moves into the archive is in both for a moment.
 _ALL = f"""
 all_jobs AS (
   SELECT task_id, catalog_name, db_name, tbl_name, tbl_owners, state, desired_state, migration_paused,

@@ -20,7 +20,6 @@ from tableferry.fleet.status.figures import (
     Span,
 )
 from tableferry.fleet.status.labels import day, tables
-from tableferry.fleet.transitions import BACK
 
 if TYPE_CHECKING:
     from tableferry.fleet.queue.aggregates import CountByMove, CountByWait
@@ -47,7 +46,7 @@ def _pace(moved: Sequence[CountByMove], days: int, began: date | None, now: date
     today = now.date()
     seen = min(days, (today - began).days) if began else days
     elapsed = max(1.0, seen + (now.hour * 60 + now.minute) / 1440)
-    recent = [each for each in moved if today - timedelta(days=days) <= each.day <= today]
+    recent = [move for move in moved if today - timedelta(days=days) <= move.day <= today]
 
     def reached(milestone: Milestone) -> int:
         state, was = milestone
@@ -75,11 +74,11 @@ def forecast(waiting: Sequence[CountByWait], pace: Sequence[Pace], left_out: int
         now: The time.
     """
     today = now.date()
-    forward = [each for each in waiting if (each.state, each.desired_state) not in BACK]
-    ahead = [each for each in forward if PHASES[each.state] in TO_DO]
-    probation = [each for each in forward if PHASES[each.state] is Phase.PROBATION]
-    to_migrate = sum(each.jobs for each in ahead)
-    to_finish = to_migrate + sum(each.jobs for each in probation)
+    forward = [group for group in waiting if not group.is_reverting]
+    ahead = [group for group in forward if PHASES[group.state] in TO_DO]
+    probation = [group for group in forward if PHASES[group.state] is Phase.PROBATION]
+    to_migrate = sum(group.jobs for group in ahead)
+    to_finish = to_migrate + sum(group.jobs for group in probation)
 
     migrated = _migrated(ahead, to_migrate, pace, today)
     completed = _completed(ahead, probation, migrated, pace, today) if to_finish else None
@@ -96,8 +95,8 @@ def forecast(waiting: Sequence[CountByWait], pace: Sequence[Pace], left_out: int
 def _migrated(ahead: Sequence[CountByWait], jobs: int, pace: Sequence[Pace], today: date) -> Span | None:
     if not jobs:
         return None
-    span = _at_pace(jobs, pace, lambda each: each.migrated, today)
-    return _not_before(max(_begins(each, today) for each in ahead), span)
+    span = _at_pace(jobs, pace, lambda window: window.migrated, today)
+    return _not_before(max(_begins(group, today) for group in ahead), span)
 
 
 def _completed(
@@ -108,17 +107,17 @@ def _completed(
     today: date,
 ) -> Span | None:
     """The last one waits for its probation's end, and no archive is to lie about that nobody makes."""
-    ends = [_ends(each, today) for each in probation]
+    ends = [_ends(group, today) for group in probation]
     span = Span(today, today, today)
-    if overdue := sum(each.jobs for each, end in zip(probation, ends, strict=True) if end < today):
-        archived = _at_pace(overdue, pace, lambda each: each.finished, today)
+    if overdue := sum(group.jobs for group, end in zip(probation, ends, strict=True) if end < today):
+        archived = _at_pace(overdue, pace, lambda window: window.finished, today)
         if archived is None:
             return None
         span = archived
     if ahead:
         if migrated is None:
             return None
-        longest = timedelta(days=max(each.probation_gap_days for each in ahead))
+        longest = timedelta(days=max(group.probation_gap_days for group in ahead))
         span = Span(
             max(span.earliest, migrated.earliest + longest),
             max(span.expected, migrated.expected + longest),
@@ -127,21 +126,21 @@ def _completed(
     return _not_before(max(ends, default=today), span)
 
 
-def _begins(each: CountByWait, today: date) -> date:
-    """The first day on which a job can be migrated."""
-    if PHASES[each.state] is Phase.MIGRATING:
+def _begins(group: CountByWait, today: date) -> date:
+    """The first day on which jobs can be migrated."""
+    if PHASES[group.state] is Phase.MIGRATING:
         return today
-    return max(today, (each.notified or today) + timedelta(days=each.initial_gap_days))
+    return max(today, group.migration_begins or today + timedelta(days=group.initial_gap_days))
 
 
-def _ends(each: CountByWait, today: date) -> date:
-    """The day on which a job's probation is over."""
-    return (each.notified or today) + timedelta(days=each.probation_gap_days)
+def _ends(group: CountByWait, today: date) -> date:
+    """The day on which the jobs' probation is over."""
+    return group.probation_ends or today + timedelta(days=group.probation_gap_days)
 
 
 def _at_pace(jobs: int, pace: Sequence[Pace], moved: Callable[[Pace], int], today: date) -> Span | None:
     """Take the pace of each window, more or less the square root that a count varies by."""
-    counts = [(moved(each), each.elapsed) for each in pace]
+    counts = [(moved(window), window.elapsed) for window in pace]
     expected = _day_of(jobs, counts[-1][0] / counts[-1][1], today)
     earliest = _day_of(jobs, max((count + sqrt(count)) / days for count, days in counts), today)
     latest = _day_of(jobs, min((count - sqrt(count)) / days for count, days in counts), today)
@@ -169,17 +168,17 @@ def _words(
         return (
             f"No forecast: no table was migrated in the last {window} days, and {tables(to_migrate)} to go."
         )
-    said = []
+    sentences = []
     if migrated is not None:
-        said.append(f"The last of {tables(to_migrate)} should be migrated {_when(migrated)}.")
+        sentences.append(f"The last of {tables(to_migrate)} should be migrated {_when(migrated)}.")
     if completed is not None:
         whose = "all" if migrated is not None else tables(to_finish)
-        said.append(f"With probation, {whose} should be completed {_when(completed)}.")
+        sentences.append(f"With probation, {whose} should be completed {_when(completed)}.")
     else:
-        said.append(
+        sentences.append(
             f"No forecast of the end: probations are over, and none was archived in the last {window} days."
         )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def _when(span: Span) -> str:

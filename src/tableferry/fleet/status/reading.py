@@ -18,6 +18,6 @@ def read_status(store: Readable, now: datetime, *, rest: timedelta = DEFAULT_RES
     Args:
         store: The queue.
         now: The time.
-        rest: How long a job may rest on its way before it counts as stuck.
+        rest: How long a job may stay where it should go on before it counts as stuck.
     """
     return figures(aggregate(store, now, rest, listed=LISTED), now)

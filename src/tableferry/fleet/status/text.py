@@ -80,14 +80,14 @@ def _stuck(figures: Figures) -> Iterator[RenderableType]:
         ("Table", "State", "What is wrong", "For", "Owner", "To run"),
         [
             (
-                each.table,
-                each.state.value,
-                labels.why(each),
-                labels.age(each.since, figures.at),
-                labels.people(each.owners),
-                each.command,
+                stuck.table,
+                stuck.state.value,
+                labels.why(stuck),
+                labels.age(stuck.since, figures.at),
+                labels.people(stuck.owners),
+                stuck.command,
             )
-            for each in shown
+            for stuck in shown
         ],
         style="bold red",
     )
@@ -122,7 +122,7 @@ def _owner(owner: OwnerCount) -> tuple[object, ...]:
 
 def _next(figures: Figures) -> Iterator[RenderableType]:
     """Say what to run."""
-    commands = list(dict.fromkeys(each.command for each in figures.stuck))
+    commands = list(dict.fromkeys(stuck.command for stuck in figures.stuck))
     if figures.paused_jobs:
         commands.append(figures.paused_jobs[0].command)
     if figures.due.migrations_overdue + figures.due.migrations_today:
