@@ -21,7 +21,7 @@ from tableferry.fleet.plan import Kind, Transitions, arrived, plan
 from tableferry.fleet.queue.statements import lost
 from tableferry.fleet.queue.store import ClaimLost, Store
 from tableferry.fleet.reports import JobReport
-from tableferry.fleet.steps import Rename, UnblockWrites
+from tableferry.fleet.steps import Rename, Step, UnblockWrites
 from tableferry.fleet.transitions import FORWARD, Action, Transition
 from tableferry.fleet.warehouse import existing, versions
 from tableferry.fleet.warehouse.context import Warehouse
@@ -71,6 +71,11 @@ class JobRun:
         """Write the job back and hold the claim."""
         self.job = self.store.save(job, self.clock(), lease=self.lease)
         return self.job
+
+    def perform(self, step: Step) -> None:
+        """Do a step, and report it."""
+        self.job = perform(step, self.job, self.warehouse, self.save)
+        self.did.append(str(step))
 
     def release(self, job: Job) -> Job:
         """Write the job back and give the claim up."""
@@ -142,12 +147,11 @@ def _once(run: JobRun, transition: Transition) -> None:
     steps = plan(run.job, existing.job_tables(run.warehouse, names))
     for step in steps:
         try:
-            run.job = perform(step, run.job, run.warehouse, run.save)
+            run.perform(step)
         except WrittenSince as error:
             if not _begin_again(run, names, str(error)):
                 raise
             return
-        run.did.append(str(step))
     run.save(_measured(_arrived(run.job, transition), transition, run.clock().timestamp()))
 
 
@@ -185,9 +189,8 @@ def _begin_again(run: JobRun, names: Names, why: str) -> bool:
         # The names are swapped. They can be swapped back while nobody wrote to the copy.
         if versions.current(run.warehouse, names.main, run.job.target_format) != run.job.shadow_watermark:
             return False
-        for back in (Rename(names.main, names.copy), Rename(names.hive, names.main)):
-            run.job = perform(back, run.job, run.warehouse, run.save)
-            run.did.append(str(back))
+        run.perform(Rename(names.main, names.copy))
+        run.perform(Rename(names.hive, names.main))
     run.did.append(f"{why}: starting again at the block of {names.main}")
     restarted = replace(run.job, state=State.READY, desired_state=State.WRITES_BLOCKED)
     run.save(restarted.noted(**{BEGAN_AGAIN: times}))
@@ -196,13 +199,11 @@ def _begin_again(run: JobRun, names: Names, why: str) -> bool:
 
 def _pause(run: JobRun, reason: PauseReason, why: str) -> JobReport:
     """Let the job wait for a person, and, if Hive has its name still, let the writers in meanwhile."""
-    job, names = run.job, Names.of(run.job)
-    if job.pair in FORWARD and existing.job_tables(run.warehouse, names).get(names.main) is Kind.HIVE:
-        unblock = UnblockWrites(names.main)
-        job = perform(unblock, job, run.warehouse, run.save)
-        run.did.append(str(unblock))
-        job = replace(job, state=State.READY, desired_state=State.WRITES_BLOCKED)
-    run.release(job.paused(reason, why).noted(**{BEGAN_AGAIN: None}))
+    names = Names.of(run.job)
+    if run.job.pair in FORWARD and existing.job_tables(run.warehouse, names).get(names.main) is Kind.HIVE:
+        run.perform(UnblockWrites(names.main))
+        run.job = replace(run.job, state=State.READY, desired_state=State.WRITES_BLOCKED)
+    run.release(run.job.paused(reason, why).noted(**{BEGAN_AGAIN: None}))
     return JobReport(run.job, "paused", tuple(run.did), why)
 
 

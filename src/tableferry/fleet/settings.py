@@ -11,6 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from tableferry.fleet.job import TargetFormat
 
+STUCK_HOURS = 3
+"""How long a table may stay where it should go on before it counts as stuck, if nobody says."""
+
 
 class _Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -98,7 +101,7 @@ class FleetSettings(_Settings):
     initial_gap_days: int = Field(default=14, ge=0)
     probation_gap_days: int = Field(default=14, ge=0)
     lease_minutes: int = Field(default=15, ge=1)
-    stuck_hours: int = Field(default=3, ge=1)
+    stuck_hours: int = Field(default=STUCK_HOURS, ge=1)
     late_files: LateFiles = LateFiles.PAUSE
     removed_partitions: RemovedPartitions = RemovedPartitions.ALARM
     column_mapping: bool = False

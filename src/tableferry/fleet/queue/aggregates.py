@@ -27,9 +27,9 @@ from tableferry.fleet.job import Job, State, TargetFormat
 from tableferry.fleet.queue.dialects import LONGEST_KEY, code_of, day_of, key_of
 from tableferry.fleet.queue.schema import events, jobs, jobs_archive
 from tableferry.fleet.queue.selections import Selection, numbered
+from tableferry.fleet.queue.store import Store
 from tableferry.fleet.queue.stuck_jobs import (
     PausedJob,
-    Readable,
     StuckJob,
     last_change,
     paused_jobs,
@@ -165,7 +165,7 @@ class Aggregates:
     listed: dict[int, Job]
 
 
-def aggregate(store: Readable, now: datetime, rest: timedelta, *, listed: int) -> Aggregates:
+def aggregate(store: Store, now: datetime, rest: timedelta, *, listed: int) -> Aggregates:
     """Count the queue.
 
     Args:
@@ -193,7 +193,7 @@ def aggregate(store: Readable, now: datetime, rest: timedelta, *, listed: int) -
     )
 
 
-def _groups(store: Readable) -> tuple[Group, ...]:
+def _groups(store: Store) -> tuple[Group, ...]:
     query = select(_c.state, _c.desired_state, _c.migration_paused, _c.target_format)
     return tuple(
         Group(State(state), bool(paused), TargetFormat(form), int(count))
@@ -201,12 +201,12 @@ def _groups(store: Readable) -> tuple[Group, ...]:
     )
 
 
-def _reasons(store: Readable) -> tuple[tuple[str, int], ...]:
+def _reasons(store: Store) -> tuple[tuple[str, int], ...]:
     query = select(code_of(_c.pause_reason).label("reason")).where(_c.migration_paused.is_(True))
     return tuple((reason, int(count)) for reason, count in store.rows(_counted(query)))
 
 
-def _by_age(store: Readable) -> tuple[CountByAge, ...]:
+def _by_age(store: Store) -> tuple[CountByAge, ...]:
     query = select(day_of(last_change()).label("since"), _c.state)
     return tuple(
         CountByAge(_known(since), State(state), int(count))
@@ -214,7 +214,7 @@ def _by_age(store: Readable) -> tuple[CountByAge, ...]:
     )
 
 
-def _by_owners(store: Readable) -> tuple[CountByOwners, ...]:
+def _by_owners(store: Store) -> tuple[CountByOwners, ...]:
     """Owners are a JSON array: the database groups by its text, which is far fewer than the jobs."""
     text = cast(_c.tbl_owners, Text)
 
@@ -233,12 +233,12 @@ def _by_owners(store: Readable) -> tuple[CountByOwners, ...]:
     )
 
 
-def _archived(store: Readable) -> tuple[tuple[TargetFormat, int], ...]:
+def _archived(store: Store) -> tuple[tuple[TargetFormat, int], ...]:
     query = _counted(select(jobs_archive.c.target_format))
     return tuple((TargetFormat(form), int(count)) for form, count in store.rows(query))
 
 
-def _waiting(store: Readable) -> tuple[CountByWait, ...]:
+def _waiting(store: Store) -> tuple[CountByWait, ...]:
     on_probation = _c.state == State.WRITES_UNBLOCKED.value
     notified = case((on_probation, _c.comm_level2_date), else_=_c.comm_level1_date)
     # SQLite would look for `IS false` in an index, and from there into the table, which takes twice as long.
@@ -256,7 +256,7 @@ def _waiting(store: Readable) -> tuple[CountByWait, ...]:
     )
 
 
-def _moved(store: Readable) -> tuple[CountByMove, ...]:
+def _moved(store: Store) -> tuple[CountByMove, ...]:
     query = select(events.c.day, events.c.was, events.c.state).where(events.c.was != events.c.state)
     return tuple(
         CountByMove(_known(day), State(was), State(state), int(count))
@@ -265,7 +265,7 @@ def _moved(store: Readable) -> tuple[CountByMove, ...]:
     )
 
 
-def _by_day_added(store: Readable) -> tuple[CountByDayAdded, ...]:
+def _by_day_added(store: Store) -> tuple[CountByDayAdded, ...]:
     counts: list[CountByDayAdded] = []
     for table in (jobs, jobs_archive):
         # Whole schemas are added at once: of 100,000 jobs there are some hundred times, in an index.

@@ -48,29 +48,15 @@ def _conversions(record: type) -> Mapping[str, _Conversion]:
     for field in fields(record):
         hint = hints[field.name]
         if get_origin(hint) is tuple:
-            required = field.default != ()
-            conversions[field.name] = _Conversion(list if required else _list_or_none, _tuple)
+            to_list = list if field.default != () else lambda values: list(values) or None
+            conversions[field.name] = _Conversion(to_list, lambda values: tuple(values or ()))
         elif get_origin(hint) is Mapping:
-            conversions[field.name] = _Conversion(_dict_or_none, _dict)
+            conversions[field.name] = _Conversion(
+                lambda values: dict(values) or None, lambda values: values or {}
+            )
         elif isinstance(hint, type) and issubclass(hint, StrEnum):
             conversions[field.name] = _Conversion(str, hint)
     return conversions
-
-
-def _list_or_none(values: tuple[Any, ...]) -> list[Any] | None:
-    return list(values) or None
-
-
-def _tuple(values: list[Any] | None) -> tuple[Any, ...]:
-    return tuple(values or ())
-
-
-def _dict_or_none(values: Mapping[str, Any]) -> dict[str, Any] | None:
-    return dict(values) or None
-
-
-def _dict(values: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    return values or {}
 
 
 _CONVERSIONS: Mapping[type, Mapping[str, _Conversion]] = {record: _conversions(record) for record in _NAMES}

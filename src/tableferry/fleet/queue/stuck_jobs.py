@@ -6,19 +6,20 @@ The rules are data: the command line asks a store by them, and the dashboard's q
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, case, func, null, or_, select
+from sqlalchemy import ColumnElement, and_, case, func, null, or_, select
 
-from tableferry.fleet.job import Job, State
+from tableferry.fleet.job import State
 from tableferry.fleet.queue.dialects import Utc
 from tableferry.fleet.queue.schema import events, jobs, notifications
 from tableferry.fleet.queue.selections import Selection, to_shadow
 from tableferry.fleet.queue.statements import free
+from tableferry.fleet.queue.store import Store
 
 DAY = timedelta(days=1)
 
@@ -131,16 +132,6 @@ def last_change() -> ColumnElement[datetime]:
     )
 
 
-class Readable(Protocol):
-    """The part of a store that the aggregates need."""
-
-    def rows(self, query: Select[Any]) -> Sequence[Sequence[Any]]:
-        """Answer a query over the queue's tables."""
-
-    def jobs(self, selection: Selection, *, limit: int | None = None) -> Sequence[Job]:
-        """Return jobs by their task_id."""
-
-
 @dataclass(frozen=True)
 class PausedJob:
     """A job that waits for a person.
@@ -173,7 +164,7 @@ class StuckJob:
     level: int | None = None
 
 
-def stuck_jobs(store: Readable, now: datetime, rest: timedelta) -> tuple[tuple[StuckJob, ...], ...]:
+def stuck_jobs(store: Store, now: datetime, rest: timedelta) -> tuple[tuple[StuckJob, ...], ...]:
     """Return the jobs that each rule applies to, in the rules' order and the longest first.
 
     Args:
@@ -198,7 +189,7 @@ def stuck_jobs(store: Readable, now: datetime, rest: timedelta) -> tuple[tuple[S
     return (*map(tuple, by_rule), _unsent(store, now))
 
 
-def _unsent(store: Readable, now: datetime) -> tuple[StuckJob, ...]:
+def _unsent(store: Store, now: datetime) -> tuple[StuckJob, ...]:
     """Jobs of notifications that weren't sent: these are few."""
     c = notifications.c
     query = select(c.task_ids, c.recorded_at, c.level).where(unsent(lambda passed: now - passed))
@@ -210,7 +201,7 @@ def _unsent(store: Readable, now: datetime) -> tuple[StuckJob, ...]:
     return tuple(stuck.values())
 
 
-def paused_jobs(store: Readable, limit: int) -> tuple[PausedJob, ...]:
+def paused_jobs(store: Store, limit: int) -> tuple[PausedJob, ...]:
     """Return paused jobs, the longest first, without those that are paused because they are reverted."""
     paused = (
         select(_c.task_id, last_change().label("since"))

@@ -18,6 +18,7 @@ from tableferry.fleet.queue.dialects import code_of, day_of
 from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.sparksql import SparkDialect
 from tableferry.fleet.queue.stuck_jobs import UNSENT_WORDS, last_change, rules, unsent
+from tableferry.fleet.settings import STUCK_HOURS
 from tableferry.fleet.status.figures import (
     ARCHIVED,
     MIGRATED,
@@ -140,7 +141,7 @@ examined AS (
 stuck AS (SELECT * FROM examined WHERE trouble IS NOT NULL)"""
 
 
-def datasets(stuck_hours: int = 3) -> tuple[Dataset, ...]:
+def datasets(stuck_hours: int = STUCK_HOURS) -> tuple[Dataset, ...]:
     """Return all queries.
 
     Args:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from tableferry.fleet.queue.aggregates import aggregate
-from tableferry.fleet.queue.stuck_jobs import Readable
+from tableferry.fleet.queue.store import Store
+from tableferry.fleet.settings import STUCK_HOURS
 from tableferry.fleet.status.counting import LISTED, figures
 from tableferry.fleet.status.figures import Figures
 
-DEFAULT_REST = timedelta(hours=3)
+DEFAULT_REST = timedelta(hours=STUCK_HOURS)
 
 
-def read_status(store: Readable, now: datetime, *, rest: timedelta = DEFAULT_REST) -> Figures:
+def read_status(store: Store, now: datetime, *, rest: timedelta = DEFAULT_REST) -> Figures:
     """Return how far the fleet is.
 
     Args:
