@@ -9,12 +9,11 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
+from tableferry.fleet.job import Job, PauseReason, State, TargetFormat, Trouble
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything, named
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.queue.stuck_jobs import Trouble
 from tableferry.fleet.status.counting import LISTED
 from tableferry.fleet.status.figures import Day, Figures, Paused, Stuck
 from tableferry.fleet.status.reading import read_status

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, Table, delete, insert
 from tests.soak import amount
 
-from tableferry.fleet.job import Job, State, TargetFormat
+from tableferry.fleet.job import Job, State, TargetFormat, Trouble
 from tableferry.fleet.queue.aggregates import (
     Aggregates,
     CountByAge,
@@ -27,7 +27,7 @@ from tableferry.fleet.queue.records import Event, NotificationRecord
 from tableferry.fleet.queue.rows import to_row
 from tableferry.fleet.queue.schema import events, jobs, jobs_archive, metadata, notifications
 from tableferry.fleet.queue.sql import SqlStore
-from tableferry.fleet.queue.stuck_jobs import PausedJob, StuckJob, Trouble
+from tableferry.fleet.queue.stuck_jobs import PausedJob, StuckJob
 from tableferry.fleet.status.counting import LISTED, figures
 from tableferry.fleet.status.reading import read_status
 

@@ -12,11 +12,10 @@ from typer.testing import CliRunner
 
 from tableferry import report
 from tableferry.cli import app
-from tableferry.fleet.job import PauseReason, State, TargetFormat
+from tableferry.fleet.job import PauseReason, State, TargetFormat, Trouble
 from tableferry.fleet.queue.records import NotificationRecord
 from tableferry.fleet.queue.selections import finished
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.queue.stuck_jobs import Trouble
 from tableferry.fleet.status.figures import Figures, Phase
 from tableferry.fleet.status.reading import read_status
 from tableferry.fleet.status.text import as_text

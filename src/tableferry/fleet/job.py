@@ -88,6 +88,15 @@ class PauseReason(StrEnum):
     PAUSED_BY_USER = "PAUSED_BY_USER"
 
 
+class Trouble(StrEnum):
+    """Why a job that isn't paused needs a look."""
+
+    CLAIM_LAPSED = "claim_lapsed"
+    NOT_MOVING = "not_moving"
+    NOTIFICATION_NOT_SENT = "letter_not_sent"
+    SHADOW_BEHIND = "shadow_behind"
+
+
 @dataclass(frozen=True)
 class Job:
     """One row of the queue.

@@ -17,7 +17,7 @@ from tableferry.fleet.warehouse.context import Warehouse
 
 _log = logging.getLogger(__name__)
 
-# So many tell enough.
+# So many are enough for a forecast.
 _LATEST = 200
 
 

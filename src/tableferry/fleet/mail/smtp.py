@@ -191,7 +191,7 @@ class SmtpOutbox:
 
 
 def _sorted(answers: Mapping[str, tuple[int, bytes | str]], for_good: re.Pattern[str]) -> Delivery:
-    """Tell who is refused for good, by the server's words."""
+    """Say who is refused for good, by the server's words."""
     replies = {recipient: _reply(*answer) for recipient, answer in answers.items()}
     refused = {recipient: reply for recipient, reply in replies.items() if for_good.match(reply + " ")}
     waiting = {recipient: reply for recipient, reply in replies.items() if recipient not in refused}

@@ -65,7 +65,7 @@ def communicate(
     dry_run_to: Path | None = None,
     outbox: Callable[[MailSettings], Outbox] = SmtpOutbox,
 ) -> CommunicateReport:
-    """Tell owners and users how far their tables' migration is; `mail.posting` has the rule that drops none.
+    """Notify owners and users of their tables' migration; `mail.posting` has the rule that drops none.
 
     Args:
         store: The queue.

@@ -72,7 +72,7 @@ def run_worker(
         if worker.dry_run:
             for job in worker.store.jobs(selection(), limit=worker.batch_size):
                 reports.append(dry_run_report(job))
-                _tell(running, reports)
+                _count(running, reports)
             return ModeReport(tuple(reports))
         _work(worker, selection, do, reports, running)
     return ModeReport(tuple(reports))
@@ -88,7 +88,7 @@ def _work(
     lease = worker.settings.lease
     while (left := worker.batch_size - len(reports)) > 0:
         claimed = worker.store.claim(
-            # What failed, and what is on probation, would be taken again and again.
+            # What failed, and what is on probation, would be claimed without end.
             selection() & behind((report.job.task_id for report in reports), worker.share),
             worker.name,
             now=worker.clock(),
@@ -102,15 +102,15 @@ def _work(
         with heartbeat(partial(_renew, worker, numbers), lease):
             for job in claimed:
                 reports.append(do(JobRun(job, worker.store, worker.warehouse, worker.clock, lease)))
-                _tell(running, reports)
+                _count(running, reports)
 
 
 def _renew(worker: Worker, task_ids: Sequence[int]) -> None:
     worker.store.renew(task_ids, worker.name, worker.clock(), worker.settings.lease)
 
 
-def _tell(running: Activity, reports: list[JobReport]) -> None:
-    """Say what became of a job, and how many there are still."""
+def _count(running: Activity, reports: list[JobReport]) -> None:
+    """Log what became of a job, and count it."""
     report, due = reports[-1], running.counts["tables"].total
     # Others may have added jobs meanwhile.
     running.count("tables", len(reports), max(due or 0, len(reports)))

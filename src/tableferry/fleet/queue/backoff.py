@@ -28,18 +28,18 @@ def retry(
 
     Args:
         work: Does all of it, or nothing.
-        passing: Tells an error that goes away from one that stays.
+        passing: Says whether an error goes away by itself.
         shortest: About how long to wait after the first attempt, in seconds; or as long as that took.
         longest: How long to wait at most.
         times: How often to try.
     """
     for attempt in range(times):
-        begun = time.monotonic()
+        started = time.monotonic()
         try:
             return work()
         except Exception as error:
             if not passing(error):
                 raise
         # Whoever tries a long thing again at once makes those slower who would else be done.
-        pause(attempt, max(shortest, time.monotonic() - begun), longest)
+        pause(attempt, max(shortest, time.monotonic() - started), longest)
     return work()

@@ -1,6 +1,6 @@
-"""Rows that are written into the queue's Delta tables: as JSON in a statement, as Spark has no other way.
+"""Rows in statements over the queue's Delta tables: one parameter in JSON, which `from_json` reads.
 
-What a statement needs of many rows is one parameter, whatever the kind of session.
+So many rows are written at once in any kind of session, through Spark Connect too.
 """
 
 from __future__ import annotations

@@ -136,8 +136,8 @@ class SqlStore:
 
         def work(connection: Connection) -> list[Job]:
             candidates: list[Job] = []
-            for order in shares(share):
-                query = select(jobs).where(claimable, order).order_by(jobs.c.task_id)
+            for part in shares(share):
+                query = select(jobs).where(claimable, part).order_by(jobs.c.task_id)
                 query = query.limit(limit - len(candidates)).with_for_update(skip_locked=True)
                 candidates += _jobs(connection.execute(query))
                 if len(candidates) >= limit:
@@ -381,7 +381,7 @@ def _jobs(result: Any) -> list[Job]:
 
 
 def _passes(error: Exception) -> bool:
-    """Tell whether the database ended a transaction in favour of another's."""
+    """Say whether the database ended a transaction in favour of another's."""
     if not isinstance(error, DBAPIError):
         return False
     orig: Any = error.orig

@@ -74,7 +74,7 @@ def differs(new: Mapping[str, Any]) -> Selection:
 
 
 def changes(before: Job, after: Job) -> bool:
-    """Tell whether the state or the pause changes."""
+    """Say whether the state or the pause changes."""
     return any(getattr(before, name) != getattr(after, name) for name in _RECORDED)
 
 

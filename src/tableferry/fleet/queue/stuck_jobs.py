@@ -9,12 +9,11 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, case, func, null, or_, select
 
-from tableferry.fleet.job import State
+from tableferry.fleet.job import State, Trouble
 from tableferry.fleet.queue.dialects import Utc
 from tableferry.fleet.queue.schema import events, jobs, notifications
 from tableferry.fleet.queue.selections import Selection, to_shadow
@@ -39,15 +38,6 @@ _WRITES_BLOCKED = (
 )
 # Here a job stays until somebody asks for more.
 _AT_REST = (State.WRITES_UNBLOCKED.value, State.HIVE_DROPPED.value)
-
-
-class Trouble(StrEnum):
-    """Why a job that isn't paused needs a look."""
-
-    CLAIM_LAPSED = "claim_lapsed"
-    NOT_MOVING = "not_moving"
-    NOTIFICATION_NOT_SENT = "letter_not_sent"
-    SHADOW_BEHIND = "shadow_behind"
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from tableferry.fleet.job import Job, State, TargetFormat
-from tableferry.fleet.queue.stuck_jobs import Trouble
+from tableferry.fleet.job import Job, State, TargetFormat, Trouble
 from tableferry.fleet.status.figures import (
     PHASES,
     STATE_WORDS,

@@ -11,8 +11,7 @@ from datetime import date, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from tableferry.fleet.job import State, TargetFormat
-from tableferry.fleet.queue.stuck_jobs import Trouble
+from tableferry.fleet.job import State, TargetFormat, Trouble
 from tableferry.tables import TableName
 
 
@@ -134,7 +133,7 @@ class OwnerCount:
         to_do: Not yet switched.
         probation: On probation.
         completed: Done.
-        reverted: Back on Hive, or on the way.
+        reverted: Back on Hive, or being reverted.
         paused: Paused, wherever they are.
     """
 

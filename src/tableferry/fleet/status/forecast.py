@@ -68,7 +68,7 @@ def forecast(waiting: Sequence[CountByWait], pace: Sequence[Pace], left_out: int
     """Return when the jobs that run are completed, if the pace stays as it was.
 
     Args:
-        waiting: The jobs that run and aren't at an end; those on their way back are no part of it.
+        waiting: The jobs that run and aren't at an end; those that are being reverted are no part of it.
         pace: What moved lately, the longest window last.
         left_out: How many jobs are paused.
         now: The time.
