@@ -53,4 +53,4 @@ try:
     remove_what_was_not_chosen()
     put_package(package())
 except OSError as error:
-    sys.exit(f"{error.filename} can't be written or read ({error.strerror}): mend that, and try again.")
+    sys.exit(f"{error.filename} can't be written or read ({error.strerror}): fix that, and try again.")

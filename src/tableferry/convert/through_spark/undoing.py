@@ -23,7 +23,8 @@ from tableferry.convert.through_spark.entries import entry
 from tableferry.convert.through_spark.partitions import register_partitions
 from tableferry.errors import Refused, StateError, TableError, first_line
 from tableferry.hive.catalog_tables import CatalogTable, list_tables, qualified
-from tableferry.tables import DEFAULT_CATALOG, TableName
+from tableferry.hive.sql import in_metastore
+from tableferry.tables import TableName
 from tableferry.types import Field, from_json
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def _undo(spark: SparkSession, table: _Table) -> tuple[str, ...]:
     if table.entry:
         notes = _prepare(spark, table)
         _drop(spark, table)
-    _run(spark, f"ALTER TABLE {table.spare.sql} RENAME TO {_in_its_catalog(table.name).sql}", table.name)
+    _run(spark, f"ALTER TABLE {table.spare.sql} RENAME TO {in_metastore(table.name)}", table.name)
     _finish(spark, table)
     return notes
 
@@ -333,11 +334,6 @@ def _difference(made: Entry, original: Entry) -> str:
 
 def _same_folder(left: Path, right: Path) -> bool:
     return os.path.realpath(left) == os.path.realpath(right)
-
-
-def _in_its_catalog(name: TableName) -> TableName:
-    """Leave out the session's own catalog, which a table's new name may not have."""
-    return TableName(name.parts[1:]) if name.parts[0] == DEFAULT_CATALOG and len(name.parts) == 3 else name
 
 
 def _rename(old: Path, new: Path) -> None:
