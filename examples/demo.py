@@ -181,13 +181,13 @@ def tell_copy(demo: Demo) -> None:
     demo.step(
         "4. Why they wait",
         "The copies hold all that came up to version 8 of the sources: nine commits, January to September.",
-        "So the live flows will begin at version 9. Until there is one, they are left out.",
+        "So the streaming flows will begin at version 9. Until there is one, they are left out.",
     )
     demo.status()
 
 
 def tell_live(demo: Demo, arrivals: dict[str, DataFrame]) -> None:
-    began = "The live flows begin at version 9, right behind the baselines: no gap, no overlap."
+    began = "The streaming flows begin at version 9, right behind the baselines: no gap, no overlap."
     went_on = "The copy is history now, and the flows go on where they stopped: each keeps a checkpoint."
     for title, months, words in (
         ("5. October arrives", (10,), began),
@@ -205,7 +205,7 @@ def tell_live(demo: Demo, arrivals: dict[str, DataFrame]) -> None:
     demo.run()
     demo.step(
         "8. Is it done?",
-        "Safe to remove is the migration, not the table: the copy is made, and the live flows are under way.",
+        "Safe to remove is the migration, not the table: the copy is made, and the streaming flows run.",
     )
     demo.status()
 
@@ -231,7 +231,7 @@ def tell_proof(demo: Demo) -> bool:
 
 
 def tell_end(demo: Demo, keep: bool) -> None:
-    demo.step("10. Take the migration out", "Its state files go. The tables stay, the live flows go on.")
+    demo.step("10. Take the migration out", "Its state files go. The tables stay, the streaming flows go on.")
     if keep:
         demo.say("It's left to you, as you asked:")
     demo.command(f"pipelines finish {demo.project}")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tableferry.pipelines.flows import Project as LoadedProject
 
 pipelines_app = App(
-    help="Copy a Delta table's history into a streaming table, and go on with live flows right behind it.",
+    help="Copy a Delta table's history into a streaming table, and stream on right behind it.",
     no_args_is_help=True,
 )
 
@@ -236,7 +236,7 @@ def pipelines_status(target: Targets = None, *, which: WhichPipeline) -> Answer:
 
 @pipelines_app.command("finish")
 def pipelines_finish(target: Targets = None, *, which: WhichPipeline) -> Answer:
-    """Take complete migrations out: state files go, data and live flows stay."""
+    """Take complete migrations out: state files go, data and streaming flows stay."""
     opened = which.opened()
     finish = pipelines.finish(
         opened.project, opened.spark, targets=target or (), pipeline_id=which.pipeline_id,

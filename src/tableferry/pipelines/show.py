@@ -161,7 +161,7 @@ def print_status(console: Console, status: StatusReport) -> None:
 def print_finish(console: Console, finish: FinishReport) -> None:
     """Print what `finish` took out."""
     for name in finish.finished:
-        console.print(f"{name}: finished; its data and its live flows stay, its state files are gone")
+        console.print(f"{name}: finished; its data and its streaming flows stay, its state files are gone")
     for name in finish.already:
         console.print(f"{name}: was finished already")
     console.print(

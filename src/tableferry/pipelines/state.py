@@ -157,7 +157,7 @@ class StateStore:
         if tracking and not migration_start:
             raise StateError(
                 f"{self.migration_start_file(target)} is missing, but {self.tracking_file(target)} is there: "
-                "restore it, for nobody can know again where the live flows of this target must start"
+                "restore it, for nobody can know again where the streaming flows of this target must start"
             )
         if migration_start and not tracking and generation:
             raise StateError(

@@ -226,7 +226,7 @@ class TableMigrationDetails(CamelModel):
     enabled: bool = Field(description="false takes the migration out.")
     catalog_type: Literal["hms", "uc"] = Field(description="Where the legacy table is registered.")
     auto_starting_versions_enabled: bool = Field(
-        True, description="Record the sources' versions and let the live flows start right behind them."
+        True, description="Record the sources' versions and let the streaming flows start right behind them."
     )
     source_details: MigrationSource
     leave_out_inexpressible: bool = Field(
