@@ -178,7 +178,7 @@ def picture_fleet(folder: Path) -> None:
         html.write_text(fleet.page(fleet.read_status(store, clock())), encoding="utf-8")
     store.close()
     session.stop(spark)
-    photograph(html, PICTURES / "fleet.png", 1200, 1010)
+    photograph(html, PICTURES / "fleet.png", 1200, 944)
 
 
 def photograph(html: Path, picture: Path, width: int, height: int) -> None:
