@@ -7,6 +7,7 @@ only a workspace can run says so in its fence's title.
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import shutil
@@ -337,6 +338,42 @@ def test_each_public_name_is_in_the_reference(package: str) -> None:
 def test_each_state_is_in_the_reference() -> None:
     page = (ROOT / "docs/reference/states.md").read_text(encoding="utf-8")
     assert [state.value for state in State if state.value not in page] == []
+
+
+def sentences() -> Iterator[str]:
+    """Every text of the package, with … for what is filled in."""
+    for file in (ROOT / "src/tableferry").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Constant(value=str() as text):
+                    yield text
+                case ast.JoinedStr(values=parts):
+                    yield "".join(
+                        str(part.value) if isinstance(part, ast.Constant) else "…" for part in parts
+                    )
+
+
+def test_the_refusals_that_are_explained_are_those_that_are_said() -> None:
+    """Each phrase in italics is found; pieces between … may be filled in one by one."""
+    said = "\n".join(sentences())
+    pages = (
+        "operations/refusals.md",
+        "operations/backup.md",
+        "operations/failures.md",
+        "how-to/databricks.md",
+    )
+    phrases = {
+        phrase
+        for page in pages
+        for phrase in re.findall(r"\*([a-z][^*|]*)\*", (ROOT / "docs" / page).read_text(encoding="utf-8"))
+    }
+    assert len(phrases) > 20
+    unknown = [
+        phrase
+        for phrase in phrases
+        if any(piece.strip(" ,") not in said for piece in re.split(r"…| N ", phrase))
+    ]
+    assert unknown == []
 
 
 def test_the_changelog_has_a_section_for_the_version() -> None:
