@@ -314,6 +314,16 @@ def test_rows_that_differ_stand_side_by_side(spark: SparkSession) -> None:
     assert [row.key for row in shifted.rows] == [(str(at),) for at in range(20)]
 
 
+def test_an_iceberg_table_is_named_by_icebergs_catalog(spark: SparkSession, schema: str) -> None:
+    spark.sql(f"CREATE TABLE {schema}.hive STORED AS PARQUET AS SELECT 1 AS id")
+    spark.sql(f"CREATE TABLE ice.{schema}.new USING iceberg AS SELECT 1 AS id")
+    assert verify_tables(spark, f"{schema}.hive", f"ice.{schema}.new").matches
+    with pytest.raises(
+        TableError, match=rf"{schema}\.new is an Iceberg table, .* such as ice\.{schema}\.new"
+    ):
+        verify_tables(spark, f"{schema}.hive", f"{schema}.new")
+
+
 def test_tables_versions_and_partitions(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     old, new, other = f"{schema}.old_orders", f"{schema}.new_orders", f"{schema}.`parquet_orders`"
     spark.sql(f"CREATE TABLE {old} (id INT, code CHAR(4), day DATE) USING delta")

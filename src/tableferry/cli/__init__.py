@@ -78,7 +78,8 @@ def verify(
     warehouse: Warehouse = None,
 ) -> Answer:
     """Compare two tables: columns, row counts, an order-free hash, and the rows that differ."""
-    spark = resolved(warehouse)
+    # A fleet's tables are Iceberg under their own names.
+    spark = resolved(warehouse, iceberg=True)
     verdict = verifying.verify_tables(
         spark, source, target, keys=separated([keys]), exclude=separated([exclude])
     )

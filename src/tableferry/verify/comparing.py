@@ -17,6 +17,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 
 from tableferry.activity import activity
+from tableferry.catalog import SPARK_ERRORS
 from tableferry.driver import following
 from tableferry.errors import TableError
 from tableferry.tables import TableName
@@ -163,6 +164,12 @@ def verify_tables(
             running.count("rows", verdict.target.rows)
             return verdict
     except Exception as error:
+        for reference in (here, there):
+            if _is_hidden_iceberg(spark, reference.name):
+                raise TableError(
+                    f"{reference} is an Iceberg table, which only a catalog of Iceberg's can read: name it "
+                    f"by the session's, such as ice.{'.'.join(reference.name.parts[-2:])}"
+                ) from error
         # Spark raises this as one class or another, by the kind of session; only its text is the same.
         if "FAILED_READ_FILE" not in str(error) and "DELTA_FILE_NOT_FOUND" not in str(error):
             raise
@@ -170,6 +177,16 @@ def verify_tables(
             f"a data file of {here} or {there} can't be read, so its version may have been vacuumed: verify "
             "a newer version, or restore the file"
         ) from error
+
+
+def _is_hidden_iceberg(spark: SparkSession, name: TableName) -> bool:
+    """Say whether a catalog that isn't Iceberg's shows an Iceberg table: its columns, and no rows."""
+    try:
+        properties = spark.sql(f"SHOW TBLPROPERTIES {name.sql}").collect()
+    except SPARK_ERRORS:
+        return False
+    # Iceberg's entry in a metastore has it; a catalog of Iceberg's own doesn't show it.
+    return any(row["key"] == "metadata_location" for row in properties)
 
 
 def _partition_columns(spark: SparkSession, name: TableName) -> tuple[str, ...]:
