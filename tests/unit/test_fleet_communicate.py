@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from tests.mail_server import MailServer
 from tests.unit.fleets import opened
 
+from tableferry.cli.fleet_reports import notification_lines
 from tableferry.errors import Refused, TableferryError
 from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.mail.smtp import Delivery, Outbox
@@ -123,13 +124,19 @@ def test_claims_are_renewed_while_notifications_go_out(
 
 
 def test_a_step_without_days_is_dated_without_a_notification(
-    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
+    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport], tmp_path: Path
 ) -> None:
     none = {"initial_gap_days": 0, "probation_gap_days": 0, "tbl_owners": (ANN,)}
     add(store, "a", **none)
     add(store, "b", **at(State.WRITES_UNBLOCKED), **none)
     add(store, "c", **at(State.HIVE_DROPPED), **none)
-    assert tell() == CommunicateReport(jobs={1: 1, 2: 1, 3: 1})
+    dry = tell(dry_run_to=tmp_path)
+    assert dry == CommunicateReport(untold=3, unneeded=3)
+    assert list(notification_lines(dry, tmp_path)) == [
+        f"0 letters in {tmp_path}; nothing was sent.",
+        "No letter for 3 tables whose gap is 0 days: a real run only notes the day.",
+    ]
+    assert tell() == CommunicateReport(jobs={1: 1, 2: 1, 3: 1}, unneeded=3)
     assert mail_server.sessions == 0
 
 

@@ -54,6 +54,13 @@ def test_the_mode_that_goes_on_is_named_with_its_time(
     assert found.what
 
 
+def test_a_step_without_days_has_no_letter() -> None:
+    without: dict[str, Any] = {"initial_gap_days": 0, "probation_gap_days": 0}
+    first, second = (next_action(job(**columns, **without)).what for columns in (READY, RESTING))
+    assert first == "note the day; no first letter, for the gap is 0 days"
+    assert second == "note the day; no second letter, for the gap is 0 days: probation begins"
+
+
 def test_every_transition_has_a_mode() -> None:
     for transitions, mode in ((FORWARD, "migrate"), (BACK, "revert")):
         for state, desired in transitions:

@@ -29,9 +29,9 @@ def fleet_preflight(
     if html is not None:
         write_page(html, fleet.preflight_page(preflights), to_stderr=common.output is Output.JSON)
     ok = not any(preflight.findings for preflight in preflights)
-    return Answer(
-        {"ok": ok, "tables": preflights}, fleet.preflight_lines(preflights) if html is None else (), ok=ok
-    )
+    lines = list(fleet.preflight_lines(preflights))
+    # The page has all but how it stands.
+    return Answer({"ok": ok, "tables": preflights}, lines if html is None else lines[-1:], ok=ok)
 
 
 def _preflights(opened: OpenFleet, named: fleet.Named) -> list[Preflight]:

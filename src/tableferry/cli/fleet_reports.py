@@ -30,7 +30,7 @@ def report_lines(report: ModeReport, dry_run: bool) -> Iterator[str]:
             yield f"{job.name} paused: {job.pause_reason}"
     counts = Counter(result.outcome for result in report.jobs)
     if not counts:
-        yield "No job is due."
+        yield "No job is due; tableferry fleet list says what each one waits for."
         return
     yield ", ".join(f"{count:,} {outcome}" for outcome, count in counts.items())
     if not dry_run:
@@ -47,6 +47,9 @@ def notification_lines(communicated: CommunicateReport, folder: Path | None) -> 
     letters = counted(communicated.sent, "letter")
     if folder is not None:
         yield f"{letters} in {folder}; nothing was sent."
+        if communicated.unneeded:
+            without = counted(communicated.unneeded, "table")
+            yield f"No letter for {without} whose gap is 0 days: a real run only notes the day."
         return
     if not (communicated.sent or communicated.failed or communicated.untold or communicated.jobs):
         yield "No letter is due."

@@ -39,11 +39,11 @@ def next_action(job: Job) -> NextAction:
             return NextAction("preprocess", "look at the table, and fill in owners, users and format")
         case State.READY, _ if not job.in_process:
             if job.migration_begins is None:
-                return NextAction("communicate", _letter("the first letter", job.initial_gap_days))
+                return NextAction("communicate", _letter("first", job.initial_gap_days))
             return NextAction("migrate", FORWARD[job.pair].action.value, job.migration_begins)
         case State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED:
             if job.probation_ends is None:
-                letter = _letter("the second letter", job.probation_gap_days)
+                letter = _letter("second", job.probation_gap_days)
                 return NextAction("communicate", f"{letter}: probation begins")
             return NextAction("preprocess", "probation is over", job.probation_ends)
         case State.HIVE_DROPPED, State.HIVE_DROPPED:
@@ -58,4 +58,4 @@ def next_action(job: Job) -> NextAction:
 
 
 def _letter(which: str, days: int) -> str:
-    return which if days else f"{which}, which nobody needs for 0 days"
+    return f"the {which} letter" if days else f"note the day; no {which} letter, for the gap is 0 days"

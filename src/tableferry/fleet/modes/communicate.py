@@ -14,6 +14,7 @@ from tableferry.fleet.clock import Clock
 from tableferry.fleet.mail.addresses import LeftOut
 from tableferry.fleet.mail.folder import FolderOutbox
 from tableferry.fleet.mail.messages import check
+from tableferry.fleet.mail.notifications import is_needed
 from tableferry.fleet.mail.password import with_password
 from tableferry.fleet.mail.posting import Posting
 from tableferry.fleet.mail.rendering import Templates
@@ -36,6 +37,7 @@ class CommunicateReport:
         failed: Notifications that the next run has to send, if only to some of their recipients.
         jobs: Jobs that have their date now, by level.
         untold: Jobs that still wait for a notification of theirs.
+        unneeded: Jobs whose gap is 0 days, so that they get their date without a notification.
         left_out: Owners and users who get none: without an address, or refused for good.
         problems: Why notifications failed, a sentence each.
     """
@@ -45,6 +47,7 @@ class CommunicateReport:
     failed: int = 0
     jobs: Mapping[int, int] = field(default_factory=dict)
     untold: int = 0
+    unneeded: int = 0
     left_out: tuple[LeftOut, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -128,6 +131,7 @@ def _report(posting: Posting, dated: Mapping[int, int]) -> CommunicateReport:
         failed=len(posting.failed),
         jobs=dict(sorted(dated.items())),
         untold=len(posting.held) - sum(dated.values()),
+        unneeded=sum(not is_needed(job) for job in posting.held.values()),
         left_out=tuple(posting.left_out),
         problems=tuple(posting.problems + problems),
     )
