@@ -135,9 +135,13 @@ def _log(logger: logging.Logger, level: int, event: Event, running: Activity, wh
     logger.log(level, "%s: %s%s", running.title, what, who, extra=fields)
 
 
+_SINGULAR = {"batches": "batch"}
+
+
 def _in_words(what: str, count: Count) -> str:
     if what == "bytes":
         return size(count.done) + (f" of {size(count.total)}" if count.total is not None else "")
-    noun = what.removesuffix("s") if (count.total if count.total is not None else count.done) == 1 else what
+    single = (count.total if count.total is not None else count.done) == 1
+    noun = _SINGULAR.get(what, what.removesuffix("s")) if single else what
     of = f" of {count.total:,}" if count.total is not None else ""
     return f"{count.done:,}{of} {noun}"

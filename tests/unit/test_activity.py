@@ -77,11 +77,12 @@ def test_counts_are_written_for_people() -> None:
     for what, *counted in (
         ("rows", 1),
         ("files", 1, 1),
+        ("batches", 1),
         ("tables", 0, 2),
         ("bytes", 1_500_000, 3_000_000_000),
     ):
         running.count(str(what), *map(int, counted))
-    assert running.counted == "1 row, 1 of 1 file, 0 of 2 tables, 1.5 MB of 3.0 GB"
+    assert running.counted == "1 row, 1 of 1 file, 1 batch, 0 of 2 tables, 1.5 MB of 3.0 GB"
 
 
 @pytest.mark.parametrize(

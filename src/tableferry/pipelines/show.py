@@ -131,7 +131,7 @@ def print_run(console: Console, run: RunReport) -> None:
             elif result.once:
                 console.print(f"{target.plan.target}: {result.flow.name} ran, once and for all")
             else:
-                what = "new events" if result.rows is None else f"{result.rows:,} new rows"
+                what = "new events" if result.rows is None else counted(result.rows, "new row")
                 console.print(f"{target.plan.target}: {result.flow.name} took {what}")
         if not target.results:
             console.print(f"{target.plan.target}: nothing new")

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import NullType, StructField, StructType
 
-from tableferry import session
+from tableferry import amounts, session
 from tableferry.activity import Activity, activity
 from tableferry.catalog import SPARK_ERRORS, exists, facts
 from tableferry.commits import Commit, commits_after, counted, newest_version
@@ -383,7 +383,9 @@ def _await(query: StreamingQuery, running: Activity) -> None:
                 "batch": batch,
                 "rows": rows,
             }
-            _log.info("%s: batch %d read %s rows", running.title, batch, f"{rows:,}", extra=fields)
+            _log.info(
+                "%s: batch %d read %s", running.title, batch, amounts.counted(rows, "row"), extra=fields
+            )
             earlier = running.counts
             for what, more in (("batches", 1), ("rows", rows)):
                 running.count(what, more + (earlier[what].done if what in earlier else 0))
