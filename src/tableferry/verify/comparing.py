@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tableferry.activity import activity
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.driver import following
-from tableferry.errors import TableError
+from tableferry.errors import TableError, is_sparks
 from tableferry.tables import TableName
 from tableferry.verify.measuring import Side, find_rows, measure, pair
 from tableferry.verify.verdict import Verdict, compare
@@ -164,6 +164,8 @@ def verify_tables(
             running.count("rows", verdict.target.rows)
             return verdict
     except Exception as error:
+        if not is_sparks(error):
+            raise
         for reference in (here, there):
             if _is_hidden_iceberg(spark, reference.name):
                 raise TableError(
