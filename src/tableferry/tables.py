@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tableferry.errors import TableError
+from tableferry.quoting import quote
 
 DEFAULT_CATALOG = "spark_catalog"
 
@@ -55,7 +56,7 @@ class TableName:
         """The quoted name, as SQL reads it."""
         if self.path is not None:
             return f"delta.`{self.path}`"
-        return ".".join("`" + part.replace("`", "``") + "`" for part in self.parts)
+        return ".".join(map(quote, self.parts))
 
     @property
     def key(self) -> str:
@@ -77,9 +78,7 @@ class TableName:
     def __str__(self) -> str:
         if self.path is not None:
             return self.path
-        return ".".join(
-            part if _PLAIN.fullmatch(part) else "`" + part.replace("`", "``") + "`" for part in self.parts
-        )
+        return ".".join(part if _PLAIN.fullmatch(part) else quote(part) for part in self.parts)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from tableferry.fleet.warehouse.shadow.partitions import Partition, canonical, p
 from tableferry.fleet.warehouse.shadow.sweeping import unused
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.hive.partitions import NULL
-from tableferry.hive.sql import text
+from tableferry.quoting import literal
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class TestPartitions:
         two = where([("a", None), (None, "1")], ["d", "n"], {"d": "date", "n": "int"})
         assert two == "(`d` = CAST('a' AS date) AND `n` IS NULL) OR (`d` IS NULL AND `n` = CAST('1' AS int))"
         assert spec(("a\\", None), ["d", "n"]) == r"PARTITION (`d` = 'a\\', `n` = null)"
-        assert text("'") == r"'\''"
+        assert literal("'") == r"'\''"
         assert [len(some) for some in chunks([A] * 450)] == [200, 200, 50]
 
 

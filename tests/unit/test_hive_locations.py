@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tableferry.hive.locations import below, literal, reachable
+from tableferry.hive.locations import below, escape_wildcards, reachable
 
 ROOT = "file:/data/t"
 
@@ -52,4 +52,4 @@ def test_local_files_are_seen_by_a_process_on_the_same_machine(location: str, fo
 
 
 def test_wildcards_are_taken_for_themselves() -> None:
-    assert literal("s3://b/a[1]*{x}?\\ y") == "s3://b/a\\[1\\]\\*\\{x\\}\\?\\\\ y"
+    assert escape_wildcards("s3://b/a[1]*{x}?\\ y") == "s3://b/a\\[1\\]\\*\\{x\\}\\?\\\\ y"

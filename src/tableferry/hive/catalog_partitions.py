@@ -17,7 +17,7 @@ from tableferry.errors import TableError, first_line
 from tableferry.hive.locations import below
 from tableferry.hive.partitions import NULL, CatalogPartition, PartitionColumn, same_values, split_spec
 from tableferry.hive.settings import FEW_LISTING_TASKS, WHOLE_PLANS, optional_settings
-from tableferry.hive.sql import quoted, text
+from tableferry.quoting import literal, quote
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _planned_locations(
     spark: SparkSession, table: TableName, columns: Sequence[PartitionColumn]
 ) -> list[str]:
     """Return the locations that Spark would read, in the catalog's order; empty if the plan doesn't say."""
-    names = ", ".join(quoted(column.name) for column in columns)
+    names = ", ".join(quote(column.name) for column in columns)
     # Always true, and nothing that the optimizer sees through: without a filter the plan has the root alone.
     query = f"EXPLAIN SELECT * FROM {table.sql} WHERE pmod(hash({names}), 1) = 0"
     with optional_settings(spark, FEW_LISTING_TASKS | WHOLE_PLANS):
@@ -86,6 +86,6 @@ def _confirmed(spec: str, location: str, root: str, columns: Sequence[PartitionC
 
 
 def _location(spark: SparkSession, table: TableName, spec: str) -> str:
-    values = ", ".join(f"{quoted(column)} = {text(value)}" for column, value in split_spec(spec))
+    values = ", ".join(f"{quote(column)} = {literal(value)}" for column, value in split_spec(spec))
     query = f"DESCRIBE TABLE EXTENDED {table.sql} PARTITION ({values}) AS JSON"
     return str(json.loads(spark.sql(query).collect()[0][0])["location"])

@@ -51,7 +51,7 @@ def below(location: str, root: str) -> str | None:
     return path.removeprefix(parent) if path.startswith(parent) else None
 
 
-def literal(location: str) -> str:
+def escape_wildcards(location: str) -> str:
     """Write a location so that Spark's reader takes no character of it for a wildcard."""
     return re.sub(r"([*?\[\]{}\\])", r"\\\1", location)
 

@@ -1,18 +1,8 @@
-"""Names and texts as Spark's SQL reads them."""
+"""Names as Hive's metastore takes them."""
 
 from __future__ import annotations
 
 from tableferry.tables import DEFAULT_CATALOG, TableName
-
-
-def quoted(name: str) -> str:
-    """Write a name as an identifier."""
-    return "`" + name.replace("`", "``") + "`"
-
-
-def text(value: str) -> str:
-    """Write a text as a literal."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def in_metastore(name: TableName) -> str:

@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 
 from tableferry.errors import TableError
 from tableferry.pipelines.flows import Target
+from tableferry.quoting import literal, quote
 from tableferry.tables import TableName
 
 COLUMN_MAPPING = "delta.columnMapping.mode"
@@ -35,16 +36,6 @@ COLUMN_MAPPING = "delta.columnMapping.mode"
 _UNMAPPED = frozenset(" ,;{}()\n\t=")
 _WHOLE: Mapping[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
 _EXACT: Mapping[type[DataType], int] = {**_WHOLE, FloatType: 5, DoubleType: 10}
-
-
-def quote(name: str) -> str:
-    """Write an identifier as SQL reads it, whatever characters it has."""
-    return "`" + name.replace("`", "``") + "`"
-
-
-def literal(text: str) -> str:
-    """Write a text as a SQL string."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def sql_type(kind: DataType) -> str:

@@ -13,8 +13,9 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from tableferry.pipelines.ddl import comparable, conform, quote
+from tableferry.pipelines.ddl import comparable, conform
 from tableferry.pipelines.flows import CdcSettings
+from tableferry.quoting import quote
 
 SEQUENCE = "__sequence"
 OPERATION = "__operation"

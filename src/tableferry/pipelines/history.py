@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, NullType, TimestampNTZType, TimestampType
 
 from tableferry.errors import TableError
-from tableferry.pipelines.ddl import quote
 from tableferry.pipelines.flows import CdcSettings
 from tableferry.pipelines.fold import DELETE, END, EXACT, OPERATION, SEQUENCE, START, UPSERT, names
+from tableferry.quoting import quote
 
 REASON = "__reason"
 

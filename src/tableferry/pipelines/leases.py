@@ -21,7 +21,7 @@ from tableferry.activity import activity
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import Busy, TableError, first_line
 from tableferry.heartbeat import heartbeat
-from tableferry.pipelines.ddl import literal
+from tableferry.quoting import literal
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:

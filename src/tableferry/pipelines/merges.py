@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tableferry.pipelines.ddl import quote
 from tableferry.pipelines.fold import ALIVE, OPERATION, RANK, SEQUENCE, START, TRUNCATE, Fold, same
+from tableferry.quoting import quote
 from tableferry.tables import TableName
 
 

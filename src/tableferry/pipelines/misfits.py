@@ -11,10 +11,11 @@ from tableferry import catalog
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import TableferryError
 from tableferry.pipelines import views
-from tableferry.pipelines.ddl import fits, quote, sql_type
+from tableferry.pipelines.ddl import fits, sql_type
 from tableferry.pipelines.fold import END, START
 from tableferry.pipelines.plans import TargetPlan
 from tableferry.pipelines.rows import flow_rows
+from tableferry.quoting import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,13 +24,13 @@ from tableferry.commits import Commit, commits_after, counted, newest_version
 from tableferry.driver import Size, following, in_process
 from tableferry.errors import TableError, TableferryError, first_line
 from tableferry.pipelines import batches, cdc, checkpoints, views
-from tableferry.pipelines.ddl import literal
 from tableferry.pipelines.flows import Flow, HistorySource, Source, Target
 from tableferry.pipelines.history import history_events
 from tableferry.pipelines.identities import PROPERTY, FlowIdentity, FlowSettings, TableIdentity, on_table
 from tableferry.pipelines.rows import flow_rows, history_rows
 from tableferry.pipelines.state import StateStore
 from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView, FlowDefinition
+from tableferry.quoting import literal
 from tableferry.tables import TableFacts, TableName
 
 _log = logging.getLogger(__name__)

@@ -33,6 +33,7 @@ from tableferry.pipelines.hidden import MARK, reads_hidden_streams
 from tableferry.pipelines.python_code import NOWHERE, TrackedSpark, load_function, start_options
 from tableferry.pipelines.reads import explicit_start
 from tableferry.pipelines.steps import Start
+from tableferry.quoting import quote
 from tableferry.tables import TableName
 
 Starts = Mapping[str, Mapping[str, Start | None]]
@@ -106,7 +107,7 @@ def shaped(frame: DataFrame, migration: Migration) -> DataFrame:
 
 def quoted(name: str) -> Any:
     """Return a column by its very name, dots and backticks included."""
-    return F.col("`" + name.replace("`", "``") + "`")
+    return F.col(quote(name))
 
 
 def schema_of(spark: SparkSession, path: str) -> StructType:

@@ -13,7 +13,7 @@ from typing import Any
 from tableferry import types
 from tableferry.convert.entry import Entry, SerDe, lasting_properties, log_columns
 from tableferry.hive.partitions import PartitionColumn
-from tableferry.hive.sql import quoted, text
+from tableferry.quoting import literal, quote
 from tableferry.tables import TableName
 from tableferry.types import Array, Atomic, DataType, Decimal, Field, Map, Struct
 
@@ -97,7 +97,7 @@ def statement(entry: Entry, name: TableName) -> str:
         partitioned = [_column(by_name.pop(column.name)) for column in entry.partition_columns]
         columns = tuple(by_name.values())
     else:
-        partitioned = [quoted(column.name) for column in entry.partition_columns]
+        partitioned = [quote(column.name) for column in entry.partition_columns]
     clauses = [
         f"CREATE {'EXTERNAL ' if entry.serde and entry.type == 'external' else ''}TABLE {name.sql} "
         f"({', '.join(map(_column, columns))})",
@@ -108,12 +108,12 @@ def statement(entry: Entry, name: TableName) -> str:
     clauses += [f"PARTITIONED BY ({', '.join(partitioned)})"] if partitioned else []
     clauses += [_buckets(entry)] if entry.buckets else []
     if entry.serde:
-        clauses.append(f"ROW FORMAT SERDE {text(entry.serde.library)}")
+        clauses.append(f"ROW FORMAT SERDE {literal(entry.serde.library)}")
         clauses += [f"WITH SERDEPROPERTIES {_pairs(entry.options)}"] if entry.options else []
-        formats = text(entry.serde.input_format), text(entry.serde.output_format)
+        formats = literal(entry.serde.input_format), literal(entry.serde.output_format)
         clauses.append("STORED AS INPUTFORMAT {} OUTPUTFORMAT {}".format(*formats))
-    clauses += [f"COMMENT {text(entry.comment)}"] if entry.comment is not None else []
-    clauses += [f"LOCATION {text(entry.location)}"] if entry.type == "external" else []
+    clauses += [f"COMMENT {literal(entry.comment)}"] if entry.comment is not None else []
+    clauses += [f"LOCATION {literal(entry.location)}"] if entry.type == "external" else []
     properties = lasting_properties(entry)
     clauses += [f"TBLPROPERTIES {_pairs(properties)}"] if properties else []
     return " ".join(clauses)
@@ -145,16 +145,16 @@ def partition_column(name: str, data_type: DataType) -> PartitionColumn:
 def _column(column: Field) -> str:
     metadata = column.metadata
     default = f" DEFAULT {metadata['CURRENT_DEFAULT']}" if "CURRENT_DEFAULT" in metadata else ""
-    comment = f" COMMENT {text(metadata['comment'])}" if "comment" in metadata else ""
-    return f"{quoted(column.name)} {metadata.get(_RAW_TYPE) or _type(column.type)}{default}{comment}"
+    comment = f" COMMENT {literal(metadata['comment'])}" if "comment" in metadata else ""
+    return f"{quote(column.name)} {metadata.get(_RAW_TYPE) or _type(column.type)}{default}{comment}"
 
 
 def _type(data_type: DataType) -> str:
     match data_type:
         case Struct():
             fields = (
-                f"{quoted(column.name)}: {_type(column.type)}"
-                + (f" COMMENT {text(column.metadata['comment'])}" if "comment" in column.metadata else "")
+                f"{quote(column.name)}: {_type(column.type)}"
+                + (f" COMMENT {literal(column.metadata['comment'])}" if "comment" in column.metadata else "")
                 for column in data_type.fields
             )
             return f"STRUCT<{', '.join(fields)}>"
@@ -167,10 +167,10 @@ def _type(data_type: DataType) -> str:
 
 
 def _buckets(entry: Entry) -> str:
-    key = ", ".join(map(quoted, entry.bucket_columns))
-    rows = f" SORTED BY ({', '.join(map(quoted, entry.sort_columns))})" if entry.sort_columns else ""
+    key = ", ".join(map(quote, entry.bucket_columns))
+    rows = f" SORTED BY ({', '.join(map(quote, entry.sort_columns))})" if entry.sort_columns else ""
     return f"CLUSTERED BY ({key}){rows} INTO {entry.buckets} BUCKETS"
 
 
 def _pairs(pairs: Mapping[str, str]) -> str:
-    return f"({', '.join(f'{text(key)} = {text(value)}' for key, value in sorted(pairs.items()))})"
+    return f"({', '.join(f'{literal(key)} = {literal(value)}' for key, value in sorted(pairs.items()))})"

@@ -19,10 +19,10 @@ from tableferry.convert.through_spark.switching import NO_LOG, restore_comments,
 from tableferry.driver import in_process
 from tableferry.errors import Busy, Refused, TableError, first_line
 from tableferry.hive.catalog_partitions import has_null_partition
-from tableferry.hive.locations import below, literal, reachable
+from tableferry.hive.locations import below, escape_wildcards, reachable
 from tableferry.hive.partitions import PartitionColumn
 from tableferry.hive.settings import FEW_LISTING_TASKS, optional_settings
-from tableferry.hive.sql import quoted
+from tableferry.quoting import quote
 from tableferry.types import TIMESTAMP, TIMESTAMP_NTZ
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def list_files(spark: SparkSession, location: str) -> tuple[DataFile, ...]:
     files = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     try:
         with optional_settings(spark, FEW_LISTING_TASKS):
-            listed = files.load(literal(location)).selectExpr(
+            listed = files.load(escape_wildcards(location)).selectExpr(
                 "path", "length", "unix_millis(modificationTime) AS modified"
             )
             rows = listed.collect()
@@ -105,7 +105,7 @@ def has_log(spark: SparkSession, location: str) -> bool:
         TableError: Nobody lets us look.
     """
     try:
-        spark.sql(f"DESCRIBE DETAIL delta.{quoted(location)}").collect()
+        spark.sql(f"DESCRIBE DETAIL delta.{quote(location)}").collect()
     except SPARK_ERRORS as error:
         if condition(error).startswith(NO_LOG):
             return False
@@ -135,10 +135,10 @@ def convert(
                 f"{location}: CONVERT TO DELTA takes no partition column of type {column.type} "
                 f"({column.name}): declare it a string, or convert with --engine tableferry"
             )
-    columns = ", ".join(f"{quoted(column.name)} {column.type}" for column in partition_columns)
+    columns = ", ".join(f"{quote(column.name)} {column.type}" for column in partition_columns)
     _run(
         spark,
-        f"CONVERT TO DELTA parquet.{quoted(location)}"
+        f"CONVERT TO DELTA parquet.{quote(location)}"
         + ("" if statistics else " NO STATISTICS")
         + (f" PARTITIONED BY ({columns})" if columns else ""),
         location,

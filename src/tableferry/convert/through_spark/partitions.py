@@ -12,7 +12,7 @@ from tableferry.convert.facts import DataFile
 from tableferry.convert.mismatches import PartitionMismatches, compare
 from tableferry.errors import TableError, first_line
 from tableferry.hive.catalog_partitions import list_partitions
-from tableferry.hive.locations import below, literal
+from tableferry.hive.locations import below, escape_wildcards
 from tableferry.hive.partitions import CatalogPartition
 from tableferry.hive.settings import FEW_LISTING_TASKS, optional_settings
 from tableferry.tables import TableName
@@ -62,7 +62,7 @@ def _exists(spark: SparkSession, entry: Entry, partition: CatalogPartition) -> b
     if entry.folder is not None:
         return (entry.folder / (below(partition.location, entry.location) or "")).is_dir()
     try:
-        spark.read.format("binaryFile").load(literal(partition.location)).limit(0).collect()
+        spark.read.format("binaryFile").load(escape_wildcards(partition.location)).limit(0).collect()
     except SPARK_ERRORS as error:
         if condition(error) != "PATH_NOT_FOUND":
             raise TableError(

@@ -8,7 +8,7 @@ from tableferry.catalog import SPARK_ERRORS, condition
 from tableferry.convert.entry import Entry, kept_properties
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.hive.settings import optional_settings
-from tableferry.hive.sql import quoted, text
+from tableferry.quoting import literal, quote
 from tableferry.types import Field
 
 if TYPE_CHECKING:
@@ -75,15 +75,15 @@ def restore_comments(spark: SparkSession, entry: Entry) -> None:
     try:
         [detail] = spark.sql(f"DESCRIBE DETAIL {entry.name.sql}").select("description").collect()
         if entry.comment and detail["description"] != entry.comment:
-            spark.sql(f"COMMENT ON TABLE {entry.name.sql} IS {text(entry.comment)}")
+            spark.sql(f"COMMENT ON TABLE {entry.name.sql} IS {literal(entry.comment)}")
         shown = {
             field.name.lower(): field.metadata.get("comment") for field in spark.table(entry.name.sql).schema
         }
         for column in entry.columns.fields:
             comment = _comment(column)
             if comment and shown.get(column.name.lower(), comment) != comment:
-                altered = f"ALTER TABLE {entry.name.sql} ALTER COLUMN {quoted(column.name)}"
-                spark.sql(f"{altered} COMMENT {text(comment)}")
+                altered = f"ALTER TABLE {entry.name.sql} ALTER COLUMN {quote(column.name)}"
+                spark.sql(f"{altered} COMMENT {literal(comment)}")
     except SPARK_ERRORS as error:
         raise TableError(
             f"the comments of {entry.name} can't be restored ({first_line(error)}): set them with COMMENT ON"
@@ -92,7 +92,7 @@ def restore_comments(spark: SparkSession, entry: Entry) -> None:
 
 def _configuration(spark: SparkSession, entry: Entry) -> dict[str, str]:
     try:
-        [detail] = spark.sql(f"DESCRIBE DETAIL delta.{quoted(entry.location)}").select("properties").collect()
+        [detail] = spark.sql(f"DESCRIBE DETAIL delta.{quote(entry.location)}").select("properties").collect()
     except SPARK_ERRORS as error:
         if condition(error).startswith(NO_LOG):
             raise TableError(

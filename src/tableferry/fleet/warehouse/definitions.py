@@ -11,7 +11,7 @@ from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.existing import qualified
-from tableferry.hive.sql import quoted, text
+from tableferry.quoting import literal, quote
 from tableferry.tables import TableName
 
 # Properties that the metastore, Spark and Hive's tools keep for themselves.
@@ -92,15 +92,16 @@ def _statements(warehouse: Warehouse, table: HiveTable, target: TableName) -> li
     statements = []
     missing = user_properties(table.properties).items() - asking.properties(spark, target).items()
     if missing:
-        pairs = ", ".join(f"{text(key)} = {text(value)}" for key, value in sorted(missing))
+        pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in sorted(missing))
         statements.append(f"ALTER TABLE {target.sql} SET TBLPROPERTIES ({pairs})")
     if table.comment and described(spark, target).get("Comment") != table.comment:
-        statements.append(f"COMMENT ON TABLE {target.sql} IS {text(table.comment)}")
+        statements.append(f"COMMENT ON TABLE {target.sql} IS {literal(table.comment)}")
     schema = spark.table(target.sql).schema
     comments = {field.name.lower(): field.metadata.get("comment", "") for field in schema}
     for column in table.columns:
         if column.comment and comments.get(column.name.lower()) != column.comment:
             statements.append(
-                f"ALTER TABLE {target.sql} ALTER COLUMN {quoted(column.name)} COMMENT {text(column.comment)}"
+                f"ALTER TABLE {target.sql} ALTER COLUMN {quote(column.name)} "
+                f"COMMENT {literal(column.comment)}"
             )
     return statements

@@ -19,7 +19,7 @@ from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.existing import kinds
 from tableferry.fleet.warehouse.files import listing
 from tableferry.hive.locations import below, split
-from tableferry.hive.sql import quoted, text
+from tableferry.quoting import literal, quote
 from tableferry.tables import TableName
 
 # The operations that carrying a definition over adds to a log after its first commit.
@@ -60,7 +60,7 @@ def _make(warehouse: Warehouse, table: HiveTable, target: TableName) -> int:
         mapping = warehouse.column_mapping
         warehouse.effect(lambda: overlay.write(spark, table.name, empty=not paths, column_mapping=mapping))
     if not registered:
-        warehouse.run(f"CREATE TABLE {target.sql} USING delta LOCATION {text(table.location)}")
+        warehouse.run(f"CREATE TABLE {target.sql} USING delta LOCATION {literal(table.location)}")
     return len(paths)
 
 
@@ -87,7 +87,7 @@ def _is_current(warehouse: Warehouse, table: HiveTable, paths: Sequence[str]) ->
     Raises:
         Refused: It isn't a conversion's log, or somebody wrote to it.
     """
-    spark, path = warehouse.spark, f"delta.{quoted(table.location)}"
+    spark, path = warehouse.spark, f"delta.{quote(table.location)}"
     *later, first = (row[0] for row in spark.sql(f"DESCRIBE HISTORY {path}").select("operation").collect())
     if first != "CONVERT" or not _DEFINING.issuperset(later):
         raise Refused(

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from tableferry.fleet.job import PauseReason, TargetFormat
 from tableferry.fleet.plan import Kind
-from tableferry.hive.sql import quoted, text
+from tableferry.quoting import literal, quote
 from tableferry.tables import TableName
 
 Format = Literal["parquet", "orc", "avro", "text", "csv", "json", "sequencefile", "other"]
@@ -111,7 +111,7 @@ def iceberg_type(kind: Type) -> str:
     match kind["name"]:
         case "struct":
             fields = (
-                f"{quoted(field['name'])}: {iceberg_type(field['type'])}{_commented(field.get('comment'))}"
+                f"{quote(field['name'])}: {iceberg_type(field['type'])}{_commented(field.get('comment'))}"
                 for field in kind["fields"]
             )
             return f"struct<{', '.join(fields)}>"
@@ -131,7 +131,7 @@ def iceberg_type(kind: Type) -> str:
 
 
 def _commented(comment: str | None) -> str:
-    return f" COMMENT {text(comment)}" if comment else ""
+    return f" COMMENT {literal(comment)}" if comment else ""
 
 
 def _unsupported_storage(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, str] | None:

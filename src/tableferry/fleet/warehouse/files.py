@@ -14,7 +14,7 @@ from tableferry.catalog import SPARK_ERRORS, condition
 from tableferry.errors import TableError, first_line
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
-from tableferry.hive.locations import below, literal, split
+from tableferry.hive.locations import below, escape_wildcards, split
 from tableferry.hive.partitions import CatalogPartition
 from tableferry.hive.settings import FEW_LISTING_TASKS, optional_settings
 
@@ -100,7 +100,7 @@ def _listed(warehouse: Warehouse, locations: Iterable[str]) -> list[ListedFile] 
     reader = warehouse.spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     try:
         rows = (
-            reader.load([literal(location) for location in locations])
+            reader.load([escape_wildcards(location) for location in locations])
             .selectExpr("path", "length", "unix_micros(modificationTime)")
             .collect()
         )

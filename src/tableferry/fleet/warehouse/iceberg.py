@@ -28,8 +28,8 @@ from tableferry.fleet.warehouse.name_mapping import (
     with_file_names,
     with_orc_positions,
 )
-from tableferry.hive.locations import literal
-from tableferry.hive.sql import quoted, text
+from tableferry.hive.locations import escape_wildcards
+from tableferry.quoting import literal, quote
 from tableferry.tables import TableName
 
 _MAPPING = "schema.name-mapping.default"
@@ -85,11 +85,11 @@ def _make(warehouse: Warehouse, table: HiveTable, target: TableName, paths: list
 def create_statement(table: HiveTable, target: TableName) -> str:
     """Write the statement that makes the target, empty, with the source's columns and partitions."""
     columns = ", ".join(
-        f"{quoted(column.name)} {iceberg_type(column.type)}"
-        + (f" COMMENT {text(column.comment)}" if column.comment else "")
+        f"{quote(column.name)} {iceberg_type(column.type)}"
+        + (f" COMMENT {literal(column.comment)}" if column.comment else "")
         for column in table.columns
     )
-    partitions = ", ".join(map(quoted, table.partition_columns))
+    partitions = ", ".join(map(quote, table.partition_columns))
     properties = {
         "format-version": "2",
         "gc.enabled": "false",
@@ -97,11 +97,11 @@ def create_statement(table: HiveTable, target: TableName) -> str:
         "write.format.default": table.format,
         SOURCE: table.name.key,
     }
-    pairs = ", ".join(f"{text(key)} = {text(value)}" for key, value in properties.items())
+    pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
     return (
         f"CREATE TABLE {target.sql} ({columns}) USING iceberg "
         + (f"PARTITIONED BY ({partitions}) " if partitions else "")
-        + f"LOCATION {text(table.location.rstrip('/') + '_iceberg')} TBLPROPERTIES ({pairs})"
+        + f"LOCATION {literal(table.location.rstrip('/') + '_iceberg')} TBLPROPERTIES ({pairs})"
     )
 
 
@@ -131,8 +131,8 @@ def _add_files(warehouse: Warehouse, source: TableName, target: TableName) -> No
     # ends takes them from the others (RejectedExecutionException).
     table = warehouse.iceberg(target)
     warehouse.run(
-        f"CALL {quoted(table.parts[0])}.system.add_files(table => {text(table.sql)}, "
-        f"source_table => {text(source.sql)})"
+        f"CALL {quote(table.parts[0])}.system.add_files(table => {literal(table.sql)}, "
+        f"source_table => {literal(source.sql)})"
     )
 
 
@@ -149,7 +149,7 @@ def _map_spellings(warehouse: Warehouse, table: HiveTable, target: TableName) ->
     before: list[MappedField] = json.loads(properties[_MAPPING])
     mapping = before
     for path in _samples(warehouse, table, target, mapping):
-        file = warehouse.spark.read.format(table.format).load(literal(path)).schema.jsonValue()
+        file = warehouse.spark.read.format(table.format).load(escape_wildcards(path)).schema.jsonValue()
         mapping = with_file_names(mapping, file)
     if mapping != before:
         _set_mapping(warehouse, target, mapping)
@@ -161,7 +161,7 @@ def _map_positions(warehouse: Warehouse, table: HiveTable, target: TableName) ->
         return
     spark, log = warehouse.spark, f"{warehouse.iceberg(target).sql}.metadata_log_entries"
     [newest] = spark.sql(f"SELECT max_by(file, timestamp) FROM {log}").collect()
-    [content] = spark.read.text(literal(newest[0]), wholetext=True).collect()
+    [content] = spark.read.text(escape_wildcards(newest[0]), wholetext=True).collect()
     metadata = json.loads(content[0])
     schemas = {schema["schema-id"]: schema for schema in metadata["schemas"]}
     mapping = mapping_of(schemas[metadata["current-schema-id"]])
@@ -171,7 +171,7 @@ def _map_positions(warehouse: Warehouse, table: HiveTable, target: TableName) ->
 def _set_mapping(warehouse: Warehouse, target: TableName, mapping: Sequence[MappedField]) -> None:
     warehouse.run(
         f"ALTER TABLE {warehouse.iceberg(target).sql} "
-        f"SET TBLPROPERTIES ({text(_MAPPING)} = {text(json.dumps(mapping))})"
+        f"SET TBLPROPERTIES ({literal(_MAPPING)} = {literal(json.dumps(mapping))})"
     )
 
 

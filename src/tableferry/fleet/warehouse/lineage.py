@@ -10,7 +10,7 @@ from tableferry.catalog import SPARK_ERRORS, condition
 from tableferry.errors import Refused, first_line
 from tableferry.fleet.warehouse import rest
 from tableferry.fleet.warehouse.people import People, is_person
-from tableferry.hive.sql import text
+from tableferry.quoting import literal
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Lineage:
         """
         if not self._unreadable:
             try:
-                name = text(".".join(table.parts).lower())
+                name = literal(".".join(table.parts).lower())
                 rows = self._rows(_QUERY.format(table=name, days=DAYS))
                 return [row[0] for row in rows if is_person(row[0])]
             except SPARK_ERRORS as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tableferry.fleet.warehouse.shadow.partitions import Partition
-from tableferry.hive.sql import quoted, text
+from tableferry.quoting import literal, quote
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -36,14 +36,14 @@ def where(partitions: Sequence[Partition], columns: Sequence[str], kinds: Mappin
         )
     [column], values = columns, [value for (value,) in partitions]
     literals = ", ".join(_typed(value, types[column.lower()]) for value in values if value is not None)
-    conditions = [f"{quoted(column)} IN ({literals})"] if literals else []
+    conditions = [f"{quote(column)} IN ({literals})"] if literals else []
     return " OR ".join([*conditions, _is(column, None, types)] if None in values else conditions)
 
 
 def spec(partition: Partition, columns: Sequence[str]) -> str:
     """Name a partition as ALTER TABLE does."""
     values = ", ".join(
-        f"{quoted(column)} = {'null' if value is None else text(value)}"
+        f"{quote(column)} = {'null' if value is None else literal(value)}"
         for column, value in zip(columns, partition, strict=True)
     )
     return f"PARTITION ({values})"
@@ -51,14 +51,14 @@ def spec(partition: Partition, columns: Sequence[str]) -> str:
 
 def texts(columns: Sequence[str]) -> list[str]:
     """Write expressions of partition columns' values as texts, named ``p0``, ``p1``, …."""
-    return [f"CAST({quoted(column)} AS STRING) AS p{number}" for number, column in enumerate(columns)]
+    return [f"CAST({quote(column)} AS STRING) AS p{number}" for number, column in enumerate(columns)]
 
 
 def casts(names: Iterable[str], columns: Mapping[str, str]) -> list[str]:
     """Write expressions that cast columns of some names to other columns; those without a match are null."""
-    existing = {name.lower(): quoted(name) for name in names}
+    existing = {name.lower(): quote(name) for name in names}
     return [
-        f"CAST({existing.get(column.lower(), 'NULL')} AS {kind}) AS {quoted(column)}"
+        f"CAST({existing.get(column.lower(), 'NULL')} AS {kind}) AS {quote(column)}"
         for column, kind in columns.items()
     ]
 
@@ -83,14 +83,14 @@ def sql_type(kind: DataType) -> str:
 
 
 def _field(name: str) -> str:
-    return name if _PLAIN.fullmatch(name) else quoted(name)
+    return name if _PLAIN.fullmatch(name) else quote(name)
 
 
 def _is(column: str, value: str | None, types: Mapping[str, str]) -> str:
     if value is None:
-        return f"{quoted(column)} IS NULL"
-    return f"{quoted(column)} = {_typed(value, types[column.lower()])}"
+        return f"{quote(column)} IS NULL"
+    return f"{quote(column)} = {_typed(value, types[column.lower()])}"
 
 
 def _typed(value: str, kind: str) -> str:
-    return text(value) if kind == "string" else f"CAST({text(value)} AS {kind})"
+    return literal(value) if kind == "string" else f"CAST({literal(value)} AS {kind})"

@@ -18,8 +18,8 @@ from tableferry.fleet.warehouse.shadow.changes import Added, Changes
 from tableferry.fleet.warehouse.shadow.conditions import chunks, sql_types, where
 from tableferry.fleet.warehouse.shadow.marks import Marks
 from tableferry.fleet.warehouse.shadow.partitions import Partition, spell
-from tableferry.hive.locations import below, literal
-from tableferry.hive.sql import text
+from tableferry.hive.locations import below, escape_wildcards
+from tableferry.quoting import literal
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -110,7 +110,9 @@ class DeltaTarget:
 
     def added_rows(self, changes: Changes, watermark: str, partitions: Sequence[Partition]) -> DataFrame:
         """Return the rows of the files that were added to some partitions."""
-        names = ", ".join(text(name) for partition in partitions for name in changes.added[partition].files)
+        names = ", ".join(
+            literal(name) for partition in partitions for name in changes.added[partition].files
+        )
         return self.rows().where(f"_metadata.file_name IN ({names})")
 
     def files_logged_since(self, watermark: str | None) -> Iterable[str]:
@@ -155,7 +157,7 @@ class DeltaTarget:
             return []
 
     def _commits(self, first: int, last: int) -> list[str]:
-        log = f"{literal(self.location)}/_delta_log"
+        log = f"{escape_wildcards(self.location)}/_delta_log"
         return [f"{log}/{version:020}.json" for version in range(first + 1, last + 1)]
 
     def _absolute(self, path: str) -> str:
@@ -173,7 +175,8 @@ class DeltaTarget:
         for chunk in chunks(directories):
             current = set(self.rows().where(where(chunk, columns, self.columns())).inputFiles())
             reader = self.spark.read.format("binaryFile").option("recursiveFileLookup", "true")
-            listing = reader.load([literal(directories[partition]) for partition in chunk]).select("path")
+            chunk_directories = [escape_wildcards(directories[partition]) for partition in chunk]
+            listing = reader.load(chunk_directories).select("path")
             listed = {row[0] for row in listing.collect()}
             if len(set(map(_directory, current))) > len(chunk):
                 continue
@@ -185,7 +188,7 @@ class DeltaTarget:
 
     def _between(self, first: int, last: int, kinds: Mapping[str, str], columns: Sequence[str]) -> Changes:
         paths = self._commits(first, last)
-        names = {own.lower(): text(own) for own in self.partition_columns}
+        names = {own.lower(): literal(own) for own in self.partition_columns}
         keys = [names[column.lower()] for column in columns]
         # Nothing is known of an action without its partition's values, or with other names than the columns'.
         # A removed file's null values are left out.

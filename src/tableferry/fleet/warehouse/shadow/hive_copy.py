@@ -22,7 +22,8 @@ from tableferry.fleet.warehouse.shadow.marks import PREFIX
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, parse, spell
 from tableferry.hive.locations import below, reachable
 from tableferry.hive.settings import optional_settings
-from tableferry.hive.sql import in_metastore, quoted, text
+from tableferry.hive.sql import in_metastore
+from tableferry.quoting import literal, quote
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class HiveCopy:
 
     def note(self, **notes: str) -> None:
         """Set properties, all at once."""
-        pairs = ", ".join(f"{text(PREFIX + key)} = {text(value)}" for key, value in notes.items())
+        pairs = ", ".join(f"{literal(PREFIX + key)} = {literal(value)}" for key, value in notes.items())
         self._alter(f"SET TBLPROPERTIES ({pairs})")
 
     def demand_columns(self, columns: Columns) -> None:
@@ -198,15 +199,15 @@ class HiveCopy:
         """Create an external table like this one over a folder, without partitions, or replace it."""
         new, old = in_metastore(scratch), in_metastore(self.name)
         self.warehouse.run(f"DROP TABLE IF EXISTS {scratch.sql}")
-        self.warehouse.run(f"CREATE TABLE {new} LIKE {old} LOCATION {text(folder)}")
+        self.warehouse.run(f"CREATE TABLE {new} LIKE {old} LOCATION {literal(folder)}")
 
     def set_location(self, partition: Partition, location: str) -> None:
         """Change the directory that a partition, or the whole table, reads; a new partition is added."""
         named = spec(partition, self.partition_columns) if self.partition_columns else ""
         if partition in self.partitions:
-            self._alter(f"{named} SET LOCATION {text(location)}")
+            self._alter(f"{named} SET LOCATION {literal(location)}")
         else:
-            self._alter(f"ADD IF NOT EXISTS {named} LOCATION {text(location)}")
+            self._alter(f"ADD IF NOT EXISTS {named} LOCATION {literal(location)}")
 
     def drop(self, partition: Partition) -> None:
         """Drop a partition; its files stay, as the table is an external one."""
@@ -243,7 +244,7 @@ class HiveCopy:
 
 
 def _listed(columns: Mapping[str, str]) -> str:
-    return ", ".join(f"{quoted(column)} {kind}" for column, kind in columns.items())
+    return ", ".join(f"{quote(column)} {kind}" for column, kind in columns.items())
 
 
 def _format(description: Mapping[str, Any]) -> str:

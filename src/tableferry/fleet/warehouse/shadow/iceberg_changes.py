@@ -19,8 +19,8 @@ from tableferry.fleet.warehouse.shadow.iceberg_metadata import Metadata, Snapsho
 from tableferry.fleet.warehouse.shadow.marks import Marks
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
-from tableferry.hive.locations import literal
-from tableferry.hive.sql import quoted, text
+from tableferry.hive.locations import escape_wildcards
+from tableferry.quoting import literal, quote
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class IcebergTarget:
             spark.sql(f"REFRESH TABLE {name.sql}")
             newest = f"SELECT file FROM {name.sql}.metadata_log_entries ORDER BY timestamp DESC, file DESC"
             file = spark.sql(f"{newest} LIMIT 1").collect()[0][0]
-            frame = spark.read.format("binaryFile").load(literal(file)).select("content")
+            frame = spark.read.format("binaryFile").load(escape_wildcards(file)).select("content")
             content = bytes(frame.collect()[0][0])
         plain = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
         return cls(spark, name, Metadata.parse(json.loads(plain)))
@@ -139,18 +139,18 @@ class IcebergTarget:
         was_on = properties.get(_STAGING) == "true" and _STAGING_NOTE not in properties
         if key not in staged:
             if not was_on:
-                pairs = f"{text(_STAGING)} = 'true', {text(_STAGING_NOTE)} = 'true'"
+                pairs = f"{literal(_STAGING)} = 'true', {literal(_STAGING_NOTE)} = 'true'"
                 warehouse.run(f"ALTER TABLE {self.name.sql} SET TBLPROPERTIES ({pairs})")
             with session.settings(self.spark, {"spark.wap.id": key}, str(self.name)):
                 warehouse.effect(rows.writeTo(self.name.sql).append)
         if not was_on:
             # A run that died may have left the properties too.
-            names = f"({text(_STAGING)}, {text(_STAGING_NOTE)})"
+            names = f"({literal(_STAGING)}, {literal(_STAGING_NOTE)})"
             warehouse.run(f"ALTER TABLE {self.name.sql} UNSET TBLPROPERTIES IF EXISTS {names}")
         try:
             warehouse.run(
-                f"CALL {quoted(self.name.parts[0])}.system.publish_changes("
-                f"table => {text(self.name.sql)}, wap_id => {text(key)})"
+                f"CALL {quote(self.name.parts[0])}.system.publish_changes("
+                f"table => {literal(self.name.sql)}, wap_id => {literal(key)})"
             )
         except SPARK_ERRORS as error:
             # Another worker has published it.
@@ -192,7 +192,7 @@ class IcebergTarget:
         partitions: set[Partition] = set()
         for spec_id, fields in fields_by_spec.items():
             values = [
-                f"CAST(data_file.partition.{quoted(field)} AS STRING) AS p{index}"
+                f"CAST(data_file.partition.{quote(field)} AS STRING) AS p{index}"
                 for index, field in enumerate(fields)
             ]
             query = entries.where(f"data_file.spec_id = {spec_id}").selectExpr(*values).distinct()
@@ -221,7 +221,7 @@ class IcebergTarget:
         for status, snapshot_id, _, path in files:
             readable_in = snapshot_id if status == 1 else parents[snapshot_id]
             if readable_in is not None:
-                paths_by_snapshot.setdefault(readable_in, []).append(text(path))
+                paths_by_snapshot.setdefault(readable_in, []).append(literal(path))
         partitions: set[Partition] = set()
         for snapshot_id, paths in paths_by_snapshot.items():
             rows = self._at(snapshot_id).where(f"_file IN ({', '.join(paths)})")

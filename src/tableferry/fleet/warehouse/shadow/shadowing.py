@@ -42,7 +42,7 @@ from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition
 from tableferry.fleet.warehouse.shadow.sweeping import unused
 from tableferry.fleet.warehouse.shadow.target import Target, read_target
 from tableferry.hive.locations import below, reachable
-from tableferry.hive.sql import quoted
+from tableferry.quoting import quote
 from tableferry.tables import TableName
 from tableferry.verify import verify
 
@@ -233,7 +233,7 @@ class _Run:
         keys = self.copy.partition_columns
         return self.copy.rows(frame).selectExpr(
             *(
-                f"CAST({quoted(name)} AS STRING) AS {quoted(name)}" if name in keys else quoted(name)
+                f"CAST({quote(name)} AS STRING) AS {quote(name)}" if name in keys else quote(name)
                 for name in self.copy.columns
             )
         )

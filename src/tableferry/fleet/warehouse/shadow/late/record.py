@@ -16,9 +16,9 @@ from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.files import ListedFile, listing
 from tableferry.fleet.warehouse.shadow.marks import sync_folder
-from tableferry.hive.locations import below, literal
+from tableferry.hive.locations import below, escape_wildcards
 from tableferry.hive.partitions import same_values
-from tableferry.hive.sql import text
+from tableferry.quoting import literal
 from tableferry.tables import TableName
 
 FILES, ROOT, ODD = "tableferry.known_files", "tableferry.first_location", "tableferry.odd_directories"
@@ -68,14 +68,14 @@ class Record:
         record.add(listing(warehouse, table, partitions).files)
         warehouse.run(
             f"ALTER TABLE {name.sql} SET TBLPROPERTIES "
-            f"({text(FILES)} = {text(folder)}, {text(ROOT)} = {text(table.location)}, "
-            f"{text(ODD)} = {text(str(odd).lower())})"
+            f"({literal(FILES)} = {literal(folder)}, {literal(ROOT)} = {literal(table.location)}, "
+            f"{literal(ODD)} = {literal(str(odd).lower())})"
         )
         return record
 
     def files(self) -> frozenset[ListedFile]:
         """Return the files that are recorded."""
-        rows = self.warehouse.spark.read.schema(_SCHEMA).parquet(literal(self.folder)).collect()
+        rows = self.warehouse.spark.read.schema(_SCHEMA).parquet(escape_wildcards(self.folder)).collect()
         return frozenset(ListedFile(*row) for row in rows)
 
     def add(self, files: Iterable[ListedFile]) -> None:

@@ -22,7 +22,7 @@ from tableferry.fleet.warehouse.shadow.late.taking import LateFile, take
 from tableferry.fleet.warehouse.shadow.marks import Marks
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, parse
 from tableferry.fleet.warehouse.shadow.target import Target, read_target
-from tableferry.hive.locations import below, literal, split
+from tableferry.hive.locations import below, escape_wildcards, split
 from tableferry.tables import TableName
 
 # How often, and after how many seconds, a table that is being written to is looked at again.
@@ -192,7 +192,7 @@ def _without_empty(warehouse: Warehouse, findings: Findings) -> Findings:
 
 def _is_empty(warehouse: Warehouse, file: ListedFile) -> bool:
     try:
-        return warehouse.spark.read.parquet(literal(file.path)).isEmpty()
+        return warehouse.spark.read.parquet(escape_wildcards(file.path)).isEmpty()
     except SPARK_ERRORS:  # It may still be being written.
         return False
 

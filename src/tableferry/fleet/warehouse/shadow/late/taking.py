@@ -13,7 +13,7 @@ from tableferry.fleet.warehouse.shadow.conditions import casts, spec
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
 from tableferry.fleet.warehouse.shadow.partitions import Partition
 from tableferry.fleet.warehouse.shadow.target import Target
-from tableferry.hive.sql import text
+from tableferry.quoting import literal
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _scratch_table(copy: HiveCopy, directory: str, partition: Partition | None) 
     copy.create_like(scratch, directory)
     if copy.partition_columns and partition is not None:
         named = spec(partition, copy.partition_columns)
-        copy.warehouse.run(f"ALTER TABLE {scratch.sql} ADD {named} LOCATION {text(directory)}")
+        copy.warehouse.run(f"ALTER TABLE {scratch.sql} ADD {named} LOCATION {literal(directory)}")
     return scratch
 
 
@@ -67,5 +67,5 @@ def _rows_of_file(table: DataFrame, file: str) -> DataFrame:
     name = "substring_index(input_file_name(), '/', -1)"
     # Each of Spark's readers writes names in its own way; a file without rows has none.
     read = [row[0] for row in table.selectExpr(f"{name} AS name").distinct().collect()]
-    names = ", ".join(text(spelling) for spelling in read if file in (spelling, unquote(spelling)))
+    names = ", ".join(literal(spelling) for spelling in read if file in (spelling, unquote(spelling)))
     return table.where(f"{name} IN ({names})" if names else "false")
