@@ -1,16 +1,15 @@
 """Makes the native twin of the template: the one that `databricks bundle init` takes.
 
-Its questions and its body are translated from the template. Files that no answer changes, and those of the
-package, are links to the template's and the package's own: nothing in the twin is written twice.
+Its questions and its body are translated from the template. The CLI runs no hook, so nothing can be built or
+copied from the repository: its bundles take the package from an index or from a git repository.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +17,16 @@ from jinja2 import Environment
 
 ROOT = Path(__file__).parents[1]
 TEMPLATE = ROOT / "template"
-BODY = TEMPLATE / "{{cookiecutter.project_slug}}"
-PACKAGE = ROOT / "src" / "tableferry"
-
+BODY = TEMPLATE / "{{cookiecutter.project_name}}"
 # The first version of the Databricks CLI that knows everything that the bundle says.
-OLDEST_CLI = "v0.272.0"
+OLDEST_CLI = "v1.12.0"
+
+# The ways to take the package that need a hook.
+NEED_A_HOOK = ("wheel", "vendored")
 
 _NAME = re.compile(r"cookiecutter\.(\w+)")
-_EQUALS = re.compile(r'cookiecutter\.(\w+)=="([^"{}]*)"')
+_EQUALS = re.compile(r'cookiecutter\.(\w+)(==|!=)"([^"{}]*)"')
 _AMONG = re.compile(r'cookiecutter\.(\w+)in\[("[^"{},]*"(?:,"[^"{},]*")*)\]')
-_SLUG = "{{ cookiecutter.project_name | slugify(separator='_') }}"
-_GO_SLUG = (
-    '{{(regexp "^_+|_+$").ReplaceAllString '
-    '((regexp "[^a-z0-9]+").ReplaceAllString (lower .project_name) "_") ""}}'
-)
 
 
 def render_native(target: Path) -> None:
@@ -40,24 +35,18 @@ def render_native(target: Path) -> None:
     environment = Environment(keep_trailing_newline=True, **questions["_jinja2_env_vars"])
     if target.exists():
         shutil.rmtree(target)
-    body = target / "template" / "{{.project_slug}}"
+    body = target / "template" / "{{.project_name}}"
     body.mkdir(parents=True)
     _write(target / "databricks_template_schema.json", json.dumps(schema(questions), indent=2) + "\n")
     _write(target / "template" / "__preamble.tmpl", preamble(questions))
     for source in files(BODY):
         there = body / source.relative_to(BODY)
         text = source.read_text(encoding="utf-8")
-        translated = go(environment, text)
-        if translated == text:
-            _link(there, source)
-        else:
-            _write(there.with_name(f"{there.name}.tmpl"), translated)
-    for source in files(PACKAGE):
-        _link(body / "src" / "tableferry" / source.relative_to(PACKAGE), source)
-    _link(body / "src" / "tableferry" / "LICENSE", ROOT / "LICENSE")
+        translated = go(environment, questions, text)
+        _write(there if translated == text else there.with_name(f"{there.name}.tmpl"), translated)
 
 
-def go(environment: Environment, text: str) -> str:
+def go(environment: Environment, questions: dict[str, Any], text: str) -> str:
     """Translate a template from the few words of Jinja that ours uses.
 
     Raises:
@@ -73,9 +62,9 @@ def go(environment: Environment, text: str) -> str:
             case "variable_begin" | "block_begin":
                 inside = []
             case "variable_end":
-                out.append("{{" + _value("".join(inside)) + "}}")
+                out.append(_value(questions, "".join(inside)))
             case "block_end":
-                out.append("{{" + _action(inside[0], "".join(inside[1:])) + "}}")
+                out.append("{{" + _action(inside[0], inside[1:]) + "}}")
             case "raw_begin" | "raw_end" | "whitespace":
                 pass
             case _:
@@ -88,7 +77,7 @@ def schema(questions: dict[str, Any]) -> dict[str, Any]:
     asked = [name for name in questions if not name.startswith("_")]
     return {
         "welcome_message": "A bundle that moves tables which people already depend on.",
-        "success_message": "Made {{.project_slug}}; its README.md says what to do next.",
+        "success_message": "Made {{.project_name}}; its README.md says what to do next.",
         "min_databricks_cli_version": OLDEST_CLI,
         "properties": {name: _property(questions, name, order) for order, name in enumerate(asked, start=1)},
     }
@@ -102,11 +91,15 @@ def preamble(questions: dict[str, Any]) -> str:
         for name in reserved["questions"]:
             message = f"{name} can't be '%s', as {reserved['why']}: choose another word."
             lines.append(f'{{{{if eq (lower .{name}) {words}}}}}{{{{fail "{message}" .{name}}}}}{{{{end}}}}')
+    for refused in questions["_refused"]:
+        held = " ".join(f'(eq .{name} "{answer}")' for name, answer in refused["when"].items())
+        lines.append(f'{{{{if and {held}}}}}{{{{fail "{refused["why"]}."}}}}{{{{end}}}}')
     for each in questions["_only_with"]:
         answers = " ".join(f'"{answer}"' for answer in each["answers"])
         paths = sorted({path.relative_to(BODY) for pattern in each["files"] for path in BODY.glob(pattern)})
-        skips = "".join(f'{{{{skip "{{{{.project_slug}}}}/{path.as_posix()}"}}}}' for path in paths)
-        lines.append(f"{{{{if not (eq .{each['question']} {answers})}}}}{skips}{{{{end}}}}")
+        skips = "".join(f'{{{{skip "{{{{.project_name}}}}/{path.as_posix()}"}}}}' for path in paths)
+        if skips:
+            lines.append(f"{{{{if not (eq .{each['question']} {answers})}}}}{skips}{{{{end}}}}")
     return "\n".join(lines) + "\n"
 
 
@@ -120,48 +113,73 @@ def files(folder: Path) -> Iterator[Path]:
 def _property(questions: dict[str, Any], name: str, order: int) -> dict[str, Any]:
     default, prompt = questions[name], questions["__prompts__"][name]
     found: dict[str, Any] = {"order": order, "type": "string"}
-    for each in questions["_only_with"]:
-        if name in each["questions"]:
-            others = [one for one in questions[each["question"]] if one not in each["answers"]]
-            found["skip_prompt_if"] = {"properties": {each["question"]: {"enum": others}}}
     if isinstance(default, list):
         # What a choice means is told above the question, which the CLI shows in one line.
-        words = [f"{choice}: {prompt[choice]}\n" for choice in default if prompt[choice].lower() != choice]
+        choices = [choice for choice in default if name != "package" or choice not in NEED_A_HOOK]
+        words = [f"{choice}: {prompt[choice]}\n" for choice in choices]
         found["description"] = "".join(words) + prompt["__prompt__"]
-        return {**found, "default": default[0], "enum": default}
+        return {**found, "default": choices[0], "enum": choices}
     rule = questions["_rules"][name]
     found["description"] = prompt
-    found["default"] = _GO_SLUG if default == _SLUG else _NAME.sub(r".\1", default)
+    found["default"] = default
     found["pattern"] = f"^(?:{rule['pattern']})$"
     found["pattern_match_failure_message"] = f"It must {rule['must']}."
     return found
 
 
-def _value(expression: str) -> str:
-    if found := _NAME.fullmatch(expression):
-        return f".{found[1]}"
-    raise ValueError(f"'{expression}' has no translation: write {{{{ cookiecutter.NAME }}}} alone")
+def _value(questions: dict[str, Any], expression: str) -> str:
+    found = _NAME.fullmatch(expression)
+    if not found:
+        raise ValueError(f"'{expression}' has no translation: write {{{{ cookiecutter.NAME }}}} alone")
+    if found[1] == "__uuid":
+        return "{{bundle_uuid}}"
+    return str(questions[found[1]]) if found[1].startswith("__") else f"{{{{.{found[1]}}}}}"
 
 
-def _action(word: str, condition: str) -> str:
-    match word, condition:
-        case "endif", "":
+def _action(word: str, condition: Sequence[str]) -> str:
+    match word:
+        case "endif" if not condition:
             return "end"
-        case "else", "":
+        case "else" if not condition:
             return "else"
-        case "if" | "elif", _ if found := _EQUALS.fullmatch(condition):
-            return f'{"else " if word == "elif" else ""}if eq .{found[1]} "{found[2]}"'
-        case "if" | "elif", _ if found := _AMONG.fullmatch(condition):
-            # Go's eq is true if the first value is any of the others.
-            return f"{'else ' if word == 'elif' else ''}if eq .{found[1]} {found[2].replace(',', ' ')}"
-    raise ValueError(f"'{word} {condition}' has no translation: use if, elif, else, endif, == and in")
+        case "if":
+            return f"if {_either(condition)}"
+        case "elif":
+            return f"else if {_either(condition)}"
+    raise ValueError(f"'{word} {' '.join(condition)}' has no translation: use if, elif, else and endif")
+
+
+def _either(words: Sequence[str]) -> str:
+    return _joined(
+        "or",
+        [_joined("and", [_single(atom) for atom in _split("and", both)]) for both in _split("or", words)],
+    )
+
+
+def _split(word: str, words: Sequence[str]) -> list[list[str]]:
+    parts: list[list[str]] = [[]]
+    for each in words:
+        if each == word:
+            parts.append([])
+        else:
+            parts[-1].append(each)
+    return parts
+
+
+def _joined(word: str, conditions: Sequence[str]) -> str:
+    return conditions[0] if len(conditions) == 1 else f"{word} {' '.join(f'({each})' for each in conditions)}"
+
+
+def _single(words: Sequence[str]) -> str:
+    condition = "".join(words)
+    if found := _EQUALS.fullmatch(condition):
+        return f'{"eq" if found[2] == "==" else "ne"} .{found[1]} "{found[3]}"'
+    if found := _AMONG.fullmatch(condition):
+        # Go's eq is true if the first value is any of the others.
+        return f"eq .{found[1]} {found[2].replace(',', ' ')}"
+    raise ValueError(f"'{condition}' has no translation: use ==, !=, in, and, or")
 
 
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-
-
-def _link(path: Path, source: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.symlink_to(os.path.relpath(source, path.parent))

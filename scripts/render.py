@@ -1,7 +1,8 @@
 """Renders what is made of the template and kept in this repository; `make render` runs it.
 
-The root bundle is the template with its defaults; native/ is its twin for `databricks bundle init`;
-tests/unit/golden shows what other answers change. Whoever changes the template renders anew; a test says so.
+The root bundle is the template with its defaults and the repository's own package; native/ is its twin for
+`databricks bundle init`; tests/unit/golden shows what other answers change. Whoever changes the template
+renders anew; a test says so.
 """
 
 from __future__ import annotations
@@ -20,38 +21,33 @@ ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "unit" / "golden"
 
 # What the root bundle and a generated one have in common; the rest of the root belongs to the package.
-SHARED = ("databricks.yml", "resources", "src/fleet", "src/pipelines", "src/orders", "src/sample")
+SHARED = ("databricks.yml", "libs", "resources", "src/fleet", "src/pipelines", "src/orders", "src/sample")
 
 # Answers whose effect is kept as a difference from the defaults.
 PORTRAITS: Mapping[str, Mapping[str, str]] = {
-    "classic_yaml": {
-        "project_name": "Tea shop",
-        "catalog": "tea",
-        "schema": "silver",
-        "spec_format": "yaml",
-        "compute": "classic",
-        "notifications": "data@tea.example",
-    },
-    "bare": {"include_tests": "no", "include_ci": "no"},
-    "pipelines": {"route": "pipelines"},
-    "convert": {"route": "convert"},
-    "fleet": {"route": "fleet"},
+    "classic": {"project_name": "tea_shop", "catalog": "tea-eu", "compute": "classic", "ci": "azure"},
+    "pipelines": {"route": "pipelines", "ci": "gitlab"},
+    "convert": {"route": "convert", "ci": "none"},
+    "fleet": {"route": "fleet", "package": "index"},
     "fleet_classic": {
         "route": "fleet",
         "compute": "classic",
-        "fleet_format": "iceberg",
-        "fleet_store": "postgresql://tableferry@db.tea.example/fleet?sslmode=require",
-        "include_tests": "no",
-        "include_ci": "no",
+        "package": "git",
+        "package_source": "https://git.tea.example/tableferry.git",
+        "ci": "none",
     },
-    "convert_bare": {"route": "convert", "compute": "classic", "include_tests": "no", "include_ci": "no"},
+    "index": {"package": "index", "package_source": "https://pypi.tea.example/simple", "compute": "classic"},
+    "vendored": {"package": "vendored", "route": "convert"},
 }
+
+# What is the same whenever it is rendered.
+FIXED = {"__uuid": "6f3a0d4e-52c1-4b0b-9d5e-8a1f2c7b9e60"}
 
 
 def main() -> None:
     """Render everything."""
     with tempfile.TemporaryDirectory() as folder:
-        made = new.create(Path(folder), no_input=True)
+        made = root_bundle(Path(folder))
         for name in SHARED:
             there = ROOT / name
             if there.is_dir():
@@ -64,15 +60,39 @@ def main() -> None:
     render_golden(GOLDEN)
 
 
+def root_bundle(folder: Path) -> Path:
+    """Make the bundle of this repository: the vendored package is the repository's own."""
+    made = made_from_template(folder, {"package": "vendored"})
+    settings = made / "databricks.yml"
+    text = settings.read_text(encoding="utf-8")
+    for theirs, ours in {
+        "path: ./vendor/tableferry": "path: .",
+        "--out-dir ../../libs": "--out-dir libs",
+        "sync:\n": "sync:\n  exclude:\n    - src/tableferry/**\n",
+    }.items():
+        assert theirs in text
+        text = text.replace(theirs, ours)
+    settings.write_text(text, encoding="utf-8")
+    return made
+
+
+def made_from_template(folder: Path, answers: Mapping[str, str]) -> Path:
+    """Make a bundle that is the same each time, with an empty file as its wheel."""
+    folder.mkdir(parents=True, exist_ok=True)
+    wheel = folder / new.wheel_name()
+    wheel.touch()
+    return new.create(folder, answers, no_input=True, wheel=wheel, computed=FIXED)
+
+
 def render_golden(target: Path) -> None:
     """Write a golden file of each answer into a folder, which is made anew."""
     if target.exists():
         shutil.rmtree(target)
     target.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as folder:
-        defaults = new.create(Path(folder, "defaults"), no_input=True)
+        defaults = made_from_template(Path(folder, "defaults"), {})
         for name, answers in PORTRAITS.items():
-            made = new.create(Path(folder, name), answers, no_input=True)
+            made = made_from_template(Path(folder, name), answers)
             (target / f"{name}.diff").write_text(golden_file(defaults, made), encoding="utf-8")
 
 
@@ -91,10 +111,12 @@ def golden_file(defaults: Path, made: Path) -> str:
 
 
 def own_files(made: Path) -> Iterator[tuple[str, str]]:
-    """Give the files of a generated bundle, without the package in it, as text by name."""
+    """Give the files of a generated bundle as text by name; of the package in it only the names."""
     for path in sorted(made.rglob("*")):
         name = path.relative_to(made).as_posix()
-        if path.is_file() and not name.startswith("src/tableferry/"):
+        if path.is_file() and name.startswith(("libs/", "vendor/tableferry/src/")):
+            yield name, ""
+        elif path.is_file():
             yield name, path.read_text(encoding="utf-8")
 
 

@@ -1,7 +1,6 @@
 """Draws the project's migration plan on the pipeline that loads this file."""
 
 from pyspark.sql import SparkSession
-
 from tableferry.pipelines import declare
 
 try:

@@ -1,6 +1,6 @@
 """Makes the example's tables: two feeds, and the two tables that the jobs of today make of them.
 
-As a program: load.py FOLDER SCHEMA ROWS, where ROWS is the name of a folder in FOLDER.
+As a program: load.py FOLDER SCHEMA ROWS, where ROWS is `history` or `new`, as in the files' first column.
 """
 
 import sys
@@ -42,8 +42,9 @@ def load(spark: SparkSession, folder: Path, schema: str, rows: str) -> None:
     schema = ".".join(f"`{part}`" for part in schema.split("."))
     for feed, columns in FEEDS.items():
         spark.sql(f"CREATE TABLE IF NOT EXISTS {schema}.{feed} ({columns}) USING delta")
-        _, lines = (folder / rows / f"{feed}.csv").read_text(encoding="utf-8").rstrip().split("\n", 1)
-        line = functions.explode(functions.split(functions.lit(lines), "\n"))
+        lines = (folder / f"{feed}.csv").read_text(encoding="utf-8").splitlines()
+        wanted = [line.removeprefix(f"{rows},") for line in lines if line.startswith(f"{rows},")]
+        line = functions.explode(functions.split(functions.lit("\n".join(wanted)), "\n"))
         row = functions.from_csv("line", columns)
         arriving = spark.range(1).select(line.alias("line")).select(row.alias("row")).select("row.*")
         new = arriving.exceptAll(spark.table(f"{schema}.{feed}"))

@@ -8,16 +8,26 @@ import runpy
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
+from tableferry import __version__
 from tableferry.errors import TemplateError
 
 PACKAGE = Path(__file__).parent
 
 
 def create(
-    folder: Path, answers: Mapping[str, str] | None = None, *, no_input: bool = False, replace: bool = False
+    folder: Path,
+    answers: Mapping[str, str] | None = None,
+    *,
+    no_input: bool = False,
+    replace: bool = False,
+    wheel: Path | None = None,
+    computed: Mapping[str, str] | None = None,
 ) -> Path:
     """Make a bundle in a new folder below ``folder`` and return the new folder.
 
@@ -26,6 +36,8 @@ def create(
         answers: Answers to the template's questions by their names; the rest is asked for.
         no_input: Ask nothing: the questions' own defaults count.
         replace: Write over the files of a bundle that is there already.
+        wheel: The package's wheel, for a bundle that takes it; without one it is built.
+        computed: Values in the place of those that the template computes, by their names.
 
     Raises:
         TemplateError: An answer can't be used, the bundle's folder exists, or something is missing here.
@@ -44,18 +56,20 @@ def create(
         ) from error
     template = find_template()
     check(template, answers or {})
-    with _without_tracebacks():
+    with _without_tracebacks(), TemporaryDirectory() as built:
+        if wheel is None and template.parent == PACKAGE:
+            wheel = _installed_wheel(Path(built))
         try:
             made = cookiecutter(
                 str(template),
                 no_input=no_input,
-                extra_context={**(answers or {}), "_package": str(PACKAGE)},
+                extra_context={**(answers or {}), **(computed or {}), "_wheel": str(wheel or "")},
                 overwrite_if_exists=replace,
                 output_dir=str(folder),
             )
         except OutputDirExistsException as error:
             name = str(error).split('"')[1]
-            raise TemplateError(f"{name} exists already: choose another folder or project_slug") from error
+            raise TemplateError(f"{name} exists already: choose another folder or project_name") from error
         except FailedHookException as error:
             raise TemplateError("nothing was made, for the reason above: answer anew") from error
         except EOFError as error:
@@ -75,8 +89,8 @@ def find_template() -> Path:
         if (template / "cookiecutter.json").is_file() and (template / "hooks").is_dir():
             return template
     raise TemplateError(
-        f"{PACKAGE} is a copy without the template, as in every generated bundle: install Tableferry itself, "
-        "or name its repository to cookiecutter"
+        f"{PACKAGE} is a copy without the template, as in a bundle that has the source: install Tableferry "
+        "itself, or name its repository to cookiecutter"
     )
 
 
@@ -101,8 +115,45 @@ def check(template: Path, answers: Mapping[str, str]) -> None:
 
 def next_commands(made: Path) -> tuple[str, ...]:
     """Say what to type next."""
-    make = "make test" if (made / "tests").is_dir() else "make build"
-    return f"cd {shlex.quote(str(made))}", make, "databricks bundle deploy"
+    return f"cd {shlex.quote(str(made))}", "make test", "databricks bundle deploy"
+
+
+def wheel_name() -> str:
+    """Name the file of the package's wheel."""
+    return f"tableferry-{__version__}-py3-none-any.whl"
+
+
+def _installed_wheel(folder: Path) -> Path:
+    """Pack what was installed of this package into a wheel, as it was before pip installed it.
+
+    A wheel is a zip file of the package and of its metadata, whose RECORD lists both
+    (https://packaging.python.org/en/latest/specifications/binary-distribution-format).
+
+    Raises:
+        TemplateError: The package wasn't installed from a wheel.
+    """
+    try:
+        installed = distribution("tableferry")
+    except PackageNotFoundError as error:
+        raise TemplateError(
+            "Tableferry isn't installed, and lies in no repository: name one to cookiecutter"
+        ) from error
+    added = ("INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_cache.json")
+    kept = [
+        file
+        for file in installed.files or ()
+        if file.parts[0] != ".." and file.name not in added and "__pycache__" not in file.parts
+    ]
+    (record,) = (file for file in installed.files or () if file.match("*.dist-info/RECORD"))
+    lines = [
+        f"{file.as_posix()},{file.hash.mode}={file.hash.value},{file.size}" for file in kept if file.hash
+    ]
+    target = folder / wheel_name()
+    with ZipFile(target, "w", ZIP_DEFLATED) as packed:
+        for file in kept:
+            packed.write(str(file.locate()), file.as_posix())
+        packed.writestr(record.as_posix(), "\n".join([*lines, f"{record.as_posix()},,", ""]))
+    return target
 
 
 @contextmanager

@@ -23,6 +23,9 @@ def problems(answers: dict[str, str], questions: dict[str, Any]) -> list[str]:
         for reserved in questions["_reserved"]:
             if name in reserved["questions"] and answer.lower() in reserved["words"]:
                 found.append(f"{name} can't be '{answer}', as {reserved['why']}: choose another word.")
+    for refused in questions["_refused"]:
+        if refused["when"].items() <= answers.items():
+            found.append(f"{refused['why']}.")
     return found
 
 

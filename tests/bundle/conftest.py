@@ -16,18 +16,17 @@ from tests.workspace import FakeWorkspace
 
 ROOT = Path(__file__).parents[2]
 
-ANSWERS = {
-    "project_name": "Shop Move",
-    "schema": "shop",
-    "spec_format": "yaml",
-    "compute": "classic",
-    "notifications": "ops@example.com",
-}
+ANSWERS = {"project_name": "shop_move", "compute": "classic", "ci": "none"}
+
+# The service principal of prod.
+RUNS_AS = "6d3f6a2e-3f0c-4c8e-9f3e-0b6a4a3f2f11"
 
 
 @dataclass(frozen=True)
 class Cli:
     """The databricks CLI in a folder, logged in to a workspace and to nothing else.
+
+    Prod is a service principal's.
 
     Attributes:
         program: The program.
@@ -41,20 +40,29 @@ class Cli:
 
     def __call__(self, *args: str, target: str) -> str:
         """Run ``databricks bundle …`` and return what it printed."""
-        return self.run("bundle", *args, "--target", target)
+        return self.run("bundle", *args, *self._of(target))
 
     def fails(self, *args: str, target: str) -> str:
         """Run ``databricks bundle …``, which must fail, and return all that it printed."""
-        return self.run("bundle", *args, "--target", target, status=1)
+        return self.run("bundle", *args, *self._of(target), status=1)
 
-    def run(self, *args: str, status: int = 0) -> str:
-        """Run ``databricks …``, which must end with this exit code; errors are returned if it isn't 0."""
+    def _of(self, target: str) -> tuple[str, ...]:
+        return ("--target", target, *(("--var", f"run_as={RUNS_AS}") if target == "prod" else ()))
+
+    def run(self, *args: str, status: int = 0, both: bool = False) -> str:
+        """Run ``databricks …``, which must end with this exit code, and return what it printed.
+
+        Args:
+            args: The words of the command.
+            status: The exit code.
+            both: Return what it told on standard error too, as for any exit code but 0.
+        """
         done = subprocess.run(
             [self.program, *args],
             cwd=self.folder,
             env=self.environ,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if status else None,
+            stderr=subprocess.STDOUT if status or both else None,
             text=True,
             check=False,
         )
@@ -133,7 +141,15 @@ def generated(folder: Path, **others: str) -> Path:
     return folder / "shop_move"
 
 
-@pytest.fixture(params=["root", "generated"])
+@pytest.fixture(params=["root", "classic"])
 def bundle(request: pytest.FixtureRequest, program: str, tmp_path: Path) -> Path:
     """The folder of a bundle: this repository's, or one made from the template."""
-    return repository(tmp_path / "root") if request.param == "root" else generated(tmp_path)
+    others = {
+        "classic": {},
+        "pipelines": {"route": "pipelines", "compute": "serverless", "package": "vendored"},
+        "convert": {"route": "convert", "compute": "serverless", "package": "index"},
+        "fleet": {"route": "fleet", "package": "git", "package_source": "https://git.example.com/tableferry"},
+    }
+    if request.param == "root":
+        return repository(tmp_path / "root")
+    return generated(tmp_path, **others[request.param])

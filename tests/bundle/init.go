@@ -10,7 +10,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"text/template"
 )
@@ -24,8 +23,9 @@ type project struct {
 // text fills a template in; skip patterns are relative to the folder that the template lies in.
 func (p *project) text(written, folder string) (string, error) {
 	functions := template.FuncMap{
-		"lower":  strings.ToLower,
-		"regexp": regexp.Compile,
+		"lower": strings.ToLower,
+		// What scripts/render.py has for it.
+		"bundle_uuid": func() string { return "6f3a0d4e-52c1-4b0b-9d5e-8a1f2c7b9e60" },
 		"fail": func(format string, values ...any) (string, error) {
 			return "", fmt.Errorf(format, values...)
 		},

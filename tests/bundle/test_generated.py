@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import uv
+import yaml
 from scripts.render import ROOT
 from tests import soak
 
 from tableferry import new
+
+CONSTRAINTS = ROOT / "constraints.txt"
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cookiecutters_own_settings")]
 
@@ -24,43 +30,52 @@ class Bundle:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def call(self, *command: str) -> str:
-        """Run a command in the bundle's folder and return what it says."""
+    def run(self, *command: str | Path) -> subprocess.CompletedProcess[str]:
+        """Run a command in the bundle's folder."""
         environment = {
             name: value
             for name, value in os.environ.items()
             # What these say is meant for this project's own environment.
             if name not in ("PYTHONPATH", "VIRTUAL_ENV", "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "SPARK_HOME")
         }
-        environment["PIP_CONSTRAINT"] = str(ROOT / "constraints.txt")
+        # uv is the one that the development environment has.
+        environment["PATH"] = os.pathsep.join([str(Path(uv.find_uv_bin()).parent), environment["PATH"]])
+        environment["UV_PYTHON"] = sys.executable
         # Its own session begins as that of tests/spark does.
         environment["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-        # That switches it off: pip would compile thousands of modules of which a few are imported here.
-        environment["PIP_NO_COMPILE"] = "no"
-        done = subprocess.run(
-            command,
+        return subprocess.run(
+            [str(word) for word in command],
             cwd=self.folder,
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
+
+    def call(self, *command: str | Path) -> str:
+        """Run a command that must not fail, and return what it says."""
+        done = self.run(*command)
         assert done.returncode == 0, done.stdout
         return done.stdout
 
 
 def made(folder: Path, **answers: str) -> Iterator[Bundle]:
-    """A bundle, in whose environment its first `make` has put what it needs."""
-    bundle = Bundle(new.create(folder, {"project_name": "Tea shop", **answers}, no_input=True))
-    bundle.call("make", "setup", f"PYTHON={sys.executable}")
+    """A bundle whose environment gets the versions that this project pins."""
+    bundle = Bundle(new.create(folder, {"project_name": "tea_shop", **answers}, no_input=True))
+    project = bundle.folder / "pyproject.toml"
+    pinned = [
+        line for line in CONSTRAINTS.read_text("utf-8").splitlines() if line and not line.startswith("#")
+    ]
+    settings = f"[tool.uv]\nconstraint-dependencies = {json.dumps(pinned)}\n"
+    project.write_text(project.read_text("utf-8").replace("[tool.uv]\n", settings), "utf-8")
     yield bundle
     # The environment has half a gigabyte.
-    bundle.call("rm", "-rf", ".venv")
+    shutil.rmtree(bundle.folder / ".venv", ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bundle]:
-    yield from made(tmp_path_factory.mktemp("generated"), spec_format="yaml")
+    yield from made(tmp_path_factory.mktemp("generated"))
 
 
 @pytest.fixture
@@ -81,32 +96,58 @@ def test_its_style_and_its_specs_are_right(bundle: Bundle) -> None:
     assert "All checks passed!" in bundle.call("make", "lint")
 
 
-def test_its_wheel_installs_and_runs(bundle: Bundle, tmp_path: Path) -> None:
-    bundle.call("make", "build")
-    (wheel,) = (bundle.folder / "dist").glob("*.whl")
-    assert wheel.name == "tea_shop-0.1.0-py3-none-any.whl"
-    kept = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    package = bundle.folder / "src" / "tableferry"
-    expected = {path.relative_to(package.parent).as_posix() for path in package.rglob("*") if path.is_file()}
-    assert kept == {name for name in expected if "__pycache__" not in name}
-    uv, venv = f"{bundle.folder}/.venv/bin/uv", str(tmp_path / "venv")
-    bundle.call(uv, "venv", "-q", "--python", sys.executable, venv)
-    constraints = ("--constraint", str(ROOT / "constraints.txt"))
-    bundle.call(uv, "pip", "install", "-q", "--python", f"{venv}/bin/python", *constraints, str(wheel))
-    said = bundle.call(f"{venv}/bin/tableferry", "spec", "check", "src/orders", "--environment", "dev")
-    assert said == "src/orders: 2 data flows, 2 with a migration: all right\n"
-    # So a wheel task finds what it runs.
-    task = (
-        "import importlib.metadata as m; print(m.distribution('tea_shop').entry_points['tableferry'].value)"
+def test_its_jobs_install_what_they_need(bundle: Bundle, tmp_path: Path) -> None:
+    """Each environment of the jobs holds the entry point, and the drivers of every kind of queue."""
+    written = yaml.safe_load((bundle.folder / "databricks.yml").read_text("utf-8"))["variables"]
+    known = {
+        "workspace.file_path": str(bundle.folder),
+        "var.tableferry_version": written["tableferry_version"]["default"],
+    }
+    named = {
+        re.sub(r"\$\{([^}]+)\}", lambda found: known[found[1]], each): variable
+        for variable in ("dependencies", "fleet_dependencies")
+        for each in written[variable]["default"]
+    }
+    assert list(named.values()) == ["dependencies", "fleet_dependencies"]
+    for dependency, variable in named.items():
+        venv = tmp_path / variable
+        bundle.call("uv", "venv", "--quiet", venv)
+        pinned = ("--constraint", CONSTRAINTS)
+        bundle.call("uv", "pip", "install", "--quiet", "--python", venv, *pinned, dependency)
+        code = "import databricks.sdk, importlib.metadata as m; print(*m.entry_points(name='tableferry'))"
+        assert "tableferry.cli:main" in bundle.call(venv / "bin/python", "-c", code)
+    for scheme, driver in (("postgresql", "psycopg"), ("mysql", "pymysql")):
+        store = f"{scheme}://nobody@127.0.0.1:9/fleet"
+        said = bundle.run(tmp_path / "fleet_dependencies/bin/tableferry", "fleet", "list", "--store", store)
+        assert said.returncode == 1
+        # The driver is there, and says that nobody listens.
+        assert "refused" in said.stdout, (driver, said.stdout)
+
+
+def test_another_version_is_one_command_away(bundle: Bundle, tmp_path: Path) -> None:
+    copy = Bundle(
+        shutil.copytree(bundle.folder, tmp_path / "tea_shop", ignore=shutil.ignore_patterns(".venv"))
     )
-    assert bundle.call(f"{venv}/bin/python", "-c", task) == "tableferry.cli:main\n"
+    clone = tmp_path / "tableferry"
+    shutil.copytree(ROOT / "src", clone / "src")
+    shutil.copytree(ROOT / "template", clone / "template")
+    for name in ("LICENSE", "README.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, clone)
+    (clone / "src/tableferry/__init__.py").write_text('__version__ = "9.9.9"\n')
+    bundle.call("uv", "build", "--quiet", "--wheel", "--out-dir", tmp_path, clone)
+    said = copy.call("make", "upgrade", f"WHEEL={tmp_path}/tableferry-9.9.9-py3-none-any.whl")
+    assert said.endswith("Tableferry is 9.9.9 now: make test, and deploy.\n")
+    assert [path.name for path in (copy.folder / "libs").iterdir()] == ["tableferry-9.9.9-py3-none-any.whl"]
+    assert copy.call("uv", "run", "tableferry", "--version") == "9.9.9\n"
+    versions = ("uv", "run", "pytest", "-q", "tests/test_bundle.py")
+    assert "2 passed" in copy.call(*versions, "-k", "version or bundle_is_right")
+    assert copy.run("make", "upgrade", "WHEEL=nothing.whl").returncode != 0
 
 
 @soak.only  # tests/unit/test_template.py renders it; an environment of its own takes twenty seconds.
 def test_a_bundle_that_only_converts_needs_no_spark(converting_bundle: Bundle) -> None:
-    packages = converting_bundle.call(".venv/bin/python", "-m", "pip", "list", "--format", "freeze")
-    assert "spark" not in packages
-    assert "All checks passed!" in converting_bundle.call("make", "lint")
     said = converting_bundle.call("make", "test")
     assert " passed" in said
     assert " skipped" not in said
+    assert "spark" not in converting_bundle.call("uv", "pip", "list", "--format", "freeze")
+    assert "All checks passed!" in converting_bundle.call("make", "lint")

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 import uv
+from scripts.render import FIXED, made_from_template
 
-from tableferry import __version__, new
+from tableferry import __version__
 
 ROOT = Path(__file__).parents[2]
+MAKE = f"new.create(Path(sys.argv[1]), no_input=True, computed={dict(FIXED)!r})"
 EXAMPLE = ROOT / "tests" / "unit" / "bundle_example"
 
 # What a wheel task does: it finds the entry point by the package's and its own name, and calls it. Here one
@@ -98,13 +100,26 @@ def test_the_wheel_holds_the_whole_package_with_the_template_and_the_licence(
     assert wheel.name == f"tableferry-{__version__}-py3-none-any.whl"
 
 
+def packed(wheel: Path) -> dict[str, bytes]:
+    """Read the files in a wheel, its RECORD without its order."""
+    with zipfile.ZipFile(wheel) as opened:
+        found = {name: opened.read(name) for name in opened.namelist()}
+    (record,) = (name for name in found if name.endswith("/RECORD"))
+    return {**found, record: b"\n".join(sorted(found[record].split()))}
+
+
 @pytest.mark.usefixtures("cookiecutters_own_settings")
-def test_new_makes_the_same_bundle_from_the_wheel(unpacked: Path, tmp_path: Path) -> None:
-    program = "from tableferry.cli import main; main()"
-    command = [sys.executable, "-c", program, "new", str(tmp_path / "made"), "--no-input"]
+def test_new_makes_the_same_bundle_where_the_wheel_is_installed(
+    wheel: Path, unpacked: Path, tmp_path: Path
+) -> None:
+    code = f"import sys; from tableferry import new; from pathlib import Path; {MAKE}"
+    command = [sys.executable, "-c", code, str(tmp_path / "made")]
     subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(unpacked)}, check=True)
-    expected = new.create(tmp_path / "expected", no_input=True)
-    assert files(tmp_path / "made" / "tableferry") == files(expected)
+    made, expected = tmp_path / "made" / "table_migration", made_from_template(tmp_path / "expected", {})
+    libs = f"libs/{wheel.name}"
+    assert {**files(made), libs: b""} == files(expected)
+    # What was installed of it is the wheel again.
+    assert packed(made / libs) == packed(wheel)
 
 
 @pytest.mark.parametrize(

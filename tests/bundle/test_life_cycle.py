@@ -11,13 +11,12 @@ from zipfile import ZipFile
 
 import pytest
 import yaml
-from tests.bundle.conftest import Cli, generated, logged_in_cli
+from tests.bundle.conftest import RUNS_AS, Cli
 from tests.workspace import FakeWorkspace
 
-TARGETS = ["dev", "prod"]
+from tableferry import new
 
-# With artifacts_dynamic_version every plan builds a wheel whose version has the time in it.
-NEW_WHEEL = re.compile(r"^resources\.jobs\..*\+\d+-py3-none-any\.whl$")
+TARGETS = ["dev", "prod"]
 
 
 def strings(value: Any) -> Iterator[str]:
@@ -34,8 +33,8 @@ def strings(value: Any) -> Iterator[str]:
 
 
 def wheels(documents: Any) -> set[str]:
-    """Return the wheels that deployed documents name."""
-    return {one for one in strings(documents) if one.endswith(".whl")}
+    """Return the wheels that deployed documents name, without the extras behind their names."""
+    return {one.partition("[")[0] for one in strings(documents) if ".whl" in one}
 
 
 def drift(planned: dict[str, Any]) -> tuple[list[str], set[str]]:
@@ -50,31 +49,32 @@ def drift(planned: dict[str, Any]) -> tuple[list[str], set[str]]:
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("bundle", ["root", "classic", "pipelines", "convert", "fleet"], indirect=True)
 def test_a_bundle_is_valid_deployed_unchanged_and_gone_again(
-    cli: Cli, workspace: FakeWorkspace, target: str
+    cli: Cli, workspace: FakeWorkspace, request: pytest.FixtureRequest, target: str
 ) -> None:
     cli("validate", "--strict", target=target)
     assert workspace.jobs == {}
 
     cli("deploy", target=target)
-    drifted, kinds = drift(cli.json("plan", target=target)["plan"])
-    assert {"jobs", "pipelines", "schemas", "volumes"} <= kinds
-    assert [each for each in drifted if not NEW_WHEEL.search(each)] == []
+    route = request.node.callspec.params["bundle"]
+    kinds = {"convert": {"jobs"}, "fleet": {"jobs", "schemas"}}
+    made = kinds.get(route, {"jobs", "pipelines", "schemas", "volumes"})
+    assert drift(cli.json("plan", target=target)["plan"]) == ([], made)
 
     summary = cli.json("summary", target=target)["resources"]
     assert {str(one["id"]) for one in summary["jobs"].values()} == {str(one) for one in workspace.jobs}
-    assert {one["id"] for one in summary["pipelines"].values()} == set(workspace.pipelines)
+    assert {one["id"] for one in summary.get("pipelines", {}).values()} == set(workspace.pipelines)
 
     before = workspace.deployed()
     workspace.asked.clear()
     cli("deploy", target=target)
-    if not drifted:
-        # Whose the bundle's folder is, the CLI says with every deployment.
-        untouched = ("GET", "HEAD", "POST /api/2.0/workspace", "PUT /api/2.0/permissions/directories")
-        assert [one for one in workspace.asked if not one.startswith(untouched)] == []
-        assert workspace.deployed() == before
+    # Whose the bundle's folder is, the CLI says with every deployment.
+    untouched = ("GET", "HEAD", "POST /api/2.0/workspace", "PUT /api/2.0/permissions/directories")
+    assert [one for one in workspace.asked if not one.startswith(untouched)] == []
+    assert workspace.deployed() == before
 
-    if target == "prod":
+    if target == "prod" and route != "convert":
         before = workspace.deployed()
         assert "prevent_destroy" in cli.fails("destroy", "--auto-approve", target=target)
         assert workspace.deployed() == before
@@ -85,21 +85,17 @@ def test_a_bundle_is_valid_deployed_unchanged_and_gone_again(
     assert [path for path in workspace.documents if "/.bundle/" in path] == []
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_bundle_that_only_converts_makes_nothing_but_its_job(
-    program: str, workspace: FakeWorkspace, tmp_path: Path, target: str
-) -> None:
-    cli = logged_in_cli(program, generated(tmp_path, route="convert", compute="serverless"), workspace)
-    cli("validate", "--strict", target=target)
-    cli("deploy", target=target)
-    assert drift(cli.json("plan", target=target)["plan"]) == ([], {"jobs"})
-    assert {name: len(found) for name, found in workspace.deployed().items() if found} == {"jobs": 1}
-    (job,) = workspace.jobs.values()
-    default = {one["name"]: one["default"] for one in job["settings"]["parameters"]}
-    assert default == {"sources": "main.landing.*", "dry_run": "true"}
-    assert wheels(job) <= {f"/Workspace{path}" for path in workspace.documents}
-    cli("destroy", "--auto-approve", target=target)
-    assert workspace.jobs == {}
+@pytest.mark.parametrize("bundle", ["pipelines"], indirect=True)
+def test_tables_can_outlive_the_bundle(cli: Cli, workspace: FakeWorkspace) -> None:
+    cli("deploy", target="prod")
+    let_go(cli.folder)
+    for name in ("target", "state"):
+        cli("deployment", "unbind", name, target="prod")
+    words = ("bundle", "destroy", "--auto-approve", "--target", "prod", "--var", f"run_as={RUNS_AS}")
+    said = cli.run(*words, both=True)
+    assert "are retained, as 'cascade_on_destroy' is set to false" in said
+    left = {kind: len(found) for kind, found in workspace.deployed().items()}
+    assert left == {"jobs": 0, "pipelines": 0, "schemas": 1, "volumes": 1}
 
 
 def test_what_was_changed_by_hand_is_planned_and_put_right(cli: Cli, workspace: FakeWorkspace) -> None:
@@ -132,9 +128,11 @@ def test_every_file_that_is_deployed_by_name_is_in_the_workspace(
     folders = {str(parent) for path in there for parent in PurePosixPath(path).parents}
     (pipeline,) = workspace.pipelines.values()
     jobs = {one["settings"]["name"]: one["settings"] for one in workspace.jobs.values()}
-    migrating = next(one for one in jobs.values() if any("pipeline_task" in task for task in one["tasks"]))
 
-    for documents in (pipeline, migrating):
+    for documents in (pipeline, *jobs.values()):
+        if not wheels(documents):
+            assert documents["name"].endswith("sample_data")
+            continue
         (wheel,) = wheels(documents)
         assert wheel in there
         with ZipFile(BytesIO(workspace.documents[wheel.removeprefix("/Workspace")])) as opened:
@@ -142,14 +140,21 @@ def test_every_file_that_is_deployed_by_name_is_in_the_workspace(
             assert "tableferry = " in opened.read(points).decode()
 
     named = {one for one in strings([pipeline, *jobs.values()]) if one.startswith("/Workspace/")}
-    sources = {one.removesuffix("/**") for one in named if not one.endswith("/metadata.json")}
+    sources = {one.partition("[")[0] for one in named if not one.endswith("/metadata.json")}
     assert sources - there - folders == set()
-    assert {f"{pipeline['spec']['root_path']}/migrate.py"} <= there
+    uploaded = {one.partition("/files/")[2] for one in there if "/files/" in one}
+    assert {one for one in uploaded if not one.startswith("src/")} - {"libs/.gitignore"} == {
+        f"libs/{new.wheel_name()}"
+    }
+    assert len(uploaded) < 20
+    assert not [one for one in uploaded if one.startswith("src/tableferry/")]
 
 
 def let_go(folder: Path) -> None:
-    """Take out of prod what keeps its tables from being dropped."""
+    """Take out of prod what keeps its schemas, volume and pipeline from being destroyed."""
     path = folder / "databricks.yml"
     written = yaml.safe_load(path.read_text())
-    del written["targets"]["prod"]["resources"]
+    for resources in written["targets"]["prod"]["resources"].values():
+        for resource in resources.values():
+            del resource["lifecycle"]
     path.write_text(yaml.safe_dump(written))

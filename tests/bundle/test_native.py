@@ -12,9 +12,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from scripts.render import ROOT
-
-from tableferry import new
+from scripts.render import ROOT, made_from_template
 
 pytestmark = [
     pytest.mark.usefixtures("cookiecutters_own_settings"),
@@ -24,44 +22,27 @@ pytestmark = [
 ]
 
 DEFAULTS = {
-    "project_name": "Tea shop",
-    "project_slug": "tea_shop",
+    "project_name": "tea_shop",
     "route": "all",
-    "catalog": "tea",
-    "schema": "silver",
-    "volume": "state",
-    "spec_format": "json",
-    "convert_sources": "tea.landing.*, tea.raw.orders",
-    "fleet_schema": "tea_fleet",
-    "fleet_store": "delta",
-    "fleet_format": "delta",
-    "fleet_mail_host": "mail.tea.example",
-    "fleet_sender": "data@tea.example",
+    "catalog": "tea-eu",
     "compute": "serverless",
-    "include_tests": "yes",
-    "include_ci": "yes",
-    "notifications": "",
+    "package": "index",
+    "package_source": "",
+    "ci": "github",
 }
+GIT = {"package": "git", "package_source": "https://git.tea.example/tableferry"}
 OTHERS: list[dict[str, str]] = [
     {},
-    {"spec_format": "yaml", "compute": "classic", "notifications": "data@tea.example"},
-    {"include_tests": "no"},
-    {"include_tests": "no", "include_ci": "no", "spec_format": "yaml"},
-    {"include_ci": "no", "compute": "classic"},
-    {"route": "pipelines"},
-    {"route": "pipelines", "include_tests": "no", "compute": "classic"},
-    {"route": "convert"},
-    {"route": "convert", "spec_format": "yaml", "compute": "classic", "include_ci": "no"},
-    {"route": "convert", "include_tests": "no"},
-    {"route": "fleet"},
-    {"route": "fleet", "fleet_store": "mysql://tea@db.example/fleet", "fleet_format": "iceberg"},
-    {"route": "fleet", "compute": "classic", "include_tests": "no", "include_ci": "no"},
+    {"compute": "classic"},
+    {"package_source": "https://tea.example/simple", "ci": "azure"},
+    GIT,
+    {"route": "pipelines", "ci": "gitlab"},
+    {"route": "pipelines", "compute": "classic", **GIT},
+    {"route": "convert", "ci": "none"},
+    {"route": "convert", "compute": "classic", "package_source": "https://tea.example/simple"},
+    {"route": "fleet", **GIT},
+    {"route": "fleet", "compute": "classic"},
 ]
-
-
-def only_with(*routes: str) -> dict[str, dict[str, dict[str, list[str]]]]:
-    """The condition under which a question isn't asked."""
-    return {"properties": {"route": {"enum": list(routes)}}}
 
 
 @pytest.fixture(scope="module")
@@ -89,11 +70,11 @@ def test_both_make_the_same_bundle(init: Path, tmp_path: Path, others: dict[str,
     answers = {**DEFAULTS, **others}
     said = call(init, tmp_path, answers)
     assert (said.returncode, said.stderr) == (0, "")
-    expected = new.create(tmp_path / "cookiecutter", answers, no_input=True)
-    assert contents(tmp_path / "native") == contents(expected.parent)
+    expected = made_from_template(tmp_path / "cookiecutter", answers)
+    assert contents(tmp_path / "native" / "tea_shop") == contents(expected)
 
 
-@pytest.mark.parametrize(("question", "word"), [("project_slug", "typer"), ("schema", "NULL")])
+@pytest.mark.parametrize(("question", "word"), [("project_name", "tableferry"), ("catalog", "NULL")])
 def test_both_refuse_the_same_words(init: Path, tmp_path: Path, question: str, word: str) -> None:
     said = call(init, tmp_path, {**DEFAULTS, question: word})
     assert said.returncode == 1
@@ -106,17 +87,14 @@ def test_the_questions_answers_are_judged_alike() -> None:
     asked = json.loads((ROOT / "template" / "cookiecutter.json").read_text(encoding="utf-8"))
     assert list(kept["properties"]) == [name for name in asked if not name.startswith("_")] == list(DEFAULTS)
     choices = {name: each["enum"] for name, each in kept["properties"].items() if "enum" in each}
-    assert choices == {name: asked[name] for name in choices}
+    # The CLI runs no hook.
+    assert choices == {**{name: asked[name] for name in choices}, "package": ["index", "git"]}
     patterns = {name: each["pattern"] for name, each in kept["properties"].items() if "pattern" in each}
     assert patterns == {name: f"^(?:{rule['pattern']})$" for name, rule in asked["_rules"].items()}
-    skipped = {
-        name: each["skip_prompt_if"] for name, each in kept["properties"].items() if "skip_prompt_if" in each
-    }
-    of_fleet = tuple(name for name in DEFAULTS if name.startswith("fleet_"))
-    assert skipped == {
-        **dict.fromkeys(("schema", "volume", "spec_format"), only_with("convert", "fleet")),
-        "convert_sources": only_with("pipelines", "fleet"),
-        **dict.fromkeys(of_fleet, only_with("pipelines", "convert")),
-    }
-    # A condition on a question that comes later would always hold.
-    assert kept["properties"]["route"]["order"] < min(kept["properties"][name]["order"] for name in skipped)
+    assert not [name for name, each in kept["properties"].items() if "skip_prompt_if" in each]
+
+
+def test_a_repository_without_its_url_is_refused(init: Path, tmp_path: Path) -> None:
+    said = call(init, tmp_path, {**DEFAULTS, "package": "git"})
+    assert said.returncode == 1
+    assert "package=git needs package_source: the URL of the repository." in said.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import runpy
 import shutil
@@ -86,8 +85,8 @@ def test_two_runs_of_the_job_migrate_the_example(
     # What stands for the platform here runs append flows only.
     shutil.rmtree(project / "dataflows" / "customers")
     configs = project / "pipeline_configs"
-    state = json.dumps({"table_migration_state_volume_path": str(tmp_path / "state")})
-    (configs / "global.json").write_text(state, "utf-8")
+    state = yaml.safe_dump({"table_migration_state_volume_path": str(tmp_path / "state")})
+    (configs / "global.yaml").write_text(state, "utf-8")
     load = runpy.run_path(str(SAMPLE / "load.py"))["load"]
     load(spark, SAMPLE, f"spark_catalog.{schema}", "history")
     job = Job(logged_in, spark, schema, project)

@@ -17,7 +17,7 @@ from tableferry.fleet.status.dashboard import render
 from tableferry.fleet.status.datasets import datasets
 
 ROOT = Path(__file__).parents[2]
-TEMPLATE = ROOT / "template" / "{{cookiecutter.project_slug}}"
+TEMPLATE = ROOT / "template" / "{{cookiecutter.project_name}}"
 
 # The version of each kind of widget.
 VERSIONS = {"counter": 2, "table": 2, "bar": 3, "line": 3, "area": 3}
@@ -170,7 +170,7 @@ def test_the_template_holds_it() -> None:
 
 
 def test_the_resource_is_one_of_a_bundles() -> None:
-    text = (ROOT / "resources/fleet_status.dashboard.yml").read_text(encoding="utf-8")
+    text = (ROOT / "resources/optional/fleet_status.dashboard.yml").read_text(encoding="utf-8")
     (resource,) = yaml.safe_load(text)["resources"]["dashboards"].values()
     assert Dashboard.from_dict(resource).as_dict() == resource
-    assert (ROOT / "resources" / resource["file_path"]).resolve().is_file()
+    assert (ROOT / "resources/optional" / resource["file_path"]).resolve().is_file()

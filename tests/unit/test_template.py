@@ -11,16 +11,25 @@ import sys
 import tomllib
 from itertools import combinations, product
 from pathlib import Path
-from typing import Any
+from zipfile import ZipFile
 
 import pytest
 import yaml
 from scripts.native import render_native
-from scripts.render import GOLDEN, ROOT, SHARED, own_files, render_golden
+from scripts.render import (
+    FIXED,
+    GOLDEN,
+    ROOT,
+    SHARED,
+    made_from_template,
+    own_files,
+    render_golden,
+    root_bundle,
+)
 from tests.soak import SOAKING
 from typer.testing import CliRunner
 
-from tableferry import bundle, cli, new
+from tableferry import __version__, bundle, cli, new
 from tableferry.errors import TemplateError
 from tableferry.pipelines import spec
 
@@ -32,27 +41,14 @@ ASKED = [name for name in QUESTIONS if not name.startswith("_")]
 CHOICES = {name: QUESTIONS[name] for name in ASKED if isinstance(QUESTIONS[name], list)}
 
 
-def asked(answers: dict[str, str]) -> bool:
-    """Say whether each answer matters: where the route doesn't ask, one answer stands for all."""
-    pointless = [
-        name
-        for each in QUESTIONS["_only_with"]
-        for name in each["questions"]
-        if answers[each["question"]] not in each["answers"]
-    ]
-    # Who is told is the same for each route; what a fleet's tables become, with the others or without.
-    if answers["route"] != "all" and answers["notifications"]:
-        return False
-    if answers["route"] == "all" and answers["fleet_format"] != CHOICES["fleet_format"][0]:
-        return False
-    return all(answers[name] == CHOICES[name][0] for name in pointless if name in CHOICES)
-
-
-VARIED = {**CHOICES, "notifications": ["", "data@tea.example"]}
+VARIED = {**CHOICES, "package_source": ["", "https://tea.example/tableferry"]}
 MATRIX = [
     answers
     for combination in product(*VARIED.values())
-    if asked(answers := dict(zip(VARIED, combination, strict=True)))
+    if (answers := dict(zip(VARIED, combination, strict=True)))
+    # Only these two take the package from somewhere, and git needs to know from where.
+    and bool(answers["package_source"])
+    in {"index": (True, False), "git": (True,)}.get(answers["package"], (False,))
 ]
 
 
@@ -84,11 +80,16 @@ ROUTES = {
         "resources/sample",
         "resources/state",
         "resources/target",
+        "src/migration",
         "src/orders",
+        "src/pipelines",
+        "src/sample",
+        "tests/test_migration",
     ),
     "convert": ("resources/convert", "tests/test_convert"),
-    "fleet": ("resources/fleet", "src/fleet", "tests/test_fleet"),
+    "fleet": ("resources/fleet", "resources/optional", "src/fleet", "tests/test_fleet"),
 }
+CI = {"github": ".github/workflows/bundle.yml", "azure": "azure-pipelines.yml", "gitlab": ".gitlab-ci.yml"}
 WITH_PIPELINES = ("all", "pipelines")
 
 Answers = dict[str, str]
@@ -101,9 +102,14 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Answers, Path
     """A bundle for each combination of the choices that this run renders."""
     folder = tmp_path_factory.mktemp("matrix")
     return [
-        (answers, new.create(folder / str(number), answers, no_input=True))
+        (answers, made_from_template(folder / str(number), answers))
         for number, answers in enumerate(RENDERED)
     ]
+
+
+def rendered(folder: Path, **answers: str) -> Path:
+    """Make a bundle with these answers and the defaults."""
+    return made_from_template(folder, answers)
 
 
 def contents(root: Path, *names: str) -> dict[str, bytes | Path]:
@@ -128,21 +134,16 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> subprocess.Compl
 
 
 def test_the_root_bundle_is_the_template_with_its_defaults(tmp_path: Path) -> None:
-    made = contents(new.create(tmp_path, no_input=True), *SHARED)
+    made = contents(root_bundle(tmp_path), *SHARED)
     assert len(made) > 10
     assert contents(ROOT, *SHARED) == made, RENDER
 
 
 def test_the_native_twin_is_in_step(tmp_path: Path) -> None:
-    # Links lead to the same places from a folder as deep.
-    depth = tmp_path / "native"
-    render_native(depth)
-    made, kept = contents(depth), contents(ROOT / "native")
-    assert made.keys() == kept.keys(), RENDER
-    written = {name for name, content in made.items() if isinstance(content, bytes)}
-    assert [name for name in written if made[name] != kept[name]] == [], RENDER
-    linked = [ROOT / "native" / name for name, content in kept.items() if isinstance(content, Path)]
-    assert [path for path in linked if not path.is_file()] == [], RENDER
+    render_native(tmp_path / "native")
+    assert contents(tmp_path / "native") == contents(ROOT / "native"), RENDER
+    # A clone on Windows has no links.
+    assert not [path for path in (ROOT / "native").rglob("*") if path.is_symlink()]
 
 
 def test_the_golden_files_are_in_step(tmp_path: Path) -> None:
@@ -164,31 +165,79 @@ def test_every_bundle_has_what_was_chosen_and_nothing_else(matrix: list[tuple[An
         names = {name for name, _ in own_files(made)}
         for route, starts in ROUTES.items():
             chosen = answers["route"] in ("all", route)
-            assert any(name.startswith(starts) for name in names) == chosen, (answers, route)
-        if answers["route"] in WITH_PIPELINES:
-            other = {"json": "yaml", "yaml": "json"}[answers["spec_format"]]
-            assert f"src/orders/pipeline_configs/global.{answers['spec_format']}" in names
-            specs = [name for name in names if name.startswith("src/orders/")]
-            assert not [name for name in specs if name.endswith(f".{other}")]
-        assert any(name.startswith("tests/") for name in names) == (answers["include_tests"] == "yes")
-        assert (".github/workflows/ci.yml" in names) == (answers["include_ci"] == "yes")
-        assert (made / "tests").exists() == (answers["include_tests"] == "yes")
-        assert (made / ".github").exists() == (answers["include_ci"] == "yes")
+            for start in starts:
+                assert any(name.startswith(start) for name in names) == chosen, (answers, start)
+        assert {name for name in CI.values() if name in names} == {
+            name for ci, name in CI.items() if ci == answers["ci"]
+        }
+        assert not [path for path in made.rglob("*") if path.is_dir() and not any(path.iterdir())]
 
 
-def test_every_bundle_holds_the_package_and_its_licence(matrix: list[tuple[Answers, Path]]) -> None:
-    expected = {**contents(PACKAGE), "LICENSE": (ROOT / "LICENSE").read_bytes()}
-    for _, made in matrix:
-        assert contents(made / "src" / "tableferry") == expected
+def test_a_bundle_is_small(matrix: list[tuple[Answers, Path]]) -> None:
+    for answers, made in matrix:
+        if answers["package"] != "vendored":
+            files = [path for path in made.rglob("*") if path.is_file()]
+            assert len(files) <= (45 if answers["route"] == "all" else 30), (answers, len(files))
+
+
+def test_little_is_asked() -> None:
+    assert len(ASKED) <= 8
+    kept = json.loads((ROOT / "native" / "databricks_template_schema.json").read_text(encoding="utf-8"))
+    assert len(kept["properties"]) <= 8
+
+
+def test_a_bundle_holds_the_package_only_where_that_was_chosen(matrix: list[tuple[Answers, Path]]) -> None:
+    for answers, made in matrix:
+        wheels = [path.name for path in (made / "libs").glob("*.whl")]
+        assert wheels == ([new.wheel_name()] if answers["package"] == "wheel" else []), answers
+        assert (made / "vendor").exists() == (answers["package"] == "vendored"), answers
         assert not list(made.rglob("__pycache__"))
+
+
+@pytest.mark.parametrize("route", ["all", "pipelines", "convert", "fleet"])
+def test_a_bundle_with_the_source_has_what_its_route_needs(tmp_path: Path, route: str) -> None:
+    made = rendered(tmp_path, route=route, package="vendored") / "vendor" / "tableferry"
+    package = {path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file()}
+    folders = {
+        name.split("/")[2] for name in package if name.startswith("src/tableferry/") and name.count("/") > 2
+    }
+    expected = {
+        "pipelines": {"pipelines"},
+        "convert": {"convert", "hive"},
+        "fleet": {"convert", "hive", "fleet"},
+        "all": {"pipelines", "convert", "hive", "fleet"},
+    }
+    assert folders == expected[route] | {"bundle", "cli", "files", "verify"}
+    assert {"LICENSE", "README.md", "pyproject.toml"} <= package
+    whole = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project = tomllib.loads((made / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"] == whole["project"]
+    assert "force-include" not in project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    every = [name.removeprefix("src/").removesuffix(".py") for name in package if name.endswith(".py")]
+    modules = sorted(name.replace("/", ".").removesuffix(".__init__") for name in every)
+    needed = [name for name in modules if "versions" not in name and not name.endswith("migrations.env")]
+    code = f"import importlib\nfor name in {needed!r}: importlib.import_module(name)\n"
+    shown = subprocess.run(
+        [sys.executable, "-c", code + "import tableferry.cli as c; c.app(['--help'])"],
+        env={**os.environ, "PYTHONPATH": str(made / "src")},
+        capture_output=True,
+        text=True,
+    )
+    assert shown.returncode == 0, shown.stderr
+    for other in ("pipelines", "convert", "fleet"):
+        assert (f" {other} " in shown.stdout) == (route in ("all", other)), shown.stdout
 
 
 def test_every_bundle_reads_as_if_written_by_hand(matrix: list[tuple[Answers, Path]]) -> None:
     for _, made in matrix:
         for name, text in own_files(made):
             place = f"{made.name}/{name}"
-            left = re.sub(r"\{\{(input|job\.parameters\.[a-z_]+)\}\}", "", text).lower()
+            if name.startswith("vendor/"):
+                continue
+            left = re.sub(r"\{\{(input|job\.parameters\.[a-z_]+)\}\}|\$\{\{[^{}]+\}\}", "", text).lower()
             assert not [mark for mark in ("cookiecutter", "{%", "{{", "}}", "{#") if mark in left], place
+            if name.startswith("libs/"):
+                continue
             assert text[0] not in "\n ", place
             assert text.endswith("\n"), place
             assert not text.endswith("\n\n"), place
@@ -203,15 +252,14 @@ def test_every_file_of_every_bundle_parses(matrix: list[tuple[Answers, Path]]) -
             match name.rpartition(".")[2]:
                 case "json":
                     json.loads(text)
+                case _ if name.startswith(("libs/", "vendor/")):
+                    pass
                 case "yml" | "yaml":
                     yaml.safe_load(text)
                 case "toml":
                     tomllib.loads(text)
                 case "py":
                     compile(text, name, "exec")
-        bundle = yaml.safe_load((made / "databricks.yml").read_text(encoding="utf-8"))
-        told = bundle["variables"]["notifications"]["default"]
-        assert told == ([answers["notifications"]] if answers["notifications"] else [])
         if answers["route"] not in WITH_PIPELINES:
             continue
         pipeline = yaml.safe_load((made / "resources/migration.pipeline.yml").read_text(encoding="utf-8"))
@@ -238,7 +286,7 @@ def test_every_job_runs_the_wheel_on_the_compute_that_was_chosen(matrix: list[tu
             tasks = [task.get("for_each_task", {}).get("task", task) for task in job["tasks"]]
             wheels = [task["python_wheel_task"] for task in tasks if "python_wheel_task" in task]
             assert wheels
-            assert {one["package_name"] for one in wheels} == {made.name}
+            assert {one["package_name"] for one in wheels} == {"tableferry"}
             assert {one["entry_point"] for one in wheels} == {"tableferry"}
 
 
@@ -259,78 +307,41 @@ def test_the_python_of_every_bundle_is_clean(matrix: list[tuple[Answers, Path]])
 
 
 def test_names_that_are_answered_are_the_names_that_are_used(tmp_path: Path) -> None:
-    given = {"project_name": "Größe: 4 & more, (really)", "project_slug": "tea_shop", "catalog": "tea-eu"}
-    named = {"schema": "Silver", "volume": "_state", "convert_sources": SOURCES}
-    made = new.create(tmp_path, {**given, **named}, no_input=True)
+    made = rendered(tmp_path, project_name="tea_shop", catalog="tea-eu")
     assert made == tmp_path / "tea_shop"
     written = yaml.safe_load((made / "databricks.yml").read_text(encoding="utf-8"))
     assert written["bundle"]["name"] == "tea_shop"
-    targets = written["targets"].values()
-    common = {"catalog": "tea-eu", "convert_sources": SOURCES}
-    assert [each["variables"] for each in targets] == [common, {**common, "fleet_dry_run": "false"}]
-    assert written["variables"]["schema"]["default"] == "Silver"
-    assert written["variables"]["volume"]["default"] == "_state"
-    schema = yaml.safe_load((made / "resources/target.schema.yml").read_text(encoding="utf-8"))
-    assert schema["resources"]["schemas"]["target"]["comment"] == "The tables of Größe: 4 & more, (really)."
-    assert (
-        tomllib.loads((made / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"] == "tea_shop"
-    )
-    assert (made / "README.md").read_text(encoding="utf-8").startswith("# Größe: 4 & more, (really)\n")
-    project = spec.load(made / "src" / "orders", environment="prod")
-    assert project.state_volume == "/Volumes/tea-eu/Silver/_state"
+    defaults = {name: one["default"] for name, one in written["variables"].items() if "default" in one}
+    assert defaults["catalog"] == "tea-eu"
+    assert (defaults["schema"], defaults["fleet_schema"]) == ("tea_shop", "tea_shop_fleet")
+    assert defaults["convert_sources"] == "tea-eu.landing.*"
+    project = tomllib.loads((made / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["name"] == "tea_shop"
+    assert (made / "README.md").read_text(encoding="utf-8").startswith("# tea_shop\n")
+    loaded = spec.load(made / "src" / "orders", environment="prod")
+    assert loaded.state_volume == "/Volumes/tea-eu/tea_shop/migration_state"
 
 
-SOURCES = "tea-eu.raw.*,hive_metastore.old.orders, s3://tea/landing/day=%2F1, /Volumes/tea/raw/files, raw.x"
-
-
-def test_the_tables_to_convert_are_in_the_catalog_that_was_answered(tmp_path: Path) -> None:
-    made = new.create(tmp_path, {"catalog": "tea", "route": "convert"}, no_input=True)
-    written = yaml.safe_load((made / "databricks.yml").read_text(encoding="utf-8"))
-    assert [each["variables"] for each in written["targets"].values()] == [
-        {"convert_sources": "tea.landing.*"}
-    ] * 2
-
-
-@pytest.mark.parametrize(
-    "sources", ["orders", "a.b.", "a.b.c;d.e.f", "a.b.*c", "*", "", "a.b.c, ", "${var.x}"]
-)
-def test_what_names_no_tables_is_refused(tmp_path: Path, sources: str) -> None:
-    with pytest.raises(TemplateError, match=r"convert_sources must be tables or folders with commas"):
-        new.create(tmp_path, {"convert_sources": sources}, no_input=True)
+def test_each_bundle_has_an_identity_of_its_own(tmp_path: Path) -> None:
+    wheel = tmp_path / new.wheel_name()
+    wheel.touch()
+    one, other = (new.create(tmp_path / name, no_input=True, wheel=wheel) for name in ("one", "other"))
+    found = {yaml.safe_load((made / "databricks.yml").read_text())["bundle"]["uuid"] for made in (one, other)}
+    assert len(found) == 2
 
 
 WRONG = {
-    "project_name": 'a "quoted" name',
-    "project_slug": "Tea-Shop",
+    "project_name": "Tea-Shop",
     "catalog": "tea.shop",
-    "schema": "yes",
-    "volume": "my volume",
-    "convert_sources": "orders",
-    "fleet_schema": "tea.fleet",
-    "fleet_store": "postgresql://tea:secret@db.example/fleet",
-    "fleet_mail_host": "smtp://mail.example",
-    "fleet_sender": "nobody",
-    "notifications": "nobody",
+    "package": "git",
+    "package_source": "tea.example",
 }
 SENTENCES = [
-    "project_name must be words without quotes, backslashes, braces and the signs < and >; "
-    "it is 'a \"quoted\" name'.",
-    "project_slug must begin with a lower-case letter, and go on with lower-case letters, digits and single "
+    "project_name must begin with a lower-case letter, and go on with lower-case letters, digits and single "
     "underscores; it is 'Tea-Shop'.",
     "catalog must be the name of a catalog: letters, digits, underscores and hyphens, with no digit or "
     "hyphen first; it is 'tea.shop'.",
-    "schema can't be 'yes', as YAML reads it as something else than text: choose another word.",
-    "volume must be the name of a volume, without its schema: letters, digits and underscores, with no digit "
-    "first; it is 'my volume'.",
-    "convert_sources must be tables or folders with commas between them: catalog.schema.table, "
-    "catalog.schema.* or s3://bucket/folder; it is 'orders'.",
-    "fleet_schema must be the name of a schema, without its catalog: letters, digits and underscores, with "
-    "no digit first; it is 'tea.fleet'.",
-    "fleet_store must be delta, or the address of a database without a password, such as "
-    "postgresql://user@host/database; it is 'postgresql://tea:secret@db.example/fleet'.",
-    "fleet_mail_host must be the name of a mail server; it is 'smtp://mail.example'.",
-    "fleet_sender must be one e-mail address; it is 'nobody'.",
-    "notifications must be one e-mail address, or empty; it is 'nobody'.",
+    "package_source must be a URL that begins with https:// or ssh://, or empty; it is 'tea.example'.",
 ]
 
 
@@ -351,10 +362,19 @@ def test_new_refuses_wrong_answers_all_at_once(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("slug", ["typer", "pydantic", "null"])
-def test_a_slug_that_would_break_the_bundle_is_refused(tmp_path: Path, slug: str) -> None:
-    with pytest.raises(TemplateError, match=f"project_slug can't be '{slug}', as"):
-        new.create(tmp_path, {"project_slug": slug}, no_input=True)
+@pytest.mark.parametrize("name", ["tableferry", "null"])
+def test_a_name_that_would_break_the_bundle_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(TemplateError, match=f"project_name can't be '{name}', as"):
+        new.create(tmp_path, {"project_name": name}, no_input=True)
+
+
+def test_a_repository_without_its_url_is_refused(tmp_path: Path) -> None:
+    said = run("cookiecutter", ROOT, "--directory", "template", "--no-input", "package=git", cwd=tmp_path)
+    assert said.returncode == 1
+    sentence = "package=git needs package_source: the URL of the repository."
+    assert said.stderr.splitlines()[0] == sentence
+    with pytest.raises(TemplateError, match=re.escape(sentence)):
+        new.create(tmp_path, {"package": "git", "package_source": ""}, no_input=True)
 
 
 def test_a_choice_that_cookiecutter_itself_refuses_leaves_nothing(tmp_path: Path) -> None:
@@ -365,23 +385,22 @@ def test_a_choice_that_cookiecutter_itself_refuses_leaves_nothing(tmp_path: Path
 
 
 def test_the_command_says_what_to_type_next(tmp_path: Path) -> None:
-    words = ["new", str(tmp_path), "--no-input", "--answer", "project_name=Tea shop"]
-    said = CliRunner().invoke(cli.app, words)
+    words = ["new", str(tmp_path), "--no-input", "--answer", "package=index"]
+    said = CliRunner().invoke(cli.app, [*words, "--answer", "project_name=tea_shop"])
     assert (said.exit_code, said.stderr) == (0, "")
     assert said.stdout == (
         f"Made {tmp_path}/tea_shop. Next:\n\n    cd {tmp_path}/tea_shop\n    make test\n"
         "    databricks bundle deploy\n"
     )
-    said = CliRunner().invoke(cli.app, [*words, "--answer", "include_tests=no", "--answer", "project_slug=b"])
-    assert "    make build\n" in said.stdout
-    said = CliRunner().invoke(cli.app, ["new", str(tmp_path / "a b")], input="Tea bar\n" + "\n" * 16)
+    answers = "tea_bar\n\n\n\n2\n\n\n"
+    said = CliRunner().invoke(cli.app, ["new", str(tmp_path / "a b")], input=answers)
     assert f"Made {tmp_path}/a b/tea_bar. Next:\n\n    cd '{tmp_path}/a b/tea_bar'\n" in said.stdout
-    said = CliRunner().invoke(cli.app, [*words, "--answer", "schema"])
-    assert (said.exit_code, said.stderr) == (1, "Error: --answer schema: write it as NAME=VALUE\n")
+    said = CliRunner().invoke(cli.app, [*words, "--answer", "catalog"])
+    assert (said.exit_code, said.stderr) == (1, "Error: --answer catalog: write it as NAME=VALUE\n")
 
 
 def test_without_anybody_who_answers_new_says_what_to_give(tmp_path: Path) -> None:
-    said = CliRunner().invoke(cli.app, ["new", str(tmp_path)], input="Tea shop\n")
+    said = CliRunner().invoke(cli.app, ["new", str(tmp_path)], input="tea_shop\n")
     assert said.exit_code == 1
     assert said.stderr == "Error: nobody answers the questions here: give --no-input and --answer\n"
     assert list(tmp_path.iterdir()) == []
@@ -396,35 +415,32 @@ def test_without_cookiecutter_new_says_what_to_install(
 
 
 def test_new_makes_nothing_over_something(tmp_path: Path) -> None:
-    made = new.create(tmp_path, no_input=True)
+    made = new.create(tmp_path, {"package": "index"}, no_input=True)
     (made / "README.md").write_text("mine")
-    with pytest.raises(TemplateError, match="exists already: choose another folder or project_slug"):
-        new.create(tmp_path, no_input=True)
+    with pytest.raises(TemplateError, match="exists already: choose another folder or project_name"):
+        new.create(tmp_path, {"package": "index"}, no_input=True)
     assert (made / "README.md").read_text() == "mine"
 
 
-def test_answers_that_only_the_hook_sees_are_refused_too(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(TemplateError, match="nothing was made, for the reason above"):
-        new.create(tmp_path, {"project_name": "4 teas"}, no_input=True)
-    told = capfd.readouterr().err.splitlines()
-    assert [line.split(" must ")[0] for line in told] == ["project_slug", "schema", "fleet_schema"]
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_clone_is_rendered_from_a_relative_path(tmp_path: Path) -> None:
-    clone = copy_of_the_repository(tmp_path / "clone")
+    copy_of_the_repository(tmp_path / "clone")
     (tmp_path / "here").mkdir()
     command = ("cookiecutter", "../clone", "--directory", "template", "--no-input")
     said = run(*command, cwd=tmp_path / "here")
     assert (said.returncode, said.stderr) == (0, "")
+    made = tmp_path / "here" / "table_migration"
+    (wheel,) = (made / "libs").iterdir()
+    assert wheel.name == new.wheel_name()
+    kept = {
+        name
+        for name in ZipFile(wheel).namelist()
+        if not name.startswith(("tableferry-", "tableferry/template"))
+    }
+    assert kept == {f"tableferry/{name}" for name in (*contents(PACKAGE), "LICENSE")}
     # A shell's PWD that isn't kept up to date does no harm.
-    said = run(*command, "project_slug=other", cwd=tmp_path / "here", PWD="/")
+    said = run(*command, "project_name=other", "package=vendored", cwd=tmp_path / "here", PWD="/")
     assert (said.returncode, said.stderr) == (0, "")
-    for name in ("tableferry", "other"):
-        package = contents(tmp_path / "here" / name / "src" / "tableferry")
-        assert package.keys() == {*contents(clone / "src" / "tableferry"), "LICENSE"}
+    assert contents(tmp_path / "here/other/vendor/tableferry/src/tableferry") == contents(PACKAGE)
 
 
 def test_a_git_url_is_rendered(tmp_path: Path) -> None:
@@ -433,11 +449,11 @@ def test_a_git_url_is_rendered(tmp_path: Path) -> None:
         identity = ["-c", "user.name=A", "-c", "user.email=a@tea.example"]
         subprocess.run(["git", *identity, *words], cwd=repository, check=True)
     (tmp_path / "here").mkdir()
-    url = f"file://{repository}"
-    said = run("cookiecutter", url, "--directory", "template", "--no-input", cwd=tmp_path / "here")
+    given = ("--directory", "template", "--no-input", "package=vendored", f"__uuid={FIXED['__uuid']}")
+    said = run("cookiecutter", f"file://{repository}", *given, cwd=tmp_path / "here")
     assert said.returncode == 0, said.stderr
-    expected = new.create(tmp_path / "expected", no_input=True)
-    assert contents(tmp_path / "here" / "tableferry") == contents(expected)
+    expected = rendered(tmp_path / "expected", package="vendored")
+    assert contents(tmp_path / "here" / "table_migration") == contents(expected)
 
 
 def test_a_template_without_its_repository_is_refused(tmp_path: Path) -> None:
@@ -448,9 +464,10 @@ def test_a_template_without_its_repository_is_refused(tmp_path: Path) -> None:
     assert said.returncode == 1
     assert said.stderr.splitlines()[0] == (
         f"There is no src/tableferry beside the template {template}: name the whole repository, by its "
-        "absolute path or its URL, with --directory template."
+        "absolute path or its URL, with --directory template; or answer package=index or package=git."
     )
     assert list((tmp_path / "here").iterdir()) == []
+    assert run("cookiecutter", template, "--no-input", "package=index", cwd=tmp_path / "here").returncode == 0
 
 
 def test_a_copy_of_the_package_without_the_template_says_so(
@@ -467,38 +484,38 @@ def test_what_python_compiled_in_an_installed_template_is_left_behind(
     installed = tmp_path / "site-packages" / "tableferry"
     shutil.copytree(PACKAGE, installed)
     shutil.copytree(TEMPLATE, installed / "template")
-    shutil.copyfile(ROOT / "LICENSE", installed / "LICENSE")
-    sample = installed / "template" / "{{cookiecutter.project_slug}}" / "src" / "sample"
+    sample = installed / "template" / "{{cookiecutter.project_name}}" / "src" / "sample"
     (sample / "__pycache__").mkdir()
     (sample / "__pycache__" / "load.cpython-311.pyc").write_bytes(b"\x00\x01\x02")
     monkeypatch.setattr(new, "PACKAGE", installed)
-    made = new.create(tmp_path / "installed", no_input=True)
+    made = rendered(tmp_path / "installed")
     monkeypatch.undo()
-    assert contents(made) == contents(new.create(tmp_path / "clone", no_input=True))
+    assert contents(made) == contents(rendered(tmp_path / "clone"))
 
 
-def test_a_bundle_needs_what_the_package_needs() -> None:
+def test_the_template_is_of_the_packages_version_and_pythons(tmp_path: Path) -> None:
+    assert QUESTIONS["__tableferry_version"] == __version__
     package = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    bundle = bundles_project()
-    assert bundle["dependencies"] == package["dependencies"]
-    assert bundle["requires-python"] == package["requires-python"]
-    assert bundle["scripts"] == package["scripts"]
-    extras, known = bundle["optional-dependencies"], package["optional-dependencies"]
-    shared = ("local", "connect", "databricks")
-    assert [name for name in shared if extras[name] != known[name]] == []
-    tools = (*known["dev"], *known["test"], *known["local"])
-    assert [each for each in extras["dev"] if each not in tools] == []
-    names = [each.split(">=")[0] for each in package["dependencies"]]
-    assert sorted(QUESTIONS["_reserved"][1]["words"]) == names
+    answers: Answers
+    for answers in ({}, {"route": "convert", "package": "git", "package_source": "https://tea.example/t"}):
+        text = (rendered(tmp_path / str(len(answers)), **answers) / "pyproject.toml").read_text(
+            encoding="utf-8"
+        )
+        bundle = tomllib.loads(text)
+        assert bundle["project"]["requires-python"] == package["requires-python"]
+        extras = package["optional-dependencies"]
+        tools = (*extras["dev"], *extras["test"], *extras["local"])
+        assert [each for each in bundle["dependency-groups"]["dev"] if each not in tools] == []
 
 
-def bundles_project() -> dict[str, Any]:
-    text = (TEMPLATE / "{{cookiecutter.project_slug}}" / "pyproject.toml").read_text(encoding="utf-8")
-    lines = [line for line in text.splitlines(keepends=True) if not line.startswith("{%")]
-    _, without_tests = (line for line in lines if line.startswith("dev = "))
-    lines.remove(without_tests)
-    project: dict[str, Any] = tomllib.loads("".join(lines))["project"]
-    return project
+def test_clusters_install_what_the_extras_of_the_wheel_name(tmp_path: Path) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
+    written = yaml.safe_load((rendered(tmp_path, compute="classic") / "databricks.yml").read_text("utf-8"))
+    for variable, needed in (("libraries", ["databricks"]), ("fleet_libraries", ["databricks", "fleet"])):
+        found = [one["pypi"]["package"] for one in written["variables"][variable]["default"] if "pypi" in one]
+        assert found == [each for extra in needed for each in extras[extra]]
 
 
 def copy_of_the_repository(target: Path) -> Path:
@@ -506,5 +523,6 @@ def copy_of_the_repository(target: Path) -> Path:
     nothing_compiled = shutil.ignore_patterns("__pycache__")
     shutil.copytree(TEMPLATE, target / "template")
     shutil.copytree(PACKAGE, target / "src" / "tableferry", ignore=nothing_compiled)
-    shutil.copyfile(ROOT / "LICENSE", target / "LICENSE")
+    for name in ("LICENSE", "README.md", "pyproject.toml"):
+        shutil.copyfile(ROOT / name, target / name)
     return target

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -14,11 +16,7 @@ from tableferry import new as template
 from tableferry import verify as verifying
 from tableferry.amounts import counted
 from tableferry.cli.command import Answer, App
-from tableferry.cli.convert import convert_app
-from tableferry.cli.fleet import fleet_app
 from tableferry.cli.options import Warehouse, pairs, resolved, separated
-from tableferry.cli.pipelines import pipelines_app
-from tableferry.cli.spec import spec_app
 
 _log = logging.getLogger(__name__)
 
@@ -29,10 +27,10 @@ app = App(
     add_completion=False,
 )
 bundle_app = App(help="The bundle that deploys it all.", no_args_is_help=True)
-app.add_typer(pipelines_app, name="pipelines")
-app.add_typer(convert_app, name="convert")
-app.add_typer(fleet_app, name="fleet")
-app.add_typer(spec_app, name="spec")
+for _name in ("pipelines", "convert", "fleet", "spec"):
+    # A bundle that has the package's source has it for its own routes only.
+    if find_spec(f"tableferry.cli.{_name}"):
+        app.add_typer(getattr(import_module(f"tableferry.cli.{_name}"), f"{_name}_app"), name=_name)
 app.add_typer(bundle_app, name="bundle")
 
 

@@ -1,1 +1,0 @@
-../../../../../template/{{cookiecutter.project_slug}}/src/pipelines/migrate.py

@@ -1,1 +1,0 @@
-../../../../../src/tableferry/__init__.py

@@ -1,1 +1,0 @@
-../../../../../../src/tableferry/bundle/__init__.py

@@ -1,1 +1,0 @@
-../../../../../../src/tableferry/cli/pipelines.py

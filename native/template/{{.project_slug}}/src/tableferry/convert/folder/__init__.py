@@ -1,1 +1,0 @@
-../../../../../../../src/tableferry/convert/folder/__init__.py

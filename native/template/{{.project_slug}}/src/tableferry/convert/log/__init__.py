@@ -1,1 +1,0 @@
-../../../../../../../src/tableferry/convert/log/__init__.py

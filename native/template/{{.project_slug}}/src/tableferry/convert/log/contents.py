@@ -1,1 +1,0 @@
-../../../../../../../src/tableferry/convert/log/contents.py

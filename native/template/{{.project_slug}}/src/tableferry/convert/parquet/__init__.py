@@ -1,1 +1,0 @@
-../../../../../../../src/tableferry/convert/parquet/__init__.py

@@ -1,1 +1,0 @@
-../../../../../../../src/tableferry/convert/partitions/__init__.py

@@ -1,1 +1,0 @@
-../../../../../../../src/tableferry/convert/partitions/paths.py

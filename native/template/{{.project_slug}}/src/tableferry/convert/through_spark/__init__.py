@@ -1,1 +1,0 @@
-../../../../../../../src/tableferry/convert/through_spark/__init__.py

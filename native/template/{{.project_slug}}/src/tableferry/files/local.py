@@ -1,1 +1,0 @@
-../../../../../../src/tableferry/files/local.py

@@ -1,1 +1,0 @@
-../../../../../../src/tableferry/files/volume.py

@@ -1,1 +1,0 @@
-../../../../../../src/tableferry/fleet/job_run.py

@@ -1,1 +1,0 @@
-../../../../../../../src/tableferry/fleet/modes/preprocess.py

@@ -1,1 +1,0 @@
-../../../../../../src/tableferry/fleet/next_action.py

@@ -1,1 +1,0 @@
-../../../../../../../src/tableferry/fleet/queue/__init__.py

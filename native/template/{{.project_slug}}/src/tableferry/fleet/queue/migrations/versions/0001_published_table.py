@@ -1,1 +1,0 @@
-../../../../../../../../../src/tableferry/fleet/queue/migrations/versions/0001_published_table.py

@@ -1,1 +1,0 @@
-../../../../../../../../../src/tableferry/fleet/queue/migrations/versions/0002_claims_letters_events.py

@@ -1,1 +1,0 @@
-../../../../../../../src/tableferry/fleet/queue/schema.py

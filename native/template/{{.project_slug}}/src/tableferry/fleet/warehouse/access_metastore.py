@@ -1,1 +1,0 @@
-../../../../../../../src/tableferry/fleet/warehouse/access_metastore.py

@@ -1,1 +1,0 @@
-../../../../../../../src/tableferry/fleet/warehouse/name_mapping.py

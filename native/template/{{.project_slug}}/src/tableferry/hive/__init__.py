@@ -1,1 +1,0 @@
-../../../../../../src/tableferry/hive/__init__.py

@@ -1,1 +1,0 @@
-../../../../../../src/tableferry/hive/catalog_tables.py

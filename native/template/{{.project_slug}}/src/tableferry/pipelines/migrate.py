@@ -1,1 +1,0 @@
-../../../../../../src/tableferry/pipelines/migrate.py

@@ -1,1 +1,0 @@
-../../../../../../../src/tableferry/pipelines/spec/source_location.py

@@ -1,1 +1,0 @@
-../../../../../../src/tableferry/verify/__init__.py

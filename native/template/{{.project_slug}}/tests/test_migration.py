@@ -1,1 +1,0 @@
-../../../../template/{{cookiecutter.project_slug}}/tests/test_migration.py
