@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tableferry.errors import SessionError
+from tableferry.extras import install
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -205,8 +206,8 @@ def _versions() -> tuple[str, str]:
     except metadata.PackageNotFoundError as error:
         # Databricks Connect brings the package pyspark, and no distribution of that name.
         raise SessionError(
-            f'local Spark needs the package {error.name}: pip install "tableferry[local]" in an environment '
-            "without databricks-connect, or configure Databricks (DATABRICKS_HOST) or SPARK_REMOTE"
+            f"local Spark needs the package {error.name}: {install('local')} in an environment without "
+            "databricks-connect, or configure Databricks (DATABRICKS_HOST) or SPARK_REMOTE"
         ) from error
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal
 from tableferry import localspark, workspace
 from tableferry.activity import activity
 from tableferry.errors import SessionError
+from tableferry.extras import install
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -245,8 +246,7 @@ def _remote(url: str, address: str, app_name: str) -> SparkSession:
     except ImportError as error:
         raise SessionError(
             f"SPARK_REMOTE is {address}, and Spark Connect's client isn't complete here "
-            f"({_first_line(error)}): "
-            'pip install "tableferry[remote]", or unset SPARK_REMOTE to work locally'
+            f"({_first_line(error)}): {install('remote')}, or unset SPARK_REMOTE to work locally"
         ) from error
     except Exception as error:
         # Errors of grpc, of the client and of the server's own start share no base.

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tableferry.errors import SessionError, TableferryError, first_line
+from tableferry.extras import install
 
 if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient
@@ -110,7 +111,7 @@ def _client(_: frozenset[tuple[str, str]]) -> WorkspaceClient:
     except ImportError as error:
         raise SessionError(
             "the workspace is reached through databricks-sdk, which isn't installed here: "
-            'pip install "tableferry[databricks]"'
+            + install("databricks")
         ) from error
     # The client logs what it raises as well, and where nobody has set up logging, Python prints that.
     logging.getLogger("databricks.sdk").addHandler(logging.NullHandler())

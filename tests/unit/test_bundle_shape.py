@@ -132,7 +132,7 @@ def test_without_the_package_the_rest_is_checked_and_it_says_so(shop: BundleFile
         problems = bundle.check(shop.root)
     assert [problem.place for problem in problems] == ["targets.dev.mode"]
     (note,) = bundle.examine(shop.root).notes
-    assert note.endswith("weren't looked for: install it")
+    assert note.endswith("weren't looked for: pip install 'tableferry[bundle]'")
 
 
 def test_every_kind_that_the_package_knows_is_known() -> None:

@@ -178,4 +178,4 @@ def test_without_arrow_the_remedy_is_said(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     [failed] = convert.run([str(root)], statistics=convert.Statistics.SCAN, resolve=no_session).tables
     assert failed.outcome == "failed"
-    assert 'needs the package pyarrow: pip install "tableferry[scan]"' in failed.error
+    assert "needs the package pyarrow: pip install 'tableferry[scan]'" in failed.error

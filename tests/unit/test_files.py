@@ -101,7 +101,7 @@ def test_no_login_is_reported_with_the_path_and_how_to_log_in(
 
 def test_a_missing_client_is_said(remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "databricks.sdk", None)
-    with pytest.raises(StateError, match=r'isn.t installed here: pip install "tableferry\[databricks\]"'):
+    with pytest.raises(StateError, match=r"isn.t installed here: pip install 'tableferry\[databricks\]'"):
         files.read_text(FILE)
 
 

@@ -204,7 +204,7 @@ def test_a_remote_without_the_client_s_packages_says_what_to_install(bare: pytes
         "SPARK_REMOTE is sc://s:15002, and Spark Connect's client isn't complete"
     )
     assert str(refusal.value).endswith(
-        'pip install "tableferry[remote]", or unset SPARK_REMOTE to work locally'
+        "pip install 'tableferry[remote]', or unset SPARK_REMOTE to work locally"
     )
 
 
@@ -250,7 +250,7 @@ def test_no_pyspark(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
         raise metadata.PackageNotFoundError(name)
 
     bare.setattr(metadata, "version", absent)
-    with pytest.raises(SessionError, match=r'local Spark needs the package pyspark: pip install "tableferry'):
+    with pytest.raises(SessionError, match=r"local Spark needs the package pyspark: pip install .tableferry"):
         session.resolve(tmp_path)
 
 

@@ -18,10 +18,11 @@ from tableferry.bundle.problems import Problem, listed, nearest, one_of
 from tableferry.bundle.resolving import Resolver, dependencies
 from tableferry.bundle.sections import Root
 from tableferry.bundle.tree import Node
+from tableferry.extras import install
 
-NOT_CHECKED = (
+_NOT_CHECKED = (
     "the package databricks-bundles isn't installed, so that unknown fields and wrong types of resources "
-    "weren't looked for: install it"
+    "weren't looked for: "
 )
 # What the CLI calls the target of a bundle that has none.
 _ONLY_TARGET = "default"
@@ -56,7 +57,7 @@ def examine(
     """
     problems: list[Problem] = []
     sources = load(Path(os.path.abspath(folder)), problems)
-    notes = () if types_installed() else (NOT_CHECKED,)
+    notes = () if types_installed() else (_NOT_CHECKED + install("bundle"),)
     if problems:  # what can't be read for sure would only give rise to more
         return Examination(sources.files, (), tuple(sorted(set(problems))), notes)
     names = [name for name, _ in sources.tree["targets"].items] or [_ONLY_TARGET]

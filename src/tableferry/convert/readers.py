@@ -17,6 +17,7 @@ from tableferry.convert.parquet import reading
 from tableferry.convert.spark_provider import SparkProvider
 from tableferry.convert.steps import Reader
 from tableferry.errors import Refused, SessionError, is_sparks
+from tableferry.extras import install
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,8 +93,8 @@ def scan(
         from tableferry.convert.parquet import scanning
     except ModuleNotFoundError as error:
         raise SessionError(
-            f'--statistics scan needs the package {error.name}: pip install "tableferry[scan]", or take the '
-            "statistics of the footers with --statistics footers"
+            f"--statistics scan needs the package {error.name}: {install('scan')}, or take the statistics of "
+            "the footers with --statistics footers"
         ) from error
 
     def in_tasks(spark: SparkSession) -> Footers:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tableferry import lazy
 from tableferry.errors import TableferryError
+from tableferry.extras import install
 
 _EXTRA = ("alembic", "jinja2", "sqlalchemy")
 
@@ -19,7 +20,5 @@ def __getattr__(name: str) -> Any:
         return _load(name)
     except ModuleNotFoundError as error:
         if error.name in _EXTRA:
-            raise TableferryError(
-                f'a fleet needs the package {error.name}: pip install "tableferry[fleet]"'
-            ) from error
+            raise TableferryError(f"a fleet needs the package {error.name}: {install('fleet')}") from error
         raise

@@ -5,9 +5,10 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from tableferry.errors import TableferryError
+from tableferry.extras import install
 
 for _package in ("sqlalchemy", "alembic"):
     if find_spec(_package) is None:
         raise TableferryError(
-            f'the queue needs the package {_package}, which isn\'t installed: pip install "tableferry[fleet]"'
+            f"the queue needs the package {_package}, which isn't installed: {install('fleet')}"
         )

@@ -12,6 +12,7 @@ from sqlalchemy.exc import ArgumentError
 from tableferry import session
 from tableferry.errors import TableferryError
 from tableferry.fleet import secrets
+from tableferry.extras import install
 from tableferry.fleet.queue.delta import DeltaStore
 from tableferry.fleet.queue.sql import SqlStore
 from tableferry.fleet.queue.store import Store
@@ -29,7 +30,6 @@ _DRIVERS = {
     "postgresql": "postgresql+psycopg",
     "postgres": "postgresql+psycopg",
 }
-_EXTRAS = {"pymysql": "mysql", "psycopg": "postgres"}
 _CONNECT_SECONDS = 10
 # How long SQLite waits for another's transaction, which takes milliseconds, but for `add` and `archive`.
 _SQLITE_SECONDS = 60
@@ -101,10 +101,9 @@ def _engine(url: URL) -> Engine:
     try:
         engine = create_engine(url, **settings)
     except ModuleNotFoundError as error:
-        extra = _EXTRAS.get(str(error.name), "fleet")
         raise TableferryError(
             f"the queue at {url.render_as_string()} needs the package {error.name}, which isn't installed: "
-            f'pip install "tableferry[{extra}]"'
+            + install("fleet")
         ) from error
     if url.get_backend_name() == "sqlite":
         event.listen(engine, "connect", _set_up_sqlite)

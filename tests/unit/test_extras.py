@@ -1,0 +1,81 @@
+"""What is said to install is what can be installed."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from tableferry import extras
+
+ROOT = Path(__file__).parents[2]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+    "optional-dependencies"
+]
+# Its own sentence comes with the template.
+SOURCES = sorted({*(ROOT / "src/tableferry").rglob("*.py")} - {ROOT / "src/tableferry/new.py"})
+
+
+def advice() -> Iterator[tuple[str, ...]]:
+    """The extras of each call of `install` in the package."""
+    for file in SOURCES:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "install":
+                yield tuple(ast.literal_eval(argument) for argument in node.args)
+
+
+def test_each_extra_that_is_advised_is_one_that_there_is() -> None:
+    advised = list(advice())
+    assert len(advised) >= 7
+    assert {extra for asked in advised for extra in asked} - EXTRAS.keys() == set()
+    assert set(get_args(extras.Extra)) - EXTRAS.keys() == set()
+
+
+def test_no_other_advice_is_given() -> None:
+    elsewhere = [
+        str(file.relative_to(ROOT))
+        for file in SOURCES
+        if file.name != "extras.py"
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and "pip install" in str(node.value)
+    ]
+    assert elsewhere == []
+
+
+def test_the_docs_name_extras_that_there_are() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    named = re.findall(r"(?:tableferry|'\.)\[([a-z,]+)\]|\bextra `(\w+)`", text)
+    assert len(named) >= 6
+    extras_named = {extra for groups in named for group in groups for extra in group.split(",") if extra}
+    assert extras_named - EXTRAS.keys() == set()
+
+
+def test_a_queue_in_any_database_takes_one_extra() -> None:
+    names = {re.split(r"[\[>=]", requirement)[0] for requirement in EXTRAS["fleet"]}
+    assert names == {"alembic", "jinja2", "psycopg", "pymysql", "sqlalchemy"}
+    assert EXTRAS.keys() & {"mysql", "postgres"} == set()
+
+
+@pytest.fixture
+def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bundle's own wheel, installed with the extras that a bundle has."""
+    installed = tmp_path / "tea_shop-0.1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text(
+        "Metadata-Version: 2.4\nName: tea_shop\nVersion: 1\nProvides-Extra: fleet\nProvides-Extra: local\n"
+    )
+    (installed / "entry_points.txt").write_text("[console_scripts]\ntableferry = tableferry.cli:main\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("wheel")
+def test_in_a_bundle_its_own_wheel_is_named_where_it_has_the_extra() -> None:
+    assert extras.install("fleet") == "pip install 'tea_shop[fleet]'"
+    assert extras.install("fleet", "local") == "pip install 'tea_shop[fleet,local]'"
+    assert extras.install("scan") == "pip install 'tableferry[scan]'"
