@@ -181,6 +181,51 @@ def test_a_command_that_there_is_not_is_found(line: str) -> None:
     assert problem(shlex.split(line))
 
 
+def unquoted(line: str) -> list[str]:
+    """The words of a command line that a shell would take for patterns of file names."""
+    bare = re.sub(r"'[^']*'|\"[^\"]*\"|\\\\.", "", line)
+    return re.findall(r"[^\s]*[*?\[][^\s]*", re.sub(r"(^|\s)#.*", "", bare))
+
+
+def test_no_shell_takes_a_documented_name_for_a_pattern_of_files() -> None:
+    wrong = [
+        f"{name(page)}: {line}"
+        for page in PAGES
+        for block in blocks(page)
+        if block.kind == "sh"
+        for line in block.text.splitlines()
+        if unquoted(line)
+    ]
+    inline = re.compile(r"`((?:tableferry|databricks|make|pip) [^`\n]+)`")
+    wrong += [
+        f"{name(page)}: {command}"
+        for page in PAGES
+        for command in inline.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
+        if unquoted(command)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("tableferry convert sales.*", ["sales.*"]),
+        ("tableferry fleet add 'sales.*' main.s?", ["main.s?"]),
+        ("pip install .[local]  # all of *", [".[local]"]),
+        ("tableferry convert 'sales.*' \"logs.*\" # *", []),
+    ],
+)
+def test_what_a_shell_takes_for_a_pattern_is_found(line: str, found: list[str]) -> None:
+    assert unquoted(line) == found
+
+
+def test_what_the_commands_say_to_type_is_quoted() -> None:
+    """A pattern in a text of the package is one that can be copied: `'sales.*'`."""
+    bare = re.compile(r"(?<![\w'.*`])(?:\w+\.)*(?:sales|db|schema)\.\*(?!')")
+    shown = [text for file in sources() for text in texts(file) if bare.search(text)]
+    assert shown == []
+
+
 def cheap(words: list[str]) -> bool:
     """Whether a command needs no Spark and ends by itself."""
     match words:
@@ -342,17 +387,22 @@ def test_each_state_is_in_the_reference() -> None:
     assert [state.value for state in State if state.value not in page] == []
 
 
+def sources() -> Iterator[Path]:
+    return (ROOT / "src/tableferry").rglob("*.py")
+
+
+def texts(file: Path) -> Iterator[str]:
+    """Every text in a file, with … for what is filled in."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Constant(value=str() as text):
+                yield text
+            case ast.JoinedStr(values=parts):
+                yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in parts)
+
+
 def sentences() -> Iterator[str]:
-    """Every text of the package, with … for what is filled in."""
-    for file in (ROOT / "src/tableferry").rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            match node:
-                case ast.Constant(value=str() as text):
-                    yield text
-                case ast.JoinedStr(values=parts):
-                    yield "".join(
-                        str(part.value) if isinstance(part, ast.Constant) else "…" for part in parts
-                    )
+    return (text for file in sources() for text in texts(file))
 
 
 def test_the_refusals_that_are_explained_are_those_that_are_said() -> None:

@@ -1,9 +1,15 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+
+from tableferry.fleet.queue.opening import open_store
 
 # What only decides: a plan or a check of a spec needs no Spark, and no terminal.
 PURE = [
@@ -58,33 +64,64 @@ def test_what_only_decides_loads_neither_spark_nor_rich_and_the_command_line_no_
 # One Python runs one command after the other, each without one package and as if it were the first.
 RUN_EACH = """
 import contextlib, io, json, sys
-told = {}
-for package, command in json.loads(sys.argv[1]).items():
+told = []
+for package, command in json.loads(sys.argv[1]):
     for name in list(sys.modules):
         if name.partition(".")[0] == "tableferry" or sys.modules[name] is None:
             del sys.modules[name]
     sys.modules[package] = None
-    sys.argv = ["tableferry", "fleet", command]
+    sys.argv = ["tableferry", *command]
     with contextlib.redirect_stderr(io.StringIO()) as stderr:
         try:
             from tableferry.cli import main
             main()
         except SystemExit as left:
-            told[package] = left.code, stderr.getvalue()
+            told.append((left.code, stderr.getvalue()))
 print(json.dumps(told))
 """
 
 
 def test_a_fleet_without_its_extra_says_what_to_install(tmp_path: Path) -> None:
     commands = {"sqlalchemy": "list", "alembic": "init", "jinja2": "communicate"}
-    command = [sys.executable, "-c", RUN_EACH, json.dumps(commands)]
-    asked = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert asked.returncode == 0, asked.stderr
-    assert asked.stderr == ""
-    results = json.loads(asked.stdout)
-    assert results.keys() == commands.keys()
-    for package, (status, stderr) in results.items():
-        assert status == 1
-        assert 'pip install "tableferry[fleet]"' in stderr
+    for package, stderr in without(
+        [(package, ["fleet", word]) for package, word in commands.items()], tmp_path
+    ):
         assert package in stderr
+        assert "pip install 'tableferry[fleet]'" in stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["convert", "main.landing.*"],
+        ["convert", "undo", "main.landing.events"],
+        ["verify", "a", "b", "--keys", "id"],
+        ["pipelines", "plan", "orders"],
+        ["fleet", "preflight", "sales.*"],
+    ],
+    ids=" ".join,
+)
+def test_what_needs_spark_says_so_without_pyspark(command: list[str], tmp_path: Path) -> None:
+    if command[0] == "fleet":
+        open_store(f"sqlite:///{tmp_path}/.tableferry/fleet.db").create()
+    ((_, stderr),) = without([("pyspark", command)], tmp_path)
+    assert len(stderr.splitlines()) == 1
+    assert (
+        "needs Spark, and the package pyspark isn't installed: pip install 'tableferry[local]', or" in stderr
+    )
+
+
+def without(commands: list[tuple[str, list[str]]], folder: Path) -> Iterator[tuple[str, str]]:
+    """Run commands that each lack a package, and return what each failed with."""
+    command = [sys.executable, "-c", RUN_EACH, json.dumps(commands)]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DATABRICKS_")}
+    asked = subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, env={**environment, "COLUMNS": "400"}
+    )
+    assert (asked.returncode, asked.stderr) == (0, "")
+    results = json.loads(asked.stdout)
+    assert len(results) == len(commands)
+    for (package, _), (status, stderr) in zip(commands, results, strict=True):
+        assert status == 1
         assert "Traceback" not in stderr
+        yield package, stderr

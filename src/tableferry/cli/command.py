@@ -17,6 +17,7 @@ import typer
 from tableferry import report
 from tableferry.cli.logs import LogFormat, showing
 from tableferry.errors import TableferryError, first_line, is_sparks
+from tableferry.extras import install
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -176,6 +177,16 @@ def _guarded(*, debug: bool) -> Iterator[None]:
         if debug:
             raise
         _log.error("%s", error)
+        raise typer.Exit(1) from None
+    except ModuleNotFoundError as error:
+        if debug or (error.name or "").partition(".")[0] != "pyspark":
+            raise
+        _log.error(
+            "this needs Spark, and the package pyspark isn't installed: %s, or for tables in a workspace %s "
+            "in an environment of its own",
+            install("local"),
+            install("connect", "databricks"),
+        )
         raise typer.Exit(1) from None
     except Exception as error:
         # Spark may fail anywhere, and its Python classes aren't loaded before it's needed.

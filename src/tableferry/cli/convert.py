@@ -43,7 +43,7 @@ def convert_run(
         list[str] | None,
         typer.Argument(
             metavar="SOURCE...",
-            help="A folder, a table of the catalog, or all Parquet tables of a schema (db.*).",
+            help="A folder, a table of the catalog, or all Parquet tables of a schema ('db.*').",
             show_default=False,
         ),
     ] = None,
@@ -105,7 +105,7 @@ def convert_run(
     """
     names = [*(sources or ()), *(name for text in more_sources or () for name in _separated(text))]
     if not names:
-        raise typer.BadParameter("name a SOURCE: a folder, a table or a schema (db.*)")
+        raise typer.BadParameter("name a SOURCE: a folder, a table or a schema ('db.*')")
     conversion = convert.run(
         names,
         partitioned_by=partitioned_by,

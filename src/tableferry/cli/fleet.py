@@ -60,7 +60,7 @@ def fleet_add(
     *,
     which: WhichFleet,
 ) -> Answer:
-    """Put tables into the queue: names, patterns (sales.*), files, or what a query gives."""
+    """Put tables into the queue: names, patterns ('sales.*'), files, or what a query gives."""
     named = which_tables.named(catalog, owners or (), users or ())
     with which.opened(
         target_format=target, initial_gap_days=initial_gap, probation_gap_days=probation

@@ -202,7 +202,7 @@ def _edit_jobs(
 ) -> Answer:
     """Edit jobs one by one, and print at once what became of each; one that a worker has stays as it is."""
     if not patterns:
-        raise TableferryError("no table is named: give names, or patterns such as sales.*")
+        raise TableferryError("no table is named: give names, or patterns such as 'sales.*'")
     results: list[dict[str, Any]] = []
     with which.opened() as opened:
         for job in fleet.select_jobs(opened.store, patterns):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Patterns = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[TABLE]...", help="Tables, or patterns such as sales.*", show_default=False),
+    typer.Argument(metavar="[TABLE]...", help="Tables, or patterns such as 'sales.*'", show_default=False),
 ]
 Catalog = Annotated[
     str, typer.Option("--catalog", metavar="NAME", help="The catalog of names that are written without one.")

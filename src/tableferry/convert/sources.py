@@ -16,7 +16,7 @@ _BY_PATH = re.compile(r"([A-Za-z_]\w*)\.`((?:[^`]|``)+)`")
 _BEGINS_BY_PATH = re.compile(r"[A-Za-z_]\w*\.([`'\"])[^`'\"]*/")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _ALL = ".*"
-_FORM = "write a path, a table's name, schema.* or parquet.`/path`"
+_FORM = "write a path, a table's name, 'schema.*' or 'parquet.`/path`'"
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def parse(text: str) -> Source:
     if text.endswith(_ALL):
         parts = TableName.parse(text.removesuffix(_ALL)).parts
         if len(parts) > 2:
-            raise TableError(f"'{text}' has {len(parts)} parts before the star: write catalog.schema.*")
+            raise TableError(f"'{text}' has {len(parts)} parts before the star: write 'catalog.schema.*'")
         return Schema(parts)
     return Table(TableName.parse(text))
 

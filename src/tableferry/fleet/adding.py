@@ -21,7 +21,7 @@ COLUMNS = (
     *("target_format", "initial_gap_days", "probation_gap_days"),
 )
 
-_FORM = "write it as schema.table, catalog.schema.table, catalog/schema/table, or with stars: schema.*"
+_FORM = "write it as schema.table, catalog.schema.table, catalog/schema/table, or with stars: 'schema.*'"
 _SUFFIXES = ("_hive_archived", "_hive", "_iceberg", "_delta")
 
 
