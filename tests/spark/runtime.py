@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tableferry.pipelines.pipeline import Flows, Kind, Progress
+from tableferry.pipelines.pipeline import NO_STARTS, Flows, Kind, Progress, Starts
 from tableferry.pipelines.plans import Checkpoint
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Ran:
     def __init__(self, *flows: str) -> None:
         self.flows = flows
 
-    def progress(self, flows: Flows) -> Progress:
+    def progress(self, flows: Flows, starts: Starts = NO_STARTS) -> Progress:
         return {
             (owner.key, flow): Checkpoint(done=True, others=True, offered=0, committed=0)
             if flow in self.flows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import runpy
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,9 @@ def test_two_runs_of_the_job_migrate_the_example(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    # The job runs where the tables are; whose log begins with it.
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    logged_in.first_event = datetime.now(UTC)
     project = tmp_path / "orders"
     shutil.copytree(ROOT / "src" / "orders", project)
     # What stands for the platform here runs append flows only.

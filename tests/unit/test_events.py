@@ -9,6 +9,9 @@ from tests.workspace import FakeWorkspace
 
 from tableferry.errors import SessionError, TableferryError
 from tableferry.pipelines.events import COMPLETED, FlowEvent, flow_events
+from tableferry.pipelines.graph import flow_name
+from tableferry.pipelines.pipeline import DatabricksPipeline
+from tableferry.tables import TableName
 
 COPY, LIVE = "main.silver.orders_history", "main.silver.f_orders"
 
@@ -65,6 +68,38 @@ def test_older_pages_are_not_asked_for_once_all_is_known(ran: FakeWorkspace) -> 
     ran.asked.clear()
     assert len(flow_events("p1")) == 2
     assert ran.asked.count(asked) == 4
+
+
+@pytest.mark.parametrize(("second", "pages"), [(8, 1), (7, 1), (5, 2), (0, 4)])
+def test_nobody_pages_back_behind_what_counts(ran: FakeWorkspace, second: int, pages: int) -> None:
+    ran.page = 2
+    asked = "GET /api/2.0/pipelines/p1/events"
+    since = datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC)
+    assert flow_events("p1", ["f_new"], since={"f_new": since}) == {}
+    assert ran.asked.count(asked) == pages
+
+
+def test_what_a_flow_did_before_it_counts_is_not_found(ran: FakeWorkspace) -> None:
+    copied, later = (datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in (3, 4))
+    name = "orders_history"
+    assert list(flow_events("p1", [name], statuses=[COMPLETED], since={name: copied})) == [COPY]
+    assert flow_events("p1", [name], statuses=[COMPLETED], since={name: later}) == {}
+    # Of another one older events still count.
+    both = flow_events("p1", [name, "f_orders"], statuses=["FAILED"], since={name: later})
+    assert list(both) == [LIVE]
+
+
+def test_what_a_pipeline_did_before_a_migration_started_is_not_its_progress(logged_in: FakeWorkspace) -> None:
+    target, other = TableName.parse("silver.orders"), TableName.parse("silver.lines")
+    for table in (target, other):
+        logged_in.flow_progress("p1", flow_name("f_live", table), COMPLETED)
+    flows, pipeline = [(target, "f_live"), (other, "f_live")], DatabricksPipeline("p1")
+    started = datetime(2026, 1, 1, 1, tzinfo=UTC)
+    progress = pipeline.progress(flows, {target.key: started})
+    assert [progress[owner.key, flow].done for owner, flow in flows] == [False, True]
+    # Clocks of two machines differ by less than this.
+    progress = pipeline.progress(flows, {target.key: datetime(2026, 1, 1, 0, 4, tzinfo=UTC)})
+    assert [progress[owner.key, flow].done for owner, flow in flows] == [True, True]
 
 
 def test_a_pipeline_that_never_ran_has_no_events(logged_in: FakeWorkspace) -> None:

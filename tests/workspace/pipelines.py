@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.workspace.http import RefusedRequest, Request, not_found, route
@@ -19,6 +20,7 @@ class Pipelines:
         pipelines: What each was made of.
         events: Each pipeline's events, oldest first; a pipeline with events needn't have been made.
         page: How many events are told at once, whatever was asked for.
+        first_event: When the log of each pipeline begins; there is an event in each second from then on.
     """
 
     def __init__(self) -> None:
@@ -26,19 +28,21 @@ class Pipelines:
         self.pipelines: dict[str, dict[str, Any]] = {}
         self.events: dict[str, list[dict[str, Any]]] = {}
         self.page = 1000
+        self.first_event = datetime(2026, 1, 1, tzinfo=UTC)
 
     def flow_progress(
         self, pipeline_id: str, flow: str, status: str, *, update: str = "u1", **metrics: int
     ) -> None:
         """Write into a pipeline's event log that a flow got somewhere."""
         written = self.events.setdefault(pipeline_id, [])
+        at = self.first_event + timedelta(seconds=len(written))
         details: dict[str, Any] = {"status": status, **({"metrics": metrics} if metrics else {})}
         written.append(
             {
                 "id": f"event-{len(written)}",
                 "event_type": "flow_progress",
                 "level": "INFO",
-                "timestamp": f"2026-01-01T00:{len(written) // 60:02}:{len(written) % 60:02}.000Z",
+                "timestamp": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
                 "origin": {"pipeline_id": pipeline_id, "flow_name": flow, "update_id": update},
                 "message": f"Flow '{flow}' is {status}.",
                 "details": {"flow_progress": details},

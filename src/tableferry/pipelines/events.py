@@ -20,6 +20,7 @@ from tableferry import workspace
 COMPLETED = "COMPLETED"
 
 _PAGE = 250
+_NEVER: Mapping[str, datetime] = {}
 # The reference lists other filters only; `databricks pipelines logs` sends this one.
 _FILTER = "event_type in ('flow_progress')"
 
@@ -50,7 +51,11 @@ class FlowEvent:
 
 
 def flow_events(
-    pipeline_id: str, flows: Collection[str] = (), *, statuses: Collection[str] = ()
+    pipeline_id: str,
+    flows: Collection[str] = (),
+    *,
+    statuses: Collection[str] = (),
+    since: Mapping[str, datetime] = _NEVER,
 ) -> Mapping[str, FlowEvent]:
     """Return the newest event of each flow of a pipeline, by the flow's name as Databricks writes it.
 
@@ -60,6 +65,8 @@ def flow_events(
             asked for once each of them is found. Empty means all that the event log still knows.
         statuses: Only events with one of these count: ``[COMPLETED]`` finds out whether a flow has ever run
             through, whatever became of it in later updates. Empty means any.
+        since: When a flow began to count, by its name in ``flows``; its older events don't, and nobody pages
+            back to them.
 
     Raises:
         SessionError: There is no login, or the workspace doesn't answer.
@@ -68,12 +75,16 @@ def flow_events(
     newest: dict[str, FlowEvent] = {}
     missing = set(flows)
     for event in _newest_first(pipeline_id):
+        missing -= {name for name in missing & since.keys() if event.at < since[name]}
+        if flows and not missing:
+            break
         if statuses and event.status not in statuses:
             continue
-        if flows and not any(event.is_of(name) for name in flows):
+        named = {name for name in missing if event.is_of(name)}
+        if flows and not named:
             continue
         newest.setdefault(event.flow, event)
-        missing -= {name for name in missing if event.is_of(name)}
+        missing -= named
         if flows and not missing:
             break
     return newest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
@@ -154,9 +155,18 @@ class Gatherer:
 
         flows = [(dataflow.target.name, flow.name) for dataflow in self._chosen() for flow in dataflow.flows]
         if self.pipeline is not None:
-            return stored, self.pipeline.progress(flows)
+            return stored, self.pipeline.progress(flows, self._starts(stored))
         keys = [(name.key, flow) for name, flow in flows]
         return stored, dict(zip(keys, self._each(progress, flows), strict=True))
+
+    def _starts(self, stored: Mapping[str, Stored]) -> Mapping[str, datetime]:
+        """Return when migrations started; one that isn't recorded yet starts now, at the earliest."""
+        now = datetime.now(UTC)
+        return {
+            key: state.migration_start.recorded_at if state.migration_start else now
+            for dataflow in self._chosen()
+            if dataflow.migration and not (state := stored[key := dataflow.target.name.key]).finished
+        }
 
     def _each(self, work: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
         """Read state for several items.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -19,6 +20,12 @@ Flows = Collection[tuple[TableName, str]]
 """Flows by the spec's own target and their name in the spec."""
 Progress = Mapping[tuple[str, str], Checkpoint]
 """How far flows are, by the target's key and their name in the spec."""
+Starts = Mapping[str, datetime]
+"""When targets' migrations started, by the target's key; what their flows did before doesn't count."""
+
+NO_STARTS: Starts = {}
+# The start was noted by another clock than the events.
+_CLOCKS_DIFFER = timedelta(minutes=5)
 
 
 class Pipeline(Protocol):
@@ -28,7 +35,7 @@ class Pipeline(Protocol):
     def kind(self) -> Kind:
         """Which engine defines its flows."""
 
-    def progress(self, flows: Flows) -> Progress:
+    def progress(self, flows: Flows, starts: Starts = NO_STARTS) -> Progress:
         """Say how far flows are."""
 
 
@@ -38,7 +45,7 @@ class Defining:
 
     kind: Kind
 
-    def progress(self, flows: Flows) -> Progress:
+    def progress(self, flows: Flows, starts: Starts = NO_STARTS) -> Progress:
         """Know nothing."""
         return {(owner.key, flow): Checkpoint() for owner, flow in flows}
 
@@ -54,7 +61,7 @@ class SparkPipeline:
     storage: Path
     kind: Kind = "declarative"
 
-    def progress(self, flows: Flows) -> Progress:
+    def progress(self, flows: Flows, starts: Starts = NO_STARTS) -> Progress:
         """Read the flows' newest checkpoints; a full refresh starts new ones.
 
         They lie in ``_checkpoints/<catalog>/<schema>/<table>/<flow>/<number>``.
@@ -99,7 +106,7 @@ class DatabricksPipeline:
         settings = (specification.configuration if specification else None) or {}
         return read(settings.get)
 
-    def progress(self, flows: Flows) -> Progress:
+    def progress(self, flows: Flows, starts: Starts = NO_STARTS) -> Progress:
         """Look for each flow's newest event that says that it ran.
 
         A flow that has completed is done; one that is seen running in a continuous update has started.
@@ -109,7 +116,8 @@ class DatabricksPipeline:
             TableferryError: There is no such pipeline, or its events may not be read.
         """
         names = {flow_name(flow, owner): (owner.key, flow) for owner, flow in flows}
-        ran = events.flow_events(self.pipeline_id, names, statuses=[events.COMPLETED, *_RUNNING])
+        since = {name: starts[key] - _CLOCKS_DIFFER for name, (key, _) in names.items() if key in starts}
+        ran = events.flow_events(self.pipeline_id, names, statuses=[events.COMPLETED, *_RUNNING], since=since)
         progress = dict.fromkeys(names.values(), Checkpoint())
         for event in ran.values():
             for name, key in names.items():

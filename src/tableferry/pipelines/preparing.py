@@ -40,7 +40,9 @@ def prepare(plan: Plan, opened: OpenedProject, runner: Runner) -> None:
 
 def _is_copied(target: TargetPlan, pipeline: Pipeline) -> bool:
     """Say whether the pipeline has brought the whole copy."""
-    progress = pipeline.progress([(target.target, HISTORY_FLOW)])
+    assert target.migration_start is not None
+    starts = {target.target.key: target.migration_start.recorded_at}
+    progress = pipeline.progress([(target.target, HISTORY_FLOW)], starts)
     return progress[target.target.key, HISTORY_FLOW].caught_up
 
 
