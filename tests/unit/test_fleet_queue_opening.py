@@ -327,6 +327,18 @@ def test_a_missing_database_library_names_its_extra(monkeypatch: pytest.MonkeyPa
     importlib.reload(queue)
 
 
+def test_a_queue_in_a_file_is_refused_where_only_whole_files_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    address = "sqlite:////Volumes/main/fleet/state/fleet.db"
+    open_store(address).close()
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    with pytest.raises(
+        TableferryError, match=r"^/Volumes/main/fleet/state/fleet.db is in a Unity Catalog vol"
+    ):
+        open_store(address)
+
+
 def test_a_queue_in_delta_asks_for_a_session_when_it_is_opened() -> None:
     asked: list[str] = []
 

@@ -6,10 +6,14 @@ Once in a folder of this machine, and once in a volume that only the workspace's
 from __future__ import annotations
 
 import csv
+import errno
+import fcntl
 import io
+import os
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.soak import amount
@@ -194,6 +198,80 @@ def test_a_volume_that_is_not_there_is_not_made(logged_in: FakeWorkspace) -> Non
     with pytest.raises(StateError, match="no such Unity Catalog volume in http://127"):
         store.begin(migration_start())
     assert logged_in.folders == set()
+
+
+@pytest.fixture(params=["volume", "other mount"])
+def mounted(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder as a cluster mounts one of cloud storage: whole files, in order, without links and locks.
+
+    Databricks' page on volumes has the limits: "direct-append or non-sequential (random) writes" fail.
+    """
+    root = tmp_path / "mounted"
+    root.mkdir()
+
+    def refuse(path: object) -> None:
+        if isinstance(path, str | os.PathLike) and Path(os.fspath(path)).is_relative_to(root):
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), os.fspath(path))
+
+    def open_in_order(path: Any, mode: str = "r", *rest: Any, **options: Any) -> Any:
+        if {*mode} & {*"a+"}:
+            refuse(path)
+        return real_open(path, mode, *rest, **options)
+
+    def open_descriptor(path: Any, flags: int, *rest: Any, **options: Any) -> int:
+        if flags & (os.O_APPEND | os.O_RDWR):
+            refuse(path)
+        return real_descriptor(path, flags, *rest, **options)
+
+    def lock(handle: Any, operation: int) -> None:
+        refuse(getattr(handle, "name", handle))
+        real_lock(handle, operation)
+
+    real_open, real_descriptor, real_lock = io.open, os.open, fcntl.flock
+    monkeypatch.setattr("io.open", open_in_order)
+    monkeypatch.setattr("builtins.open", open_in_order)
+    monkeypatch.setattr("os.open", open_descriptor)
+    monkeypatch.setattr("fcntl.flock", lock)
+    monkeypatch.setattr("os.link", lambda source, to: refuse(to))
+    if request.param == "volume":
+        for module in ("tableferry.files", "tableferry.files.local"):
+            monkeypatch.setattr(f"{module}.volume_of", lambda path: root if root in path.parents else None)
+    return root
+
+
+def test_what_is_said_to_refuse_does(mounted: Path) -> None:
+    (mounted / "whole").write_text("text")
+    for mode in ("a", "r+", "w+"):
+        with pytest.raises(OSError, match="not supported"):
+            (mounted / "whole").open(mode)
+    with pytest.raises(OSError, match="not supported"):
+        os.open(mounted / "whole", os.O_RDWR)
+
+
+def test_a_migration_s_state_is_kept_where_no_file_can_be_appended_to(mounted: Path) -> None:
+    store = StateStore(mounted / "state", "p1")
+    for first in (True, False):
+        with locked([store.lock_file(TARGET)], "the migration of a"):
+            assert store.begin(migration_start()) is first
+            store.track(migration_start(), Tracking({"bronze.orders": BIG + 1}, 0, 12, "match"))
+            store.leave(TARGET, 0, {"silver.orders": 7})
+    found = store.read(TARGET)
+    assert found.migration_start == migration_start()
+    assert (found.copied, store.versions(TARGET, 0)) == (True, {"silver.orders": 7})
+    with locked([store.lock_file(TARGET)], "the migration of a"):
+        store.finish(TARGET)
+    assert store.read(TARGET) == Stored(finished=True)
+
+
+def test_nobody_takes_a_file_from_a_writer_on_another_machine(
+    mounted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where locks hold on this machine alone, a file that nobody here writes isn't one left behind."""
+    written = mounted / f".tracking.csv.{'0' * 32}"
+    written.write_text("half")
+    monkeypatch.setattr("fcntl.flock", lambda handle, operation: None)
+    files.write_text(mounted / "tracking.csv", "whole")
+    assert (written.exists(), files.read_text(mounted / "tracking.csv")) == (True, "whole")
 
 
 def test_one_lock_at_a_time(tmp_path: Path) -> None:

@@ -101,7 +101,8 @@ class Local:
             for path in sorted(paths):
                 self.make_folder(path.parent)
                 with _explained(path):
-                    handle = held.enter_context(path.open("a"))
+                    # A mounted volume refuses to append, and a lock file holds nothing to keep.
+                    handle = held.enter_context(path.open("w"))
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError as error:
@@ -109,8 +110,9 @@ class Local:
                         f"{what} is being run by another process ({path} is locked): wait for it"
                     ) from error
                 except OSError as error:
-                    # A mounted volume may know no locks; putting the first state file is exclusive there too.
-                    if error.errno not in _NO_LINKS:
+                    # A mounted volume may know no locks; putting the first state file is exclusive there too,
+                    # and leases hold off whoever runs on another machine.
+                    if error.errno not in _NO_LINKS and volume_of(path) is None:
                         raise
             yield
 
@@ -134,7 +136,9 @@ def _temporary(path: Path) -> TextIO:
     """Create a file beside another one, under a lock that says that somebody writes it."""
     while True:
         handle = path.with_name(f".{path.name}.{uuid.uuid4().hex}").open("x", encoding="utf-8", newline="")
-        with suppress(OSError):  # A mounted volume may know no locks; nobody sweeps there.
+        if volume_of(path) is not None:
+            return handle
+        with suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX)
         # Whoever sweeps may have come before the lock.
         if os.fstat(handle.fileno()).st_nlink:
@@ -143,7 +147,12 @@ def _temporary(path: Path) -> TextIO:
 
 
 def _sweep(path: Path) -> None:
-    """Remove the temporary files that killed writers of a file have left: those that nobody holds."""
+    """Remove the temporary files that killed writers of a file have left: those that nobody holds.
+
+    In a volume a lock says nothing of other machines, so that nobody knows which are left.
+    """
+    if volume_of(path) is not None:
+        return
     left = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{32}}")
     for name in filter(left.fullmatch, os.listdir(path.parent)):
         with suppress(OSError), (path.parent / name).open("a") as handle:

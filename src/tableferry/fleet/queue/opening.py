@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
-from tableferry import session
+from tableferry import files, session, workspace
 from tableferry.errors import TableferryError
-from tableferry.fleet import secrets
 from tableferry.extras import install
+from tableferry.fleet import secrets
 from tableferry.fleet.queue.delta import DeltaStore
 from tableferry.fleet.queue.sql import SqlStore
 from tableferry.fleet.queue.store import Store
@@ -89,6 +90,7 @@ def _engine(url: URL) -> Engine:
     settings: dict[str, Any] = {"pool_pre_ping": True}
     match url.get_backend_name():
         case "sqlite":
+            _demand_random_writes(url)
             settings = {"connect_args": {"timeout": _SQLITE_SECONDS, "check_same_thread": False}}
         case "mysql":
             # At the default level claims would also lock the rows that they pass by.
@@ -109,6 +111,16 @@ def _engine(url: URL) -> Engine:
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _demand_random_writes(url: URL) -> None:
+    """Refuse a SQLite file where only whole files can be written: in a volume that a cluster has mounted."""
+    mounted = os.environ.get(workspace.RUNTIME_VARIABLE) is not None
+    if mounted and url.database and files.is_shared(Path(url.database).absolute()):
+        raise TableferryError(
+            f"{url.database} is in a Unity Catalog volume, where SQLite can't write: keep the queue in "
+            "delta:catalog.schema, or in a database"
+        )
 
 
 def _set_up_sqlite(connection: Any, record: object) -> None:
