@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -13,7 +14,8 @@ import typer
 from tableferry import pipelines, session
 from tableferry.cli.command import Answer, App
 from tableferry.cli.options import Environment, Project, Tokens, Warehouse, pairs, resolved
-from tableferry.errors import TableferryError
+from tableferry.errors import SessionError, TableferryError
+from tableferry.extras import install
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,6 +82,31 @@ class _Which:
 
     def opened(self) -> Opened:
         """Read the project, and then ask for a session, so that wrong files are reported at once."""
+        loaded, pipeline, tokens = self.read()
+        return Opened(loaded, self.spark_session(pipeline, tokens), pipeline)
+
+    def spark_session(self, pipeline: pipelines.Pipeline | None, tokens: Mapping[str, str]) -> SparkSession:
+        """Return the session where the project's tables are.
+
+        Raises:
+            SessionError: There is none, or only one on this machine for tables that are in a workspace.
+        """
+        connected = session.has_databricks_connect()
+        if (
+            isinstance(pipeline, pipelines.DatabricksPipeline)
+            and session.choose(os.environ, databricks_connect=connected).kind == "local"
+        ):
+            raise SessionError(
+                f"the tables of pipeline {pipeline.pipeline_id} are in its workspace, which Spark on this "
+                f"machine doesn't see: {install('connect', 'databricks')} in an environment of its own, with "
+                "Python 3.12, and log in with `databricks auth login`; only finish works without"
+            )
+        spark = resolved(self.warehouse)
+        session.use(spark, tokens.get("pipeline_catalog"), tokens.get("pipeline_schema"))
+        return spark
+
+    def read(self) -> tuple[LoadedProject, pipelines.Pipeline | None, Mapping[str, str]]:
+        """Read the project; return it, what runs its flows, and the tokens that it was read with."""
         project, environment, tokens = self.project, self.environment, pairs("--token", self.token)
         pipeline = self._pipeline()
         if isinstance(pipeline, pipelines.DatabricksPipeline):
@@ -91,10 +118,7 @@ class _Which:
             raise TableferryError(
                 "which project? give its folder, or with --engine databricks the pipeline's id"
             )
-        loaded = pipelines.spec.load(project, environment=environment, reserved=tokens)
-        spark = resolved(self.warehouse)
-        session.use(spark, tokens.get("pipeline_catalog"), tokens.get("pipeline_schema"))
-        return Opened(loaded, spark, pipeline)
+        return pipelines.spec.load(project, environment=environment, reserved=tokens), pipeline, tokens
 
     def _pipeline(self) -> pipelines.Pipeline | None:
         match self.engine:
@@ -236,11 +260,15 @@ def pipelines_status(target: Targets = None, *, which: WhichPipeline) -> Answer:
 
 @pipelines_app.command("finish")
 def pipelines_finish(target: Targets = None, *, which: WhichPipeline) -> Answer:
-    """Take complete migrations out: state files go, data and streaming flows stay."""
-    opened = which.opened()
+    """Take complete migrations out: state files go, data and streaming flows stay.
+
+    With --engine databricks it needs no Spark, only a login to the workspace.
+    """
+    project, pipeline, tokens = which.read()
+    in_workspace = isinstance(pipeline, pipelines.DatabricksPipeline)
     finish = pipelines.finish(
-        opened.project, opened.spark, targets=target or (), pipeline_id=which.pipeline_id,
-        pipeline=opened.pipeline,
+        project, None if in_workspace else which.spark_session(pipeline, tokens), targets=target or (),
+        pipeline_id=which.pipeline_id, pipeline=pipeline,
     )  # fmt: skip
     return Answer(
         pipelines.show.finish_data(finish), lambda console: pipelines.show.print_finish(console, finish)

@@ -7,7 +7,7 @@ known is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from itertools import takewhile
 
@@ -18,7 +18,6 @@ from tableferry.pipelines.planning_context import Findings, PlanningContext, not
 from tableferry.pipelines.plans import (
     Checkpoint,
     Facts,
-    FlowPlan,
     Phase,
     Plan,
     Request,
@@ -94,7 +93,9 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
     findings += new
     if context.copies:
         findings += migration_starts.check_legacy(context)
-    phase: Phase = "finished" if finished else _phase(context, flows) if migration else "plain"
+    phase: Phase = "plain"
+    if migration or finished:
+        phase = phase_of(context.stored, [flow.action for flow in flows], copies=context.copies)
     if phase == "differs":
         findings += noted(
             "its copy differs from the legacy table: see what with `tableferry verify`, then rebuild it with "
@@ -152,14 +153,22 @@ def _check_declarative(dataflow: DataFlow) -> Findings:
     )
 
 
-def _phase(context: PlanningContext, flows: Sequence[FlowPlan]) -> Phase:
-    if context.stored.migration_start is None:
+def phase_of(stored: Stored, actions: Collection[str], *, copies: bool) -> Phase:
+    """Return where a target with a migration stands.
+
+    Args:
+        stored: Its state.
+        actions: What happens to its flows next.
+        copies: Its history isn't copied yet, or is to be copied again.
+    """
+    if stored.finished:
+        return "finished"
+    if stored.migration_start is None:
         return "new"
-    if context.copies:
+    if copies:
         return "copying"
-    if context.stored.tracking and context.stored.tracking.verified == "differ":
+    if stored.tracking and stored.tracking.verified == "differ":
         return "differs"
-    actions = {flow.action for flow in flows}
     return "waiting" if "wait" in actions else "ready" if "start" in actions else "complete"
 
 

@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tableferry.errors import TableferryError
+from tableferry.pipelines import finishing
 from tableferry.pipelines.flows import Project
 from tableferry.pipelines.misfits import left_behind, too_wide
-from tableferry.pipelines.opening import open_project
+from tableferry.pipelines.opening import open_project, open_state, target_keys
 from tableferry.pipelines.perform import Before, NotRepresentable, not_representable, open_later
 from tableferry.pipelines.pipeline import Pipeline
 from tableferry.pipelines.plans import Plan, TargetPlan
@@ -169,7 +171,7 @@ def status(
 
 def finish(
     project: Project | str | Path,
-    spark: SparkSession,
+    spark: SparkSession | None = None,
     *,
     targets: Collection[str] = (),
     pipeline_id: str | None = None,
@@ -178,9 +180,25 @@ def finish(
 ) -> FinishReport:
     """Take complete migrations out: their state files go, their data and their flows' checkpoints stay.
 
+    Args:
+        project: As for `plan`.
+        spark: As for `plan`; what a pipeline on Databricks runs is finished without.
+        targets: As for `plan`.
+        pipeline_id: As for `plan`.
+        environment: As for `plan`.
+        pipeline: As for `plan`.
+
     Raises:
         Refused: A migration isn't complete; nothing was removed.
+        TableferryError: There is no session, and no pipeline on Databricks.
     """
+    if pipeline is not None and pipeline.kind == "databricks":
+        loaded, store = open_state(project, spark, pipeline_id=pipeline_id, environment=environment)
+        return finishing.finish(loaded, store, pipeline, target_keys(loaded, targets))
+    if spark is None:
+        raise TableferryError(
+            "only what a pipeline on Databricks runs is finished without Spark: give a session"
+        )
     opened = open_project(
         project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
     )

@@ -114,7 +114,7 @@ class OpenedProject:
         Raises:
             TableferryError: There is no such target, or it isn't among those asked for.
         """
-        keys = _keys(self.project, names)
+        keys = target_keys(self.project, names)
         if self.only and keys - self.only:
             left_out = ", ".join(sorted(keys - self.only))
             raise TableferryError(
@@ -139,8 +139,24 @@ def open_project(
         StateError: The project names no state volume.
         TableferryError: There is no such target.
     """
+    loaded, store = open_state(project, spark, pipeline_id=pipeline_id, environment=environment)
+    return OpenedProject(_registered(loaded, spark), store, spark, target_keys(loaded, targets), pipeline)
+
+
+def open_state(
+    project: Project | str | Path,
+    spark: SparkSession | None,
+    *,
+    pipeline_id: str | None = None,
+    environment: str | None = None,
+) -> tuple[Project, StateStore]:
+    """Read a project, and say where its state is; the arguments are those of `migrate.plan`.
+
+    Raises:
+        SpecError: The project's files are wrong.
+        StateError: The project names no state volume.
+    """
     loaded = project if isinstance(project, Project) else spec.load(project, environment=environment)
-    loaded = _registered(loaded, spark)
     if loaded.state_volume is None:
         raise StateError(
             f"{loaded.root}: pipeline_configs/global.json: table_migration_state_volume_path is missing: "
@@ -149,11 +165,10 @@ def open_project(
     name = (
         pipeline_id
         or os.environ.get("TABLEFERRY_PIPELINE_ID")
-        or _running_pipeline(spark)
+        or (_running_pipeline(spark) if spark else None)
         or _slug(loaded.name)
     )
-    store = StateStore(Path(loaded.root, loaded.state_volume), name)
-    return OpenedProject(loaded, store, spark, _keys(loaded, targets), pipeline)
+    return loaded, StateStore(Path(loaded.root, loaded.state_volume), name)
 
 
 def _registered(project: Project, spark: SparkSession) -> Project:
@@ -189,7 +204,13 @@ def _slug(name: str) -> str:
     return re.sub(r"\W+", "-", name).strip("-").lower() or "project"
 
 
-def _keys(project: Project, names: Collection[str]) -> frozenset[str]:
+def target_keys(project: Project, names: Collection[str]) -> frozenset[str]:
+    """Return the keys of targets that are named.
+
+    Raises:
+        SpecError: One of them is in a spec that was skipped.
+        TableferryError: There is no such target.
+    """
     targets = {dataflow.target.name.key: dataflow.target.name for dataflow in project.dataflows}
     keys = {TableName.parse(name).key: name for name in names}
     unknown = [name for key, name in keys.items() if key not in targets]

@@ -1,0 +1,88 @@
+"""Takes migrations out whose flows a pipeline on Databricks runs.
+
+Their state and the pipeline's event log say all that it takes, so no table is asked and there needs to be no
+Spark: it works wherever the workspace's API is reached. Nothing here can cross a full refresh, for the
+pipeline makes those itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tableferry import files
+from tableferry.catalog import parallel_map
+from tableferry.errors import Refused
+from tableferry.pipelines.decide import phase_of
+from tableferry.pipelines.flows import DataFlow, Project
+from tableferry.pipelines.pipeline import Pipeline
+from tableferry.pipelines.plans import OVER, PHASES, Phase
+from tableferry.pipelines.reports import FinishReport
+from tableferry.pipelines.state import StateStore, Stored
+
+
+def finish(
+    project: Project, store: StateStore, pipeline: Pipeline, only: Collection[str] = ()
+) -> FinishReport:
+    """Remove the state of complete migrations.
+
+    Args:
+        project: Its specs.
+        store: Its state.
+        pipeline: What runs its flows.
+        only: Keys of the targets that are asked for; empty means all.
+
+    Raises:
+        Refused: A migration isn't complete; nothing was removed.
+    """
+    chosen = [dataflow for dataflow in project.dataflows if not only or dataflow.target.name.key in only]
+    states = parallel_map(store.read, [dataflow.target.name for dataflow in chosen])
+    migrating = {
+        dataflow.target.name: (dataflow, stored)
+        for dataflow, stored in zip(chosen, states, strict=True)
+        if dataflow.migration or stored.migration_start
+    }
+    phases = _phases(list(migrating.values()), pipeline)
+    if refusals := [refusal for _, refusal in phases if refusal]:
+        raise Refused("\n".join(refusals))
+    if migrating:
+        with files.locked([store.lock_file(name) for name in migrating], f"the project {project.name}"):
+            for name in migrating:
+                store.finish(name)
+    done = {name: phase == "finished" for name, (phase, _) in zip(migrating, phases, strict=True)}
+    return FinishReport(
+        tuple(name for name in done if not done[name]), tuple(name for name in done if done[name])
+    )
+
+
+def _phases(migrating: Collection[tuple[DataFlow, Stored]], pipeline: Pipeline) -> list[tuple[Phase, str]]:
+    """Return each target's phase, and why its migration can't be taken out; empty if it can."""
+    unseen = {dataflow.target.name: _unseen(dataflow, stored) for dataflow, stored in migrating}
+    starts = {
+        dataflow.target.name.key: stored.migration_start.recorded_at
+        for dataflow, stored in migrating
+        if stored.migration_start
+    }
+    flows = [(name, flow) for name, names in unseen.items() for flow in names]
+    progress = pipeline.progress(flows, starts) if flows else {}
+    phases: list[tuple[Phase, str]] = []
+    for dataflow, stored in migrating:
+        name = dataflow.target.name
+        waiting = [flow for flow in unseen[name] if not progress[name.key, flow].started]
+        phase = phase_of(stored, ["start" for _ in waiting], copies=not stored.copied or stored.resetting)
+        why = [PHASES[phase], *(f"{flow} hasn't run yet" for flow in waiting)]
+        if stored.elsewhere and not stored.migration_start:
+            why.append(f"it began under pipelineId={', '.join(stored.elsewhere)}")
+        refusal = (
+            f"{name}: its migration isn't complete ({'; '.join(why)}): run the job that prepares and updates "
+            "the pipeline until its status says complete"
+        )
+        phases.append((phase, "" if phase in OVER else refusal))
+    return phases
+
+
+def _unseen(dataflow: DataFlow, stored: Stored) -> list[str]:
+    """Name the streaming flows that nothing but the event log can say to have run."""
+    if stored.migration_start is None or stored.finished:
+        return []
+    ran = stored.tracking.started if stored.tracking else ()
+    return [flow.name for flow in dataflow.streaming_flows if flow.name not in ran]

@@ -1,0 +1,156 @@
+"""A migration of a pipeline on Databricks is taken out from a laptop without Java and databricks-connect."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from tests.unit.conftest import ProjectFiles
+from tests.workspace import FakeWorkspace
+from typer.testing import CliRunner, Result
+
+from tableferry import cli, files
+from tableferry.pipelines.graph import flow_name
+from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, StateStore, Tracking
+from tableferry.tables import TableName
+
+PIPELINE = "p1"
+TARGET, LEGACY = TableName.parse("silver.orders"), TableName.parse("silver.orders_legacy")
+SOURCE = TableName.parse("bronze.orders")
+EVENTS = f"GET /api/2.0/pipelines/{PIPELINE}/events"
+# Before the first event of the fake's log.
+STARTED = datetime(2025, 12, 31, tzinfo=UTC)
+
+
+@pytest.fixture
+def flow(project: ProjectFiles, logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The live flow of a pipeline in a workspace; this machine has the specs and a login."""
+    volume = logged_in.make_volume("main", "bronze", "state")
+    project.write("pipeline_configs/global.json", {"table_migration_state_volume_path": volume})
+    project.write("dataflows/sales/dataflowspec/orders_main.json", project.append())
+    logged_in.pipelines[PIPELINE] = {
+        "pipeline_id": PIPELINE,
+        "name": "migration",
+        "spec": {
+            "configuration": {
+                "tableferry.project": "/Workspace/elsewhere",
+                "tableferry.environment": "dev",
+                "tableferry.tokens": "pipeline_catalog=main, pipeline_schema=silver",
+            }
+        },
+    }
+    logged_in.events[PIPELINE] = []
+    monkeypatch.setenv("PATH", "")
+    for name in ("JAVA_HOME", "SPARK_REMOTE", "TABLEFERRY_PIPELINE_ID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("tableferry.session.has_databricks_connect", lambda: False)
+    (live,) = project.load(environment="dev").dataflows[0].streaming_flows
+    return live.name
+
+
+@pytest.fixture
+def store(flow: str) -> StateStore:
+    """The state of a migration that has begun."""
+    store = StateStore(Path("/Volumes/main/bronze/state"), PIPELINE)
+    assert store.begin(start())
+    return store
+
+
+def start(pipeline_id: str = PIPELINE) -> MigrationStart:
+    baselines = {SOURCE.key: Baseline(SOURCE, "id-1", 4, ("v_orders",))}
+    return MigrationStart(pipeline_id, TARGET, PinnedCopy(LEGACY, "id-2", 7), baselines, STARTED)
+
+
+def call(command: str, project: ProjectFiles, *more: str) -> Result:
+    words = ["pipelines", command, str(project.root), "--engine", "databricks", "--pipeline-id", PIPELINE]
+    return CliRunner().invoke(cli.app, [*words, *more])
+
+
+def test_a_complete_migration_is_taken_out(
+    project: ProjectFiles, store: StateStore, flow: str, logged_in: FakeWorkspace
+) -> None:
+    store.track(start(), Tracking({SOURCE.key: 5}, copied=0, copied_rows=9, verified="match"))
+    logged_in.flow_progress(PIPELINE, f"main.silver.{flow_name(flow, TARGET)}", "COMPLETED")
+    done = call("finish", project)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert store.read(TARGET).finished
+    assert [path for path in logged_in.files if "initial_versions" in path or "tracking" in path] == []
+    again = call("finish", project, "--target", "silver.orders", "--output", "json")
+    assert (again.exit_code, '"already"' in again.stdout) == (0, True)
+
+
+def test_a_flow_that_is_recorded_to_have_run_is_not_asked_for(
+    project: ProjectFiles, store: StateStore, flow: str, logged_in: FakeWorkspace
+) -> None:
+    store.track(start(), Tracking({SOURCE.key: 5}, 0, 9, "match", started=(flow,)))
+    assert call("finish", project).exit_code == 0
+    assert store.read(TARGET).finished
+    assert EVENTS not in logged_in.asked
+
+
+@pytest.mark.parametrize(
+    ("tracking", "why"),
+    [
+        (None, r"copying; \w+ hasn't run yet"),
+        (Tracking({}), r"copying; \w+ hasn't run yet"),
+        (Tracking({}, 0, 9, "differ"), r"copied, but the copy differs; \w+ hasn't run yet"),
+        (Tracking({}, 0, 9, "match"), r"copied, ready to flow; \w+ hasn't run yet"),
+    ],
+    ids=["no progress", "not copied", "differs", "waits"],
+)
+def test_what_is_not_complete_stays(
+    project: ProjectFiles, store: StateStore, logged_in: FakeWorkspace, tracking: Tracking | None, why: str
+) -> None:
+    if tracking:
+        store.track(start(), tracking)
+    logged_in.page = 1
+    for update in range(4):
+        logged_in.flow_progress(PIPELINE, "main.silver.another", "COMPLETED", update=f"u{update}")
+    before = dict(logged_in.files)
+    refused = call("finish", project)
+    assert refused.exit_code == 1
+    assert_says(
+        refused, rf"silver\.orders: its migration isn't complete \({why}\): run the job that prepares"
+    )
+    assert logged_in.files == before
+
+
+def test_what_has_not_begun_here_is_not_complete(
+    project: ProjectFiles, flow: str, logged_in: FakeWorkspace
+) -> None:
+    assert_says(call("finish", project), r"silver\.orders: its migration isn't complete \(not begun\)")
+    StateStore(Path("/Volumes/main/bronze/state"), "old").begin(start("old"))
+    assert_says(call("finish", project), r"\(not begun; it began under pipelineId=old\)")
+    assert EVENTS not in logged_in.asked
+
+
+def test_the_event_log_is_read_back_to_the_migration_s_start(
+    project: ProjectFiles, store: StateStore, logged_in: FakeWorkspace
+) -> None:
+    store.track(start(), Tracking({}, 0, 9, "match"))
+    logged_in.page = 1
+    for day in (1, 30, 31):
+        logged_in.first_event = datetime(2025, 12, day, 12, tzinfo=UTC)
+        logged_in.flow_progress(PIPELINE, "main.silver.another", "COMPLETED")
+    assert call("finish", project).exit_code == 1
+    assert logged_in.asked.count(EVENTS) == 2
+
+
+@pytest.mark.parametrize("command", ["plan", "status", "prepare"])
+def test_what_needs_the_workspace_s_tables_says_what_to_install(
+    project: ProjectFiles, store: StateStore, command: str
+) -> None:
+    refused = call(command, project)
+    assert refused.exit_code == 1
+    assert_says(
+        refused,
+        r"tables of pipeline p1 are in its workspace, which Spark on this machine doesn't see: "
+        r"pip install 'tableferry\[connect,databricks\]' in an environment of its own",
+    )
+    assert files.exists(store.migration_start_file(TARGET))
+
+
+def assert_says(result: Result, sentence: str) -> None:
+    assert re.search(sentence, " ".join(result.stderr.split())), result.stderr
