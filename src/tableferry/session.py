@@ -32,6 +32,7 @@ WAREHOUSE_VARIABLE = "TABLEFERRY_WAREHOUSE"
 
 # A server that is up answers within milliseconds, and one behind a gateway within a second or two.
 _ANSWER_SECONDS = 10
+_SERVERLESS = "serverless compute"
 
 Kind = Literal["runtime", "databricks-connect", "remote", "local"]
 
@@ -169,6 +170,15 @@ def choose(environ: Mapping[str, str], *, databricks_connect: bool) -> Choice:
     return Choice("local")
 
 
+def on_serverless() -> bool:
+    """Return whether the session that `resolve` gives runs on Databricks' serverless compute."""
+    choice = choose(os.environ, databricks_connect=has_databricks_connect())
+    if choice.kind == "runtime":
+        # Its runtime is called so, as its version is that of the client in it.
+        return choice.place.startswith("client.") or os.environ.get("IS_SERVERLESS", "").lower() == "true"
+    return choice.place.startswith(_SERVERLESS)
+
+
 def has_databricks_connect() -> bool:
     """Return whether Databricks Connect is installed, without importing it."""
     try:
@@ -184,7 +194,7 @@ def _workspace(environ: Mapping[str, str], profile: Mapping[str, str]) -> Choice
     host = environ.get("DATABRICKS_HOST") or profile.get("host") or "the default workspace"
     if cluster and not environ.get("DATABRICKS_SERVERLESS_COMPUTE_ID"):
         return Choice("databricks-connect", f"cluster {cluster} of {host}")
-    return Choice("databricks-connect", f"serverless compute of {host}", serverless=not serverless)
+    return Choice("databricks-connect", f"{_SERVERLESS} of {host}", serverless=not serverless)
 
 
 def _take(choice: Choice, app_name: str, say: Callable[[str], None]) -> SparkSession:

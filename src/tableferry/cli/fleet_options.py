@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tableferry import fleet
+from tableferry import fleet, session
 from tableferry.cli.options import Warehouse, pairs, resolved, separated
 from tableferry.fleet.job import TargetFormat
 
@@ -85,7 +85,7 @@ class OpenFleet:
         """Open the tables' side of it, which starts a session."""
         spark, settings = self.spark(), self.settings
         access = fleet.open_access(spark, users=settings.users_file, require_lineage=settings.require_lineage)
-        return fleet.Warehouse.of(spark, access, settings)
+        return fleet.Warehouse.of(spark, access, settings, serverless=session.on_serverless())
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,9 @@ def precheck(store: Store, warehouse: Warehouse, tables: Sequence[NewJob]) -> li
 
     Raises:
         TableError: Something about one can't be read.
+        Refused: This compute can't write what one is to become.
     """
+    warehouse.check_formats(table.target_format for table in tables)
     neighbourhood = preflight.Neighbourhood(warehouse)
     done = [*store.jobs(moved(), limit=_LATEST), *store.archived(moved())]
     reports = []

@@ -26,12 +26,13 @@ def revert(worker: Worker, tables: Iterable[TableName] = (), *, from_archive: bo
 
     Raises:
         TableError: A table has no job.
-        Refused: A table can't be reverted now; none of them was started.
+        Refused: A table can't be reverted now, or here; none of them was started.
     """
     tables = tuple(tables)
     reverting = [
         _reverting(job, from_archive=from_archive) for job in _jobs(worker, tables, from_archive=from_archive)
     ]
+    worker.warehouse.check_formats(job.target_format for job in reverting)
     if worker.dry_run:
         return ModeReport(tuple(dry_run_report(job, worker.warehouse, BACK) for job in reverting))
     for job in reverting:

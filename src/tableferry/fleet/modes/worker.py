@@ -64,7 +64,13 @@ def run_worker(
         selection: Which jobs, now.
         do: Does a claimed one, and gives its claim back.
         dry_run_report: Says what would be done, for a dry run.
+
+    Raises:
+        Refused: Among them are tables of a format that this compute can't write.
     """
+    if worker.warehouse.serverless:
+        formats = worker.store.counts(selection(), ("target_format",))
+        worker.warehouse.check_formats(str(group["target_format"]) for group in formats)
     reports: list[JobReport] = []
     due = sum(int(group["jobs"]) for group in worker.store.counts(selection(), ("state",)))
     with activity(_log, mode, worker=worker.name) as running:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tableferry.errors import Refused
+from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.settings import FleetSettings, LateFiles, RemovedPartitions
 from tableferry.tables import DEFAULT_CATALOG, TableName
 
@@ -65,6 +66,7 @@ class Warehouse:
         late_files: What to do with files that come into the Hive copy's directories after the switch.
         removed_partitions: What to do when an overwrite removed partitions that it didn't write.
         column_mapping: Whether a Delta table may use column mapping for names that it doesn't take otherwise.
+        serverless: Whether the session runs on serverless compute, which has no Iceberg of ours.
         guard: Raises if the caller must not change the tables any more, as its claim on the job is lost.
     """
 
@@ -74,10 +76,13 @@ class Warehouse:
     late_files: LateFiles = LateFiles.PAUSE
     removed_partitions: RemovedPartitions = RemovedPartitions.ALARM
     column_mapping: bool = False
+    serverless: bool = False
     guard: Callable[[], None] = _unguarded
 
     @classmethod
-    def of(cls, spark: SparkSession, access: Access, settings: FleetSettings) -> Warehouse:
+    def of(
+        cls, spark: SparkSession, access: Access, settings: FleetSettings, *, serverless: bool = False
+    ) -> Warehouse:
         """Return the warehouse that a fleet's settings describe."""
         return cls(
             spark,
@@ -86,7 +91,21 @@ class Warehouse:
             settings.late_files,
             settings.removed_partitions,
             settings.column_mapping,
+            serverless,
         )
+
+    def check_formats(self, formats: Iterable[str]) -> None:
+        """Make sure that tables can become what they are to become, before anything is done to one.
+
+        Raises:
+            Refused: One is to become Iceberg, on compute that has neither its runtime nor its catalog.
+        """
+        if self.serverless and TargetFormat.ICEBERG in formats:
+            raise Refused(
+                f"serverless compute has no Iceberg catalog {self.iceberg_catalog}, and takes none: run the "
+                "fleet's jobs on a cluster with Iceberg's Spark runtime and that catalog, or let "
+                "target_format be delta"
+            )
 
     def effect(self, work: Callable[[], T]) -> T:
         """Change something outside the queue, right after the guard; every change goes through here."""
