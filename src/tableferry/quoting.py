@@ -8,6 +8,12 @@ def quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def unquote(text: str) -> str:
+    """Read an identifier, which may be in backticks."""
+    quoted = len(text) > 1 and text[0] == text[-1] == "`"
+    return text[1:-1].replace("``", "`") if quoted else text
+
+
 def literal(text: str) -> str:
     """Write a text as a string."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -21,6 +21,7 @@ from tableferry import localspark, workspace
 from tableferry.activity import activity
 from tableferry.errors import SessionError
 from tableferry.extras import install
+from tableferry.quoting import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,7 +109,8 @@ def use(spark: SparkSession, catalog: str | None, schema: str | None) -> None:
         if catalog is not None:
             spark.catalog.setCurrentCatalog(catalog)
         if schema is not None:
-            spark.catalog.setCurrentDatabase(schema)
+            # Unlike the catalog's, this name is parsed.
+            spark.catalog.setCurrentDatabase(quote(schema))
     except Exception as error:
         # Which errors there are depends on the kind of session.
         where = ".".join(filter(None, (catalog, schema)))

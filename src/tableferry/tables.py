@@ -55,7 +55,7 @@ class TableName:
     def sql(self) -> str:
         """The quoted name, as SQL reads it."""
         if self.path is not None:
-            return f"delta.`{self.path}`"
+            return f"delta.{quote(self.path)}"
         return ".".join(map(quote, self.parts))
 
     @property

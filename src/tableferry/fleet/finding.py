@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tableferry.errors import TableError
 from tableferry.fleet.adding import Pattern
+from tableferry.quoting import unquote
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def matching(spark: SparkSession, pattern: Pattern) -> list[TableName]:
     """
     catalog = TableName((pattern.catalog,))
     schemas = [
-        TableName((pattern.catalog, row[0].strip("`")))
+        TableName((pattern.catalog, unquote(row[0])))
         for row in spark.sql(f"SHOW SCHEMAS IN {catalog.sql}").collect()
     ]
     tables = [

@@ -11,7 +11,7 @@ from tableferry.catalog import SPARK_ERRORS
 from tableferry.driver import in_process
 from tableferry.errors import TableError, first_line
 from tableferry.hive.locations import reachable
-from tableferry.quoting import literal
+from tableferry.hive.sql import pattern
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def list_tables(
     """
     within = TableName(tuple(schema))
     try:
-        rows = spark.sql(f"SHOW TABLE EXTENDED IN {within.sql} LIKE {literal('|'.join(names))}").collect()
+        rows = spark.sql(f"SHOW TABLE EXTENDED IN {within.sql} LIKE {pattern(names)}").collect()
     except SPARK_ERRORS as error:
         raise TableError(
             f"the tables of schema {within} can't be listed ({first_line(error)}): check its name and your "

@@ -6,6 +6,8 @@ import re
 import uuid
 from typing import TYPE_CHECKING
 
+from tableferry.quoting import quote
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -30,7 +32,7 @@ def reads_hidden_streams(frame: DataFrame, followed: int) -> bool:
     frame.createOrReplaceTempView(name)
     spark = frame.sparkSession
     try:
-        (row,) = spark.sql(f"EXPLAIN EXTENDED SELECT * FROM {name}").collect()
+        (row,) = spark.sql(f"EXPLAIN EXTENDED SELECT * FROM {quote(name)}").collect()
     finally:
         spark.catalog.dropTempView(name)
     analyzed = row[0].partition("== Analyzed Logical Plan ==")[2].partition("== Optimized")[0]

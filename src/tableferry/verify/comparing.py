@@ -20,6 +20,7 @@ from tableferry.activity import activity
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.driver import following
 from tableferry.errors import TableError, is_sparks
+from tableferry.quoting import unquote
 from tableferry.tables import TableName
 from tableferry.verify.measuring import Side, find_rows, measure, pair
 from tableferry.verify.verdict import Verdict, compare
@@ -27,7 +28,7 @@ from tableferry.verify.verdict import Verdict, compare
 _log = logging.getLogger(__name__)
 
 _VERSIONED = re.compile(r"(?P<name>.*[^@])@(?P<version>\d+)", re.DOTALL)
-_DELTA_PATH = re.compile(r"delta\.`(?P<path>[^`]+)`", re.IGNORECASE)
+_DELTA_PATH = re.compile(r"delta\.(?P<path>`(?:[^`]|``)+`)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Reference:
         bare, version = (match["name"], int(match["version"])) if match else (text.strip(), None)
         path = _DELTA_PATH.fullmatch(bare)
         if path or ("/" in bare and "`" not in bare):
-            return cls(TableName.at(path["path"] if path else bare), version)
+            return cls(TableName.at(unquote(path["path"]) if path else bare), version)
         name, _, wrong = bare.rpartition("@")
         if name and "`" not in wrong:
             raise TableError(f"'{wrong}' isn't a version of {name}: write NAME@VERSION with a whole number")

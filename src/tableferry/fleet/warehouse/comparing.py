@@ -47,11 +47,11 @@ def rows(warehouse: Warehouse, name: TableName, version: str | None = None) -> D
     Raises:
         TableError: There is no such table.
     """
-    table = qualified(warehouse, name).sql
+    table = qualified(warehouse, name)
     if version == versions.NO_SNAPSHOT:
-        return warehouse.spark.table(table).where("false")
+        return warehouse.spark.table(table.sql).where("false")
     if version is not None:
-        return warehouse.spark.sql(f"SELECT * FROM {table} VERSION AS OF {int(version)}")
+        return warehouse.spark.sql(f"SELECT * FROM {table.sql} VERSION AS OF {int(version)}")
     # Another process may have written since this session listed the files.
-    warehouse.spark.sql(f"REFRESH TABLE {table}").collect()
-    return warehouse.spark.table(table)
+    warehouse.spark.sql(f"REFRESH TABLE {table.sql}").collect()
+    return warehouse.spark.table(table.sql)

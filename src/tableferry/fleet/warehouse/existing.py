@@ -10,7 +10,7 @@ from tableferry.fleet.naming import Names
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.quoting import literal
+from tableferry.hive.sql import pattern
 from tableferry.tables import TableName
 
 # Delta's spark_catalog shows an Iceberg table as Hive's, with this among its properties.
@@ -55,7 +55,7 @@ def kinds(warehouse: Warehouse, names: Iterable[TableName]) -> Mapping[TableName
     """
     by_table = {name.table.lower(): name for name in names}
     [schema] = {TableName(name.parts[:-1]) for name in by_table.values()}
-    query = f"SHOW TABLE EXTENDED IN {schema.sql} LIKE {literal('|'.join(by_table))}"
+    query = f"SHOW TABLE EXTENDED IN {schema.sql} LIKE {pattern(by_table)}"
     with explaining(f"the tables of schema {schema} can't be listed", "check its name and your rights"):
         rows = warehouse.spark.sql(query).collect()
     information = {row["tableName"].lower(): row["information"] for row in rows if not row["isTemporary"]}

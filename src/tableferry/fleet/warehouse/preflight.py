@@ -26,6 +26,7 @@ from tableferry.fleet.warehouse.shadow.marks import sync_folder
 from tableferry.hive.catalog_tables import list_tables
 from tableferry.hive.locations import below, split
 from tableferry.hive.partitions import NULL, CatalogPartition
+from tableferry.quoting import unquote
 from tableferry.tables import TableName
 
 _log = logging.getLogger(__name__)
@@ -104,7 +105,7 @@ class Neighbourhood:
     def _tables(self, catalog: str) -> Iterator[tuple[TableName, str]]:
         spark = self._warehouse.spark
         for row in spark.sql(f"SHOW SCHEMAS IN {TableName((catalog,)).sql}").collect():
-            schema = (catalog, row[0].strip("`"))
+            schema = (catalog, unquote(row[0]))
             try:
                 tables = list_tables(spark, schema)
             except TableError as error:
@@ -166,7 +167,7 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
         yield Finding(
             PauseReason.REMOVES_FILES,
             f"{table.name} removes its files when it or a partition is dropped, which the new table reads: "
-            f"ALTER TABLE {table.name} SET TBLPROPERTIES ('{PURGE}' = 'false')",
+            f"ALTER TABLE {table.name.sql} SET TBLPROPERTIES ('{PURGE}' = 'false')",
         )
     if facts.neighbours:
         others = [f"{name} at {location}" for name, location in facts.neighbours]

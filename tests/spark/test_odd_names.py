@@ -1,0 +1,125 @@
+"""Catalogs, schemas, tables, columns and folders with hyphens, dots and backticks, on every route.
+
+Spark's own catalog takes none of these for schemas and tables, so Iceberg's stands for a catalog of Unity's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.fleets import errors, fleet
+from tests.spark.projects import Project
+
+from tableferry import convert, session, verify
+from tableferry.fleet import finding
+from tableferry.fleet.adding import Pattern
+from tableferry.fleet.settings import FleetSettings
+from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.hive.catalog_tables import list_tables
+from tableferry.tables import TableName
+
+ODD = TableName(("my-cat", "my-schema", "a`b.c-d"))
+COPY = TableName(("my-cat", "my-schema", "a+b"))
+
+
+@pytest.fixture(scope="module")
+def my_cat(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
+    """A session with the catalog `my-cat` and two tables in it."""
+    catalog = "spark.sql.catalog.my-cat"
+    spark.conf.set(catalog, "org.apache.iceberg.spark.SparkCatalog")
+    spark.conf.set(f"{catalog}.type", "hadoop")
+    spark.conf.set(f"{catalog}.warehouse", str(tmp_path_factory.mktemp("my-cat")))
+    for schema in ("my-schema", "a`b"):
+        spark.sql(f"CREATE SCHEMA {TableName(('my-cat', schema)).sql}")
+    for table in (ODD, COPY):
+        spark.sql(f"CREATE TABLE {table.sql} (`the key-1` int, `e``f` string, `g.h` int) USING iceberg")
+        spark.sql(f"INSERT INTO {table.sql} VALUES (1, 'a', 2), (3, NULL, 4)")
+    return spark
+
+
+def test_names_without_a_schema_mean_it(my_cat: SparkSession) -> None:
+    try:
+        session.use(my_cat, "my-cat", "my-schema")
+        assert my_cat.table("`a+b`").count() == 2
+    finally:
+        session.use(my_cat, "spark_catalog", "default")
+
+
+def test_tables_are_compared(my_cat: SparkSession) -> None:
+    same = verify.verify_tables(my_cat, str(ODD), COPY.sql, keys=["the key-1"])
+    assert (same.matches, same.source.rows) == (True, 2)
+    my_cat.sql(f"INSERT INTO {COPY.sql} VALUES (5, 'b', 6)")
+    other = verify.verify_tables(my_cat, str(ODD), COPY.sql, keys=["the key-1"], exclude=["e`f"])
+    assert "5" in verify.render(other)
+    assert not other.matches
+
+
+def test_tables_are_listed_and_found(my_cat: SparkSession) -> None:
+    names = {ODD.table, COPY.table}
+    for name in names:
+        assert name in list_tables(my_cat, ODD.parts[:2], [name])
+    assert set(finding.matching(my_cat, Pattern("my-cat", "my-*", "*"))) == {ODD, COPY}
+    my_cat.sql("CREATE TABLE `my-cat`.`a``b`.t (id int) USING iceberg")
+    assert finding.matching(my_cat, Pattern("my-cat", "a`b", "t")) == [TableName(("my-cat", "a`b", "t"))]
+
+
+@pytest.fixture
+def dynamic(spark: SparkSession) -> Iterator[None]:
+    with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the test"):
+        yield
+
+
+@pytest.mark.usefixtures("dynamic")
+def test_a_fleet_moves_a_table_through_an_iceberg_catalog_of_any_name(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
+    for key in ("", ".type"):
+        spark.conf.set(f"spark.sql.catalog.my-ice{key}", str(spark.conf.get(f"spark.sql.catalog.ice{key}")))
+    spark.sql(
+        f"CREATE EXTERNAL TABLE {schema}.orders (`a-b` int, `c d` string) PARTITIONED BY (`p-q` string) "
+        f"STORED AS PARQUET LOCATION '{tmp_path}/it-is'"
+    )
+    spark.sql(f"INSERT INTO {schema}.orders VALUES (1, 'x', 'k'), (2, NULL, NULL)")
+    ours = fleet(spark, schema, tmp_path)
+    settings = FleetSettings(iceberg_catalog="my-ice")
+    ours.warehouse = Warehouse.of(spark, MetastoreAccess(spark), settings)
+    before = ours.rows("orders")
+    ours.to_probation("orders")
+    ours.write("orders", "INSERT INTO {t} VALUES (3, 'y', 'k')")
+    assert errors(ours.shadow()) == []
+    assert ours.rows("orders") == ours.rows("orders_hive") == sorted([*before, (3, "y", "k")], key=repr)
+
+
+def test_a_folder_is_converted_and_compared(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "it`s my-lake.v2"
+    spark.sql("SELECT 1 AS `k-1`, 'a' AS `p``q`").write.partitionBy("p`q").parquet(str(folder))
+    (table,) = convert.run([str(folder)], spark, verify=True).tables
+    assert (table.outcome, table.error) == ("converted", "")
+    assert table.verdict
+    assert table.verdict.matches
+    reference = TableName.at(str(folder)).sql
+    assert verify.verify_tables(spark, reference, f"{reference}@0").matches
+
+
+def test_a_migration_keeps_columns_and_folders_of_any_name(
+    tmp_path: Path, schema: str, spark: SparkSession
+) -> None:
+    project = Project(tmp_path / "it`s my-shop.v2", schema, spark)
+    columns = "`the-key` int, `a.b` string, `c``d` int"
+    for table in ("src", "rows_legacy", "kept_legacy"):
+        project.create(table, columns, (1, "x", 1), properties="'delta.columnMapping.mode' = 'name'")
+    project.standard("rows", "src", migration={})
+    cdc = {"keys": ["the-key"], "scd_type": "1", "sequence_by": "`c``d`"}
+    project.standard("kept", "src", cdc=cdc, migration={})
+    assert project.run().ok
+    for row in ((2, "y", 1), (1, "z", 2)):
+        values = ", ".join(map(repr, row))
+        spark.sql(f"INSERT INTO {schema}.src VALUES ({values})")
+    project.run()
+    assert project.phases() == {"rows": "complete", "kept": "complete"}
+    assert len(spark.table(f"{schema}.rows").collect()) == 3
+    assert sorted(map(tuple, spark.table(f"{schema}.kept").collect())) == [(1, "z", 2), (2, "y", 1)]

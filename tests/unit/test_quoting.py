@@ -1,0 +1,161 @@
+"""Names with hyphens, dots and backticks reach Spark in quotes, in every statement."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tableferry import catalog, commits, session
+from tableferry.convert.through_spark import native, partitions
+from tableferry.fleet import finding
+from tableferry.fleet.adding import Pattern
+from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.warehouse import asking, dropping, existing, iceberg, renaming, versions, views
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.hive.catalog_tables import list_tables
+from tableferry.hive.sql import pattern
+from tableferry.pipelines.leases import Leases
+from tableferry.quoting import quote, unquote
+from tableferry.tables import TableFacts, TableName
+from tableferry.verify.comparing import Reference
+
+ROOT = Path(__file__).parents[2]
+ODD = TableName(("my-cat", "my-schema", "a`b.c"))
+OTHER = TableName(("my-cat", "my-schema", "o-ther"))
+
+
+@pytest.mark.parametrize("name", ["plain", "my-cat", "a`b", "``", "a.b", "`"])
+def test_a_name_is_read_back_from_its_quotes(name: str) -> None:
+    assert unquote(quote(name)) == name
+    assert TableName.parse(TableName(("c", name)).sql).parts == ("c", name)
+
+
+def test_what_has_no_quotes_is_the_name_itself() -> None:
+    assert [unquote(text) for text in ("my-schema", "`", "")] == ["my-schema", "`", ""]
+
+
+def test_a_backtick_in_a_path_is_doubled() -> None:
+    table = TableName.at("/lake/it`s/t")
+    assert table.sql == "delta.`/lake/it``s/t`"
+    assert Reference.parse(table.sql) == Reference(table)
+    assert Reference.parse(f"{table.sql}@7") == Reference(table, 7)
+
+
+@pytest.mark.parametrize(
+    ("names", "written"),
+    [
+        (["orders", "my-table"], "'orders|my.table'"),
+        (["a$b", "a(b", "a|b"], "'a.b|a.b|a.b'"),
+        (["*"], "'*'"),
+        (["it's", "a\\b"], "'it.s|a.b'"),
+    ],
+)
+def test_a_name_is_a_pattern_that_finds_it(names: list[str], written: str) -> None:
+    assert pattern(names) == written
+
+
+class Asked:
+    """A session that is told statements and knows nothing."""
+
+    def __init__(self) -> None:
+        self.statements: list[str] = []
+        self.catalog = SimpleNamespace(
+            tableExists=self._named, databaseExists=self._named, setCurrentDatabase=self._named,
+            setCurrentCatalog=lambda name: None,
+        )  # fmt: skip
+
+    def sql(self, statement: str) -> Any:
+        self.statements.append(statement)
+        return SimpleNamespace(collect=list, where=lambda _: self, select=lambda *_: self)
+
+    def table(self, name: str) -> Any:
+        self._named(name)
+        return SimpleNamespace(schema=[], where=lambda _: self)
+
+    def collect(self) -> list[Any]:
+        return []
+
+    def _named(self, name: str) -> bool:
+        self.statements.append(f"TABLE {name}")
+        return True
+
+
+def in_warehouse(do: Callable[[Warehouse], object]) -> Callable[[Any], object]:
+    nobody: Any = None
+    return lambda spark: do(Warehouse(spark, nobody, iceberg_catalog="my-cat"))
+
+
+ASKED: dict[str, Callable[[Any], object]] = {
+    "use": lambda spark: session.use(spark, "my-cat", "my-schema"),
+    "describe": lambda spark: catalog.described(spark, ODD),
+    "facts": lambda spark: catalog.facts(spark, ODD),
+    "earliest": lambda spark: catalog.earliest_version(spark, TableFacts(ODD, "id", 1)),
+    "exists": lambda spark: catalog.exists(spark, ODD),
+    "schema exists": lambda spark: catalog.schema_exists(spark, ODD),
+    "batches": lambda spark: commits.newest_batches(spark, TableFacts(ODD, "id", 1), ["query"]),
+    "leases": lambda spark: Leases(spark, [ODD], "it").renew(),
+    "tables": lambda spark: list_tables(spark, ODD.parts[:2], ["a`b.c"]),
+    "partitions": lambda spark: partitions.register_partitions(spark, ODD),
+    "log": lambda spark: native.has_log(spark, "/lake/my-cat`s"),
+    "matching": lambda spark: finding.matching(spark, Pattern("my-cat", "*", "*")),
+    "kinds": in_warehouse(lambda warehouse: existing.kinds(warehouse, (ODD, OTHER))),
+    "properties": lambda spark: asking.properties(spark, ODD),
+    "rename": in_warehouse(lambda warehouse: renaming.rename(warehouse, ODD, OTHER)),
+    "snapshot": in_warehouse(lambda warehouse: versions.current(warehouse, ODD, TargetFormat.ICEBERG)),
+    "version": in_warehouse(lambda warehouse: versions.current(warehouse, ODD, TargetFormat.DELTA)),
+    "add files": in_warehouse(lambda warehouse: iceberg._add_files(warehouse, ODD, OTHER)),
+    "views": in_warehouse(lambda warehouse: views.above(warehouse, ODD)),
+    "location": in_warehouse(lambda warehouse: dropping.location(warehouse, ODD)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ASKED)
+def test_every_part_of_a_name_is_quoted(what: str) -> None:
+    spark = Asked()
+    # An answer that says nothing may not be understood; what was asked is looked at.
+    with suppress(Exception):
+        ASKED[what](spark)
+    assert spark.statements
+    for statement in spark.statements:
+        outside = re.sub(r"'(?:[^'\\]|\\.)*'|`(?:[^`]|``)*`", "", statement)
+        assert not re.search(r"my-|a`b|o-ther|`", outside), statement
+
+
+# What takes the name of a table, a schema, a catalog or a column.
+TAKES_A_NAME = re.compile(
+    r"\b(TABLE|FROM|INTO|UPDATE|HISTORY|DETAIL|TO|(SCHEMAS|TABLES|VIEWS|EXTENDED) IN|JOIN|CLONE|COLUMN|"
+    r"TBLPROPERTIES|SHOW PARTITIONS|CALL|USE|EXTENDED|LIKE|IF EXISTS|IF NOT EXISTS) $"
+)
+# These hold SQL: names that were quoted where they were made, and whole queries.
+SQL_ALREADY = {
+    "archive", "self._tables.jobs", "self._tables.archive", "self._tables.notifications",
+    "self._tables.events", "self.archive", "self.jobs", "self.events", "quoted", "rows", "path", "log", "new",
+    "old", "refs", "view", "named", "names", "entry.buckets", "_pairs(properties)",
+}  # fmt: skip
+
+
+def in_statements() -> Iterator[tuple[str, str]]:
+    """What is put where SQL takes a name, and the place in the package."""
+    for file in sorted((ROOT / "src/tableferry").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            before = ""
+            for part in node.values if isinstance(node, ast.JoinedStr) else ():
+                if isinstance(part, ast.FormattedValue) and TAKES_A_NAME.search(before):
+                    yield f"{file.relative_to(ROOT)}:{part.lineno}", ast.unparse(part.value)
+                before = str(part.value) if isinstance(part, ast.Constant) else ""
+
+
+def test_what_stands_where_sql_takes_a_name_is_quoted() -> None:
+    quoted = re.compile(r".*\.sql|(quote|literal|pattern|in_metastore|spec)\(.*\)")
+    found = list(in_statements())
+    assert len(found) > 80
+    assert [
+        (place, value) for place, value in found if not quoted.fullmatch(value) and value not in SQL_ALREADY
+    ] == []
