@@ -16,6 +16,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 from tableferry import __version__
 from tableferry.errors import TemplateError
+from tableferry.extras import install
 
 PACKAGE = Path(__file__).parent
 
@@ -52,7 +53,7 @@ def create(
     except ImportError as error:
         raise TemplateError(
             f"making a bundle needs the package cookiecutter, and it can't be imported ({error}): "
-            "pip install cookiecutter"
+            + install("template")
         ) from error
     template = find_template()
     check(template, answers or {})
@@ -124,7 +125,7 @@ def wheel_name() -> str:
 
 
 def _installed_wheel(folder: Path) -> Path:
-    """Pack what was installed of this package into a wheel, as it was before pip installed it.
+    """Pack what was installed of this package into the wheel that it came in.
 
     A wheel is a zip file of the package and of its metadata, whose RECORD lists both
     (https://packaging.python.org/en/latest/specifications/binary-distribution-format).

@@ -9,16 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
-import pytest
-
 from tableferry import extras
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
     "optional-dependencies"
 ]
-# Its own sentence comes with the template.
-SOURCES = sorted({*(ROOT / "src/tableferry").rglob("*.py")} - {ROOT / "src/tableferry/new.py"})
+SOURCES = sorted((ROOT / "src/tableferry").rglob("*.py"))
 
 
 def advice() -> Iterator[tuple[str, ...]]:
@@ -62,20 +59,5 @@ def test_a_queue_in_any_database_takes_one_extra() -> None:
     assert EXTRAS.keys() & {"mysql", "postgres"} == set()
 
 
-@pytest.fixture
-def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bundle's own wheel, installed with the extras that a bundle has."""
-    installed = tmp_path / "tea_shop-0.1.0.dist-info"
-    installed.mkdir()
-    (installed / "METADATA").write_text(
-        "Metadata-Version: 2.4\nName: tea_shop\nVersion: 1\nProvides-Extra: fleet\nProvides-Extra: local\n"
-    )
-    (installed / "entry_points.txt").write_text("[console_scripts]\ntableferry = tableferry.cli:main\n")
-    monkeypatch.syspath_prepend(tmp_path)
-
-
-@pytest.mark.usefixtures("wheel")
-def test_in_a_bundle_its_own_wheel_is_named_where_it_has_the_extra() -> None:
-    assert extras.install("fleet") == "pip install 'tea_shop[fleet]'"
-    assert extras.install("fleet", "local") == "pip install 'tea_shop[fleet,local]'"
-    assert extras.install("scan") == "pip install 'tableferry[scan]'"
+def test_extras_are_named_together() -> None:
+    assert extras.install("fleet", "local") == "pip install 'tableferry[fleet,local]'"

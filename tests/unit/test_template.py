@@ -410,7 +410,7 @@ def test_without_cookiecutter_new_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "cookiecutter.main", None)
-    with pytest.raises(TemplateError, match=r"needs the package cookiecutter.*: pip install cookiecutter$"):
+    with pytest.raises(TemplateError, match=r"cookiecutter.*: pip install 'tableferry\[template\]'$"):
         new.create(tmp_path, no_input=True)
 
 
