@@ -111,12 +111,10 @@ def golden_file(defaults: Path, made: Path) -> str:
 
 
 def own_files(made: Path) -> Iterator[tuple[str, str]]:
-    """Give the files of a generated bundle as text by name; of the package in it only the names."""
+    """Give the files of a generated bundle, without the package in it, as text by name."""
     for path in sorted(made.rglob("*")):
         name = path.relative_to(made).as_posix()
-        if path.is_file() and name.startswith(("libs/", "vendor/tableferry/src/")):
-            yield name, ""
-        elif path.is_file():
+        if path.is_file() and path.suffix != ".whl" and not name.startswith("vendor/"):
             yield name, path.read_text(encoding="utf-8")
 
 
