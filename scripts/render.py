@@ -21,7 +21,16 @@ ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "unit" / "golden"
 
 # What the root bundle and a generated one have in common; the rest of the root belongs to the package.
-SHARED = ("databricks.yml", "libs", "resources", "src/fleet", "src/pipelines", "src/orders", "src/sample")
+SHARED = (
+    "databricks.yml",
+    "libs",
+    "resources",
+    "src/fleet",
+    "src/migration",
+    "src/pipelines",
+    "src/orders",
+    "src/sample",
+)
 
 # Answers whose effect is kept as a difference from the defaults.
 PORTRAITS: Mapping[str, Mapping[str, str]] = {

@@ -1,15 +1,15 @@
-"""The Databricks engine against the documented functions of a pipeline; not run on Databricks."""
+"""The bundle's flows and views against the documented functions of a pipeline; not run on Databricks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from tests.databricks_pipelines import OLDER, SIGNATURES, Platform
 from tests.spark.projects import Project
-from tests.spark.runtime import Ran, Runtime
+from tests.spark.runtime import Ran
 
 from tableferry import pipelines
 from tableferry.errors import Refused, TableError, TableferryError
@@ -18,7 +18,7 @@ from tableferry.pipelines.state import Baseline
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import SparkSession
 
 HISTORY = "f_tableferry_history"
 
@@ -31,17 +31,16 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Iterator[Projec
     spark.conf.unset("tableferry.project")
 
 
-def declared(project: Project) -> Runtime:
-    runtime = Runtime()
-    pipelines.declare(runtime, project.spark)
-    return runtime
+def declared(_: Project, platform: Platform | None = None) -> Platform:
+    platform = platform or Platform()
+    platform.load()
+    return platform
 
 
-def copied(project: Project, target: str, runtime: Runtime, flow: str) -> None:
+def copied(project: Project, target: str, runtime: Platform, flow: str) -> None:
     """Do as the platform does with an append flow that runs once."""
-    name, once, _ = runtime.appends[flow]
-    assert once
-    assert name == f"{project.schema}.{target}"
+    name = f"{project.schema}.{target}"
+    assert runtime.appends[flow][0] == {"target": name, "once": True}
     source = runtime.views[f"rows_of_{flow}"]()
     assert not source.isStreaming
     source.write.format("delta").saveAsTable(name)
@@ -77,7 +76,10 @@ def test_an_append_target_is_copied_once_compared_and_then_flows(project: Projec
         ("ready", True)
     ]
     runtime = declared(project)
-    assert {name: once for name, (_, once, _) in runtime.appends.items()} == {history: True, live: False}
+    assert {name: "once" in flow for name, (flow, _) in runtime.appends.items()} == {
+        history: True,
+        live: False,
+    }
     stream = runtime.views["v_new"]()
     assert stream.isStreaming
     taken = stream.writeStream.trigger(availableNow=True).option(
@@ -175,7 +177,10 @@ def test_rules_judge_what_flows_in_and_never_the_copied_history(project: Project
     copied(project, "new", runtime, f"{HISTORY}__{project.schema}_new")
     pipelines.prepare(project.root, project.spark, pipeline=Ran(HISTORY))
     project.insert("orders", (2, "b"))
-    assert declared(project).expected == {"warn": {"named": "v IS NOT NULL"}, "drop": {"positive": "id > 0"}}
+    assert declared(project).expected == {
+        "expect_all": {"named": "v IS NOT NULL"},
+        "expect_all_or_drop": {"positive": "id > 0"},
+    }
 
 
 def test_views_of_sql_read_each_other_by_the_pipeline_s_names(project: Project) -> None:
@@ -233,7 +238,73 @@ def test_views_of_sql_read_each_other_by_the_pipeline_s_names(project: Project) 
     assert [tuple(row) for row in project.spark.table("named").collect()] == [(2, "B")]
 
 
-def test_what_a_runtime_lacks_is_refused_by_name(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_kind_of_input_starts_right_behind_the_history(project: Project) -> None:
+    schema, spark = project.schema, project.spark
+    for name in ("delta", "joined", "python", "staged"):
+        project.create(name, "id INT", (1,))
+    project.create("names", "id INT, name STRING", (1, "one"), (2, "two"))
+    project.create("legacy", "id INT", (1,))
+    # The project's own functions may ask for columns, which a function of a pipeline can't.
+    project.write(
+        "dataflows/d/python_functions/read.py",
+        f"def get_df(spark, tokens):\n    frame = spark.readStream.table('{schema}.python')\n"
+        "    return frame.select(frame.columns)\n",
+    )
+
+    def into(target: str, source: str, details: object, **more: object) -> dict[str, object]:
+        return {
+            "flowType": "append_view",
+            "flowDetails": {"targetTable": target, "sourceView": f"v_{source}", **more},
+            "views": {
+                f"v_{source}": {
+                    "mode": "stream",
+                    "sourceType": {"joined": "deltaJoin", "python": "python"}.get(source, "delta"),
+                    "sourceDetails": details,
+                }
+            },
+        }
+
+    sides = [
+        {"database": schema, "table": "joined", "alias": "o", "joinMode": "stream"},
+        {"database": schema, "table": "names", "alias": "n", "joinMode": "static"},
+    ]
+    joins = [{"joinType": "left", "condition": "o.id = n.id"}]
+    join = {"sources": sides, "joins": joins, "selectExp": ["o.id", "name"]}
+    project.flow(
+        "new",
+        {
+            "f_delta": into("new", "delta", project.delta("delta"), column_prefix="new_"),
+            "f_joined": into("new", "joined", join),
+            "f_python": into("new", "python", {"functionPath": "read.py"}),
+            "f_staged": into("staging", "staged", project.delta("staged")),
+            "f_staging": into("new", "staging", project.delta("staging")),
+            "f_once": into("new", "once", project.delta("delta"), once=True),
+        },
+        staging={"staging": {"type": "ST", "database": schema}},
+        migration={"table": "legacy"},
+    )  # fmt: skip
+    pipelines.prepare(project.root, spark, pipeline=Ran())
+    copied(project, "new", declared(project), f"{HISTORY}__{schema}_new")
+    pipelines.prepare(project.root, spark, pipeline=Ran(HISTORY))
+    for name in ("delta", "joined", "python", "staged"):
+        project.insert(name, (2,))
+
+    runtime = declared(project)
+    rows = {"v_delta": (2,), "v_joined": (2, "two"), "v_python": (2,), "v_staged": (2,)}
+    for view, row in rows.items():
+        stream = runtime.views[view]().writeStream.format("memory").queryName(view)
+        stream.trigger(availableNow=True).start().awaitTermination()
+        assert [tuple(found) for found in spark.table(view).collect()] == [row], view
+    # What the pipeline itself makes isn't there yet, and is read when the pipeline runs.
+    assert "v_staging" in runtime.views
+    runtime.views["v_delta"]().createOrReplaceTempView("v_delta")
+    assert runtime.views[f"rows_of_f_delta__{schema}_new"]().columns == ["new_id"]
+    once, build = runtime.appends[f"f_once__{schema}_new"]
+    runtime.views["v_once__whole"]().createOrReplaceTempView("v_once__whole")
+    assert (once["once"], sorted(tuple(row) for row in build().collect())) == (True, [(1,), (2,)])
+
+
+def test_what_a_runtime_lacks_is_refused_by_name(project: Project) -> None:
     project.create("orders", "id INT, at INT", (1, 1))
     project.create("legacy", "id INT, at INT", (1, 1))
     project.standard(
@@ -242,22 +313,20 @@ def test_what_a_runtime_lacks_is_refused_by_name(project: Project, monkeypatch: 
     )  # fmt: skip
     pipelines.prepare(project.root, project.spark, pipeline=Ran())
 
-    class Older(Runtime):
-        def create_streaming_table(self, name: str, comment: str | None = None) -> None:  # type: ignore[override]
-            raise AssertionError("it lacks what is asked of it")
-
+    older = Platform({**SIGNATURES, "create_streaming_table": "name, comment=None"})
     with pytest.raises(TableError, match=r"targetDetails.*needs row_filter, which create_streaming"):
-        pipelines.declare(Older(), project.spark)
+        older.load()
 
     project.standard("new", "orders", cdc={**SCD2, "scd_type": "1", "apply_as_deletes": ""},
                      migration={"table": "legacy", "selectExp": ["id"]})  # fmt: skip
     for refused in (declared, lambda one: pipelines.prepare(one.root, one.spark, pipeline=Ran())):
         with pytest.raises(TableError, match=r"without a sequence.*nothing for at: map it, or __START"):
             refused(project)
-    runtime = Runtime()
-    monkeypatch.delattr(Runtime, "create_auto_cdc_flow")
+    project.standard("new", "orders", cdc={**SCD2, "scd_type": "1", "apply_as_deletes": ""},
+                     migration={"table": "legacy", "selectExp": ["id", "at"]})  # fmt: skip
+    without = Platform({name: SIGNATURES[name] for name in SIGNATURES if name != "create_auto_cdc_flow"})
     with pytest.raises(TableError, match=r"f_tableferry_history: this runtime has no create_auto_cdc_flow"):
-        pipelines.declare(runtime, project.spark)
+        without.load()
 
 
 def test_an_older_runtime_has_other_names_for_the_same(project: Project) -> None:
@@ -268,25 +337,14 @@ def test_an_older_runtime_has_other_names_for_the_same(project: Project) -> None
         migration={"table": "legacy"},
     )  # fmt: skip
     pipelines.prepare(project.root, project.spark, pipeline=Ran())
-    newer = Runtime()
-    called: dict[str, Any] = {}
-
-    def apply_changes(
-        target: str, source: str, keys: list[str], sequence_by: Column, apply_as_deletes: Column,
-        except_column_list: list[str], stored_as_scd_type: int, flow_name: str, once: bool,
-    ) -> None:  # fmt: skip
-        called.update(target=target, flow_name=flow_name, once=once)
-
-    dlt = SimpleNamespace(
-        create_streaming_table=newer.create_streaming_table,
-        append_flow=newer.append_flow,
-        view=newer.temporary_view,
-        apply_changes=apply_changes,
-    )
-    pipelines.declare(dlt, project.spark)
+    older = declared(project, Platform(OLDER))
     name = f"{HISTORY}__{project.schema}_new"
-    assert called == {"target": f"{project.schema}.new", "flow_name": name, "once": True}
-    assert list(newer.views) == [f"rows_of_{name}"]
+    assert {key: older.cdc[name][key] for key in ("target", "source", "once")} == {
+        "target": f"{project.schema}.new",
+        "source": f"rows_of_{name}",
+        "once": True,
+    }
+    assert list(older.views) == [f"rows_of_{name}"]
 
 
 def test_a_pipeline_says_what_its_configuration_lacks(project: Project) -> None:

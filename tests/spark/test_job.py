@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from tests.spark.runtime import Runtime
+from tests.databricks_pipelines import Platform
 from tests.workspace import FakeWorkspace
 
-from tableferry import pipelines, verify
+from tableferry import verify
 from tableferry.cli import main
 
 if TYPE_CHECKING:
@@ -61,11 +61,11 @@ class Job:
             main()
 
     def _update(self) -> None:
-        runtime = Runtime()
+        runtime = Platform()
         for key, value in self.configuration.items():
             self.spark.conf.set(key, value)
         try:
-            pipelines.declare(runtime, self.spark)
+            runtime.load()
         finally:
             for key in self.configuration:
                 self.spark.conf.unset(key)

@@ -1,4 +1,4 @@
-"""Defines a project in the declarative pipeline whose source file is being loaded; writes nothing.
+"""Loads what a declarative pipeline has to define, while its source file is being loaded; writes nothing.
 
 A pipeline loads its files for a dry run too, and for every try of an update, so nothing may start here. What
 must be recorded before an update is recorded by `tableferry pipelines prepare`.
@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 from tableferry import catalog
 from tableferry.errors import Refused, TableError, TableferryError
 from tableferry.pipelines import configuration, spec
-from tableferry.pipelines.databricks import DatabricksEngine
-from tableferry.pipelines.declarative import DeclarativeEngine, pinned_name
 from tableferry.pipelines.engine import define
 from tableferry.pipelines.flows import DeltaSource, JoinSource, Project
-from tableferry.pipelines.graph import takes
+from tableferry.pipelines.graph import Layout, PipelinePlan, takes
 from tableferry.pipelines.opening import open_project
 from tableferry.pipelines.pipeline import Defining
 from tableferry.pipelines.plans import Facts, Plan
@@ -27,8 +25,8 @@ if TYPE_CHECKING:
 _FORMAT = "spark.sql.sources.default"
 
 
-def declare(dp: Any, spark: SparkSession) -> Plan:
-    """Define every table, view and flow that a project's plan has now.
+def load_plan(dp: Any, spark: SparkSession) -> PipelinePlan:
+    """Return every table, view and flow that a project's plan has now, for its pipeline to define.
 
     Which project that is stands in the pipeline's configuration (see `configuration`).
 
@@ -42,7 +40,8 @@ def declare(dp: Any, spark: SparkSession) -> Plan:
         TableferryError: The configuration or the project is wrong, or a table can't be read.
     """
     project = _project(spark)
-    pipeline = Defining("databricks" if takes(dp.append_flow, "once") else "declarative")
+    databricks = takes(dp.append_flow, "once")
+    pipeline = Defining("databricks" if databricks else "declarative")
     planned, facts = open_project(project, spark, pipeline=pipeline).decided()
     if planned.refusals:
         raise Refused("\n".join(planned.refusals))
@@ -52,23 +51,18 @@ def declare(dp: Any, spark: SparkSession) -> Plan:
             f"{', '.join(unprepared)}: something must be recorded before an update: pause the writers of "
             "the legacy table and run `tableferry pipelines prepare`"
         )
-    if pipeline.kind == "databricks":
-        define(_definitions(planned), DatabricksEngine(dp, spark, project))
-    else:
+    if not databricks:
         _check_format(spark)
-        _check_pinned(planned, spark)
-        folders = _folders(planned, facts, spark)
-        define(_definitions(planned), DeclarativeEngine(dp, spark, project, folders))
-    return planned
+    _check_clones(planned, spark)
+    folders = {} if databricks else _folders(planned, facts, spark)
+    layout = Layout(spark, project, databricks=databricks, folders=folders)
+    define((step for target in planned.targets for step in target.definitions), layout)
+    return layout.plan
 
 
 def _project(spark: SparkSession) -> Project:
     pipeline = configuration.read(lambda key: spark.conf.get(key, None))
     return spec.load(pipeline.project, environment=pipeline.environment, reserved=pipeline.tokens)
-
-
-def _definitions(planned: Plan) -> Any:
-    return (step for target in planned.targets for step in target.definitions)
 
 
 def _check_format(spark: SparkSession) -> None:
@@ -79,18 +73,20 @@ def _check_format(spark: SparkSession) -> None:
         )
 
 
-def _check_pinned(planned: Plan, spark: SparkSession) -> None:
+def _check_clones(planned: Plan, spark: SparkSession) -> None:
     for target in planned.targets:
-        if target.migration_start and target.dataflow.migration and not target.stored.finished:
-            clone = pinned_name(target.target)
-            if not catalog.exists(spark, clone):
-                raise TableError(
-                    f"{clone}, which the copy reads, isn't there: run `tableferry pipelines prepare`"
-                )
+        if target.clone and not catalog.exists(spark, target.clone):
+            raise TableError(
+                f"{target.clone}, which the copy reads, isn't there: run `tableferry pipelines prepare`"
+            )
 
 
 def _folders(planned: Plan, facts: Facts, spark: SparkSession) -> dict[str, str]:
-    """Look up the folders of the tables that are read with options."""
+    """Look up the folders of the tables that are read with options.
+
+    Spark 4.1 ignores a reader's options in front of ``.table(…)`` without a word, ``startingVersion``
+    included, so that rows come twice; ``.load(folder)`` honours them.
+    """
     names: dict[str, TableName] = {}
     for reads in facts.reads.values():
         names |= {read.table.key: read.table for read in reads if not read.unseen}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tableferry.pipelines import recognition
 from tableferry.pipelines.flows import Flow, HistorySource, Target, View
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
-from tableferry.pipelines.plans import HISTORY_FLOW, HISTORY_VIEW, FlowPlan
+from tableferry.pipelines.plans import HISTORY_FLOW, HISTORY_VIEW, FlowPlan, pinned_name
 from tableferry.pipelines.reads import views_behind
 from tableferry.pipelines.steps import (
     DefineAppend,
@@ -40,7 +40,9 @@ def definitions(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings
         if context.request.engine != "databricks" and not filled:
             findings += _check_properties(table)
     if copied and migration_start:
-        source = HistorySource(copied, migration_start.copy.version, dataflow.target.cdc)
+        # A flow of a pipeline of Spark's own has to be a stream.
+        clone = pinned_name(context.target) if context.request.engine == "declarative" else None
+        source = HistorySource(copied, migration_start.copy.version, dataflow.target.cdc, clone)
         view = View(HISTORY_VIEW, "batch", source, copied.place)
         flow = Flow(HISTORY_FLOW, "append", context.target, HISTORY_VIEW, place=copied.place)
         findings += planned(

@@ -129,11 +129,13 @@ class HistorySource:
         migration: What is copied, and how it's mapped.
         version: The version that the copy is pinned to.
         cdc: The target's settings, or None if it's plain appends.
+        clone: A clone of that version which nobody writes to, to be streamed; None reads the version whole.
     """
 
     migration: Migration
     version: int
     cdc: CdcSettings | None
+    clone: TableName | None = None
 
 
 Source = DeltaSource | JoinSource | SqlSource | PythonSource | OtherSource | HistorySource

@@ -12,7 +12,7 @@ from tableferry.pipelines.flows import DataFlow, Flow, HistorySource, Project
 from tableferry.pipelines.identities import Recorded
 from tableferry.pipelines.reads import Read, looked_up
 from tableferry.pipelines.state import MigrationStart, Stored
-from tableferry.pipelines.steps import Definition, Start, StateStep, Step
+from tableferry.pipelines.steps import DefineView, Definition, Start, StateStep, Step
 from tableferry.tables import TableFacts, TableName
 
 Phase = Literal[
@@ -41,6 +41,11 @@ OVER = frozenset[Phase]({"complete", "plain", "finished"})
 
 HISTORY_VIEW = "v_tableferry_history"
 HISTORY_FLOW = "f_tableferry_history"
+
+
+def pinned_name(target: TableName) -> TableName:
+    """Name the clone of the legacy table that the copy into a target streams."""
+    return TableName((*target.parts[:-1], f"{target.table}__tableferry_pinned"))
 
 
 @dataclass(frozen=True)
@@ -219,6 +224,12 @@ class TargetPlan:
         """What its history is copied from, once that is pinned; None without a migration."""
         migration, start, cdc = self.dataflow.migration, self.migration_start, self.dataflow.target.cdc
         return HistorySource(migration, start.copy.version, cdc) if migration and start else None
+
+    @property
+    def clone(self) -> TableName | None:
+        """The clone that its copy streams; None where it reads the legacy table itself, or there is none."""
+        sources = (step.view.source for step in self.steps if isinstance(step, DefineView))
+        return next((source.clone for source in sources if isinstance(source, HistorySource)), None)
 
     @property
     def state_steps(self) -> tuple[StateStep, ...]:

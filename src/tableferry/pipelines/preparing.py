@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import TableError, first_line
-from tableferry.pipelines.declarative import pinned_name
 from tableferry.pipelines.opening import OpenedProject
 from tableferry.pipelines.perform import Runner
 from tableferry.pipelines.pipeline import Pipeline
-from tableferry.pipelines.plans import HISTORY_FLOW, Plan, TargetPlan
+from tableferry.pipelines.plans import HISTORY_FLOW, Plan, TargetPlan, pinned_name
 from tableferry.pipelines.steps import Forget
+from tableferry.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,8 +32,8 @@ def prepare(plan: Plan, opened: OpenedProject, runner: Runner) -> None:
         runner.remember(target)
         if any(isinstance(step, Forget) for step in target.state_steps):
             clear(target, opened)
-        if target.copy and plan.engine == "declarative":
-            _pin(target, opened.spark, runner)
+        if target.copy and target.clone:
+            _pin(target, target.clone, opened.spark, runner)
         if target.copy and opened.pipeline and _is_copied(target, opened.pipeline):
             runner.compare(target)
 
@@ -52,10 +52,10 @@ def clear(target: TargetPlan, opened: OpenedProject) -> None:
         opened.spark.sql(f"DROP TABLE IF EXISTS {pinned_name(target.target).sql}")
 
 
-def _pin(target: TargetPlan, spark: SparkSession, runner: Runner) -> None:
+def _pin(target: TargetPlan, clone: TableName, spark: SparkSession, runner: Runner) -> None:
     """Clone the legacy table at the pinned version, without its data files; done already is fine."""
     assert target.migration_start is not None
-    copy, clone = target.migration_start.copy, pinned_name(target.target)
+    copy = target.migration_start.copy
     runner.before(f"pinning {copy.table}@{copy.version} as {clone}")
     try:
         spark.sql(

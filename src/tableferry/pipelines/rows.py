@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tableferry.pipelines import views
+from tableferry.pipelines import history, views
 from tableferry.pipelines.flows import Expectation, Flow, HistorySource, View
-from tableferry.pipelines.history import expressible
+from tableferry.pipelines.fold import EXACT
 
 
 def flow_rows(
@@ -38,15 +38,29 @@ def flow_rows(
 
 
 def history_rows(spark: SparkSession, source: HistorySource) -> DataFrame:
-    """Return the rows of the legacy table that are copied.
+    """Return the rows of the legacy table that are copied, mapped as the migration says.
 
     Raises:
         TableError: They can't be read any more, or an expression doesn't fit the table.
     """
+    if source.clone:
+        return views.shaped(spark.readStream.table(source.clone.sql), source.migration)
     frame = views.history(spark, source)
     if source.cdc and source.migration.leave_out_inexpressible:
-        return expressible(frame, source.cdc)
+        return history.expressible(frame, source.cdc)
     return frame
+
+
+def history_events(rows: DataFrame, source: HistorySource) -> DataFrame:
+    """Return copied rows as the events of which AUTO CDC makes the very same history.
+
+    Raises:
+        TableError: AUTO CDC takes none without a sequence, and they have nothing for one.
+    """
+    assert source.cdc is not None
+    history.check_sequence(rows, source.cdc, source.migration.place)
+    # AUTO CDC itself keeps the rows as exact as the events are.
+    return history.history_events(rows, source.cdc).drop(EXACT)
 
 
 def judged(frame: DataFrame, expectations: tuple[Expectation, ...]) -> DataFrame:
