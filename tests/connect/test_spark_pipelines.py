@@ -5,6 +5,7 @@ The claims that the engines share are told once, as a story, and each engine goe
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -80,9 +81,9 @@ class Pipeline:
         assert done.returncode == 0, done.stderr
         return done.stdout + done.stderr
 
-    def refused(self) -> str:
+    def refused(self, *more: str) -> str:
         """Run an update that fails; return what it printed."""
-        done = self._run("run")
+        done = self._run("run", *more)
         assert done.returncode != 0
         return done.stdout + done.stderr
 
@@ -154,7 +155,15 @@ class Declarative:
             self._update()
 
     def refresh(self) -> None:
-        self._update("--full-refresh", f"{self.project.schema}.new")
+        table = f"{self.project.schema}.new"
+        before = self.project.rows("new")
+        assert "TABLE_NOT_RESETTABLE" in self.pipeline.refused("--full-refresh", table)
+        assert self.project.rows("new") == before
+        (file,) = self.project.root.rglob("new_main.json")
+        spec = json.loads(file.read_text("utf-8"))
+        spec["targetDetails"]["tableProperties"] = {"pipelines.reset.allowed": "true"}
+        self.project.spec("new", spec)
+        self._update("--full-refresh", table)
 
     def complete(self) -> bool:
         return self.project.status(pipeline=self.pipeline.kind).complete

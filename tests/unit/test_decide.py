@@ -112,6 +112,17 @@ def test_the_first_plan_records_copies_and_leaves_the_live_flow_out() -> None:
     assert [(wait.table, wait.baseline, wait.current) for wait in target.waits] == [(SOURCE, 5, 5)]
 
 
+def test_a_table_that_forbids_a_full_refresh_isnt_dropped_by_a_run_either() -> None:
+    kept = Target(
+        ORDERS, properties={"pipelines.reset.allowed": "false"}, place="orders_main.json: targetDetails"
+    )
+    target = only(facts(stored=COPIED), dataflow(target=kept), full_refresh=frozenset({ORDERS.key}))
+    assert target.refusals == (
+        "orders_main.json: targetDetails: silver.orders has pipelines.reset.allowed=false, so its rows can't "
+        "be dropped for a full refresh: set it to true in tableProperties first",
+    )
+
+
 def test_the_same_facts_give_the_same_plan() -> None:
     assert plan(facts(stored=COPIED)) == plan(facts(stored=COPIED))
 

@@ -15,13 +15,15 @@ from tests.unit.test_decide import (
     dataflow,
     facts,
     only,
+    plan,
+    view,
 )
 
-from tableferry.pipelines.flows import CdcSettings, Target
+from tableferry.pipelines.flows import CdcSettings, DataFlow, Target
 from tableferry.pipelines.plans import HISTORY_FLOW, Checkpoint, TargetPlan
 from tableferry.pipelines.state import Stored
 from tableferry.pipelines.steps import DefineAppend, DefineTable, DefineView, RenameFlow
-from tableferry.tables import TableFacts
+from tableferry.tables import TableFacts, TableName
 
 MOVED_ON = TableFacts(SOURCE, "source-id", 6)
 RAN = Checkpoint(done=True, others=True, offered=0, committed=0)
@@ -70,7 +72,83 @@ def test_run_once_flows_of_the_spec_s_own_are_the_platform_s_to_run_once() -> No
 def test_a_full_refresh_is_the_pipeline_s_own() -> None:
     target = only(facts(stored=COPIED), engine="databricks", full_refresh=frozenset({ORDERS.key}))
     assert target.steps == ()
-    assert "silver.orders: its pipeline drops and rebuilds it: start an update" in target.refusals[0]
+    assert target.refusals == (
+        "silver.orders: its pipeline drops and rebuilds it: start an update of the pipeline with a full "
+        "refresh of silver.orders, for which its tableProperties must set pipelines.reset.allowed to true",
+    )
+
+
+PROTECTED = {"pipelines.reset.allowed": "false"}
+
+
+@pytest.mark.parametrize(
+    ("stored", "engine", "switched_on", "properties"),
+    [
+        (Stored(BEGUN), "databricks", True, PROTECTED),
+        (COPIED, "declarative", True, PROTECTED),
+        # Nothing would bring the history back any more, whatever the spec has of the migration.
+        (Stored(finished=True), "databricks", True, PROTECTED),
+        (Stored(finished=True), "databricks", False, PROTECTED),
+        # What never had a history has all that its sources hold.
+        (Stored(), "databricks", False, {}),
+        # `run --full-refresh` reads all that it copies before it drops a row.
+        (COPIED, "streaming", True, {}),
+    ],
+)
+def test_a_pipeline_may_not_drop_a_copied_history(
+    stored: Stored, engine: str, switched_on: bool, properties: dict[str, str]
+) -> None:
+    staging = Target(TableName.parse("silver.staging"), staging=True)
+    migration = dataflow().migration if switched_on else None
+    flow = dataflow(staging=(staging,), migration=migration)
+    tables = [
+        step.target.properties
+        for step in only(facts(source=MOVED_ON, stored=stored), flow, engine=engine).steps
+        if isinstance(step, DefineTable)
+    ]
+    # Rows of a staging table that come again would come twice into a target that keeps what it has.
+    assert tables == [properties, properties]
+
+
+def feeding(**properties: str) -> DataFlow:
+    """A spec without a migration, whose table the migrated one reads."""
+    table = Target(SOURCE, properties=properties, place="source_main.json: targetDetails")
+    flow = replace(FLOW, name="f_source", target=SOURCE, view="v_raw")
+    raw = view("v_raw", TableName.parse("raw.orders"))
+    return dataflow(target=table, views={"v_raw": raw}, flows=(flow,), migration=None)
+
+
+def test_what_a_kept_table_reads_from_the_pipeline_is_kept_too() -> None:
+    # Else the platform ends every update with INVALID_RESETTABLE_DEPENDENCY.
+    def properties(*flows: DataFlow) -> dict[str, dict[str, str]]:
+        found = facts(source=None, stored=COPIED)
+        steps = plan(found, *flows, engine="databricks").steps
+        return {
+            str(step.target.name): dict(step.target.properties)
+            for step in steps
+            if isinstance(step, DefineTable)
+        }
+
+    assert properties(feeding(), dataflow()) == {"bronze.orders": PROTECTED, "silver.orders": PROTECTED}
+    open_ = Target(ORDERS, properties={"pipelines.reset.allowed": "true"})
+    assert properties(feeding(), dataflow(target=open_))["bronze.orders"] == {}
+
+
+def test_a_kept_table_that_reads_one_that_may_be_refreshed_is_refused() -> None:
+    found = facts(source=None, stored=COPIED)
+    planned = plan(found, feeding(**{"pipelines.reset.allowed": "true"}), dataflow(), engine="databricks")
+    assert planned.refusals == (
+        "source_main.json: targetDetails: bronze.orders has pipelines.reset.allowed=true, and silver.orders, "
+        "which reads it, may not be refreshed in full: set it in both specs, or in neither",
+    )
+
+
+def test_the_spec_may_allow_a_full_refresh() -> None:
+    allowed = Target(ORDERS, properties={"pipelines.reset.allowed": "true", "a": "b"})
+    target = only(facts(stored=COPIED), dataflow(target=allowed), engine="databricks")
+    assert [step.target.properties for step in target.steps if isinstance(step, DefineTable)] == [
+        {"pipelines.reset.allowed": "true", "a": "b"}
+    ]
 
 
 def test_a_start_that_is_gone_is_refused_until_the_flow_has_started() -> None:

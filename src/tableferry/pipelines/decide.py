@@ -24,6 +24,7 @@ from tableferry.pipelines.plans import (
     TargetPlan,
 )
 from tableferry.pipelines.positions import flow_plans
+from tableferry.pipelines.resets import RESET_ALLOWED, allowed
 from tableferry.pipelines.state import Stored
 from tableferry.pipelines.steps import FlowDefinition, Reset
 from tableferry.tables import TableName
@@ -97,9 +98,15 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
     if migration or finished:
         phase = phase_of(context.stored, [flow.action for flow in flows], copies=context.copies)
     if phase == "differs":
+        how = (
+            f"a full refresh of {context.target} by its pipeline, for which its tableProperties must set "
+            f"{RESET_ALLOWED} to true"
+            if context.request.in_pipeline
+            else f"--full-refresh {context.target}"
+        )
         findings += noted(
             "its copy differs from the legacy table: see what with `tableferry verify`, then rebuild it with "
-            f"--full-refresh {context.target}"
+            f"{how}"
         )
     findings += definitions(context, flows)
     plan = _result(context, phase, findings)
@@ -190,7 +197,8 @@ def _reset(context: PlanningContext) -> tuple[int, Findings]:
     if context.request.in_pipeline:
         findings += refused(
             f"{context.target}: its pipeline drops and rebuilds it: start an update of the pipeline with a "
-            f"full refresh of {context.target}"
+            f"full refresh of {context.target}, for which its tableProperties must set {RESET_ALLOWED} to "
+            "true"
         )
     generation = stored.generation if stored.resetting else recognition.newest_generation(context) + 1
     tables = []
@@ -214,7 +222,13 @@ def _check_reset(context: PlanningContext) -> Findings:
             "refresh: take the property off the spec and the table first"
             for table in context.dataflow.tables
             if table.properties.get("delta.appendOnly", "").lower() == "true"
-        )
+        ),
+        *(
+            f"{table.place}: {table.name} has {RESET_ALLOWED}=false, so its rows can't be dropped for a full "
+            "refresh: set it to true in tableProperties first"
+            for table in context.dataflow.tables
+            if allowed(table) is False
+        ),
     )
     for reader in context.dataflows:
         if reader is context.dataflow or not any(

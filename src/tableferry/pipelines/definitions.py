@@ -10,6 +10,7 @@ from tableferry.pipelines.flows import Flow, HistorySource, Target, View
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
 from tableferry.pipelines.plans import HISTORY_FLOW, HISTORY_VIEW, FlowPlan, pinned_name
 from tableferry.pipelines.reads import views_behind
+from tableferry.pipelines.resets import RESET_ALLOWED, contradictions, kept_tables
 from tableferry.pipelines.steps import (
     DefineAppend,
     DefineAutoCdc,
@@ -29,6 +30,10 @@ def definitions(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings
     findings = Findings()
     if not running and not copied:
         return findings
+    kept: frozenset[str] = frozenset()
+    if context.request.in_pipeline:
+        kept = kept_tables(context.dataflows, context.facts)
+        findings += refused(*contradictions(dataflow, context.dataflows, context.facts))
     for table in (*dataflow.staging, dataflow.target):
         into = [plan for plan in flows if plan.flow.target.key == table.name.key]
         filled = any(plan.action in ("continue", "idle", "done") for plan in into)
@@ -36,6 +41,8 @@ def definitions(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings
         once = all(plan.flow.once for plan in running if plan.flow.target.key == table.name.key)
         create = not filled or context.request.in_pipeline
         history = _history(context) if table is dataflow.target else ""
+        if table.name.key in kept:
+            table = replace(table, properties={**table.properties, RESET_ALLOWED: "false"})
         findings += planned(DefineTable(table, create=create, once=once, history=history))
         if context.request.engine != "databricks" and not filled:
             findings += _check_properties(table)
