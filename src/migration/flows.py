@@ -10,11 +10,11 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-
-from migration.views import Frames, define_view
 from tableferry import pipelines
 from tableferry.errors import TableError
 from tableferry.pipelines import CdcSettings, Expectation, PipelineFlow, PipelinePlan
+
+from migration.views import Frames, define_view
 
 EXPECT = {"warn": "expect_all", "drop": "expect_all_or_drop", "fail": "expect_all_or_fail"}
 

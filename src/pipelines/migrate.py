@@ -1,9 +1,9 @@
 """Defines the project's migration plan in the pipeline that loads this file."""
 
 from pyspark.sql import SparkSession
+from tableferry import pipelines
 
 from migration import flows, views
-from tableferry import pipelines
 
 try:
     from pyspark import pipelines as dp

@@ -90,6 +90,9 @@ def remove_what_was_not_chosen() -> None:
             continue
         for path in [path for pattern in each["files"] for path in Path().glob(pattern)]:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for folder in sorted(filter(Path.is_dir, Path().rglob("*")), reverse=True):
+        if not any(folder.iterdir()):
+            folder.rmdir()
 
 
 try:

@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 from typing import Any
 
-from migration import flows, starting_versions, views
 from tableferry.pipelines import (
     DeltaSource,
     PipelineFlow,
@@ -14,6 +13,8 @@ from tableferry.pipelines import (
 )
 from tableferry.pipelines.flows import Expectation, Flow, Join, JoinSide, JoinSource
 from tableferry.tables import TableName
+
+from migration import flows, starting_versions, views
 
 ORDERS, CUSTOMERS = TableName.parse("bronze.orders"), TableName.parse("bronze.customers")
 TARGET = TableName.parse("silver.orders")

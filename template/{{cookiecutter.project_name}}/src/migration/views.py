@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-
-from migration import starting_versions
 from tableferry import pipelines
 from tableferry.pipelines import HistorySource, PipelinePlan, PipelineView, SqlSource
+
+from migration import starting_versions
 
 Frames = dict[str, DataFrame]
 

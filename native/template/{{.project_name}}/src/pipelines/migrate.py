@@ -1,11 +1,16 @@
-"""Draws the project's migration plan on the pipeline that loads this file."""
+"""Defines the project's migration plan in the pipeline that loads this file."""
 
 from pyspark.sql import SparkSession
-from tableferry.pipelines import declare
+from tableferry import pipelines
+
+from migration import flows, views
 
 try:
     from pyspark import pipelines as dp
 except ImportError:  # before Databricks Runtime 17
     import dlt as dp
 
-declare(dp, SparkSession.active())
+spark = SparkSession.active()
+plan = pipelines.load_plan(dp, spark)
+frames = views.define(dp, spark, plan)
+flows.define(dp, spark, plan, frames)
