@@ -104,19 +104,24 @@ def test_a_copy_that_differs_is_told(project: Project) -> None:
     assert [one.plan.phase for one in done.targets] == ["differs"]
 
 
+SCD1 = {"keys": ["id"], "scd_type": "1", "sequence_by": "at"}
 SCD2 = {"keys": ["id"], "scd_type": "2", "sequence_by": "at", "apply_as_deletes": "op = 'd'"}
 
 
-def test_history_and_feed_become_two_auto_cdc_flows_of_one_target(project: Project) -> None:
+@pytest.mark.parametrize("clone", [True, False])
+def test_history_and_feed_become_two_auto_cdc_flows_of_one_target(project: Project, clone: bool) -> None:
     project.create("feed", "id INT, v STRING, op STRING, at INT", (1, "b", "u", 2))
     project.create("legacy", "id INT, v STRING, since INT, until INT", (1, "a", 1, 2), (1, "b", 2, None))
+    mapped = {"table": "legacy", "selectExp": ["id", "v", "since AS __START_AT", "until AS __END_AT"]}
     project.standard(
         "new",
         "feed",
         cdc={**SCD2, "except_column_list": ["op"], "where": "id > 0", "ignore_null_updates": True},
-        migration={"table": "legacy", "selectExp": ["id", "v", "since AS __START_AT", "until AS __END_AT"]},
+        tableMigrationDetails=project.migration("new", mapped, pinnedClone=clone),
     )
     pipelines.prepare(project.root, project.spark, pipeline=Ran())
+    # Whoever goes on writing to the legacy table changes nothing of the copy.
+    project.insert("legacy", (9, "late", 1, None))
     history = f"{HISTORY}__{project.schema}_new"
     runtime = declared(project)
     call = runtime.cdc[history]
@@ -131,6 +136,11 @@ def test_history_and_feed_become_two_auto_cdc_flows_of_one_target(project: Proje
     assert "ignore_null_updates" not in call
     assert call["except_column_list"] == ["__sequence", "__operation"]
     events = runtime.views[f"rows_of_{history}"]()
+    assert events.isStreaming is clone
+    if clone:
+        stream = events.writeStream.format("memory").queryName("events").trigger(availableNow=True)
+        stream.start().awaitTermination()
+        events = project.spark.table("events")
     deletes = events.where(call["apply_as_deletes"]).count()
     assert (events.columns, events.count(), deletes) == (["id", "v", "__sequence", "__operation"], 2, 0)
 
@@ -144,6 +154,42 @@ def test_history_and_feed_become_two_auto_cdc_flows_of_one_target(project: Proje
     assert (live["ignore_null_updates"], live["except_column_list"]) == (True, ["op"])
     assert "once" not in live
     assert "op = 'd'" in str(live["apply_as_deletes"])
+
+    pinned = f"{project.schema}.new__tableferry_pinned"
+    assert project.spark.catalog.tableExists(pinned) is clone
+    pipelines.finish(project.root, project.spark, pipeline=Ran(HISTORY, "f_v_new"))
+    assert not project.spark.catalog.tableExists(pinned)
+
+
+def test_only_a_clone_of_the_pinned_version_is_taken(project: Project) -> None:
+    project.create("feed", "id INT, at INT")
+    project.create("legacy", "id INT, at INT", (1, 1))
+    project.standard("new", "feed", cdc=SCD1, migration={"table": "legacy"})
+    pinned = f"{project.schema}.new__tableferry_pinned"
+    # Of an earlier migration, whose tables and state are gone.
+    project.spark.sql(f"CREATE TABLE {pinned} SHALLOW CLONE {project.schema}.legacy VERSION AS OF 0")
+    told = (
+        r"new__tableferry_pinned is a clone of version 0, and what .*new copies is pinned to version 1: drop"
+    )
+    with pytest.raises(TableError, match=told):
+        pipelines.prepare(project.root, project.spark, pipeline=Ran())
+    project.spark.sql(f"DROP TABLE {pinned}")
+    with pytest.raises(TableError, match="new__tableferry_pinned, which the copy reads, isn't there: run"):
+        declared(project)
+    pipelines.prepare(project.root, project.spark, pipeline=Ran())
+    declared(project)
+    # One that is gone is made again, also where the copy is done.
+    project.create("new", "id INT, at INT", (1, 1))
+    pipelines.prepare(project.root, project.spark, pipeline=Ran(HISTORY))
+    project.spark.sql(f"DROP TABLE {pinned}")
+    pipelines.prepare(project.root, project.spark, pipeline=Ran(HISTORY))
+    declared(project)
+
+    project.spark.sql(f"DROP TABLE {pinned}")
+    told = r"legacy@1 can't be cloned as .*: fix it, or set tableMigrationDetails.pinnedClone to false, and"
+    project.folder("legacy").joinpath("_delta_log", f"{1:020}.json").unlink()
+    with pytest.raises(TableError, match=told):
+        pipelines.prepare(project.root, project.spark, pipeline=Ran(HISTORY))
 
 
 def test_rules_judge_what_flows_in_and_never_the_copied_history(project: Project) -> None:

@@ -19,7 +19,7 @@ from tests.unit.test_decide import (
     view,
 )
 
-from tableferry.pipelines.flows import CdcSettings, DataFlow, Target
+from tableferry.pipelines.flows import CdcSettings, DataFlow, Migration, Target
 from tableferry.pipelines.plans import HISTORY_FLOW, Checkpoint, TargetPlan
 from tableferry.pipelines.state import Stored
 from tableferry.pipelines.steps import DefineAppend, DefineTable, DefineView, RenameFlow
@@ -76,6 +76,29 @@ def test_a_full_refresh_is_the_pipeline_s_own() -> None:
         "silver.orders: its pipeline drops and rebuilds it: start an update of the pipeline with a full "
         "refresh of silver.orders, for which its tableProperties must set pipelines.reset.allowed to true",
     )
+
+
+@pytest.mark.parametrize(
+    ("engine", "cdc", "pinned_clone", "clone"),
+    [
+        # Flows of Spark's own pipelines are streams, and AUTO CDC on Databricks reads one.
+        ("declarative", False, True, True),
+        ("declarative", False, False, True),
+        ("databricks", True, True, True),
+        ("databricks", True, False, False),
+        # What is appended once there has to be a batch.
+        ("databricks", False, True, False),
+        ("streaming", True, True, False),
+    ],
+)
+def test_the_copy_streams_a_clone_where_a_flow_has_to_be_a_stream(
+    engine: str, cdc: bool, pinned_clone: bool, clone: bool
+) -> None:
+    settings = CdcSettings(("id",), "at", 2) if cdc else None
+    migration = Migration(LEGACY, "hms", pinned_clone=pinned_clone)
+    flow = dataflow(target=Target(ORDERS, settings), migration=migration)
+    target = only(facts(stored=Stored(BEGUN)), flow, engine=engine)
+    assert target.clone == (TableName.parse("silver.orders__tableferry_pinned") if clone else None)
 
 
 PROTECTED = {"pipelines.reset.allowed": "false"}

@@ -324,8 +324,13 @@ def test_disabled_migration_is_none(project: ProjectFiles) -> None:
 
 def test_migration_extension(project: ProjectFiles) -> None:
     written = project.append()
-    written["tableMigrationDetails"] |= {"leaveOutInexpressible": True, "autoStartingVersionsEnabled": False}
+    written["tableMigrationDetails"] |= {
+        "leaveOutInexpressible": True,
+        "autoStartingVersionsEnabled": False,
+        "pinnedClone": False,
+    }
     project.write(MAIN, written)
     migration = project.load().dataflows[0].migration
     assert migration is not None
     assert (migration.leave_out_inexpressible, migration.auto_starting_versions) == (True, False)
+    assert not migration.pinned_clone

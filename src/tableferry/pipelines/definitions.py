@@ -47,9 +47,12 @@ def definitions(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings
         if context.request.engine != "databricks" and not filled:
             findings += _check_properties(table)
     if copied and migration_start:
-        # A flow of a pipeline of Spark's own has to be a stream.
-        clone = pinned_name(context.target) if context.request.engine == "declarative" else None
-        source = HistorySource(copied, migration_start.copy.version, dataflow.target.cdc, clone)
+        cdc, clone = dataflow.target.cdc, pinned_name(context.target)
+        # A flow of a pipeline of Spark's own is a stream, and so is what AUTO CDC reads on Databricks.
+        streams = {"declarative": True, "databricks": bool(cdc) and copied.pinned_clone, "streaming": False}
+        source = HistorySource(
+            copied, migration_start.copy.version, cdc, clone if streams[context.request.engine] else None
+        )
         view = View(HISTORY_VIEW, "batch", source, copied.place)
         flow = Flow(HISTORY_FLOW, "append", context.target, HISTORY_VIEW, place=copied.place)
         findings += planned(

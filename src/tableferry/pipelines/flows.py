@@ -271,6 +271,7 @@ class Migration:
         where: SQL conditions on it, all of which must hold.
         except_columns: Columns that are left out after ``select``.
         leave_out_inexpressible: Leave out validity rows that AUTO CDC can't express, and say how many.
+        pinned_clone: Where a pipeline fills an SCD target, its copy streams a clone of the pinned version.
         place: Where the spec defines it, for messages.
     """
 
@@ -281,6 +282,7 @@ class Migration:
     where: tuple[str, ...] = ()
     except_columns: tuple[str, ...] = ()
     leave_out_inexpressible: bool = False
+    pinned_clone: bool = True
     place: str = ""
 
 

@@ -7,6 +7,7 @@ them), each row is a validity interval; else each row is the present state of it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.errors import AnalysisException
@@ -24,7 +25,7 @@ REASON = "__reason"
 _ROW = "__row"
 
 
-def history_events(frame: DataFrame, settings: CdcSettings) -> DataFrame:
+def history_events(frame: DataFrame, settings: CdcSettings, whole: DataFrame | None = None) -> DataFrame:
     """Turn the legacy table's rows into events whose NULLs are real and whose intervals stay as they are.
 
     An interval gives an upsert at its start and, where it's closed and no other row of its key starts at that
@@ -32,12 +33,18 @@ def history_events(frame: DataFrame, settings: CdcSettings) -> DataFrame:
     is mapped, else at the feed's `sequence_by` where the frame has the columns for it, else before every
     event of the feed.
 
+    Args:
+        frame: The rows.
+        settings: The target's settings.
+        whole: The same rows as a batch, where `frame` is a stream of them.
+
     Raises:
         TableError: A key, or for SCD type 2 `__START_AT` or `__END_AT`, isn't among the columns.
     """
     keys = _keys(frame, settings)
     data = [name for name in frame.columns if name.upper() not in (START, END)]
     if _has_intervals(frame, settings):
+        starts = frame if whole is None else whole
         instants = F.array(
             F.struct(F.col(START).alias("at"), F.lit(UPSERT).alias("operation")),
             F.struct(F.col(END).alias("at"), F.lit(DELETE).alias("operation")),
@@ -45,10 +52,9 @@ def history_events(frame: DataFrame, settings: CdcSettings) -> DataFrame:
         frame = frame.withColumn(_ROW, F.explode(instants)).where(
             F.col(f"{_ROW}.at").isNotNull() | (F.col(f"{_ROW}.operation") == UPSERT)
         )
-        together = Window.partitionBy(*names(keys), F.col(f"{_ROW}.at"))
-        upsert = F.col(f"{_ROW}.operation") == UPSERT
-        frame = frame.withColumn("__starts", F.max(upsert).over(together)).where(upsert | ~F.col("__starts"))
         sequence, operation = F.col(f"{_ROW}.at"), F.col(f"{_ROW}.operation")
+        closes = {**{quote(key): F.col(quote(key)) for key in keys}, quote(START): sequence}
+        frame = _without(frame, starts, closes, operation == DELETE)
     else:
         sequence, operation = _sequence(frame, settings), F.lit(UPSERT)
     return frame.select(
@@ -118,9 +124,33 @@ def future_ends(frame: DataFrame, settings: CdcSettings) -> FutureEnds | None:
     return FutureEnds(count, first, last, ends.simpleString()) if count else None
 
 
-def expressible(frame: DataFrame, settings: CdcSettings) -> DataFrame:
-    """Return the rows without those that AUTO CDC can't express."""
-    return _judged(frame, settings).where(F.col(REASON).isNull()).drop(REASON)
+def expressible(frame: DataFrame, settings: CdcSettings, whole: DataFrame | None = None) -> DataFrame:
+    """Return the rows without those that AUTO CDC can't express; the arguments are those of `history_events`.
+
+    What is wrong with a row depends on its key and its interval alone, given all the others.
+    """
+    bad = not_representable(frame if whole is None else whole, settings)
+    columns = [*_keys(frame, settings), *((START, END) if _has_intervals(frame, settings) else ())]
+    return _without(frame, bad, {quote(column): F.col(quote(column)) for column in columns})
+
+
+def _without(
+    frame: DataFrame, others: DataFrame, columns: Mapping[str, Column], where: Column | None = None
+) -> DataFrame:
+    """Leave out rows of which another frame has one alike; a stream can be joined so, and has no windows.
+
+    Args:
+        frame: The rows, or a stream of them.
+        others: Batch rows.
+        columns: What must be equal, NULLs too, to each column of the others.
+        where: Only such rows are left out.
+    """
+    renamed = {f"__other_{number}": column for number, column in enumerate(columns)}
+    others = others.select(*[F.col(column).alias(name) for name, column in renamed.items()])
+    alike = F.lit(True) if where is None else where
+    for name, column in renamed.items():
+        alike &= columns[column].eqNullSafe(F.col(name))
+    return frame.join(others, alike, "left_anti")
 
 
 def current(frame: DataFrame, settings: CdcSettings) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tableferry import catalog
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import TableError, first_line
 from tableferry.pipelines.opening import OpenedProject
@@ -16,10 +17,16 @@ from tableferry.tables import TableName
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_NO_SUCH_SYNTAX = "PARSE_SYNTAX_ERROR"
 
-def is_needed(target: TargetPlan) -> bool:
+
+def is_needed(target: TargetPlan, opened: OpenedProject) -> bool:
     """Say whether a target has something to prepare."""
-    return bool(target.state_steps) or target.copy
+    return bool(target.state_steps) or target.copy or _lacks_clone(target, opened)
+
+
+def _lacks_clone(target: TargetPlan, opened: OpenedProject) -> bool:
+    return target.clone is not None and not catalog.exists(opened.spark, target.clone)
 
 
 def prepare(plan: Plan, opened: OpenedProject, runner: Runner) -> None:
@@ -32,7 +39,7 @@ def prepare(plan: Plan, opened: OpenedProject, runner: Runner) -> None:
         runner.remember(target)
         if any(isinstance(step, Forget) for step in target.state_steps):
             clear(target, opened)
-        if target.copy and target.clone:
+        if target.clone and (target.copy or _lacks_clone(target, opened)):
             _pin(target, target.clone, opened.spark, runner)
         if target.copy and opened.pipeline and _is_copied(target, opened.pipeline):
             runner.compare(target)
@@ -47,23 +54,65 @@ def _is_copied(target: TargetPlan, pipeline: Pipeline) -> bool:
 
 
 def clear(target: TargetPlan, opened: OpenedProject) -> None:
-    """Drop what was made for the copy alone."""
-    if opened.pipeline and opened.pipeline.kind == "declarative":
-        opened.spark.sql(f"DROP TABLE IF EXISTS {pinned_name(target.target).sql}")
+    """Drop what was made for the copy alone.
+
+    Raises:
+        TableError: It can't be dropped.
+    """
+    if opened.pipeline is None:
+        return
+    clone = pinned_name(target.target)
+    try:
+        opened.spark.sql(f"DROP TABLE IF EXISTS {clone.sql}")
+    except SPARK_ERRORS as error:
+        raise TableError(
+            f"{clone}, which only the copy into {target.target} has read, can't be dropped "
+            f"({first_line(error)}): drop it as its owner, and run this again"
+        ) from error
 
 
 def _pin(target: TargetPlan, clone: TableName, spark: SparkSession, runner: Runner) -> None:
-    """Clone the legacy table at the pinned version, without its data files; done already is fine."""
+    """Clone the legacy table at the pinned version; done already is fine."""
     assert target.migration_start is not None
     copy = target.migration_start.copy
     runner.before(f"pinning {copy.table}@{copy.version} as {clone}")
     try:
-        spark.sql(
-            f"CREATE TABLE IF NOT EXISTS {clone.sql} SHALLOW CLONE {copy.table.sql} "
-            f"VERSION AS OF {copy.version}"
-        )
+        _clone(spark, clone, f"CLONE {copy.table.sql} VERSION AS OF {copy.version}")
+        cloned = _cloned_version(spark, clone)
     except SPARK_ERRORS as error:
+        remedy = "or set tableMigrationDetails.pinnedClone to false, and" if _is_optional(target) else "and"
         raise TableError(
             f"{target.target}: {copy.table}@{copy.version} can't be cloned as {clone} ({first_line(error)}): "
-            "fix it and prepare again"
+            f"fix it, {remedy} prepare again"
         ) from error
+    if cloned not in (None, copy.version):
+        raise TableError(
+            f"{clone} is a clone of version {cloned}, and what {target.target} copies is pinned to version "
+            f"{copy.version}: drop it and prepare again"
+        )
+
+
+def _clone(spark: SparkSession, clone: TableName, what: str) -> None:
+    """Make a clone unless it's there.
+
+    A deep one has files of its own, which no VACUUM of the legacy table takes, and may come from another
+    catalog. Delta has it on Databricks alone.
+    """
+    create = f"CREATE TABLE IF NOT EXISTS {clone.sql}"
+    try:
+        spark.sql(f"{create} DEEP {what}")
+    except SPARK_ERRORS as error:
+        if catalog.condition(error) != _NO_SUCH_SYNTAX:
+            raise
+        spark.sql(f"{create} SHALLOW {what}")
+
+
+def _cloned_version(spark: SparkSession, clone: TableName) -> int | None:
+    """Return the version that a clone was made of; None where its history doesn't reach back that far."""
+    commits = spark.sql(f"DESCRIBE HISTORY {clone.sql}").where("operation = 'CLONE'")
+    versions = [row["operationParameters"].get("sourceVersion") for row in commits.collect()]
+    return max((int(version) for version in versions if version is not None), default=None)
+
+
+def _is_optional(target: TargetPlan) -> bool:
+    return target.dataflow.target.cdc is not None

@@ -40,27 +40,52 @@ def flow_rows(
 def history_rows(spark: SparkSession, source: HistorySource) -> DataFrame:
     """Return the rows of the legacy table that are copied, mapped as the migration says.
 
+    They are a stream over the clone, where there is one; else a batch.
+
     Raises:
         TableError: They can't be read any more, or an expression doesn't fit the table.
     """
+    whole = _whole(spark, source)
+    rows = whole
     if source.clone:
-        return views.shaped(spark.readStream.table(source.clone.sql), source.migration)
-    frame = views.history(spark, source)
-    if source.cdc and source.migration.leave_out_inexpressible:
-        return history.expressible(frame, source.cdc)
-    return frame
+        rows = views.shaped(spark.readStream.table(source.clone.sql), source.migration)
+    return _representable(rows, whole, source)
 
 
-def history_events(rows: DataFrame, source: HistorySource) -> DataFrame:
+def history_events(spark: SparkSession, source: HistorySource, rows: DataFrame) -> DataFrame:
     """Return copied rows as the events of which AUTO CDC makes the very same history.
+
+    Their columns besides the rows' own are ``__sequence`` and ``__operation`` (``upsert`` or ``delete``).
+
+    Args:
+        spark: Where the legacy table and its clone are.
+        source: What the rows are copied from.
+        rows: What `history_rows` gave.
 
     Raises:
         TableError: AUTO CDC takes none without a sequence, and they have nothing for one.
     """
     assert source.cdc is not None
     history.check_sequence(rows, source.cdc, source.migration.place)
+    whole = rows
+    if source.clone:
+        whole = _whole(spark, source)
+        whole = _representable(whole, whole, source)
     # AUTO CDC itself keeps the rows as exact as the events are.
-    return history.history_events(rows, source.cdc).drop(EXACT)
+    return history.history_events(rows, source.cdc, whole).drop(EXACT)
+
+
+def _whole(spark: SparkSession, source: HistorySource) -> DataFrame:
+    """Return all mapped rows as a batch."""
+    if source.clone is None:
+        return views.history(spark, source)
+    return views.shaped(spark.read.table(source.clone.sql), source.migration)
+
+
+def _representable(rows: DataFrame, whole: DataFrame, source: HistorySource) -> DataFrame:
+    if source.cdc and source.migration.leave_out_inexpressible:
+        return history.expressible(rows, source.cdc, whole)
+    return rows
 
 
 def judged(frame: DataFrame, expectations: tuple[Expectation, ...]) -> DataFrame:

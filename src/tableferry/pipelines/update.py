@@ -53,7 +53,7 @@ class Update:
     def prepare(self) -> RunReport:
         """Do what an update of the project's declarative pipeline can't do itself."""
         return self._advance(
-            lambda plan: any(map(preparing.is_needed, plan.targets)),
+            lambda plan: any(preparing.is_needed(target, self._opened) for target in plan.targets),
             lambda plan: preparing.prepare(plan, self._opened, self._runner),
         )
 

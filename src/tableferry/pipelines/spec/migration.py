@@ -60,6 +60,7 @@ def migration(
         tuple(written.where_clause),
         tuple(written.except_columns),
         details.leave_out_inexpressible,
+        details.pinned_clone,
         str(location),
     )
 

@@ -232,6 +232,11 @@ class TableMigrationDetails(CamelModel):
     leave_out_inexpressible: bool = Field(
         False, description="Leave out validity rows that AUTO CDC can't express, and say how many."
     )
+    pinned_clone: bool = Field(
+        True,
+        description="Where a pipeline on Databricks fills an SCD target, let its copy stream a clone of the "
+        "legacy table's pinned version; false reads that version itself as a batch.",
+    )
 
 
 class Features(CamelModel):
