@@ -41,8 +41,6 @@ MISSING = (
     "DELTA_MISSING_DELTA_TABLE",
     "DELTA_TABLE_NOT_FOUND",
 )
-# What a pipeline that is being defined says of DESCRIBE DETAIL.
-_NOT_IN_A_PIPELINE = "UNSUPPORTED_PIPELINE_SPARK_SQL_COMMAND"
 # They stay: Spark's driver has a thread for each, and opens the metastore anew for one that it doesn't know.
 _THREADS = ThreadPoolExecutor(max_workers=8, thread_name_prefix="tableferry")
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
@@ -64,15 +62,27 @@ def parallel_map(work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
     return [future.result() for future in running]
 
 
-def facts(spark: SparkSession, name: TableName) -> TableFacts | None:
+def facts(spark: SparkSession, name: TableName, *, defining: bool = False) -> TableFacts | None:
     """Return what is known of a Delta table now, or None if there is no such table.
+
+    Args:
+        spark: Where it is.
+        name: The table.
+        defining: A pipeline is being defined, which may refuse to say more of a table than its version, with
+            whatever error its platform has for that; all else stays empty then.
 
     Raises:
         TableError: It's there, but it isn't a Delta table, or it may not be read.
     """
     try:
-        folder = _folder(spark, name)
-        return (_facts_from_log(name, folder) if folder else None) or _facts_from_spark(spark, name)
+        try:
+            folder = _folder(spark, name)
+        except SPARK_ERRORS as error:
+            if not defining or condition(error).startswith(MISSING):
+                raise
+            folder = None
+        from_log = _facts_from_log(name, folder) if folder else None
+        return from_log or _facts_from_spark(spark, name, defining=defining)
     except SPARK_ERRORS as error:
         if condition(error).startswith(MISSING):
             return None
@@ -150,12 +160,12 @@ def _facts_from_log(name: TableName, folder: Path) -> TableFacts | None:
         return None
 
 
-def _facts_from_spark(spark: SparkSession, name: TableName) -> TableFacts:
+def _facts_from_spark(spark: SparkSession, name: TableName, *, defining: bool) -> TableFacts:
     properties: dict[str, str] = {}
     try:
         detail = spark.sql(f"DESCRIBE DETAIL {name.sql}").collect()[0]
-    except PySparkException as error:
-        if condition(error) != _NOT_IN_A_PIPELINE:
+    except SPARK_ERRORS as error:
+        if not defining or condition(error).startswith(MISSING):
             raise
         table_id = ""
     else:

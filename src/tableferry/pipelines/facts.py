@@ -192,9 +192,11 @@ class Gatherer:
     def _tables(
         self, names: Mapping[str, TableName], locations: Mapping[str, str]
     ) -> Mapping[str, TableFacts | None]:
+        defining = isinstance(self.pipeline, Defining)
+
         def facts(name: TableName) -> TableFacts | None:
             try:
-                return catalog.facts(self.spark, name)
+                return catalog.facts(self.spark, name, defining=defining)
             except TableError as error:
                 location = locations.get(name.key)
                 raise TableError(f"{location}: {error}" if location else str(error)) from error

@@ -1,0 +1,80 @@
+"""What is asked of a table, and what a pipeline that is being defined may refuse to answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from tableferry import catalog
+from tableferry.errors import TableError
+from tableferry.tables import TableFacts, TableName
+
+ORDERS = TableName.parse("bronze.orders")
+
+
+class Refusal(PySparkException):
+    """An error of a condition."""
+
+    def __init__(self, condition: str) -> None:
+        super().__init__(f"[{condition}] refused")
+        self.named = condition
+
+    def getCondition(self) -> str:
+        return self.named
+
+
+class Session:
+    """A session in which some statements are refused."""
+
+    def __init__(self, **refused: str) -> None:
+        self.refused = refused
+        self.answers: Mapping[str, list[dict[str, Any]]] = {
+            "TABLE": [
+                {"col_name": "# Detailed Table Information", "data_type": ""},
+                {"col_name": "Provider", "data_type": "delta"},
+                {"col_name": "Location", "data_type": "s3://bucket/orders"},
+            ],
+            "DETAIL": [{"format": "delta", "id": "the-id", "properties": {"a": "b"}}],
+            "HISTORY": [{"version": 7}],
+        }
+
+    def sql(self, statement: str) -> SimpleNamespace:
+        what = statement.split()[1]
+        if what in self.refused:
+            raise Refusal(self.refused[what])
+        return SimpleNamespace(collect=lambda: self.answers[what])
+
+
+def facts(session: Any, *, defining: bool) -> TableFacts | None:
+    return catalog.facts(session, ORDERS, defining=defining)
+
+
+@pytest.mark.parametrize(
+    "condition", ["UNSUPPORTED_PIPELINE_SPARK_SQL_COMMAND", "INSUFFICIENT_PERMISSIONS", "SOMETHING_ELSE"]
+)
+@pytest.mark.parametrize("statement", ["DETAIL", "TABLE"])
+def test_what_a_pipeline_refuses_of_a_description_does_not_end_its_update(
+    condition: str, statement: str
+) -> None:
+    session = Session(**{statement: condition})
+    known = facts(session, defining=True)
+    assert known
+    assert (known.version, known.table_id) == (7, "" if statement == "DETAIL" else "the-id")
+    # Elsewhere a table without an id would pass for any table of its name.
+    with pytest.raises(TableError, match=r"bronze.orders can't be described \(.*refused\)"):
+        facts(session, defining=False)
+
+
+@pytest.mark.parametrize("defining", [True, False])
+@pytest.mark.parametrize("statement", ["DETAIL", "TABLE"])
+def test_a_table_that_is_missing_is_missing_in_a_pipeline_too(statement: str, defining: bool) -> None:
+    assert facts(Session(**{statement: "TABLE_OR_VIEW_NOT_FOUND"}), defining=defining) is None
+
+
+def test_a_pipeline_needs_a_table_s_version() -> None:
+    with pytest.raises(TableError, match="can't be described"):
+        facts(Session(HISTORY="UNSUPPORTED_PIPELINE_SPARK_SQL_COMMAND"), defining=True)
