@@ -7,13 +7,6 @@ from tableferry.pipelines.flows import Expectation as Expectation
 from tableferry.pipelines.flows import HistorySource as HistorySource
 from tableferry.pipelines.flows import JoinSource as JoinSource
 from tableferry.pipelines.flows import SqlSource as SqlSource
-from tableferry.pipelines.graph import PipelineFlow as PipelineFlow
-from tableferry.pipelines.graph import PipelinePlan as PipelinePlan
-from tableferry.pipelines.graph import PipelineTable as PipelineTable
-from tableferry.pipelines.graph import PipelineView as PipelineView
-from tableferry.pipelines.graph import call as call
-from tableferry.pipelines.graph import read as read
-from tableferry.pipelines.graph import takes as takes
 from tableferry.pipelines.migrate import check as check
 from tableferry.pipelines.migrate import finish as finish
 from tableferry.pipelines.migrate import plan as plan
@@ -23,6 +16,13 @@ from tableferry.pipelines.migrate import status as status
 from tableferry.pipelines.pipeline import DatabricksPipeline as DatabricksPipeline
 from tableferry.pipelines.pipeline import Pipeline as Pipeline
 from tableferry.pipelines.pipeline import SparkPipeline as SparkPipeline
+from tableferry.pipelines.pipeline_plan import PipelineFlow as PipelineFlow
+from tableferry.pipelines.pipeline_plan import PipelinePlan as PipelinePlan
+from tableferry.pipelines.pipeline_plan import PipelineTable as PipelineTable
+from tableferry.pipelines.pipeline_plan import PipelineView as PipelineView
+from tableferry.pipelines.pipeline_plan import call as call
+from tableferry.pipelines.pipeline_plan import read as read
+from tableferry.pipelines.pipeline_plan import takes as takes
 from tableferry.pipelines.reports import FinishReport as FinishReport
 from tableferry.pipelines.reports import RunReport as RunReport
 from tableferry.pipelines.reports import StatusReport as StatusReport

@@ -13,9 +13,10 @@ from tableferry.errors import Refused, TableError, TableferryError
 from tableferry.pipelines import configuration, spec
 from tableferry.pipelines.engine import define
 from tableferry.pipelines.flows import DeltaSource, JoinSource, Project
-from tableferry.pipelines.graph import Layout, PipelinePlan, takes
+from tableferry.pipelines.graph import Layout
 from tableferry.pipelines.opening import open_project
 from tableferry.pipelines.pipeline import Defining
+from tableferry.pipelines.pipeline_plan import PipelinePlan, takes
 from tableferry.pipelines.plans import Facts, Plan
 from tableferry.tables import TableName
 

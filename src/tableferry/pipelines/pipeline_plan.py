@@ -1,0 +1,147 @@
+"""What a pipeline has to define, as the bundle's src/migration gets it, and what that calls to define it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tableferry.errors import TableError
+from tableferry.pipelines import views
+from tableferry.pipelines.flows import CdcSettings, Expectation, Flow, PythonSource, Source, View
+from tableferry.pipelines.steps import Start
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class PipelineTable:
+    """A streaming table of the pipeline.
+
+    Attributes:
+        name: Its name in the pipeline.
+        arguments: What ``create_streaming_table`` is given besides; None isn't given.
+        place: Where the spec defines it, for messages.
+    """
+
+    name: str
+    arguments: Mapping[str, Any]
+    place: str
+
+
+@dataclass(frozen=True)
+class PipelineView:
+    """An input of the pipeline's flows.
+
+    Attributes:
+        name: Its name in the pipeline.
+        source: What it reads; its reader options are the user's own.
+        place: Where the spec defines it, for messages.
+        streamed: It's followed commit by commit; else what is there now is read.
+        starts: Where its streams start, by `TableName.key`; a table that isn't named is read from its start,
+            and None goes on from the flow's checkpoint, whatever start the user's own options name.
+        inside: It reads what the pipeline makes, so that only a function of the pipeline can build it.
+        folders: Folders of Delta tables by `TableName.key`: what is read with options is read from there.
+    """
+
+    name: str
+    source: Source
+    place: str
+    streamed: bool = True
+    starts: Mapping[str, Start | None] = field(default_factory=dict)
+    inside: bool = False
+    folders: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PipelineFlow:
+    """A flow of the pipeline: a view's rows or events into a table.
+
+    Attributes:
+        name: Its name in the pipeline, which keeps the flow's checkpoint under it.
+        target: The table's name in the pipeline.
+        view: The name of the view that it reads.
+        rows: The name for a view of exactly what it brings, where `view` holds something else.
+        place: Where the spec defines it, for messages.
+        streamed: It reads the view as a stream.
+        once: The pipeline runs it a single time, and again with a full refresh.
+        history: It brings the copied history.
+        cdc: How events become rows; None where rows are appended.
+        expectations: Rules for what it brings; none for the history, which has passed its own gates.
+        written: The flow as the spec has it.
+        spark_conf: Settings of the flow's own, where the pipeline doesn't take them from its table.
+    """
+
+    name: str
+    target: str
+    view: str
+    rows: str
+    place: str
+    streamed: bool
+    once: bool
+    history: bool
+    cdc: CdcSettings | None
+    expectations: tuple[Expectation, ...]
+    written: Flow
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PipelinePlan:
+    """What a pipeline has to define now: tables, the views that flows read, and the flows."""
+
+    tables: tuple[PipelineTable, ...]
+    views: tuple[PipelineView, ...]
+    flows: tuple[PipelineFlow, ...]
+
+
+def call(function: Callable[..., Any], place: str, **arguments: Any) -> Any:
+    """Call a function of the pipeline's API with what it knows; an argument of None isn't given.
+
+    Args:
+        function: The function, or a decorator.
+        place: Where the spec asks for it, for messages.
+        arguments: Its arguments.
+
+    Raises:
+        TableError: The runtime's function lacks one of the arguments.
+    """
+    given = {name: value for name, value in arguments.items() if value is not None}
+    lacking = [name for name in given if not takes(function, name)]
+    if lacking:
+        raise TableError(
+            f"{place} needs {' and '.join(lacking)}, which {function.__name__} of this runtime doesn't have: "
+            "take it out of the spec, or run it on a newer runtime or with the streaming engine"
+        )
+    return function(**given)
+
+
+def takes(function: Callable[..., Any], name: str) -> bool:
+    """Say whether a function has an argument of that name."""
+    parameters = inspect.signature(function).parameters
+    return name in parameters or any(
+        parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
+    )
+
+
+def read(spark: SparkSession, view: PipelineView) -> DataFrame:
+    """Return the rows of a view's tables, files or Python function, with the reader options that it has now.
+
+    The readers in a Python function get their starts while the function runs.
+
+    Raises:
+        TableferryError: They can't be read; the message names the view's place in the spec.
+    """
+    inner = View(view.name, "stream", view.source, view.place)
+    starts = {view.name: view.starts} if isinstance(view.source, PythonSource) else {}
+    return views.read(
+        spark,
+        {view.name: inner},
+        view.name,
+        starts,
+        once=not view.streamed,
+        folders=view.folders,
+        asked=not view.inside,
+    )

@@ -1,0 +1,68 @@
+"""A plan under the names that it has in a pipeline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.databricks_pipelines import Platform
+
+from migration import flows, views
+from tableferry.pipelines.engine import define
+from tableferry.pipelines.flows import Expectation, Flow, Project, SqlSource, Target, View
+from tableferry.pipelines.graph import Layout
+from tableferry.pipelines.pipeline_plan import PipelinePlan
+from tableferry.pipelines.steps import DefineAppend, DefineTable, DefineView
+from tableferry.tables import TableName
+
+NO_SPARK: Any = None
+
+
+def laid_out(name: str, *named: View, rules: tuple[Expectation, ...] = ()) -> PipelinePlan:
+    """Lay out a flow of the last view into a table."""
+    target = TableName.parse(name)
+    flow = Flow("f-1", "append", target, named[-1].name)
+    layout = Layout(NO_SPARK, Project("/p", "p", ()), databricks=True)
+    define(
+        [
+            DefineTable(Target(target, expectations=rules)),
+            *(DefineView(view, target) for view in named),
+            DefineAppend(flow, target, 0),
+        ],
+        layout,
+    )
+    return layout.plan
+
+
+def sql(name: str, statement: str) -> View:
+    return View(name, "stream", SqlSource(statement), "x")
+
+
+def test_names_that_sql_wants_in_backticks_reach_the_pipeline_so() -> None:
+    plan = laid_out(
+        "`my-cat`.silver.`2026`",
+        sql("v-raw", "SELECT * FROM STREAM(bronze.orders)"),
+        sql("v_orders", "SELECT * FROM STREAM(`v-raw`)"),
+        rules=(Expectation("positive", "id > 0", "drop"),),
+    )
+    dp: Any = Platform()
+    flows.define(dp, NO_SPARK, plan, views.define(dp, NO_SPARK, plan))
+    assert list(dp.tables) == ["`my-cat`.silver.`2026`"]
+    assert list(dp.views) == ["v_orders", "`v-raw`", "`rows_of_f-1__my_cat_silver_2026`"]
+    assert {name: flow["target"] for name, (flow, _) in dp.appends.items()} == {
+        "`f-1__my_cat_silver_2026`": "`my-cat`.silver.`2026`"
+    }
+    assert [view.source.statement for view in plan.views if isinstance(view.source, SqlSource)] == [
+        "SELECT * FROM STREAM(`v-raw`)",
+        "SELECT * FROM STREAM(`bronze`.`orders`)",
+    ]
+
+
+def test_plain_names_stay_as_they_are() -> None:
+    plan = laid_out("main.silver.orders", sql("v_orders", "SELECT * FROM STREAM(bronze.orders)"))
+    assert [table.name for table in plan.tables] == ["main.silver.orders"]
+    assert [(flow.target, flow.view) for flow in plan.flows] == [("main.silver.orders", "v_orders")]
+
+
+def test_views_that_name_each_other_in_a_circle_come_to_an_end() -> None:
+    plan = laid_out("s.t", sql("v_a", "SELECT * FROM v_b"), sql("v_b", "SELECT * FROM STREAM(v_a)"))
+    assert sorted(view.name for view in plan.views) == ["v_a", "v_a__whole", "v_b", "v_b__whole"]
