@@ -57,7 +57,15 @@ def flow(name: str, reads: str, *rules: Expectation, **more: Any) -> PipelineFlo
     written = Flow(name, "append", TARGET, reads)
     kind = {"streamed": True, "once": False, "history": False, **more}
     return PipelineFlow(
-        name, "silver.orders", reads, name, cdc=None, expectations=rules, written=written, **kind
+        name=name,
+        target="silver.orders",
+        view=reads,
+        rows=f"rows_of_{name}",
+        place=name,
+        cdc=None,
+        expectations=rules,
+        written=written,
+        **kind,
     )
 
 

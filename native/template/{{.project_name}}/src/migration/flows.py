@@ -103,9 +103,8 @@ def view_of(dp: Any, spark: SparkSession, flow: PipelineFlow, frames: Frames) ->
         frame = pipelines.prefixed(read(spark, flow, flow.view), flow.written, columns)
         return frame.where(where) if where else frame
 
-    name = f"rows_of_{flow.name}"
-    define_view(dp, name, expecting(dp, flow.expectations, rows))
-    return name
+    define_view(dp, flow.rows, expecting(dp, flow.expectations, rows))
+    return flow.rows
 
 
 def expecting(

@@ -45,10 +45,12 @@ def rows(spark: SparkSession, view: PipelineView) -> DataFrame:
 def history(spark: SparkSession, source: HistorySource) -> DataFrame:
     """Return the legacy table's rows as they stood when the migration began; for AUTO CDC, as its events.
 
-    An interval is an upsert at its start and, unless another one begins right there, a delete at its end.
+    They are a stream over the clone that `tableferry pipelines prepare` has made of that version and that
+    nobody writes to; where there is none (`source.clone`), that version is read as a batch. An interval is an
+    upsert at its start and, unless another one begins right there, a delete at its end.
     """
     copied = pipelines.history_rows(spark, source)
-    return pipelines.history_events(copied, source) if source.cdc else copied
+    return pipelines.history_events(spark, source, copied) if source.cdc else copied
 
 
 def define_view(dp: Any, name: str, build: Callable[[], DataFrame]) -> None:
