@@ -90,6 +90,28 @@ def test_a_flow_that_is_recorded_to_have_run_is_not_asked_for(
     assert EVENTS not in logged_in.asked
 
 
+def test_the_clone_that_an_scd_copy_has_read_goes_first(
+    project: ProjectFiles, store: StateStore, flow: str, logged_in: FakeWorkspace
+) -> None:
+    settings = {"keys": ["id"], "sequence_by": "at", "scd_type": "2"}
+    project.write("dataflows/sales/dataflowspec/orders_main.json", project.append(cdcSettings=settings))
+    store.track(start(), Tracking({SOURCE.key: 5}, 0, 9, "match", started=(flow,)))
+    logged_in.pipelines[PIPELINE]["spec"]["catalog"] = "main"
+    clone = "main.silver.orders__tableferry_pinned"
+    logged_in.put_table(clone)
+    logged_in.closed.add(clone)
+    refused = call("finish", project)
+    assert refused.exit_code == 1
+    assert_says(
+        refused, r"silver\.orders__tableferry_pinned, which only a copy has read, can't be dropped \("
+    )
+    assert not store.read(TARGET).finished
+    logged_in.closed.clear()
+    assert call("finish", project).exit_code == 0
+    assert store.read(TARGET).finished
+    assert clone not in logged_in.tables
+
+
 @pytest.mark.parametrize(
     ("tracking", "why"),
     [

@@ -61,6 +61,11 @@ class Tables(Catalog):
     def get_table(self, request: Request) -> dict[str, Any]:
         return self._open(request.names["name"])
 
+    @route("DELETE", f"{_UC}/tables/{{name}}")
+    def delete_table(self, request: Request) -> None:
+        self._open(request.names["name"])
+        del self.tables[request.names["name"]]
+
     @route("PATCH", f"{_UC}/tables/{{name}}")
     def update_table(self, request: Request) -> dict[str, Any]:
         found = self._open(request.names["name"])

@@ -1,13 +1,13 @@
 """Takes migrations out whose flows a pipeline on Databricks runs.
 
-Their state and the pipeline's event log say all that it takes, so no table is asked and there needs to be no
+Their state and the pipeline's event log say all that it takes, so no table is read and there needs to be no
 Spark: it works wherever the workspace's API is reached. Nothing here can cross a full refresh, for the
 pipeline makes those itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from tableferry import files
 from tableferry.catalog import parallel_map
@@ -15,24 +15,31 @@ from tableferry.errors import Refused
 from tableferry.pipelines.decide import phase_of
 from tableferry.pipelines.flows import DataFlow, Project
 from tableferry.pipelines.pipeline import Pipeline
-from tableferry.pipelines.plans import OVER, PHASES, Phase
+from tableferry.pipelines.plans import OVER, PHASES, Phase, pinned_name
 from tableferry.pipelines.reports import FinishReport
 from tableferry.pipelines.state import StateStore, Stored
+from tableferry.tables import TableName
 
 
 def finish(
-    project: Project, store: StateStore, pipeline: Pipeline, only: Collection[str] = ()
+    project: Project,
+    store: StateStore,
+    pipeline: Pipeline,
+    drop: Callable[[TableName], None],
+    only: Collection[str] = (),
 ) -> FinishReport:
-    """Remove the state of complete migrations.
+    """Remove the state of complete migrations, and the clones that their copies have read.
 
     Args:
         project: Its specs.
         store: Its state.
         pipeline: What runs its flows.
+        drop: Drops a table if it's there.
         only: Keys of the targets that are asked for; empty means all.
 
     Raises:
         Refused: A migration isn't complete; nothing was removed.
+        TableferryError: A clone can't be dropped; its migration isn't taken out.
     """
     chosen = [dataflow for dataflow in project.dataflows if not only or dataflow.target.name.key in only]
     states = parallel_map(store.read, [dataflow.target.name for dataflow in chosen])
@@ -46,7 +53,10 @@ def finish(
         raise Refused("\n".join(refusals))
     if migrating:
         with files.locked([store.lock_file(name) for name in migrating], f"the project {project.name}"):
-            for name in migrating:
+            for name, (dataflow, _) in migrating.items():
+                # First, for nobody looks for it any more once the state is gone.
+                if dataflow.target.cdc:
+                    drop(pinned_name(name))
                 store.finish(name)
     done = {name: phase == "finished" for name, (phase, _) in zip(migrating, phases, strict=True)}
     return FinishReport(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,9 @@ from tableferry.pipelines.flows import Project
 from tableferry.pipelines.misfits import left_behind, too_wide
 from tableferry.pipelines.opening import open_project, open_state, target_keys
 from tableferry.pipelines.perform import Before, NotRepresentable, not_representable, open_later
-from tableferry.pipelines.pipeline import Pipeline
+from tableferry.pipelines.pipeline import DatabricksPipeline, Pipeline
 from tableferry.pipelines.plans import Plan, TargetPlan
+from tableferry.pipelines.preparing import drop_clone
 from tableferry.pipelines.reports import FinishReport, RunReport, StatusReport
 from tableferry.pipelines.update import Update
 
@@ -194,12 +196,21 @@ def finish(
     """
     if pipeline is not None and pipeline.kind == "databricks":
         loaded, store = open_state(project, spark, pipeline_id=pipeline_id, environment=environment)
-        return finishing.finish(loaded, store, pipeline, target_keys(loaded, targets))
-    if spark is None:
-        raise TableferryError(
-            "only what a pipeline on Databricks runs is finished without Spark: give a session"
-        )
+        if spark is None and isinstance(pipeline, DatabricksPipeline):
+            drop = pipeline.drop
+        else:
+            drop = partial(drop_clone, _given(spark))
+        return finishing.finish(loaded, store, pipeline, drop, target_keys(loaded, targets))
+    spark = _given(spark)
     opened = open_project(
         project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
     )
     return Update(opened).finish()
+
+
+def _given(spark: SparkSession | None) -> SparkSession:
+    if spark is None:
+        raise TableferryError(
+            "only what a pipeline on Databricks runs is finished without Spark: give a session"
+        )
+    return spark

@@ -106,6 +106,25 @@ class DatabricksPipeline:
         settings = (specification.configuration if specification else None) or {}
         return read(settings.get)
 
+    def drop(self, table: TableName) -> None:
+        """Drop a table of Unity Catalog if it's there; the pipeline's catalog and schema complete its name.
+
+        Raises:
+            SessionError: There is no login, or the workspace doesn't answer.
+            TableferryError: It may not be dropped.
+        """
+        client = workspace.client()
+        try:
+            home = client.pipelines.get(self.pipeline_id).spec
+            names = (home.catalog, home.schema or home.target) if home else ()
+            client.tables.delete(".".join([*filter(None, names[: 3 - len(table.parts)]), *table.parts]))
+        except Exception as error:
+            trouble = workspace.trouble(error, client)
+            if trouble is None:
+                raise
+            if trouble.kind != "missing":
+                raise trouble.as_error(f"{table}, which only a copy has read, can't be dropped") from error
+
     def progress(self, flows: Flows, starts: Starts = NO_STARTS) -> Progress:
         """Look for each flow's newest event that says that it ran.
 

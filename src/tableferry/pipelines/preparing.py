@@ -59,15 +59,22 @@ def clear(target: TargetPlan, opened: OpenedProject) -> None:
     Raises:
         TableError: It can't be dropped.
     """
-    if opened.pipeline is None:
-        return
-    clone = pinned_name(target.target)
+    if opened.pipeline is not None:
+        drop_clone(opened.spark, pinned_name(target.target))
+
+
+def drop_clone(spark: SparkSession, clone: TableName) -> None:
+    """Drop a clone that only a copy has read, if it's there.
+
+    Raises:
+        TableError: It can't be dropped.
+    """
     try:
-        opened.spark.sql(f"DROP TABLE IF EXISTS {clone.sql}")
+        spark.sql(f"DROP TABLE IF EXISTS {clone.sql}")
     except SPARK_ERRORS as error:
         raise TableError(
-            f"{clone}, which only the copy into {target.target} has read, can't be dropped "
-            f"({first_line(error)}): drop it as its owner, and run this again"
+            f"{clone}, which only a copy has read, can't be dropped ({first_line(error)}): drop it as its "
+            "owner, and run this again"
         ) from error
 
 

@@ -63,8 +63,9 @@ class Update:
         def remove(plan: Plan, facts: Facts) -> tuple[Plan, Facts]:
             for target in _migrating(plan):
                 self._runner.guard()
-                self._opened.store.finish(target.target)
+                # First, for nobody looks for the clone any more once the state is gone.
                 preparing.clear(target, self._opened)
+                self._opened.store.finish(target.target)
             return plan, facts
 
         plan = self._perform(_check_complete, lambda plan, _: bool(_migrating(plan)), remove)
