@@ -37,9 +37,23 @@ from pyspark.sql import SparkSession
 spark = SparkSession.active()
 dp.create_streaming_table("probe")
 
-@dp.append_flow(target="probe")
-def from_the_newest_version():
+@dp.temporary_view(name="`newest-version`")
+def newest_version():
     return spark.readStream.option("startingVersion", "{start}").table("{table}")
+
+@dp.append_flow(target="`probe`", name="`from-newest-version`")
+def from_newest_version():
+    return spark.readStream.table("`newest-version`")
+"""
+KEPT = """
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+
+spark = SparkSession.active()
+dp.create_streaming_table("staged")
+dp.append_flow(target="staged", name="f_staged")(lambda: spark.readStream.table("{schema}.raw"))
+dp.create_streaming_table("kept", table_properties={{"pipelines.reset.allowed": "false"}})
+dp.append_flow(target="kept", name="f_kept")(lambda: spark.readStream.table("staged"))
 """
 
 
@@ -234,6 +248,16 @@ def test_spark_ignores_options_in_front_of_a_table_s_name(project: Project, serv
     pipeline.add("migrate.py", PROBE.format(table=f"{project.schema}.orders", start=2))
     pipeline.update()
     assert project.rows("probe") == [(1,), (2,)]
+
+
+def test_spark_runs_no_pipeline_whose_kept_table_reads_one_that_may_be_refreshed(
+    project: Project, server: str
+) -> None:
+    """Why what a kept table reads is kept with it."""
+    project.create("raw", "id INT", (1,))
+    pipeline = Pipeline(project, server)
+    pipeline.add("migrate.py", KEPT.format(schema=project.schema))
+    assert "INVALID_RESETTABLE_DEPENDENCY" in pipeline.refused()
 
 
 def test_what_such_a_pipeline_cannot_do_is_refused_by_name(project: Project, server: str) -> None:
