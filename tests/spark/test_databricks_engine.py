@@ -217,7 +217,7 @@ def test_rules_judge_what_flows_in_and_never_the_copied_history(project: Project
         "comment": "said",
         "cluster_by_auto": True,
         "row_filter": "ROW FILTER f ON (id)",
-        "table_properties": {"a": "b"},
+        "table_properties": {"a": "b", "pipelines.reset.allowed": "false"},
         "spark_conf": {"s": "t"},
     }
     copied(project, "new", runtime, f"{HISTORY}__{project.schema}_new")
@@ -359,17 +359,20 @@ def test_what_a_runtime_lacks_is_refused_by_name(project: Project) -> None:
     )  # fmt: skip
     pipelines.prepare(project.root, project.spark, pipeline=Ran())
 
-    older = Platform({**SIGNATURES, "create_streaming_table": "name, comment=None"})
+    older = Platform({**SIGNATURES, "create_streaming_table": "name, table_properties=None"})
     with pytest.raises(TableError, match=r"targetDetails.*needs row_filter, which create_streaming"):
         older.load()
 
-    project.standard("new", "orders", cdc={**SCD2, "scd_type": "1", "apply_as_deletes": ""},
-                     migration={"table": "legacy", "selectExp": ["id"]})  # fmt: skip
+    def select(*columns: str) -> None:
+        details = {"table": "legacy", "selectExp": columns}
+        migration = project.migration("new", details, pinnedClone=False)
+        project.standard("new", "orders", cdc=SCD1, tableMigrationDetails=migration)
+
+    select("id")
     for refused in (declared, lambda one: pipelines.prepare(one.root, one.spark, pipeline=Ran())):
         with pytest.raises(TableError, match=r"without a sequence.*nothing for at: map it, or __START"):
             refused(project)
-    project.standard("new", "orders", cdc={**SCD2, "scd_type": "1", "apply_as_deletes": ""},
-                     migration={"table": "legacy", "selectExp": ["id", "at"]})  # fmt: skip
+    select("id", "at")
     without = Platform({name: SIGNATURES[name] for name in SIGNATURES if name != "create_auto_cdc_flow"})
     with pytest.raises(TableError, match=r"f_tableferry_history: this runtime has no create_auto_cdc_flow"):
         without.load()
