@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +14,8 @@ ROOT = "databricks.yml"
 JOB = "resources/nightly.job.yml"
 PIPELINE = "resources/etl.pipeline.yml"
 SCHEMA = "resources/shop.schema.yml"
-VOLUME = "resources/state.volume.yml"
 PROJECT = "pyproject.toml"
+MODULE = "src/shop/cli.py"
 
 
 @dataclass(frozen=True)
@@ -46,15 +45,6 @@ class BundleFiles:
         (self.root / file).write_text(text, "utf-8")
         return self
 
-    def remove(self, path: str) -> BundleFiles:
-        there = self.root / path
-        shutil.rmtree(there) if there.is_dir() else there.unlink()
-        return self
-
-    def problems(
-        self, target: str | None = None, environment: Mapping[str, str] | None = None
-    ) -> tuple[bundle.Problem, ...]:
-        return bundle.examine(self.root, target, environment or {}).problems
-
-    def messages(self, target: str | None = None, environment: Mapping[str, str] | None = None) -> list[str]:
-        return [str(problem) for problem in self.problems(target, environment)]
+    def findings(self, cli: str | None = None) -> list[str]:
+        found = bundle.examine(self.root, cli=cli)
+        return [str(finding) for finding in (*found.problems, *found.advice)]

@@ -11,6 +11,5 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_root_bundle_is_all_right() -> None:
     examination = bundle.examine(ROOT)
-    assert examination.problems == ()
-    assert examination.notes == ()
+    assert (examination.problems, examination.advice, examination.notes) == ((), (), ())
     assert examination.targets == ("dev", "prod")

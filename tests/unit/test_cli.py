@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.unit.bundle_files import JOB, BundleFiles
+from tests.unit.bundle_files import JOB, ROOT, BundleFiles
 from tests.unit.conftest import ProjectFiles
 from typer.testing import CliRunner, Result
 
@@ -88,30 +88,46 @@ def test_a_bundle_that_is_all_right(shop: BundleFiles) -> None:
 
 
 def test_a_bundle_that_is_wrong_is_told_whole_for_people_and_for_programs(shop: BundleFiles) -> None:
-    shop.replace(JOB, "name: shop_nightly", "nmae: shop_nightly")
-    shop.replace(JOB, "${resources.pipelines.etl.id}", "${resources.pipelines.elt.id}")
-    text = call("bundle", "check", shop.root)
+    shop.replace(JOB, "0 30 2 ? * MON-FRI", "0 30 2 30 2 ?").replace(ROOT, "*.yml", "*.yml\n  - jobs/*.yml")
+    text = call("bundle", "check", shop.root, "--offline")
     assert text.exit_code == 1
-    first, second = text.stdout.splitlines()
-    assert first == f"{JOB}: resources.jobs.nightly.nmae: unknown field 'nmae': did you mean 'name'?"
-    assert second.startswith(f"{JOB}: resources.jobs.nightly.tasks[0].pipeline_task.pipeline_id: ")
-    data = call("bundle", "check", shop.root, "--output", "json")
+    error, advice = text.stdout.splitlines()
+    assert advice.startswith(f"{ROOT}:6: include: 'jobs/*.yml' matches no file: ")
+    assert error.startswith(f"{JOB}:6: resources.jobs.nightly: '0 30 2 30 2 ?' fires on no day from now on: ")
+    data = call("bundle", "check", shop.root, "--offline", "--output", "json")
     assert data.exit_code == 1
-    assert json.loads(data.stdout)["problems"][0] == {
-        "file": JOB,
-        "place": "resources.jobs.nightly.nmae",
-        "what": "unknown field 'nmae'",
-        "remedy": "did you mean 'name'?",
-    }
+    told = json.loads(data.stdout)
+    assert told["targets"] == ["dev", "prod"]
+    assert [told["problems"][0][key] for key in ("file", "line", "rule")] == [JOB, 6, "never-fires"]
+    assert [told["advice"][0][key] for key in ("file", "line", "rule")] == [ROOT, 6, "empty-glob"]
 
 
-def test_what_a_bundle_could_not_be_checked_for_is_noted(
-    shop: BundleFiles, monkeypatch: pytest.MonkeyPatch
+def test_only_an_error_fails_a_check_and_rules_may_be_left_out(shop: BundleFiles) -> None:
+    shop.replace(JOB, "0 30 2 ? * MON-FRI", "0 30 2 30 2 ?").replace(ROOT, "*.yml", "*.yml\n  - jobs/*.yml")
+    advised = call("bundle", "check", shop.root, "--offline", "--ignore", "never-fires")
+    assert (advised.exit_code, advised.stdout.splitlines()[1:]) == (
+        0,
+        [f"{shop.root}: 5 files, for dev and prod: no errors"],
+    )
+    both = call(
+        "bundle", "check", shop.root, "--offline", "--ignore", "never-fires", "--ignore", "empty-glob"
+    )
+    assert both.stdout == f"{shop.root}: 5 files, for dev and prod: all right\n"
+    assert call("bundle", "check", shop.root, "--ignore", "never").exit_code == 2
+
+
+def test_the_cli_on_the_path_is_asked_unless_offline(
+    shop: BundleFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tableferry.bundle.checking.types_installed", lambda: False)
-    result = call("bundle", "check", shop.root)
-    assert result.exit_code == 0
-    assert result.stderr.startswith("Note: the package databricks-bundles isn't installed")
+    (tmp_path / "databricks").write_text("#!/bin/sh\necho 'Error: no login' >&2\nexit 1\n")
+    (tmp_path / "databricks").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    asked = call("bundle", "check", shop.root, "--target", "dev")
+    assert asked.exit_code == 0
+    assert asked.stderr.startswith(
+        "Note: the Databricks CLI refused target 'dev', so its files were read (Error: no"
+    )
+    assert call("bundle", "check", shop.root, "--target", "dev", "--offline").stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -120,7 +136,7 @@ def test_what_a_bundle_could_not_be_checked_for_is_noted(
         (["--version"], None, f"{__version__}\n"),
         (["--help"], None, "Usage: "),
         (["spec", "schema"], None, "{"),
-        (["bundle", "check", "."], 1, "databricks.yml: isn't in "),
+        (["bundle", "check", "."], 1, "databricks.yml: can't be read "),
         (["spec", "check", "absent"], 1, "Error: "),
         (["spec", "chek"], 2, "No such command 'chek'"),
         (["spec", "check"], 2, "Missing argument 'PROJECT'"),

@@ -1,127 +1,62 @@
-"""Quartz cron expressions, as schedules are written in."""
+"""Quartz cron expressions: which ones Quartz refuses or never fires; nothing is said where it's lenient."""
 
 from __future__ import annotations
 
+import calendar
 import re
-from dataclasses import dataclass
+from datetime import date
 
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
-_LONGEST = {2: 29, 4: 30, 6: 30, 9: 30, 11: 30}
+_NAMES = {name: str(number) for names in (_MONTHS, _DAYS) for number, name in enumerate(names, 1)}
+_LOWEST = (0, 0, 0, 1, 1, 1, 0)
+_HIGHEST = (59, 59, 23, 31, 12, 7, 9999)
+_LAST_YEAR = 2099
+_PART = re.compile(r"(?=.)(\*|[0-9]{1,4})?(?:-([0-9]{1,4}))?(?:/([0-9]{1,4}))?")
 
 
-@dataclass(frozen=True)
-class _Field:
-    """One field of an expression.
-
-    Attributes:
-        name: What messages call it.
-        low: The smallest value.
-        high: The largest value.
-        names: Words for the values from the smallest on.
-        special: What this field allows alone beyond lists, ranges and steps.
-    """
-
-    name: str
-    low: int
-    high: int
-    names: tuple[str, ...] = ()
-    special: re.Pattern[str] | None = None
-
-
-_FIELDS = (
-    _Field("seconds", 0, 59),
-    _Field("minutes", 0, 59),
-    _Field("hours", 0, 23),
-    _Field(
-        "day of month", 1, 31, special=re.compile(r"\?|L(-([1-9]|[12][0-9]|30))?W?|([1-9]|[12][0-9]|3[01])W")
-    ),
-    _Field("month", 1, 12, _MONTHS),
-    _Field("day of week", 1, 7, _DAYS, re.compile(rf"\?|L|([1-7]|{'|'.join(_DAYS)})(L|#[1-5])")),
-    _Field("year", 1970, 2099),
-)
-
-
-class CronError(ValueError):
-    """An expression that Quartz refuses, or that never starts.
-
-    Attributes:
-        what: What is wrong, with the field.
-        remedy: How to fix it.
-    """
-
-    def __init__(self, what: str, remedy: str) -> None:
-        super().__init__(f"{what}: {remedy}")
-        self.what = what
-        self.remedy = remedy
-
-
-def check(expression: str) -> None:
-    """Refuse what Quartz would refuse, or would never start.
-
-    Raises:
-        CronError: With the field and the reason.
-    """
-    texts = expression.upper().split()
-    if len(texts) not in (6, 7):
-        names = ", ".join(field.name for field in _FIELDS)
-        raise CronError(
-            f"there are {len(texts)} fields, and Quartz takes 6 or 7 ({names})",
-            "begin with the seconds, as in '0 30 2 ? * MON-FRI'",
+def fault(expression: str, today: date) -> str:
+    """Return why an expression never fires, with the remedy; empty if it fires, or nobody can say."""
+    words = expression.upper().split()
+    if len(words) < 6:
+        return (
+            f"has {len(words)} fields, and Quartz takes 6 or 7, seconds first: write '0 30 2 * * ?' for 2:30"
         )
-    values = {field.name: _values(text, field) for field, text in zip(_FIELDS, texts, strict=False)}
-    both = f"day of month is '{texts[3]}' and day of week is '{texts[5]}'"
-    if (texts[3] == "?") == (texts[5] == "?"):
-        raise CronError(both, "write '?' for one of them" + (" only" if texts[3] == "?" else ""))
-    days, months = values["day of month"], values["month"]
-    if days and min(days) > max(_LONGEST.get(month, 31) for month in months):
-        raise CronError(
-            f"day of month '{texts[3]}' is in none of the months '{texts[4]}'", "correct one of them"
-        )
-
-
-def _values(text: str, field: _Field) -> frozenset[int]:
-    """Return the values that a field means; none if it's one of the special forms."""
-    if field.special and field.special.fullmatch(text):
-        return frozenset()
-    values: set[int] = set()
-    for part in text.split(","):
-        values.update(_part(part, text, field))
-    return frozenset(values)
-
-
-def _part(part: str, text: str, field: _Field) -> range | list[int]:
-    whole, slash, step = part.partition("/")
-    first, dash, last = whole.partition("-")
-    if not whole and not slash:
-        raise CronError(f"{field.name} '{text}' has nothing between two commas", "remove a comma")
-    if slash and not (re.fullmatch(r"[0-9]{1,4}", step) and 1 <= int(step) <= field.high):
-        raise CronError(f"{field.name} '{text}' steps by '{step}'", f"step by 1 to {field.high}")
-    if whole in ("", "*"):
-        low, high = field.low, field.high
-    elif dash:
-        low, high = _number(first, text, field), _number(last, text, field)
-    else:
-        low = _number(first, text, field)
-        high = field.high if slash else low
-    by = int(step) if slash else 1
-    if low <= high:
-        return range(low, high + 1, by)
-    if field.name == "year":
-        raise CronError(f"{field.name} '{text}' goes backwards", "write the earlier year first")
-    # Quartz goes round: FRI-MON, 22-2.
-    size = field.high - field.low + 1
-    return [(value - field.low) % size + field.low for value in range(low, high + size + 1, by)]
-
-
-def _number(word: str, text: str, field: _Field) -> int:
-    if word in field.names:
-        return field.names.index(word) + field.low
-    if re.fullmatch(r"[0-9]{1,4}", word) and field.low <= int(word) <= field.high:
-        return int(word)
-    names = f" or {field.names[0]} to {field.names[-1]}" if field.names else ""
-    has = f" has '{word}'" if word != text else ""
-    raise CronError(
-        f"{field.name} '{text}'{has or ' is no value of that field'}",
-        f"write {field.low} to {field.high}{names}",
+    if (words[3] == "?") == (words[5] == "?"):
+        return "says both or neither of day of month and day of week: write '?' for one of them"
+    try:
+        allowed = list(map(_values, words, _LOWEST, _HIGHEST))
+    except ValueError as error:
+        return str(error)
+    days, months, weekdays, years = (*allowed, set(range(_LAST_YEAR + 1)))[3:7]
+    fires = any(
+        # Quartz counts from Sunday, Python from Monday.
+        day in days and (calendar.weekday(year, month, day) + 1) % 7 + 1 in weekdays
+        for year in range(today.year, _LAST_YEAR + 1)
+        for month in months
+        for day in range(1, calendar.monthrange(year, month)[1] + 1)
+        if year in years and (year, month, day) >= (today.year, today.month, today.day)
     )
+    return "" if fires else "fires on no day from now on: correct its day, month or year"
+
+
+def _values(field: str, low: int, high: int) -> set[int]:
+    """Return the values that a field allows, all where nobody can say; fails with what Quartz refuses."""
+    values: set[int] = set()
+    for part in field.split(","):
+        match = _PART.fullmatch(re.sub("[A-Z]+", lambda word: _NAMES.get(word[0], word[0]), part))
+        if match is None:
+            if re.match("[A-Z]", part) and not part.startswith((*_NAMES, "L")):
+                raise ValueError(f"has '{part}', which Quartz doesn't know: correct it")
+            return set(range(low, high + 1))
+        every = match[1] in (None, "*")
+        first = low if every else int(match[1])
+        last = int(match[2] or (high if every or match[3] else first))
+        step = int(match[3] or 1)
+        if not low <= min(first, last) <= max(first, last) <= high or (every and step > high):
+            raise ValueError(f"has '{part}' where Quartz takes {low} to {high}: correct it")
+        # Quartz goes round: FRI-MON, 22-2.
+        size = high - low + 1
+        around = range(first, last + 1 + (size if last < first else 0), step or size)
+        values.update((value - low) % size + low for value in around)
+    return values

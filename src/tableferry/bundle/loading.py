@@ -1,125 +1,155 @@
-"""A bundle's files: databricks.yml and what it includes, as one tree."""
+"""A bundle as it will be deployed to a target: read from its files, or told by the Databricks CLI."""
 
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterator
-from dataclasses import dataclass
+import os
+import re
+import subprocess
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from tableferry.bundle.merging import merge
-from tableferry.bundle.problems import Problem
-from tableferry.bundle.reading import read
-from tableferry.bundle.tree import Node, SourceLocation
+from tableferry.bundle.findings import Finding, Rule
+from tableferry.bundle.tree import Text, find, get, items, known, merge, parse, resolve
 
-ROOT_NAMES = ("databricks.yml", "databricks.yaml", "bundle.yml", "bundle.yaml")
-_SUFFIXES = (".yml", ".yaml", ".json")
+_ROOTS = ("databricks.yml", "databricks.yaml", "bundle.yml", "bundle.yaml")
+_DEFINITION = {"default", "lookup", "type", "description"}
+_FILE_PATH = "${workspace.file_path}"
+# Elsewhere, an option, a requirement, or not known.
+_NOT_LOCAL = re.compile(r"[/~-]|[A-Za-z][A-Za-z0-9+.-]*:|.*(\$\{|[\s@])")
+_EXTRAS = re.compile(r"(?<=\.whl)\[[^\]]*\]$")
 
 
 @dataclass(frozen=True)
-class Sources:
-    """What a bundle's files hold.
+class Bundle:
+    """What a bundle holds, for one target or as it's written.
 
     Attributes:
-        folder: The bundle's folder.
-        tree: All files as one.
-        files: The files, relative to the folder, in the order in which they are read.
+        synchronised: The folder that is synchronised: the bundle's, or one above that ``sync.paths`` names.
+        file_path: The path of that folder in the workspace.
+        complete: Whether no resource comes from code that wasn't run.
     """
 
     folder: Path
-    tree: Node
-    files: tuple[str, ...] = ()
+    tree: Any
+    synchronised: Path
+    file_path: str = _FILE_PATH
+    complete: bool = True
+
+    def resources(self, kind: str) -> list[tuple[Text, Any]]:
+        """Return the resources of a kind by their places, which know where they are written."""
+        several = items(get(self.tree, "resources", kind))
+        return [(Text(f"resources.{kind}.{name}", name.file, name.line), item) for name, item in several]
+
+    def path(self, text: Text) -> Path:
+        """Return the file or pattern that a path means, which is relative to the file it's written in."""
+        base = Path(text.file).parent if text.file else self.synchronised
+        return Path(os.path.normpath(base / text))
+
+    def local(self, text: Any) -> Path | None:
+        """Return the path or pattern here that a text means, without a wheel's extras, or None."""
+        path = Text(_EXTRAS.sub("", text), text.file) if isinstance(text, Text) else Text("/")
+        inside = path.removeprefix(f"{self.file_path}/")
+        if inside != path and "${" not in inside:
+            return self.path(Text(str(self.synchronised / inside)))
+        return None if _NOT_LOCAL.match(path) else self.path(path)
+
+    def finding(self, rule: Rule, place: Text, message: str, at: Text, level: str = "error") -> Finding:
+        """Return a finding at a text, or where the CLI said that text, at its resource."""
+        at = at if at.file else place
+        file = os.path.relpath(at.file, self.folder).replace(os.sep, "/") if at.file else ""
+        return Finding(file, at.line if file else 0, str(place), message, rule, level)
 
 
-def load(folder: Path, problems: list[Problem]) -> Sources:
-    """Read a bundle's files; where something is wrong in them, the tree is incomplete."""
-    names = [name for name in ROOT_NAMES if (folder / name).is_file()]
-    empty = Node({}, SourceLocation(ROOT_NAMES[0]))
-    if not names:
-        problems.append(empty.problem(f"isn't in {folder}", "name the folder of a bundle"))
-        return Sources(folder, empty)
-    if len(names) > 1:
-        problems.append(
-            empty.problem(f"isn't the only root: {names[1]} is one too", f"keep {names[0]} alone")
-        )
-    tree = read(folder / names[0], names[0], problems)
-    files = [names[0]]
-    for name, file in _included(folder, tree["include"], problems):
-        if name in files:
-            continue
-        files.append(name)
-        included = read(file, name, problems)
-        if included["include"].given:
-            problems.append(
-                included["include"].problem(
-                    "isn't read here", f"move it to {names[0]}, the only file whose includes count"
-                )
-            )
-        _refuse_twice(tree, included, problems)
-        own = {key: item for key, item in included.items if key != "include"}
-        tree = merge(tree, included.with_value(own), problems)
-    _refuse_shared_keys(tree, problems)
-    return Sources(folder, tree, tuple(files))
-
-
-def _included(folder: Path, include: Node, problems: list[Problem]) -> Iterator[tuple[str, Path]]:
-    for pattern in include.elements:
-        if pattern.text is None:
-            problems.append(
-                pattern.problem(f"must be a path, not {pattern.kind}", "write a path or a pattern")
-            )
-        elif Path(pattern.text).is_absolute():
-            problems.append(
-                pattern.problem("is an absolute path", "write it relative to the bundle's folder")
-            )
-        elif not (paths := _matches(folder, pattern.text)):
-            problems.append(
-                pattern.problem(
-                    f"'{pattern.text}' matches no file",
-                    "correct the pattern, or remove it if nothing is meant",
-                )
-            )
-        else:
-            for path in paths:
-                name = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.as_posix()
-                if path.suffix in _SUFFIXES:
-                    yield name, path
-                else:
-                    problems.append(
-                        pattern.problem(
-                            f"includes {name}, which isn't YAML", "include .yml, .yaml or .json files only"
-                        )
-                    )
-
-
-def _matches(folder: Path, pattern: str) -> list[Path]:
-    """Find files as the CLI does: `**` means no more than `*`."""
+def matches(pattern: Path) -> list[Path]:
+    """Return the files and folders that a path or pattern leads to."""
     try:
-        names = glob.glob(pattern.replace("**", "*"), root_dir=folder, include_hidden=True)
-    except (OSError, ValueError):
+        return [Path(name) for name in sorted(glob.glob(str(pattern), recursive=True))]
+    except (OSError, ValueError, re.error):
         return []
-    return sorted(path for name in names if (path := folder / name).is_file())
 
 
-def _refuse_twice(tree: Node, included: Node, problems: list[Problem]) -> None:
-    """Refuse a resource that two files define, which the CLI takes for two of the same key."""
-    for kind, resources in included["resources"].items:
-        for name, resource in resources.items:
-            if (first := tree["resources"][kind][name]).given:
-                problems.append(_same_key(resource, name, first))
+def load(folder: Path) -> tuple[Bundle, list[str], list[Finding]]:
+    """Read a bundle's files; the findings say which ones can't be read."""
+    bundle = Bundle(folder, None, folder)
+    findings: list[Finding] = []
+    files = [folder / name for name in _ROOTS if (folder / name).is_file()][:1] or [folder / _ROOTS[0]]
+    tree = _read(bundle, files[0], findings)
+    for pattern in filter(None, map(known, find(tree, "include.*"))):
+        # To the CLI `**` is no more than `*`.
+        included = matches(folder / pattern.replace("**", "*"))
+        if not included and not get(tree, "python"):
+            message = f"'{pattern}' matches no file: correct it, or remove it if nothing is meant"
+            findings.append(bundle.finding(Rule.EMPTY_GLOB, Text("include"), message, pattern, "advice"))
+        for file in included:
+            if file not in files and file.suffix in (".yml", ".yaml", ".json"):
+                files.append(file)
+                tree = merge(tree, _read(bundle, file, findings))
+    return replace(bundle, tree=tree), [os.path.relpath(file, folder) for file in files], findings
 
 
-def _refuse_shared_keys(tree: Node, problems: list[Problem]) -> None:
-    """Refuse a key that resources of two kinds, or a script, have."""
-    owners: dict[str, Node] = {}
-    scripts = [tree["scripts"]]
-    for group in [*(resources for _, resources in tree["resources"].items), *scripts]:
-        for name, owner in group.items:
-            if owners.setdefault(name, owner) is not owner:
-                problems.append(_same_key(owner, name, owners[name]))
+def from_files(bundle: Bundle, target: str) -> Bundle:
+    """Lay a target over what is written for all, and resolve what the files know."""
+    own = get(bundle.tree, "targets", target)
+    tree = {key: item for key, item in items(bundle.tree) if key not in ("targets", "include")}
+    for key in ("bundle", "resources", "artifacts", "sync"):
+        tree[Text(key)] = merge(get(tree, key), get(own, key))
+    settings = merge(get(tree, "bundle"), {Text("target"): Text(target)})
+    tree = resolve(tree, {"var": _variables(bundle, target), "bundle": settings})
+    for _, job in items(get(tree, "resources", "jobs")):
+        # Tasks of one key are one task, so that a target can change a part of it.
+        tasks: dict[Any, Any] = {}
+        for position, task in enumerate(find(job, "tasks.*")):
+            key = str(get(task, "task_key") or f"#{position}")
+            tasks[key] = merge(tasks.get(key), task)
+        if tasks:
+            job["tasks"] = list(tasks.values())
+    paths = [bundle.path(path) for path in map(known, find(tree, "sync.paths.*")) if path]
+    synchronised = Path(os.path.commonpath([bundle.folder, *paths]))
+    python = [get(tree, "python"), get(tree, "experimental", "python")]
+    if get(tree, "experimental", "scripts", "preinit") or any(get(code, "mutators") for code in python):
+        tree = {}  # code may change all of it
+    return replace(bundle, tree=tree, synchronised=synchronised, complete=not any(python))
 
 
-def _same_key(resource: Node, name: str, first: Node) -> Problem:
-    return resource.problem(
-        f"has the key '{name}', which {first.place.full} has too", "give each resource a key of its own"
-    )
+def from_cli(bundle: Bundle, target: str, cli: str) -> Bundle:
+    """Return the same as the CLI resolves it; fails with a ValueError that says why it refuses."""
+    command = [cli, "bundle", "validate", "--output", "json", "--target", target]
+    settings: Any = {"cwd": bundle.folder, "capture_output": True, "text": True, "timeout": 120}
+    try:
+        tree = parse(subprocess.run(command, check=True, **settings).stdout, "")
+    except (OSError, subprocess.SubprocessError) as error:
+        told = re.search("Error: .*", str(getattr(error, "stderr", "")))
+        raise ValueError(told[0] if told else str(error)) from None
+    for kind, resources in items(get(tree, "resources")):
+        # Its keys don't say where they are written; the files' do.
+        written = {key: key for key, _ in items(get(bundle.tree, "resources", kind))}
+        tree["resources"][kind] = {written.get(key, key): item for key, item in items(resources)}
+    file_path = get(tree, "workspace", "file_path") or _FILE_PATH
+    return replace(bundle, tree=tree, file_path=file_path, complete=True)
+
+
+def _read(bundle: Bundle, file: Path, findings: list[Finding]) -> Any:
+    try:
+        return parse(file.read_text("utf-8-sig"), str(file))
+    except (OSError, ValueError, RecursionError) as error:
+        message = f"can't be read ({error}): correct it, or name the folder of a bundle"
+        findings.append(bundle.finding(Rule.UNREADABLE, Text(""), message, Text("", str(file))))
+        return None
+
+
+def _variables(bundle: Bundle, target: str) -> dict[str, Any]:
+    """Return the values of variables; not of those that the CLI looks up, or that a file may override."""
+    if matches(bundle.folder / ".databricks" / "bundle" / target / "variable-overrides.json"):
+        return {}
+    values: dict[str, Any] = {}
+    for name, definition in items(get(bundle.tree, "variables")):
+        own = get(bundle.tree, "targets", target, "variables", name)
+        if own is not None and not (isinstance(own, dict) and own.keys() <= _DEFINITION):
+            own = {"default": own}
+        value, outside = get(own, "default"), os.environ.get(f"BUNDLE_VAR_{name}")
+        if value is None and not get(own, "lookup") and not get(definition, "lookup"):
+            value = get(definition, "default")
+        values[name] = value if outside is None else Text(outside)
+    return values

@@ -1,140 +1,130 @@
-"""A bundle's configuration as it's written: values that know the file and the key path they stand in."""
+"""YAML as trees of mappings, lists and texts, where each text knows its file, and safe ways down such a tree.
+
+Every scalar is text: the CLI's YAML and PyYAML take words such as ``on`` and ``12:30`` for different things.
+"""
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
-from typing import Any, TypeAlias
+from typing import Any
 
-from tableferry.bundle.problems import Problem
+import yaml
+
+from tableferry import yamlfiles
+
+REFERENCE = re.compile(r"(?<![$\\])\$\{([\w.\[\]-]+)\}")
+_MOST = 200_000  # far beyond any bundle; aliases may make a file endless
+_MOST_REFERENCES = 11  # the CLI goes no further either
 
 
-@dataclass(frozen=True)
-class SourceLocation:
-    """A file and the keys and list positions that lead to a value in it."""
+class Text(str):
+    """A scalar, the file that it's written in (empty where the CLI said it), and the line."""
 
     file: str
-    steps: tuple[str | int, ...] = ()
+    line: int
 
-    def at(self, *steps: str | int) -> SourceLocation:
-        """Go down by keys and list positions."""
-        return SourceLocation(self.file, self.steps + steps)
-
-    @property
-    def above(self) -> SourceLocation:
-        """The mapping or list that holds this."""
-        return SourceLocation(self.file, self.steps[:-1])
-
-    @property
-    def folder(self) -> PurePosixPath:
-        """The folder that relative paths are relative to, itself relative to the bundle's."""
-        return PurePosixPath(self.file).parent
-
-    @property
-    def full(self) -> str:
-        """The file and the key path."""
-        return f"{self.file}: {self}" if self.steps else self.file
-
-    def __str__(self) -> str:
-        text = ""
-        for step in self.steps:
-            text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step or "''"
-        return text
+    def __new__(cls, text: str, file: str = "", line: int = 0) -> Text:
+        """Take over the text, with the place."""
+        self = super().__new__(cls, text)
+        self.file, self.line = file, line
+        return self
 
 
-Value: TypeAlias = "str | int | float | bool | dict[str, Node] | tuple[Node, ...] | None"
+def parse(content: str, file: str) -> Any:
+    """Return what YAML holds; fails with a ValueError that says what is wrong with it."""
+    try:
+        if yamlfiles.is_too_deep(content):
+            raise ValueError("it's nested too deep")
+        loader = _Loader(content)
+        loader.file = file
+        tree = loader.get_data()
+        if any(count > _MOST for count, _ in enumerate(walk(tree))):
+            raise ValueError("its aliases make it too large")
+    except yaml.YAMLError as error:
+        raise ValueError(yamlfiles.explain(error)) from None
+    return tree
 
 
-@dataclass(frozen=True)
-class Node:
-    """A value and its place; what isn't there is a node without a value, so that one can always go on down.
+def get(tree: Any, *keys: str) -> Any:
+    """Return what stands under some keys, or None."""
+    for key in keys:
+        tree = tree.get(key) if isinstance(tree, dict) else None
+    return tree
 
-    Attributes:
-        value: Text, number, truth value, mapping or list of nodes; None for what is empty or absent.
-        place: Where it's written.
-        shared: Whether a YAML alias repeats it elsewhere in its file.
-    """
 
-    value: Value
-    place: SourceLocation
-    shared: bool = False
+def items(tree: Any) -> list[tuple[Text, Any]]:
+    """Return the pairs of a mapping; of anything else none."""
+    return [pair for pair in tree.items() if isinstance(pair[0], Text)] if isinstance(tree, dict) else []
 
-    def __getitem__(self, key: str) -> Node:
-        child = self.value.get(key) if isinstance(self.value, dict) else None
-        return child if child is not None else Node(None, self.place.at(key))
 
-    def at(self, *keys: str) -> Node:
-        """Go down by keys."""
-        node = self
-        for key in keys:
-            node = node[key]
-        return node
+def find(tree: Any, path: str) -> list[Any]:
+    """Return all that stands at a path such as ``tasks.*.task_key``, None for an element without it."""
+    found = [tree]
+    for key in path.split("."):
+        if key == "*":
+            found = [item for value in found if isinstance(value, list) for item in value]
+        else:
+            found = [get(value, key) for value in found]
+    return found
 
-    @property
-    def given(self) -> bool:
-        """Whether there is a value."""
-        return self.value is not None
 
-    @property
-    def text(self) -> str | None:
-        """The value if it's text."""
-        return self.value if isinstance(self.value, str) else None
+def known(value: Any) -> Text | None:
+    """Return a text if all of it is known, without a reference that is left."""
+    return value if isinstance(value, Text) and value and "${" not in value else None
 
-    @property
-    def known(self) -> str | None:
-        """The value if it's text, and no reference in it is left to the deployment."""
-        return self.value if isinstance(self.value, str) and "${" not in self.value else None
 
-    @property
-    def items(self) -> tuple[tuple[str, Node], ...]:
-        """Keys and values of a mapping; nothing for any other value."""
-        return tuple(self.value.items()) if isinstance(self.value, dict) else ()
+def walk(tree: Any, key: Any = "") -> Iterator[tuple[str, Any]]:
+    """Yield all that is in a tree, each with the nearest key above it."""
+    yield key, tree
+    for name, item in items(tree) or [(key, item) for item in find(tree, "*")]:
+        yield from walk(item, name)
 
-    @property
-    def elements(self) -> tuple[Node, ...]:
-        """Elements of a list; nothing for any other value."""
-        return self.value if isinstance(self.value, tuple) else ()
 
-    @property
-    def kind(self) -> str:
-        """What the value is, in a user's words."""
-        match self.value:
-            case None:
-                return "nothing"
-            case dict():
-                return "a mapping"
-            case tuple():
-                return "a list"
-            case str() as text:
-                line = " ".join(text.split())
-                return f"'{line}'" if len(line) <= 40 else f"'{line[:36]} …'"
-            case value:
-                return json.dumps(value)
+def merge(below: Any, above: Any) -> Any:
+    """Lay one value over another, as the CLI does: mappings key by key, lists end to end, else replaced."""
+    if isinstance(below, dict) and isinstance(above, dict):
+        return below | {key: merge(below.get(key), item) for key, item in above.items()}
+    if isinstance(below, list) and isinstance(above, list):
+        return below + above
+    return below if above in (None, below) else above
 
-    def within(self) -> Iterator[Node]:
-        """Yield this node and all below it."""
-        yield self
-        for _, item in self.items:
-            yield from item.within()
-        for item in self.elements:
-            yield from item.within()
 
-    def with_value(self, value: Value) -> Node:
-        """Return another value at the same place."""
-        return replace(self, value=value)
+def resolve(value: Any, values: dict[str, Any], above: tuple[str, ...] = ()) -> Any:
+    """Replace references to what is known, by their first step; others stay as they are written."""
+    if isinstance(value, dict):
+        return {key: resolve(item, values, above) for key, item in value.items()}
+    if isinstance(value, list):
+        return [resolve(item, values, above) for item in value]
+    if not isinstance(value, Text) or "${" not in value:
+        return value
+    found = {name: _find(name, values, above) for name in REFERENCE.findall(value)}
+    whole = REFERENCE.fullmatch(value)
+    # A list or mapping keeps the places of what is in it: paths are relative to those.
+    if whole and isinstance(found[whole[1]], dict | list):
+        return found[whole[1]]
+    texts = {name: text for name, text in found.items() if isinstance(text, Text)}
+    return Text(REFERENCE.sub(lambda match: texts.get(match[1], match[0]), value), value.file, value.line)
 
-    def plain(self) -> Any:
-        """Return the value without places."""
-        match self.value:
-            case dict():
-                return {key: item.plain() for key, item in self.value.items()}
-            case tuple():
-                return [item.plain() for item in self.value]
-            case value:
-                return value
 
-    def problem(self, what: str, remedy: str) -> Problem:
-        """Say that something is wrong here."""
-        return Problem(self.place.file, str(self.place), what, remedy)
+def _find(name: str, values: dict[str, Any], above: tuple[str, ...]) -> Any:
+    """Return what a reference leads to, or None."""
+    if name in above or len(above) == _MOST_REFERENCES:
+        return None
+    found: Any = values
+    for step in name.split("."):
+        found = get(found, step)
+        if isinstance(found, Text):
+            found = resolve(found, values, (*above, name))
+    return resolve(found, values, (*above, name))
+
+
+def _scalar(loader: Any, node: yaml.Node) -> Text:
+    return Text(str(node.value), loader.file, node.start_mark.line + 1)
+
+
+_Loader: Any = type("_Loader", (yamlfiles.SafeLoader,), {})
+# The last stands for tags that nobody knows.
+for _tag in ("bool", "int", "float", "str", "timestamp", "binary", "value"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _scalar)
+_Loader.add_constructor(None, _scalar)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
@@ -49,17 +50,26 @@ def bundle_check(
     target: Annotated[
         str | None, typer.Option("--target", "-t", metavar="NAME", help="Only this target of the bundle.")
     ] = None,
+    ignore: Annotated[
+        list[bundle.Rule] | None,
+        typer.Option("--ignore", metavar="RULE", help="Leave out what ends with this (may be repeated)."),
+    ] = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Read the files alone, even where the Databricks CLI is.")
+    ] = False,
 ) -> Answer:
-    """Say everything that is wrong with a bundle, without a workspace or the Databricks CLI."""
-    report = bundle.examine(folder, target)
+    """Say what fails in a bundle though `databricks bundle validate --strict` accepts it."""
+    cli = None if offline else shutil.which("databricks")
+    report = bundle.examine(folder, target, ignore=ignore or (), cli=cli)
 
     def lines() -> Iterator[str]:
-        yield from map(str, report.problems)
+        yield from map(str, (*report.problems, *report.advice))
         for note in report.notes:
             _log.info("Note: %s", note)
         if not report.problems:
             files = counted(len(report.files), "file")
-            yield f"{folder}: {files}, for {' and '.join(report.targets)}: all right"
+            verdict = "no errors" if report.advice else "all right"
+            yield f"{folder}: {files}, for {' and '.join(report.targets)}: {verdict}"
 
     return Answer(report, lines(), ok=not report.problems)
 
