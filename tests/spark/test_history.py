@@ -77,7 +77,7 @@ def test_a_stream_of_the_rows_gives_the_same_events(spark: SparkSession, schema:
             (1, "c", "n", 7, None),
             (None, "d", "n", 2, 4),
             (2, "e", "n", 1, 4),
-            # AUTO CDC can't express it, so it doesn't keep the row above open either.
+            # AUTO CDC can't represent it, so it doesn't keep the row above open either.
             (2, "empty", "n", 4, 4),
             (3, "twin", "n", 1, 2),
             (3, "twin", "n", 1, 2),

@@ -507,11 +507,11 @@ def test_scd2_history_keeps_its_nulls_its_columns_and_its_closes(
             "interval is empty (start = end)",
         )
         with pytest.raises(
-            Refused, match=r"1 rows of its legacy table can't be expressed .*leaveOutInexpressible"
+            Refused, match=r"1 rows of its legacy table can't be represented .*leaveOutNotRepresentable"
         ):
             project.run()
 
-    details = project.migration("orders", mapped, leaveOutInexpressible=True)
+    details = project.migration("orders", mapped, leaveOutNotRepresentable=True)
     project.standard("orders", "src", cdc=settings, tableMigrationDetails=details)
     (left_out,) = pipelines.check(project.plan(), spark)
     assert left_out.left_out

@@ -325,12 +325,12 @@ def test_disabled_migration_is_none(project: ProjectFiles) -> None:
 def test_migration_extension(project: ProjectFiles) -> None:
     written = project.append()
     written["tableMigrationDetails"] |= {
-        "leaveOutInexpressible": True,
+        "leaveOutNotRepresentable": True,
         "autoStartingVersionsEnabled": False,
         "pinnedClone": False,
     }
     project.write(MAIN, written)
     migration = project.load().dataflows[0].migration
     assert migration is not None
-    assert (migration.leave_out_inexpressible, migration.auto_starting_versions) == (True, False)
+    assert (migration.leave_out_not_representable, migration.auto_starting_versions) == (True, False)
     assert not migration.pinned_clone

@@ -180,7 +180,7 @@ def pipelines_plan(
         typer.Option("--full-refresh", metavar="TARGET", help="Plan a rebuild of this target."),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Also look for rows that AUTO CDC can't express.")
+        bool, typer.Option("--check", help="Also look for rows that AUTO CDC can't represent.")
     ] = False,
     drop_history: DropHistory = False,
     adopt: Adopt = False,

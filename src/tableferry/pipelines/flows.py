@@ -270,7 +270,7 @@ class Migration:
         select: SQL expressions over the legacy table; empty means every column.
         where: SQL conditions on it, all of which must hold.
         except_columns: Columns that are left out after ``select``.
-        leave_out_inexpressible: Leave out validity rows that AUTO CDC can't express, and say how many.
+        leave_out_not_representable: Leave out validity rows that AUTO CDC can't represent, and say how many.
         pinned_clone: Where a pipeline fills an SCD target, its copy streams a clone of the pinned version.
         place: Where the spec defines it, for messages.
     """
@@ -281,7 +281,7 @@ class Migration:
     select: tuple[str, ...] = ()
     where: tuple[str, ...] = ()
     except_columns: tuple[str, ...] = ()
-    leave_out_inexpressible: bool = False
+    leave_out_not_representable: bool = False
     pinned_clone: bool = True
     place: str = ""
 

@@ -1,4 +1,4 @@
-"""A legacy table's rows as AUTO CDC events, and those of its rows that AUTO CDC can't express.
+"""A legacy table's rows as AUTO CDC events, and those of its rows that AUTO CDC can't represent.
 
 The rows come as the migration's own select made them; nothing of the feed's where, deletes, column lists or
 ignore_null_updates is applied to them. Where `__START_AT` and `__END_AT` are both there (SCD type 2 needs
@@ -77,7 +77,7 @@ def check_sequence(frame: DataFrame, settings: CdcSettings, location: str) -> No
 
 
 def not_representable(frame: DataFrame, settings: CdcSettings) -> DataFrame:
-    """Return the rows that AUTO CDC can't express, with the `__reason` of each.
+    """Return the rows that AUTO CDC can't represent, with the `__reason` of each.
 
     Among intervals: no start; an end that isn't after the start; the start of another row of the key; an
     overlap with another row of the key (both are returned). A row without extent gets no other row into this
@@ -125,7 +125,7 @@ def future_ends(frame: DataFrame, settings: CdcSettings) -> FutureEnds | None:
 
 
 def expressible(frame: DataFrame, settings: CdcSettings, whole: DataFrame | None = None) -> DataFrame:
-    """Return the rows without those that AUTO CDC can't express; the arguments are those of `history_events`.
+    """Return the rows without those that AUTO CDC can't represent; the arguments are those of `history_events`.
 
     What is wrong with a row depends on its key and its interval alone, given all the others.
     """

@@ -35,7 +35,7 @@ _NOT_THERE = "TABLE_OR_VIEW_NOT_FOUND"
 
 @dataclass(frozen=True)
 class NotRepresentable:
-    """Legacy rows that AUTO CDC can't express, by target.
+    """Legacy rows that AUTO CDC can't represent, by target.
 
     Attributes:
         target: The target that they would be copied into.
@@ -262,7 +262,7 @@ def progress(
 
 
 def not_representable(target: TargetPlan, spark: SparkSession) -> NotRepresentable | None:
-    """Look for rows of a target's legacy table that AUTO CDC can't express; None if there are none."""
+    """Look for rows of a target's legacy table that AUTO CDC can't represent; None if there are none."""
     source = target.history
     if source is None:
         return None
@@ -282,7 +282,7 @@ def not_representable(target: TargetPlan, spark: SparkSession) -> NotRepresentab
         target.target,
         count,
         tuple(row.asDict(recursive=True) for row in rows),
-        source.migration.leave_out_inexpressible,
+        source.migration.leave_out_not_representable,
     )
 
 
@@ -306,8 +306,8 @@ def refusal(legacy: NotRepresentable) -> str:
     """Say why such rows stop a run, and how to go on."""
     first = ", ".join(f"{key}={value}" for key, value in legacy.rows[0].items() if key != "__reason")
     return (
-        f"{legacy.target}: {legacy.count} rows of its legacy table can't be expressed by AUTO CDC, the first "
+        f"{legacy.target}: {legacy.count} rows of its legacy table can't be represented by AUTO CDC, the first "
         f"is ({first}): {legacy.rows[0]['__reason']}; `tableferry pipelines plan --check` lists them; filter "
         "them with the migration's whereClause, or leave them out with "
-        "tableMigrationDetails.leaveOutInexpressible: true"
+        "tableMigrationDetails.leaveOutNotRepresentable: true"
     )

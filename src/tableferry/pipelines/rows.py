@@ -83,7 +83,7 @@ def _whole(spark: SparkSession, source: HistorySource) -> DataFrame:
 
 
 def _representable(rows: DataFrame, whole: DataFrame, source: HistorySource) -> DataFrame:
-    if source.cdc and source.migration.leave_out_inexpressible:
+    if source.cdc and source.migration.leave_out_not_representable:
         return history.expressible(rows, source.cdc, whole)
     return rows
 

@@ -38,7 +38,7 @@ def plan_data(plan: Plan, not_representable: Sequence[NotRepresentable] | None =
         ],
     }
     if not_representable is not None:
-        data["inexpressible"] = [
+        data["notRepresentable"] = [
             {
                 "target": str(legacy.target),
                 "count": legacy.count,
@@ -249,7 +249,7 @@ def _print_next(console: Console, targets: Sequence[TargetPlan], what: str = _RU
 def _print_not_representable(console: Console, legacy: NotRepresentable) -> None:
     consequence = "left out, as the spec says" if legacy.left_out else "they stop the run"
     rows = counted(legacy.count, "row")
-    console.print(f"Check: {rows} for {legacy.target} that AUTO CDC can't express, {consequence}:")
+    console.print(f"Check: {rows} for {legacy.target} that AUTO CDC can't represent, {consequence}:")
     for row in legacy.rows:
         values = ", ".join(f"{name}={value}" for name, value in row.items() if name != "__reason")
         console.print(f"  {row['__reason']}: {values}")

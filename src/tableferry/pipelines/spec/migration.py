@@ -59,7 +59,7 @@ def migration(
         tuple(written.select_exp),
         tuple(written.where_clause),
         tuple(written.except_columns),
-        details.leave_out_inexpressible,
+        details.leave_out_not_representable,
         details.pinned_clone,
         str(location),
     )

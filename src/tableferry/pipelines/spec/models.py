@@ -229,8 +229,8 @@ class TableMigrationDetails(CamelModel):
         True, description="Record the sources' versions and let the streaming flows start right behind them."
     )
     source_details: MigrationSource
-    leave_out_inexpressible: bool = Field(
-        False, description="Leave out validity rows that AUTO CDC can't express, and say how many."
+    leave_out_not_representable: bool = Field(
+        False, description="Leave out validity rows that AUTO CDC can't represent, and say how many."
     )
     pinned_clone: bool = Field(
         True,
