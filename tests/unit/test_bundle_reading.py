@@ -27,7 +27,7 @@ def test_a_folder_without_a_bundle_and_a_target_that_is_not_there(shop: BundleFi
         bundle.examine(shop.root, "prd")
 
 
-@pytest.mark.parametrize("text", ["a: [", "a: &a [*a]", "a: " + "[" * 200 + "]" * 200, "\0"])
+@pytest.mark.parametrize("text", ["a: [", "- a", "a: &a [*a]", "a: " + "[" * 200 + "]" * 200, "\0"])
 def test_what_cannot_be_read_is_said_and_nothing_else(shop: BundleFiles, text: str) -> None:
     shop.replace(*WAITS).write("resources/odd.yml", text)
     examination = bundle.examine(shop.root)

@@ -32,8 +32,8 @@ CLUSTER = "          job_cluster_key: small\n"
 TWICE = "is there twice, and the two become one: give each a key of its own"
 NO_TYPE = "has no type: give it one, such as notebook_task or python_wheel_task"
 UNDEFINED = "which the job doesn't define"
-NO_SOURCE = "matches no source file: correct it, or add a .py or .sql file"
-NO_WHEEL = "isn't there, and no artifact builds it: correct it, or build it"
+NO_SOURCE = "matches no source file: correct it, or add one"
+NO_WHEEL = "isn't there, and no artifact builds it: correct or build it"
 IN_FILES = "${workspace.file_path}/libs/shop-1-py3-none-any.whl[all]"
 
 SPOILED = [
@@ -81,32 +81,32 @@ SPOILED = [
     (
         Rule.EMPTY_GLOB,
         (PIPELINE, "../src/transformations/**", "../src/absent/**"),
-        f"{PIPELINE}:11: {ETL}: '../src/absent/**' {NO_SOURCE}",
+        f"{PIPELINE}:11: {ETL}: 'src/absent/**' {NO_SOURCE}",
     ),
     (
         Rule.EMPTY_GLOB,
         (PIPELINE, "../src/transformations/**", "../src/transformations/order.sql"),
-        f"{PIPELINE}:11: {ETL}: '../src/transformations/order.sql' {NO_SOURCE}",
+        f"{PIPELINE}:11: {ETL}: 'src/transformations/order.sql' {NO_SOURCE}",
     ),
     (
         Rule.MISSING_LIBRARY,
         (JOB, "../dist/*.whl", "../dists/*.whl"),
-        f"{JOB}:45: {NIGHTLY}: '../dists/*.whl' {NO_WHEEL}",
+        f"{JOB}:45: {NIGHTLY}: 'dists/*.whl' {NO_WHEEL}",
     ),
     (
         Rule.MISSING_LIBRARY,
         (JOB, "../dist/*.whl", "../dist/shpo-*.whl"),
-        f"{JOB}:45: {NIGHTLY}: '../dist/shpo-*.whl' {NO_WHEEL}",
+        f"{JOB}:45: {NIGHTLY}: 'dist/shpo-*.whl' {NO_WHEEL}",
     ),
     (
         Rule.MISSING_LIBRARY,
         (PIPELINE, "../dist/*.whl", IN_FILES),
-        f"{PIPELINE}:14: {ETL}: '{IN_FILES}' {NO_WHEEL}",
+        f"{PIPELINE}:14: {ETL}: 'libs/shop-1-py3-none-any.whl' {NO_WHEEL}",
     ),
     (
         Rule.MISSING_LIBRARY,
         (JOB, CLUSTER, f"{CLUSTER}          libraries: [{{jar: ../lib/a.jar}}]\n"),
-        f"{JOB}:28: {NIGHTLY}: '../lib/a.jar' {NO_WHEEL}",
+        f"{JOB}:28: {NIGHTLY}: 'lib/a.jar' {NO_WHEEL}",
     ),
     (
         Rule.MISSING_ENTRY_POINT,
@@ -159,8 +159,8 @@ def test_every_rule_has_a_bundle_that_breaks_it() -> None:
             "advice",
         ),
         # A folder that git keeps only for this is for somebody else to fill.
-        ((JOB, "../dist/*.whl", "../kept/*.whl"), f"'../kept/*.whl' {NO_WHEEL}", "advice"),
-        ((JOB, "../dist/*.whl", "${workspace.file_path}/kept/a.whl"), f"/kept/a.whl' {NO_WHEEL}", "error"),
+        ((JOB, "../dist/*.whl", "../kept/*.whl"), f"'kept/*.whl' {NO_WHEEL}", "advice"),
+        ((JOB, "../dist/*.whl", "${workspace.file_path}/kept/a.whl"), f"'kept/a.whl' {NO_WHEEL}", "error"),
     ],
 )
 def test_what_may_be_right_is_advice(
@@ -200,6 +200,7 @@ NO_SUCH_ENTRY_POINT = (JOB, "entry_point: shop", "entry_point: absent")
         [(JOB, "../dist/*.whl", "/Volumes/main/shop/libs/shop-1-py3-none-any.whl")],
         [(JOB, "../dist/*.whl", "--find-links ./absent.whl")],
         [(JOB, "../dist/*.whl", "${workspace.file_path}/libs/${bundle.git.commit}.whl")],
+        [(JOB, "../dist/*.whl", "../*/*.whl")],
         [NO_SUCH_WHEEL, (ROOT, "uv build --wheel", "make wheels")],
         [NO_SUCH_WHEEL, (ROOT, "\nartifacts", "\nexperimental: {scripts: {prebuild: make}}\nartifacts")],
         [NO_SUCH_ENTRY_POINT, (PROJECT, 'version = "0.1.0"', 'dynamic = ["version", "scripts"]')],
@@ -213,7 +214,8 @@ NO_SUCH_ENTRY_POINT = (JOB, "entry_point: shop", "entry_point: absent")
         [(JOB, "entry_point: shop", "entry_point: ${var.entry}")],
         [NO_SUCH_ENTRY_POINT, (JOB, "package_name: shop", "package_name: another")],
         [(PROJECT, "shop.cli:main", "elsewhere.cli:main")],
-        [(PROJECT, "shop.cli:main", "elsewhere:main")],
+        [(PROJECT, "shop.cli:main", "elsewhere:main"), ("tasks.py", "", "x")],
+        [(PROJECT, "shop.cli:main", "data.cli:main"), ("data/a.csv", "", "")],
         [(PROJECT, "shop.cli:main", "shop.compiled:main"), ("src/shop/compiled.pyx", "", "x")],
         [(PIPELINE, "../dist/*.whl", "--editable ${workspace.file_path}")],
         [(PIPELINE, "../src/transformations/**", "../src/notebooks/report")],
@@ -337,10 +339,9 @@ def test_shapes_that_the_cli_accepts_are_all_right(tmp_path: Path, text: str) ->
 
 def test_a_wheel_that_complex_variables_name_is_looked_for(tmp_path: Path) -> None:
     made = BundleFiles(tmp_path).write(ROOT, FLEET).write("libs/ferry-0.1.0-py3-none-any.whl", "")
-    path = "${workspace.file_path}/libs/ferry-0.2.0-py3-none-any.whl"
-    error = f"{NO_WHEEL} [error: missing-library]"
+    error = f"'libs/ferry-0.2.0-py3-none-any.whl' {NO_WHEEL} [error: missing-library]"
     assert made.findings() == [
-        f"{ROOT}:7: resources.jobs.migrate: '{path}[databricks,fleet]' {error}",
-        f"{ROOT}:7: resources.pipelines.migration: '{path}[databricks,fleet]' {error}",
-        f"{ROOT}:14: resources.jobs.migrate: '{path}' {error}",
+        f"{ROOT}:7: resources.jobs.migrate: {error}",
+        f"{ROOT}:7: resources.pipelines.migration: {error}",
+        f"{ROOT}:14: resources.jobs.migrate: {error}",
     ]

@@ -33,9 +33,9 @@ class Examination:
     notes: tuple[str, ...]
 
 
-def check(folder: _Folder, *, ignore: Collection[str] = ()) -> tuple[Finding, ...]:
+def check(folder: _Folder, target: str | None = None, *, ignore: Collection[str] = ()) -> tuple[Finding, ...]:
     """Return the errors of a bundle, from its files alone: a test needs neither the CLI nor a login."""
-    return examine(folder, ignore=ignore).problems
+    return examine(folder, target, ignore=ignore).problems
 
 
 def examine(

@@ -30,8 +30,7 @@ def fault(expression: str, today: date) -> str:
         return str(error)
     days, months, weekdays, years = (*allowed, set(range(_LAST_YEAR + 1)))[3:7]
     fires = any(
-        # Quartz counts from Sunday, Python from Monday.
-        day in days and (calendar.weekday(year, month, day) + 1) % 7 + 1 in weekdays
+        day in days and (calendar.weekday(year, month, day) + 1) % 7 + 1 in weekdays  # from Sunday on
         for year in range(today.year, _LAST_YEAR + 1)
         for month in months
         for day in range(1, calendar.monthrange(year, month)[1] + 1)
@@ -55,8 +54,7 @@ def _values(field: str, low: int, high: int) -> set[int]:
         step = int(match[3] or 1)
         if not low <= min(first, last) <= max(first, last) <= high or (every and step > high):
             raise ValueError(f"has '{part}' where Quartz takes {low} to {high}: correct it")
-        # Quartz goes round: FRI-MON, 22-2.
-        size = high - low + 1
+        size = high - low + 1  # Quartz goes round: FRI-MON, 22-2
         around = range(first, last + 1 + (size if last < first else 0), step or size)
         values.update((value - low) % size + low for value in around)
     return values

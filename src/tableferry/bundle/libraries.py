@@ -35,10 +35,9 @@ class _Build:
 
     def makes(self, library: Path) -> bool:
         """Return whether it may make what a path or pattern names."""
-        if self.into is None or library.parent not in self.into:
+        if self.into is None or not any(fnmatch(str(folder), str(library.parent)) for folder in self.into):
             return self.into is None
-        pattern = library.name.lower()
-        names = (pattern.split("-")[0], pattern.replace("*.whl", "*"))
+        names = (library.name.lower().split("-")[0], library.name.lower().replace("*.whl", "*"))
         return not self.name or any(fnmatch(self.name, name) for name in names)
 
 
@@ -51,10 +50,12 @@ def check(bundle: Bundle) -> Iterator[Finding]:
             if path is None or path.suffix not in (".whl", ".jar") or matches(path):
                 continue
             # A folder that is kept empty is for others to fill.
-            kept = any((path.parent / file).is_file() for file in (".gitignore", ".gitkeep"))
+            kept = any(matches(path.parent / file) for file in (".gitignore", ".gitkeep"))
             level = "advice" if kept and not text.startswith(bundle.file_path) else "error"
             if not any(build.makes(path) for build in builds):
-                message = f"'{text}' isn't there, and no artifact builds it: correct it, or build it"
+                message = (
+                    f"'{bundle.shown(path)}' isn't there, and no artifact builds it: correct or build it"
+                )
                 yield bundle.finding(Rule.MISSING_LIBRARY, place, message, text, level)
         for task in tasks(resource):
             yield from _entry_point(bundle, place, resource, task, builds)
@@ -87,7 +88,7 @@ def _project(folder: Path) -> tuple[str | None, dict[str, str] | None]:
     elsewhere = [
         *(get(project or poetry, key) for key in ("entry-points", "gui-scripts", "plugins")),
         *((folder / file).exists() for file in ("setup.py", "setup.cfg")),
-        get(project, "dynamic") not in (None, [], ["version"]),
+        *(item in ("scripts", "gui-scripts", "entry-points") for item in find(project, "dynamic.*")),
         get(poetry, "scripts") not in (None, scripts),
         not isinstance(scripts, dict) or not all(isinstance(target, str) for target in scripts.values()),
     ]
@@ -113,15 +114,14 @@ def _entry_point(bundle: Bundle, place: Text, job: Any, task: Any, builds: list[
 
 def _leads(folder: Path, target: str) -> bool:
     """Return whether an entry point leads to a function, or may; nothing is imported."""
-    module, _, function = re.sub(r"\[.*|\s", "", target).partition(":")
-    inside = module.replace(".", "/")
+    inside, _, function = re.sub(r"\[.*|\s", "", target).replace(".", "/").partition(":")
     for root in (folder / "src", folder):
         for file in matches(root / f"{inside}.py") + matches(root / inside / "__init__.py"):
             # Code may bind a name in many ways, but hardly without its word.
-            words = rf"\b{re.escape(function.split('.')[0])}\b|import \*|__getattr__|globals\("
+            words = rf"\b{re.escape(function.split('/')[0])}\b|import \*|__getattr__|globals\("
             return not file.is_file() or bool(re.search(words, file.read_text("utf-8", "replace")))
         # A module may also be a folder, or not be written in Python.
-        if (root / inside).parent != root and matches((root / inside).parent):
+        if (root / inside).parent != root and matches((root / inside).parent / "*.py"):
             return bool(matches(root / f"{inside}*"))
     return True
 

@@ -44,8 +44,7 @@ class Bundle:
 
     def path(self, text: Text) -> Path:
         """Return the file or pattern that a path means, which is relative to the file it's written in."""
-        base = Path(text.file).parent if text.file else self.synchronised
-        return Path(os.path.normpath(base / text))
+        return Path(os.path.normpath((Path(text.file).parent if text.file else self.synchronised) / text))
 
     def local(self, text: Any) -> Path | None:
         """Return the path or pattern here that a text means, without a wheel's extras, or None."""
@@ -55,11 +54,14 @@ class Bundle:
             return self.path(Text(str(self.synchronised / inside)))
         return None if _NOT_LOCAL.match(path) else self.path(path)
 
+    def shown(self, path: str | Path) -> str:
+        """Return a path as messages name it: from the bundle's folder."""
+        return os.path.relpath(path, self.folder).replace(os.sep, "/") if path else ""
+
     def finding(self, rule: Rule, place: Text, message: str, at: Text, level: str = "error") -> Finding:
         """Return a finding at a text, or where the CLI said that text, at its resource."""
         at = at if at.file else place
-        file = os.path.relpath(at.file, self.folder).replace(os.sep, "/") if at.file else ""
-        return Finding(file, at.line if file else 0, str(place), message, rule, level)
+        return Finding(self.shown(at.file), at.line, str(place), message, rule, level)
 
 
 def matches(pattern: Path) -> list[Path]:
@@ -77,8 +79,7 @@ def load(folder: Path) -> tuple[Bundle, list[str], list[Finding]]:
     files = [folder / name for name in _ROOTS if (folder / name).is_file()][:1] or [folder / _ROOTS[0]]
     tree = _read(bundle, files[0], findings)
     for pattern in filter(None, map(known, find(tree, "include.*"))):
-        # To the CLI `**` is no more than `*`.
-        included = matches(folder / pattern.replace("**", "*"))
+        included = matches(folder / pattern.replace("**", "*"))  # which are one star to the CLI
         if not included and not get(tree, "python"):
             message = f"'{pattern}' matches no file: correct it, or remove it if nothing is meant"
             findings.append(bundle.finding(Rule.EMPTY_GLOB, Text("include"), message, pattern, "advice"))
@@ -86,7 +87,7 @@ def load(folder: Path) -> tuple[Bundle, list[str], list[Finding]]:
             if file not in files and file.suffix in (".yml", ".yaml", ".json"):
                 files.append(file)
                 tree = merge(tree, _read(bundle, file, findings))
-    return replace(bundle, tree=tree), [os.path.relpath(file, folder) for file in files], findings
+    return replace(bundle, tree=tree), list(map(bundle.shown, files)), findings
 
 
 def from_files(bundle: Bundle, target: str) -> Bundle:
@@ -107,8 +108,9 @@ def from_files(bundle: Bundle, target: str) -> Bundle:
             job["tasks"] = list(tasks.values())
     paths = [bundle.path(path) for path in map(known, find(tree, "sync.paths.*")) if path]
     synchronised = Path(os.path.commonpath([bundle.folder, *paths]))
-    python = [get(tree, "python"), get(tree, "experimental", "python")]
-    if get(tree, "experimental", "scripts", "preinit") or any(get(code, "mutators") for code in python):
+    experimental = get(tree, "experimental")
+    python = [get(tree, "python"), get(experimental, "python"), get(experimental, "pydabs")]
+    if get(experimental, "scripts", "preinit") or any(get(code, "mutators") for code in python):
         tree = {}  # code may change all of it
     return replace(bundle, tree=tree, synchronised=synchronised, complete=not any(python))
 
@@ -125,9 +127,9 @@ def from_cli(bundle: Bundle, target: str, cli: str) -> Bundle:
     for kind, resources in items(get(tree, "resources")):
         # Its keys don't say where they are written; the files' do.
         written = {key: key for key, _ in items(get(bundle.tree, "resources", kind))}
-        tree["resources"][kind] = {written.get(key, key): item for key, item in items(resources)}
-    file_path = get(tree, "workspace", "file_path") or _FILE_PATH
-    return replace(bundle, tree=tree, file_path=file_path, complete=True)
+        tree["resources"][kind] = {written.get(key, Text(key)): item for key, item in items(resources)}
+    remote = get(tree, "workspace", "file_path") or _FILE_PATH
+    return replace(bundle, tree=tree, file_path=remote, complete=True)
 
 
 def _read(bundle: Bundle, file: Path, findings: list[Finding]) -> Any:

@@ -14,7 +14,6 @@ from tableferry.bundle.findings import Finding, Rule, nearest
 from tableferry.bundle.loading import Bundle, matches
 from tableferry.bundle.tree import REFERENCE, Text, find, get, items, known, walk
 
-_CRON = ("quartz_cron_expression", "quartz_cron_schedule")
 _DEFINED = (
     ("environment_key", "environments", Rule.UNDEFINED_ENVIRONMENT_KEY),
     ("job_cluster_key", "job_clusters", Rule.UNDEFINED_JOB_CLUSTER_KEY),
@@ -26,12 +25,11 @@ def check(bundle: Bundle, today: date) -> Iterator[Finding]:
     """Check all resources."""
     for kind, _ in items(get(bundle.tree, "resources")):
         for place, resource in bundle.resources(kind):
-            for key, text in walk(resource):
-                if key in _CRON and known(text) and (fault := cron.fault(text, today)):
+            for key, text in (pair for pair in walk(resource) if isinstance(pair[1], Text)):
+                if str(key).startswith("quartz_cron_") and known(text) and (fault := cron.fault(text, today)):
                     yield bundle.finding(Rule.NEVER_FIRES, place, f"'{text}' {fault}", text)
-                found = REFERENCE.findall(text) if bundle.complete and isinstance(text, Text) else []
-                for reference in map(str, found):
-                    head, other_kind, other = (*reference.split("."), "", "")[:3]
+                for reference in REFERENCE.findall(text) if bundle.complete else ():
+                    head, other_kind, other = (*str(reference).split("."), "", "")[:3]
                     others = get(bundle.tree, "resources", other_kind) or {}
                     if head == "resources" and other and isinstance(others, dict) and other not in others:
                         remedy = nearest(other, others, "define it, or correct the name")
@@ -46,7 +44,7 @@ def check(bundle: Bundle, today: date) -> Iterator[Finding]:
                 # In the workspace a notebook has no suffix.
                 files = matches(path / "*") if every else matches(path) + matches(Path(f"{path}.*"))
                 if not any(file.suffix in _SOURCES or not every for file in files):
-                    message = f"'{include}' matches no source file: correct it, or add a .py or .sql file"
+                    message = f"'{bundle.shown(path)}' matches no source file: correct it, or add one"
                     yield bundle.finding(Rule.EMPTY_GLOB, place, message, include)
 
 

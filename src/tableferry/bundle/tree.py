@@ -39,6 +39,8 @@ def parse(content: str, file: str) -> Any:
         loader = _Loader(content)
         loader.file = file
         tree = loader.get_data()
+        if not isinstance(tree, dict | None):
+            raise ValueError("it isn't a mapping")
         if any(count > _MOST for count, _ in enumerate(walk(tree))):
             raise ValueError("its aliases make it too large")
     except yaml.YAMLError as error:
@@ -87,7 +89,7 @@ def merge(below: Any, above: Any) -> Any:
         return below | {key: merge(below.get(key), item) for key, item in above.items()}
     if isinstance(below, list) and isinstance(above, list):
         return below + above
-    return below if above in (None, below) else above
+    return below if above in (None, below) or isinstance(below, dict) else above
 
 
 def resolve(value: Any, values: dict[str, Any], above: tuple[str, ...] = ()) -> Any:

@@ -125,7 +125,7 @@ def future_ends(frame: DataFrame, settings: CdcSettings) -> FutureEnds | None:
 
 
 def expressible(frame: DataFrame, settings: CdcSettings, whole: DataFrame | None = None) -> DataFrame:
-    """Return the rows without those that AUTO CDC can't represent; the arguments are those of `history_events`.
+    """Return the rows without those that AUTO CDC can't represent; the arguments are `history_events`'.
 
     What is wrong with a row depends on its key and its interval alone, given all the others.
     """

@@ -306,8 +306,8 @@ def refusal(legacy: NotRepresentable) -> str:
     """Say why such rows stop a run, and how to go on."""
     first = ", ".join(f"{key}={value}" for key, value in legacy.rows[0].items() if key != "__reason")
     return (
-        f"{legacy.target}: {legacy.count} rows of its legacy table can't be represented by AUTO CDC, the first "
-        f"is ({first}): {legacy.rows[0]['__reason']}; `tableferry pipelines plan --check` lists them; filter "
-        "them with the migration's whereClause, or leave them out with "
+        f"{legacy.target}: {legacy.count} rows of its legacy table can't be represented by AUTO CDC, the "
+        f"first is ({first}): {legacy.rows[0]['__reason']}; `tableferry pipelines plan --check` lists them; "
+        "filter them with the migration's whereClause, or leave them out with "
         "tableMigrationDetails.leaveOutNotRepresentable: true"
     )
