@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from tableferry.cli import app
 from tableferry.fleet.settings import FleetSettings, MailSettings
 from tableferry.pipelines import spec
 
-_ENTRY = re.compile(r"^        (\w+): (.+(?:\n {12}.+)*)", re.MULTILINE)
+_ENTRY = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 
 # On every command, so they stand once.
 _EVERYWHERE = ("verbose", "quiet", "log_format", "output", "debug")
@@ -203,7 +204,9 @@ def _option_table(options: list[Any]) -> str:
 
 
 def _settings_table(model: type[BaseModel], prefix: str) -> str:
-    described = {name: " ".join(text.split()) for name, text in _ENTRY.findall(f"    {model.__doc__}")}
+    # From 3.13 on, Python keeps docstrings without their indentation.
+    entries = _ENTRY.findall(inspect.cleandoc(model.__doc__ or ""))
+    described = {name: " ".join(text.split()) for name, text in entries}
     rows = []
     for name, field in model.model_fields.items():
         default = field.default
