@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.spark.tables import append, rows_of, schema_folder
+from tests.spark.tables import append, clean_log, rows_of, schema_folder
 
 from tableferry import pipelines
 
@@ -107,6 +107,10 @@ class Project:
             return
         values = ", ".join(f"({', '.join(_literal(value) for value in row)})" for row in rows)
         self.spark.sql(f"INSERT INTO {self._full(table)} VALUES {values}")
+
+    def clean_log(self, table: str) -> None:
+        """Drop all commits of a table but the newest, as Delta does with those that are old enough."""
+        clean_log(self.folder(table))
 
     def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
         """Return a table's rows in an order of their own, as delta-rs reads them where it is installed."""

@@ -93,6 +93,30 @@ def test_an_append_target_is_copied_once_compared_and_then_flows(project: Projec
     assert list(declared(project).appends) == [live]
 
 
+def test_a_flow_goes_on_when_its_source_s_log_is_cleaned(project: Project) -> None:
+    project.create("orders", "id INT", (1,))
+    project.create("orders_legacy", "id INT", (1,))
+    project.standard("new", "orders", migration={"table": "orders_legacy"})
+    checkpoints = project.root / "runtime"
+
+    def update(*ran: str) -> None:
+        pipelines.prepare(project.root, project.spark, pipeline=Ran(*ran))
+        declared(project).update(project.spark, checkpoints)
+
+    update()
+    project.insert("orders", (2,))
+    update(HISTORY)
+    project.insert("orders", (3,))
+    update(HISTORY, "f_v_new")
+    assert project.rows("new") == [(1,), (2,), (3,)]
+    project.clean_log("orders")
+    project.insert("orders", (4,))
+    # The start that the definition still gives isn't looked for from a flow's second batch on.
+    for _ in range(2):
+        update(HISTORY, "f_v_new")
+        assert project.rows("new") == [(1,), (2,), (3,), (4,)]
+
+
 def test_a_copy_that_differs_is_told(project: Project) -> None:
     project.create("orders", "id INT")
     project.create("orders_legacy", "id INT", (1,))

@@ -55,15 +55,6 @@ def checkpoint(project: Project, flow: str = "f_v_out", generation: int = 0) -> 
     return project.state / "checkpoints" / f"targetTable={target}" / f"generation={generation}" / flow
 
 
-def clean_log(project: Project, table: str) -> None:
-    """Drop all commits of a table but the newest, as Delta does when they are older than its retention."""
-    folder = project.folder(table)
-    deltalake.DeltaTable(str(folder)).create_checkpoint()
-    *old, _ = sorted(folder.joinpath("_delta_log").glob("*.json"))
-    for path in old:
-        path.unlink()
-
-
 def refused(project: Project, match: str, **options: Any) -> None:
     """Make sure that a run and a plan are refused, and nothing is written."""
     with project.nothing_written():
@@ -90,7 +81,7 @@ def test_what_was_lost_replaced_or_set_back_is_known(
     shutil.copytree(flowing.folder("out"), tmp_path / "older_table")
     flowing.run()
     # Spark asks for the commits of its last batch once more, so those must be there.
-    clean_log(flowing, "src")
+    flowing.clean_log("src")
     flowing.insert("src", (5, "e"))
     flowing.run()
     assert ids(flowing) == [1, 2, 3, 4, 5]
