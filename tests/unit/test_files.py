@@ -12,7 +12,7 @@ from tests.workspace import FakeWorkspace
 
 from tableferry import files, workspace
 from tableferry.errors import StateError
-from tableferry.files.local import Local
+from tableferry.files.local import Local, on_network
 from tableferry.files.volume import Volume
 
 PLACE = "/Volumes/main/bronze/state"
@@ -222,3 +222,16 @@ def test_what_the_fake_does_not_know_is_remembered() -> None:
         with pytest.raises(Exception, match="isn't known here"):
             workspace.client().api_client.do("GET", "/api/2.0/clusters/list")
         assert fake.unknown == ["GET /api/2.0/clusters/list"]
+
+
+def test_a_network_s_file_system_is_known_by_where_it_is_mounted(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(
+        "/dev/sda / ext4 rw 0 0\nfiler:/a /mnt/team\\040files nfs4 rw 0 0\n"
+        "/dev/sdb /mnt/team\\040files/here xfs rw 0 0\nbucket /mnt/bucket fuse.s3fs rw 0 0\n"
+    )
+    on = {"/mnt/team files/state": True, "/mnt/team files/here/state": False, "/mnt/bucket/a/b": True}
+    on |= {"/home/me/state": False, "/mnt": False}
+    assert {path: on_network(Path(path), mounts) for path in on} == on
+    assert not on_network(Path("/mnt/bucket"), tmp_path / "absent")
+    assert [files.is_shared(Path(path)) for path in ("/dbfs/mnt/state", "/Volumes/a/b/c/d")] == [True, True]

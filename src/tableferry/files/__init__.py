@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tableferry import workspace
 from tableferry.errors import SessionError, StateError
-from tableferry.files.local import Local
+from tableferry.files.local import Local, on_network
 from tableferry.files.storage import Storage, no_volume, volume_of
 from tableferry.files.volume import Volume
 
@@ -65,8 +65,11 @@ def is_mounted(path: Path) -> bool:
 
 
 def is_shared(path: Path) -> bool:
-    """Return whether several machines may see the path, so that a lock on one may not hold on another."""
-    return volume_of(path) is not None
+    """Return whether several machines may see the path, so that a lock on one may not hold on another.
+
+    They may where it's a volume or below ``/dbfs``, or where a network's file system is mounted.
+    """
+    return volume_of(path) is not None or path.is_relative_to("/dbfs") or on_network(path)
 
 
 def read_text(path: Path) -> str | None:

@@ -17,6 +17,7 @@ from typing import TextIO
 from tableferry.errors import Busy, StateError
 from tableferry.files.storage import hidden, no_volume, volume_of
 
+_NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "beegfs", "gpfs", "afs"}
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
 
 
@@ -130,6 +131,22 @@ class Local:
                 finally:
                     with suppress(FileNotFoundError):
                         os.unlink(handle.name)
+
+
+def on_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
+    """Return whether a path is on a network's file system, by the system's list of mounts, if it has one."""
+    try:
+        lines = mounts.read_text("utf-8", "surrogateescape").splitlines()
+    except OSError:
+        return False
+    kinds = {}
+    for line in lines:
+        _, folder, kind, *_ = line.split(" ")
+        # Blanks and the like are written as octal numbers.
+        kinds[re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), folder)] = kind
+    resolved = path.resolve()
+    kind = next((kinds[str(folder)] for folder in (resolved, *resolved.parents) if str(folder) in kinds), "")
+    return kind in _NETWORK or kind.startswith("fuse.")
 
 
 def _temporary(path: Path) -> TextIO:
