@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from tableferry.errors import TableferryError
-
 _log = logging.getLogger(__name__)
 
 
@@ -44,6 +42,7 @@ def beat(renew: Callable[[], None], lease: timedelta, wait: Callable[[float], bo
     while not wait(lease.total_seconds() / 3):
         try:
             renew()
-        except TableferryError as error:
-            # The next one may succeed; and a claim that lapses is looked at before each effect.
+        except Exception as error:
+            # Whatever it was (a network may fail in many ways), the next one may succeed; and a claim that
+            # lapses is looked at before each effect.
             _log.warning("claims couldn't be renewed: %s", error)
