@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark import cloudpickle
 from tests import soak
 from tests.spark.projects import Project
 
 from tableferry.errors import Busy
-from tableferry.pipelines.leases import TABLE, Leases
+from tableferry.pipelines import batches, cdc
+from tableferry.pipelines.flows import CdcSettings, Target
+from tableferry.pipelines.guard import TABLE
+from tableferry.pipelines.leases import Leases
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -27,64 +31,85 @@ def target(schema: str) -> TableName:
     return TableName((schema, "out"))
 
 
-def leases(spark: SparkSession, *targets: TableName, **how: Any) -> Leases:
-    return Leases(spark, targets, "the test", **{"wait": lambda _: None, **how})
+def leases(folder: Path, *targets: TableName, **how: Any) -> Leases:
+    return Leases(targets, "the test", folder, **{"wait": lambda _: None, **how})
 
 
 def holders(spark: SparkSession, schema: str) -> list[str]:
     return [row[0] for row in spark.sql(f"SELECT holder FROM {schema}.{TABLE} ORDER BY target").collect()]
 
 
-def test_a_target_has_one_holder_as_long_as_it_lives(spark: SparkSession, schema: str) -> None:
+def test_a_target_has_one_holder_as_long_as_it_lives(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
     first, other = (TableName((schema, name)) for name in ("a", "b{}'"))
-    mine = leases(spark, other, first)
-    with mine.held():
-        mine.check()
-        another = leases(spark, first, wait=lambda _: mine.renew())
-        with pytest.raises(Busy, match="is being run by another process"), another.held():
+    mine = leases(tmp_path, other, first)
+    with mine.held(spark) as held:
+        held.check(spark)
+        another = leases(tmp_path, first, wait=lambda _: mine.beat())
+        with pytest.raises(Busy, match="is being run by another process"), another.held(spark):
             raise AssertionError("both hold it")
-        mine.check()
+        held.check(spark)
         assert holders(spark, schema) == [mine.name, mine.name]
     assert holders(spark, schema) == ["", ""]
-    with leases(spark, first).held():
+    with leases(tmp_path, first).held(spark):
         pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_holder_without_a_sign_of_life_is_followed_by_another(
-    spark: SparkSession, schema: str, target: TableName
+    spark: SparkSession, schema: str, target: TableName, tmp_path: Path
 ) -> None:
     waited: list[float] = []
-    asleep = leases(spark, target)
-    with asleep.held():
-        awake = leases(spark, target, wait=waited.append)
-        with awake.held():
+    asleep = leases(tmp_path, target)
+    with asleep.held(spark) as held:
+        awake = leases(tmp_path, target, wait=waited.append)
+        with awake.held(spark) as now:
             assert sum(waited) == pytest.approx(asleep.lease.total_seconds())
+            # A server's Python, which folds the batches of a stream, looks too.
+            sent = cloudpickle.loads(cloudpickle.dumps(held))  # type: ignore[no-untyped-call]
+            for check in (held.check, sent.check):
+                with pytest.raises(Busy, match="another run has taken over"):
+                    check(spark)
+            asleep.beat()
+            now.check(spark)
+            settings, events = CdcSettings(("id",), "at", 1), spark.sql("SELECT 1 AS id, 1 AS at")
+            cdc.create_tables(spark, Target(target, cdc=settings), cdc.feed_events(events, settings).schema)
+            fold = batches._folding_there(target, settings, held.check)
             with pytest.raises(Busy, match="another run has taken over"):
-                asleep.check()
-            asleep.renew()
-            awake.check()
+                fold(events, 0)
+            assert spark.table(cdc.log_name(target).sql).count() == 0
         with pytest.raises(Busy):
-            asleep.check()
+            held.check(spark)
     assert holders(spark, schema) == [""]
 
 
 @soak.only  # Delta refuses all but one of two commits at once, which test_fleet_queue.py has too.
-def test_of_many_at_once_one_gets_it(spark: SparkSession, schema: str, target: TableName) -> None:
+def test_of_many_at_once_one_gets_it(
+    spark: SparkSession, schema: str, target: TableName, tmp_path: Path
+) -> None:
     def take(mine: Leases) -> bool:
+        # It lives: whoever finds it leaves it alone.
         try:
-            mine._take(target)
+            mine.beat()
+            mine._take(spark, target)
         except Busy:
             return False
         return True
 
-    with leases(spark, target).held():
+    with leases(tmp_path, target).held(spark):
         pass
-    runs = [leases(spark, target, wait=lambda _: None) for _ in range(3)]
+    runs: list[Leases] = []
+
+    def wait(_: float) -> None:
+        for run in runs:
+            run.beat()
+
+    runs += [leases(tmp_path, target, wait=wait) for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
         won = list(pool.map(take, runs))
-    # Who looks late may find a holder that doesn't beat, and follows it: the last one holds it.
-    assert any(won)
-    assert holders(spark, schema)[0] in {run.name for run, has in zip(runs, won, strict=True) if has}
+    assert won.count(True) == 1
+    assert holders(spark, schema) == [runs[won.index(True)].name]
 
 
 def test_a_run_that_slept_changes_nothing_more(
@@ -108,13 +133,14 @@ def test_a_run_that_slept_changes_nothing_more(
         def before(_: str, at: int = at, numbers: Iterator[int] = numbers) -> None:
             if next(numbers) == at:
                 # It sleeps here, and another run comes and goes.
-                with leases(spark, target).held():
+                with leases(tmp_path, target).held(spark):
                     found.append(project.contents())  # noqa: B023
 
         with pytest.raises(Busy, match="another run has taken over"):
             project.run(before=before)
         files, commits = project.contents()
-        assert files == found[0][0]
+        # But for its sign of life, which is gone.
+        assert files == {name: text for name, text in found[0][0].items() if "/_run_" not in name}
         assert {**commits, TABLE: 0} == {**found[0][1], TABLE: 0}
         project.run()
         assert project.rows("out") == sorted(rows, key=repr)

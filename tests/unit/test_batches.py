@@ -12,6 +12,7 @@ from pyspark import cloudpickle
 from tableferry.errors import TableError
 from tableferry.pipelines import batches
 from tableferry.pipelines.flows import CdcSettings
+from tableferry.pipelines.guard import Held
 from tableferry.tables import TableName
 
 SERVER = """
@@ -35,7 +36,9 @@ class Remote:
 
 def test_a_server_that_has_no_tableferry_gets_all_that_it_needs(tmp_path: Path) -> None:
     settings = CdcSettings(keys=("id",), sequence_by="at", scd_type=2)
-    fold = batches.folding(Remote(), TableName.parse("silver.t"), settings, print, [])  # type: ignore[arg-type]
+    target = TableName.parse("silver.t")
+    guard = Held([target], "a run", 120).check
+    fold = batches.folding(Remote(), target, settings, print, guard, [])  # type: ignore[arg-type]
     file = tmp_path / "fold"
     dumps: Callable[[object], bytes] = cloudpickle.dumps  # it has no annotations
     file.write_bytes(dumps(fold))

@@ -19,7 +19,7 @@ from tableferry.pipelines.flows import (
     Target,
     View,
 )
-from tableferry.pipelines.plans import Checkpoint, Facts, Offset, Plan, Request, TargetPlan
+from tableferry.pipelines.plans import HISTORY_FLOW, Checkpoint, Facts, Offset, Plan, Request, TargetPlan
 from tableferry.pipelines.reads import Read
 from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, Stored, Tracking
 from tableferry.pipelines.steps import (
@@ -212,7 +212,7 @@ def test_a_copy_that_died_is_made_again_from_the_same_version() -> None:
 def test_a_full_refresh_rebuilds_the_same_history() -> None:
     found = facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 8), checkpoint=READ_TO_6)
     target = only(found, full_refresh=frozenset({ORDERS.key}))
-    assert target.steps[0] == Reset(ORDERS, (ORDERS,), 1)
+    assert target.steps[0] == Reset(ORDERS, (ORDERS,), 1, {ORDERS.key: (HISTORY_FLOW,)})
     assert target.copy
     assert target.flows[0].starts == {"v_orders": {SOURCE.key: 6}}
     assert target.migration_start == BEGUN
@@ -220,7 +220,7 @@ def test_a_full_refresh_rebuilds_the_same_history() -> None:
 
 def test_a_full_refresh_that_died_goes_on() -> None:
     target = only(facts(stored=replace(COPIED, generation=1, resetting=True), checkpoint=READ_TO_6))
-    assert target.steps[0] == Reset(ORDERS, (ORDERS,), 1)
+    assert target.steps[0] == Reset(ORDERS, (ORDERS,), 1, {ORDERS.key: (HISTORY_FLOW,)})
     assert target.copy
 
 

@@ -21,7 +21,7 @@ from tableferry.fleet.warehouse import asking, dropping, existing, iceberg, rena
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.hive.catalog_tables import list_tables
 from tableferry.hive.sql import pattern
-from tableferry.pipelines.leases import Leases
+from tableferry.pipelines import guard
 from tableferry.quoting import quote, unquote
 from tableferry.tables import TableFacts, TableName
 from tableferry.verify.comparing import Reference
@@ -100,7 +100,7 @@ ASKED: dict[str, Callable[[Any], object]] = {
     "exists": lambda spark: catalog.exists(spark, ODD),
     "schema exists": lambda spark: catalog.schema_exists(spark, ODD),
     "batches": lambda spark: commits.newest_batches(spark, TableFacts(ODD, "id", 1), ["query"]),
-    "leases": lambda spark: Leases(spark, [ODD], "it").renew(),
+    "leases": lambda spark: guard.holder(spark, ODD),
     "tables": lambda spark: list_tables(spark, ODD.parts[:2], ["a`b.c"]),
     "partitions": lambda spark: partitions.register_partitions(spark, ODD),
     "log": lambda spark: native.has_log(spark, "/lake/my-cat`s"),

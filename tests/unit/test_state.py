@@ -125,6 +125,18 @@ def test_a_missing_migration_start_beside_tracking_is_refused(volume: Path) -> N
         store.read(TARGET)
 
 
+def test_progress_of_a_generation_that_another_run_has_replaced_is_not_written(volume: Path) -> None:
+    store = StateStore(volume, "p1")
+    store.begin(migration_start())
+    store.track(migration_start(), Tracking({"bronze.orders": 9}, 1, 5, "match"))
+    for stale in (Tracking({"bronze.orders": 8}, 0, 4, "match"), Tracking({"bronze.orders": 8})):
+        with pytest.raises(Busy, match="another run has refreshed it in full meanwhile"):
+            store.track(migration_start(), stale)
+    found = store.read(TARGET).tracking
+    assert found is not None
+    assert (found.current["bronze.orders"], found.copied_rows) == (9, 5)
+
+
 def test_another_pipeline_is_seen_and_adopted_again_after_a_crash(volume: Path) -> None:
     old, new = StateStore(volume, "old"), StateStore(volume, "new id/2")
     old.begin(migration_start("old"))

@@ -21,6 +21,7 @@ from tableferry.driver import in_process
 from tableferry.errors import Refused, TableError, TableferryError, first_line
 from tableferry.pipelines import cdc
 from tableferry.pipelines.flows import CdcSettings, Flow
+from tableferry.pipelines.guard import Guard
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def folding(
     target: TableName,
     settings: CdcSettings,
     before: Callable[[str], None],
+    guard: Guard,
     raised: list[BaseException],
 ) -> Fold:
     """Return a function for ``foreachBatch`` that folds a feed's rows into a target.
@@ -43,12 +45,13 @@ def folding(
         target: The table.
         settings: How AUTO CDC is to fold.
         before: As for `cdc.apply`; not called where a server folds.
+        guard: Called there in its place.
         raised: Takes what a batch raises in this process; see `raised_there` for a server's.
     """
     if in_process(spark):
         return _folding_here(target, settings, before, raised)
     _carry()
-    return _folding_there(target, settings)
+    return _folding_there(target, settings, guard)
 
 
 def _folding_here(
@@ -65,13 +68,13 @@ def _folding_here(
     return fold
 
 
-def _folding_there(target: TableName, settings: CdcSettings) -> Fold:
+def _folding_there(target: TableName, settings: CdcSettings, guard: Guard) -> Fold:
     """Return a function that raises one line without a cause: all that comes back is a printed traceback."""
 
     def fold(batch: DataFrame, _: int) -> None:
         try:
-            events = cdc.feed_events(batch, settings)
-            cdc.apply(batch.sparkSession, events, target, settings)
+            events, spark = cdc.feed_events(batch, settings), batch.sparkSession
+            cdc.apply(spark, events, target, settings, before=lambda _: guard(spark))
         except TableferryError as error:
             raise type(error)(str(error)) from None
         except SPARK_ERRORS as error:

@@ -222,11 +222,12 @@ def apply(
         with _view(fresh(fold, batch, session.table(log.sql))) as (view, _):
             before(f"events of {target} into its log")
             _run(session, log_merge(fold, log, view))
+        before(f"rows of {target}")
+        # Only now, for rows of an older log would replace those of events that another run has folded since.
         logged = fold.sequence(session.table(log.sql))
         touched = fold.touched(batch, logged)
         rows = fold.differing(fold.rows(touched, logged), session.table(target.sql), touched)
         with _view(rows) as (view, columns):
-            before(f"rows of {target}")
             _run(session, row_merge(fold, target, view, columns))
 
 

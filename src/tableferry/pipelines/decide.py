@@ -16,6 +16,7 @@ from tableferry.pipelines.definitions import definitions, recorded_history
 from tableferry.pipelines.flows import DataFlow, Project
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
 from tableferry.pipelines.plans import (
+    HISTORY_FLOW,
     Checkpoint,
     Facts,
     Phase,
@@ -206,7 +207,12 @@ def _reset(context: PlanningContext) -> tuple[int, Findings]:
         tables.append(table.name)
         if table.cdc:
             tables.append(context.request.log_table(table.name))
-    findings += planned(Reset(context.target, tuple(tables), generation))
+    run_once = {context.target.key: [HISTORY_FLOW]}
+    for flow in flows:
+        if flow.once:
+            run_once.setdefault(flow.target.key, []).append(flow.name)
+    names = {key: tuple(flow_names) for key, flow_names in run_once.items()}
+    findings += planned(Reset(context.target, tuple(tables), generation, names))
     findings += noted("full refresh: readers outside this project that stream from it must be refreshed too")
     if stored.migration_start is None:
         findings += noted("full refresh without a migration: only what its sources still hold comes back")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -21,6 +21,7 @@ from tableferry.pipelines import cdc, spec
 from tableferry.pipelines.decide import decide
 from tableferry.pipelines.facts import Gatherer
 from tableferry.pipelines.flows import DataFlow, Project
+from tableferry.pipelines.guard import Guard, unguarded
 from tableferry.pipelines.leases import Leases
 from tableferry.pipelines.pipeline import Pipeline
 from tableferry.pipelines.plans import Facts, Plan, Request
@@ -90,7 +91,7 @@ class OpenedProject:
         return Gatherer(self.project, self.spark, self.store, self.only, refreshed, self.pipeline)
 
     @contextmanager
-    def locked(self) -> Iterator[Callable[[], None]]:
+    def locked(self) -> Iterator[Guard]:
         """Hold off other runs of these targets, and give what makes sure that they still are.
 
         Raises:
@@ -102,11 +103,10 @@ class OpenedProject:
         shared = self.project.state_shared
         with files.locked([self.store.lock_file(name) for name in names], what):
             if files.is_shared(self.store.volume) if shared is None else shared:
-                leases = Leases(self.spark, names, what)
-                with leases.held():
-                    yield leases.check
+                with Leases(names, what, self.store.volume / "checkpoints").held(self.spark) as held:
+                    yield held.check
             else:
-                yield lambda: None
+                yield unguarded
 
     def keys(self, names: Collection[str]) -> frozenset[str]:
         """Return the keys of targets that are named.

@@ -11,19 +11,21 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tableferry import verify
 from tableferry.activity import Activity, activity
-from tableferry.catalog import SPARK_ERRORS, exists, schema_exists
+from tableferry.catalog import SPARK_ERRORS, facts, schema_exists
 from tableferry.driver import following
-from tableferry.errors import Refused, TableError, TableferryError, first_line
-from tableferry.pipelines import batches, cdc, copies, history, views
+from tableferry.errors import Refused, StateError, TableError, TableferryError, first_line
+from tableferry.pipelines import batches, cdc, copies, history, transactions, views
 from tableferry.pipelines.engine import define
 from tableferry.pipelines.flows import CdcSettings, DataFlow, Flow, Project
+from tableferry.pipelines.guard import Guard, unguarded
+from tableferry.pipelines.identities import on_table
 from tableferry.pipelines.misfits import too_wide
 from tableferry.pipelines.plans import HISTORY_FLOW, Facts, Plan, TargetPlan
 from tableferry.pipelines.rows import flow_rows
 from tableferry.pipelines.state import MigrationStart, StateStore, Tracking
 from tableferry.pipelines.steps import Begin, DefineAutoCdc, Reset
 from tableferry.pipelines.streaming import FlowResult, StreamingEngine, failed
-from tableferry.tables import TableName
+from tableferry.tables import TableFacts, TableName
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +64,7 @@ class Runner:
     def __init__(self, store: StateStore, spark: SparkSession, before: Before) -> None:
         self.store, self._spark = store, spark
         self._before = before
-        self.guard: Callable[[], None] = lambda: None
+        self.guard: Guard = unguarded
         self.results: dict[str, list[FlowResult]] = {}
         self.verdicts: dict[str, verify.Verdict] = {}
 
@@ -70,7 +72,7 @@ class Runner:
         """Say what comes now to the log and to whoever asked for it, and make sure that it may be done."""
         _log.debug(what)
         self._before(what)
-        self.guard()
+        self.guard(self._spark)
 
     def validate(self, planned: Plan) -> None:
         """Make sure that a plan can be performed, as far as that shows before anything is written.
@@ -150,7 +152,7 @@ class Runner:
         """Perform a plan; what each flow did is in ``results``, how each copy compares in ``verdicts``."""
         for target in planned.targets:
             self.remember(target)
-        engine = StreamingEngine(self._spark, self.store, before=self.before)
+        engine = StreamingEngine(self._spark, self.store, before=self.before, guard=self.guard)
         for target in planned.targets:
             define(target.definitions, engine)
         by_target = {target.target.key: target for target in planned.targets}
@@ -170,20 +172,45 @@ class Runner:
             self.before(f"recording the progress of {migration_start.target}")
             self.store.track(migration_start, tracking)
 
-    def delete_rows(self, table: TableName) -> None:
-        """Delete all rows of a table, if it's there.
+    def empty(self, table: TableName, reset: Reset) -> None:
+        """Drop all rows of a table, if it's there, and keep out what earlier runs may still bring.
+
+        A run that sleeps behind its guard, or in the middle of a write, may wake at any time.
 
         Raises:
-            TableError: They can't be deleted.
+            Busy: Another run has filled it meanwhile.
+            TableError: They can't be dropped.
         """
-        if exists(self._spark, table):
+        table_facts = facts(self._spark, table)
+        if table_facts is None:
+            return
+        try:
+            for writer in self._writers(table_facts, reset):
+                self.before(f"ending what {writer} writes into {table}")
+                transactions.end(self._spark, table, writer)
             self.before(f"dropping the rows of {table}")
-            try:
-                self._spark.sql(f"DELETE FROM {table.sql}")
-            except SPARK_ERRORS as error:
-                raise TableError(
-                    f"{table}: its rows can't be dropped ({first_line(error)}): fix it and run again"
-                ) from error
+            transactions.empty(self._spark, table, reset.target, reset.generation)
+        except SPARK_ERRORS as error:
+            raise TableError(
+                f"{table}: its rows can't be dropped ({first_line(error)}): fix it and run again"
+            ) from error
+
+    def _writers(self, table: TableFacts, reset: Reset) -> tuple[str, ...]:
+        """Return the ids under which flows of the generation before have appended to a table."""
+        before, key = reset.generation - 1, table.name.key
+        try:
+            in_state = self.store.identities(reset.target, before).get(key)
+        except StateError:
+            # A full refresh is the remedy for state that can't be read.
+            in_state = None
+        streams = [
+            flow.checkpoint
+            for identity in (in_state, on_table(table))
+            for flow in (identity.flows.values() if identity else ())
+            if flow.checkpoint and not flow.settings
+        ]
+        once = [transactions.run_once(reset.target, flow, before) for flow in reset.run_once.get(key, ())]
+        return tuple(dict.fromkeys([*streams, *once]))
 
     def _done(self, target: TargetPlan, result: FlowResult, running: Activity) -> None:
         self.results.setdefault(target.target.key, []).append(result)

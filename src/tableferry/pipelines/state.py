@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 from tableferry import files
-from tableferry.errors import StateError
+from tableferry.errors import Busy, StateError
 from tableferry.pipelines.identities import TableIdentity
 from tableferry.tables import TableName
 
@@ -173,9 +173,20 @@ class StateStore:
         )
 
     def track(self, migration_start: MigrationStart, tracking: Tracking) -> None:
-        """Write how far a target is, in place of what was written before."""
+        """Write how far a target is, in place of what was written before.
+
+        Raises:
+            Busy: Another run has copied it for a later full refresh.
+        """
+        path = self.tracking_file(migration_start.target)
+        known = self._read(path, _read_tracking)
+        if known and known.copied is not None and known.copied > (tracking.copied or 0):
+            raise Busy(
+                f"{migration_start.target}: another run has refreshed it in full meanwhile: nothing more is "
+                "done here"
+            )
         text = _tracking_text(migration_start, replace(tracking, updated_at=datetime.now(UTC)))
-        files.write_text(self.tracking_file(migration_start.target), text)
+        files.write_text(path, text)
 
     def adopt(self, target: TableName, other_id: str) -> None:
         """Take over what another pipeline recorded of this target; can be repeated after a crash."""

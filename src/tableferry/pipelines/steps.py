@@ -30,8 +30,8 @@ class Effects(Protocol):
     def before(self, what: str) -> None:
         """Report what comes next, and make sure that it may be done."""
 
-    def delete_rows(self, table: TableName) -> None:
-        """Delete all rows of a table, if it's there."""
+    def empty(self, table: TableName, reset: Reset) -> None:
+        """Drop all rows of a table, if it's there, and keep out what earlier runs may still bring."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,19 @@ class Begin:
 
 @dataclass(frozen=True)
 class Reset:
-    """Drop the target's data and checkpoints, so that the same history is rebuilt."""
+    """Drop the target's data and checkpoints, so that the same history is rebuilt.
+
+    Attributes:
+        target: The target.
+        tables: The tables that are emptied: it, its staging tables, and their logs of events.
+        generation: The generation that starts.
+        run_once: Names of the flows that run a single time, by the key of the table that they fill.
+    """
 
     target: TableName
     tables: tuple[TableName, ...]
     generation: int
+    run_once: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"drop the data and checkpoints of {self.target}: {', '.join(map(str, self.tables))}"
@@ -93,7 +101,7 @@ class Reset:
         # From here on the next run knows that it must go on dropping, wherever this one dies.
         effects.store.start_generation(self.target, self.generation)
         for table in self.tables:
-            effects.delete_rows(table)
+            effects.empty(table, self)
         effects.before(f"dropping the checkpoints of {self.target}")
         effects.store.end_reset(self.target, self.generation)
 

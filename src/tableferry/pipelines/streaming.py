@@ -23,8 +23,9 @@ from tableferry.catalog import SPARK_ERRORS, exists, facts
 from tableferry.commits import Commit, commits_after, counted, newest_version
 from tableferry.driver import Size, following, in_process
 from tableferry.errors import TableError, TableferryError, first_line
-from tableferry.pipelines import batches, cdc, checkpoints, views
+from tableferry.pipelines import batches, cdc, checkpoints, transactions, views
 from tableferry.pipelines.flows import Flow, HistorySource, Source, Target
+from tableferry.pipelines.guard import Guard, unguarded
 from tableferry.pipelines.history import history_events
 from tableferry.pipelines.identities import PROPERTY, FlowIdentity, FlowSettings, TableIdentity, on_table
 from tableferry.pipelines.rows import flow_rows, history_rows
@@ -92,9 +93,14 @@ class StreamingEngine:
     """Runs what is defined on it, in the order in which it was defined."""
 
     def __init__(
-        self, spark: SparkSession, store: StateStore, *, before: Callable[[str], None] = lambda _: None
+        self,
+        spark: SparkSession,
+        store: StateStore,
+        *,
+        before: Callable[[str], None] = lambda _: None,
+        guard: Guard = unguarded,
     ) -> None:
-        self._spark, self._store, self._before = spark, store, before
+        self._spark, self._store, self._before, self._guard = spark, store, before, guard
         self._tables: dict[str, DefineTable] = {}
         self._views: dict[str, dict[str, DefineView]] = {}
         self._flows: list[FlowDefinition] = []
@@ -188,13 +194,12 @@ class StreamingEngine:
                 cdc.apply(self._spark, frame, flow.target, definition.settings, before=self._before)
             else:
                 self._before(f"rows of {flow.name} into {flow.target}")
-                transaction = f"tableferry:{definition.owner.key}:{flow.name}:{definition.generation}"
+                writer = transactions.run_once(definition.owner, flow.name, definition.generation)
                 (
                     frame.write.format("delta")
                     .mode("append")
                     .option("mergeSchema", "true")
-                    .option("txnAppId", transaction)
-                    .option("txnVersion", "1")
+                    .options(**transactions.options(writer, 1))
                     .saveAsTable(flow.target.sql)
                 )
         if not self._is_history(definition):
@@ -271,7 +276,7 @@ class StreamingEngine:
         raised: list[BaseException] = []
         if isinstance(definition, DefineAutoCdc):
             fold = batches.folding(
-                self._spark, definition.flow.target, definition.settings, self._before, raised
+                self._spark, definition.flow.target, definition.settings, self._before, self._guard, raised
             )
             query = writer.foreachBatch(fold).start()
         else:

@@ -62,7 +62,7 @@ class Update:
 
         def remove(plan: Plan, facts: Facts) -> tuple[Plan, Facts]:
             for target in _migrating(plan):
-                self._runner.guard()
+                self._runner.guard(self._opened.spark)
                 # First, for nobody looks for the clone any more once the state is gone.
                 preparing.clear(target, self._opened)
                 self._opened.store.finish(target.target)

@@ -1,0 +1,96 @@
+"""What a run looks at right before each effect: whether it still holds its targets.
+
+It holds no session and little else, so that it can go to a Spark Connect server with a batch's function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from tableferry.catalog import SPARK_ERRORS
+from tableferry.errors import Busy, TableError, first_line
+from tableferry.quoting import literal
+from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Guard = Callable[["SparkSession"], None]
+"""Raises Busy where another run has taken over."""
+
+TABLE = "__tableferry_leases"
+"""The table of a schema that says which run holds which target of it."""
+
+
+class Holder(NamedTuple):
+    """Who holds a target; empty for nobody.
+
+    Attributes:
+        name: A name that no other run has.
+        takes: How often the target was taken; the column is called ``beats``.
+    """
+
+    name: str
+    takes: int
+
+
+@dataclass(frozen=True)
+class Held:
+    """The targets that a run has taken.
+
+    Attributes:
+        targets: The targets.
+        name: The run's name.
+        seconds: How long it may give no sign of life.
+    """
+
+    targets: Sequence[TableName]
+    name: str
+    seconds: float
+
+    def check(self, spark: SparkSession) -> None:
+        """Make sure that the run still holds them.
+
+        Raises:
+            Busy: Another run has taken one over.
+        """
+        for target in self.targets:
+            if holder(spark, target).name != self.name:
+                raise Busy(
+                    f"{target}: another run has taken over, as this one gave no sign of life for "
+                    f"{self.seconds:.0f} seconds: nothing more is done here"
+                )
+
+
+def unguarded(_: SparkSession) -> None:
+    """Look at nothing: no other machine runs the project."""
+
+
+def leases_of(target: TableName) -> TableName:
+    """Name the table that says who holds a target."""
+    return TableName((*target.parts[:-1], TABLE))
+
+
+def holder(spark: SparkSession, target: TableName) -> Holder:
+    """Return who holds a target.
+
+    Raises:
+        TableError: It can't be read.
+    """
+    table = leases_of(target)
+    which = f"target = {literal(target.key)}"
+    try:
+        rows = spark.sql(f"SELECT holder, beats FROM {table.sql} WHERE {which}").collect()
+    except SPARK_ERRORS as error:
+        raise unusable(table, error) from error
+    return Holder(*rows[0]) if rows else Holder("", 0)
+
+
+def unusable(table: TableName, error: Exception) -> TableError:
+    """Say why a table of leases can't be read or written, and how to go on."""
+    return TableError(
+        f"{table}: a run's lease can't be read or written ({first_line(error)}): check your rights, or set "
+        "table_migration_state_shared to false in global.json where one machine alone runs the project"
+    )

@@ -1,0 +1,65 @@
+"""A run that sleeps while another one refreshes its target in full changes nothing when it wakes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.spark.projects import Project
+
+from tableferry import session
+from tableferry.errors import Busy
+from tableferry.pipelines import transactions
+from tableferry.pipelines.plans import HISTORY_FLOW
+from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FEED = "id int, v string"
+
+
+def test_what_woke_after_a_full_refresh_changes_nothing(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
+    project, out = Project(tmp_path / "shop", schema, spark), TableName((schema, "out"))
+    project.create("src", FEED, (1, "a"), (2, "b"))
+    project.create("out_legacy", FEED, (1, "a"), (2, "b"))
+    project.standard(
+        "out",
+        "src",
+        migration={},
+        targetDetails={"database": schema, "table": "out", "partitionColumns": ["v"]},
+    )
+    project.run()
+    project.insert("src", (3, "c"))
+    project.run()
+    (checkpoint,) = project.state.glob("checkpoints/*/generation=0/f_v_out")
+    slept = tmp_path / "slept"
+    shutil.copytree(checkpoint, slept)
+    project.insert("src", (4, "d"))
+    assert project.run(full_refresh=[str(out)]).ok
+    rows = [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+    assert project.rows("out") == rows
+
+    # In the middle of its copy: Delta takes rows of one generation once, and none once it is over.
+    copy = spark.table(f"{schema}.out_legacy").write.format("delta").mode("append")
+    writer = transactions.run_once(out, HISTORY_FLOW, 0)
+    copy.options(**transactions.options(writer, 1)).saveAsTable(out.sql)
+    assert project.rows("out") == rows
+    # In the middle of a batch of a stream.
+    stream = spark.readStream.table(f"{schema}.src").writeStream.option("checkpointLocation", str(slept))
+    stream.trigger(availableNow=True).toTable(out.sql).awaitTermination()
+    assert project.rows("out") == rows
+    # Right before it drops the rows of a full refresh that another one has ended since.
+    with (
+        session.settings(spark, {"spark.sql.sources.partitionOverwriteMode": "dynamic"}, "the test"),
+        pytest.raises(Busy, match="another run has refreshed it in full and filled it meanwhile"),
+    ):
+        transactions.empty(spark, out, out, 1)
+    assert project.rows("out") == rows
+    project.insert("src", (5, "e"))
+    assert project.run(full_refresh=[str(out)]).ok
+    assert project.rows("out") == [*rows, (5, "e")]
