@@ -17,29 +17,14 @@ from typing import TYPE_CHECKING
 from tableferry import workspace
 from tableferry.errors import SessionError, StateError
 from tableferry.files.local import Local, on_network
-from tableferry.files.storage import Storage, no_volume, volume_of
+from tableferry.files.paths import no_volume, volume_of
 from tableferry.files.volume import Volume
 
 if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient
 
-__all__ = [
-    "create_text",
-    "exists",
-    "is_mounted",
-    "is_shared",
-    "locked",
-    "make_folder",
-    "move",
-    "names",
-    "read_text",
-    "remove",
-    "storage",
-    "write_text",
-]
 
-
-def storage(path: Path) -> Storage:
+def storage(path: Path) -> Local | Volume:
     """Say where a path is: in a volume of the configured workspace if it's one that isn't mounted, else here.
 
     Inside a workspace volumes are always mounted. Elsewhere, a path of a volume that is neither mounted nor
@@ -82,7 +67,7 @@ def read_text(path: Path) -> str | None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace the file by ``text`` at once, so that a reader sees the old file or the new one.
+    """Replace the file by ``text`` at once: a reader sees the old file or the new one; folders are made.
 
     Raises:
         StateError: The folder can't be written.

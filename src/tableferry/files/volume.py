@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tableferry import workspace
 from tableferry.errors import StateError
-from tableferry.files.storage import hidden
+from tableferry.files.paths import hidden
 
 if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient
