@@ -68,13 +68,17 @@ def kind(element: Element, believed: Trust) -> Kind | None:
         case ("INT32" | "INT64", ""):
             return Kind(_number(element), _integers, signed=True)
         case ("INT32" | "INT64", "INTEGER") if meaning and meaning.signed:
-            return Kind(_within(_number(element), meaning.bits), _integers, signed=True)
+            half = 1 << meaning.bits - 1
+            return Kind(_within(_number(element), -half, half - 1), _integers, signed=True)
         case ("INT32" | "INT64", "INTEGER") if meaning:
-            return Kind(_unsigned(element, meaning.bits), _integers)
+            return Kind(_within(_number(element, signed=False), 0, (1 << meaning.bits) - 1), _integers)
         case ("INT32" | "INT64", "DECIMAL") if meaning:
-            return Kind(_digits(_number(element), meaning.precision), _decimals(meaning.scale), signed=True)
+            digits = 10**meaning.precision - 1
+            number = _within(_number(element), -digits, digits)
+            return Kind(number, _decimals(meaning.scale), signed=True)
         case ("BINARY" | "FIXED_LEN_BYTE_ARRAY", "DECIMAL") if meaning and believed.decimals:
-            return Kind(_digits(_big_endian, meaning.precision), _decimals(meaning.scale))
+            digits = 10**meaning.precision - 1
+            return Kind(_within(_big_endian, -digits, digits), _decimals(meaning.scale))
         case ("INT32", "DATE"):
             return Kind(_number(element), _dates(_first_date(believed.ancient)), signed=True)
         case ("INT64", "TIMESTAMP") if meaning:
@@ -131,10 +135,11 @@ def _same(raw: bytes) -> bytes:
     return raw
 
 
-def _number(element: Element) -> Callable[[bytes], Any]:
+def _number(element: Element, *, signed: bool = True) -> Callable[[bytes], Any]:
     """Read plainly encoded numbers."""
-    code = Struct(_CODES[element.physical])
-    unpack, size = code.unpack, code.size
+    code = _CODES[element.physical]
+    form = Struct(code if signed else code.upper())
+    unpack, size = form.unpack, form.size
 
     def value(raw: bytes) -> Any:
         return unpack(raw)[0] if len(raw) == size else None
@@ -142,38 +147,16 @@ def _number(element: Element) -> Callable[[bytes], Any]:
     return value
 
 
-def _within(read: Callable[[bytes], Any], bits: int) -> Callable[[bytes], int | None]:
-    limit = 1 << bits - 1
-
+def _within(read: Callable[[bytes], Any], lowest: int, highest: int) -> Callable[[bytes], int | None]:
     def value(raw: bytes) -> int | None:
         number = read(raw)
-        return number if number is not None and -limit <= number < limit else None
-
-    return value
-
-
-def _unsigned(element: Element, bits: int) -> Callable[[bytes], int | None]:
-    size = Struct(_CODES[element.physical]).size
-
-    def value(raw: bytes) -> int | None:
-        number = int.from_bytes(raw, "little")
-        return number if len(raw) == size and number < 1 << bits else None
+        return number if number is not None and lowest <= number <= highest else None
 
     return value
 
 
 def _big_endian(raw: bytes) -> int:
     return int.from_bytes(raw, "big", signed=True)
-
-
-def _digits(read: Callable[[bytes], Any], precision: int) -> Callable[[bytes], int | None]:
-    limit = 10**precision
-
-    def value(raw: bytes) -> int | None:
-        number = read(raw)
-        return number if number is not None and -limit < number < limit else None
-
-    return value
 
 
 def _integers(lowest: int, highest: int) -> Texts:
