@@ -7,7 +7,7 @@ Their names and their JSON are those of the Delta protocol's schema serializatio
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar, assert_never, cast
 
@@ -147,6 +147,20 @@ def changed(data_type: _T, change: Callable[[Field], Field]) -> _T:
                 data_type.value_contains_null,
             )
     return cast(_T, result)
+
+
+def walk(data_type: DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], DataType]]:
+    """Yield a type and every type in it, each with the names of the fields that lead to it."""
+    yield path, data_type
+    match data_type:
+        case Struct():
+            for column in data_type.fields:
+                yield from walk(column.type, (*path, column.name))
+        case Array():
+            yield from walk(data_type.element, path)
+        case Map():
+            yield from walk(data_type.key, path)
+            yield from walk(data_type.value, path)
 
 
 def plain(value: DataType) -> Any:

@@ -19,7 +19,7 @@ from tableferry.convert.entry import Entry
 from tableferry.convert.facts import ColumnPath, DataFile, Footer
 from tableferry.convert.log import definitions
 from tableferry.convert.log.statistics import INDEXED, statistics_json, with_statistics
-from tableferry.types import TIMESTAMP_NTZ, VARIANT, Array, DataType, Map, Struct
+from tableferry.types import TIMESTAMP_NTZ, VARIANT, Struct
 
 # What Java's URI escapes in a path, as Spark's own conversion does. Delta compares paths as strings when it
 # vacuums: the file of a path that is spelled in another way would be deleted, though it's live.
@@ -136,7 +136,7 @@ def _metadata(contents: Contents, now: int) -> dict[str, Any]:
 def _protocol(contents: Contents) -> dict[str, Any]:
     """Ask for no more than the table needs, as every reader has to know what it asks for."""
     needed = [*contents.features]
-    kinds = set(_kinds(contents.schema))
+    kinds = {data_type for _, data_type in types.walk(contents.schema)}
     if TIMESTAMP_NTZ in kinds:
         needed.append("timestampNtz")
     if VARIANT in kinds:
@@ -147,20 +147,6 @@ def _protocol(contents: Contents) -> dict[str, Any]:
     versions = {"minReaderVersion": 3 if needed else 1, "minWriterVersion": 7}
     reading = {"readerFeatures": needed} if needed else {}
     return {**versions, **reading, "writerFeatures": [*writing, *_LEGACY]}
-
-
-def _kinds(data_type: DataType) -> Iterator[DataType]:
-    match data_type:
-        case Struct():
-            for column in data_type.fields:
-                yield from _kinds(column.type)
-        case Array():
-            yield from _kinds(data_type.element)
-        case Map():
-            yield from _kinds(data_type.key)
-            yield from _kinds(data_type.value)
-        case _:
-            yield data_type
 
 
 def _adds(contents: Contents) -> Iterator[str]:

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 
-from tableferry.convert.facts import ColumnPath
-from tableferry.types import Array, DataType, Field, Map, Struct, changed
+from tableferry.types import Field, Struct, changed, walk
 
 FEATURE = "columnMapping"
 
@@ -41,23 +40,9 @@ def fits(name: str) -> bool:
     return not _UNFIT & set(name)
 
 
-def unfit(schema: Struct, path: ColumnPath = ()) -> Iterator[str]:
+def unfit(schema: Struct) -> Iterator[str]:
     """Yield the columns that Delta takes with column mapping alone, as dotted paths."""
-    for column in schema.fields:
-        inner_path = (*path, column.name)
-        if not fits(column.name):
-            yield ".".join(inner_path)
-        yield from _unfit_below(column.type, inner_path)
-
-
-def _unfit_below(data_type: DataType, path: ColumnPath) -> Iterator[str]:
-    match data_type:
-        case Struct():
-            yield from unfit(data_type, path)
-        case Array():
-            yield from _unfit_below(data_type.element, path)
-        case Map():
-            yield from _unfit_below(data_type.key, path)
-            yield from _unfit_below(data_type.value, path)
-        case _:
-            pass
+    for path, data_type in walk(schema):
+        if isinstance(data_type, Struct):
+            names = (column.name for column in data_type.fields)
+            yield from (".".join((*path, name)) for name in names if not fits(name))
