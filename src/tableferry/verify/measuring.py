@@ -40,19 +40,19 @@ class Side:
 
 @dataclass(frozen=True)
 class Shared:
-    """A column that both sides have.
+    """A column that both sides have and that can be compared.
 
     Attributes:
         name: Its name, as the target spells it.
         places: Where it stands in the source and in the target.
         types: Its types there.
-        common: The type that it's compared as; None if it can't be.
+        common: The type that it's compared as.
     """
 
     name: str
     places: tuple[int, int]
     types: tuple[DataType, DataType]
-    common: DataType | None
+    common: DataType
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Pair:
 
     Attributes:
         sides: The source and the target.
-        columns: The columns that are compared, each with its common type.
+        columns: The columns that are compared.
         keys: Those that rows are matched by.
         partitions: Those that the aggregates are grouped by.
         schema: How the columns differ.
@@ -69,7 +69,7 @@ class Pair:
     """
 
     sides: tuple[Side, Side]
-    columns: Mapping[Shared, DataType]
+    columns: tuple[Shared, ...]
     keys: tuple[Shared, ...]
     partitions: tuple[Shared, ...]
     schema: SchemaDifferences
@@ -86,7 +86,7 @@ class Pair:
 
             def value(column: Shared, number: int = number) -> Column:
                 own = F.col(f"c{column.places[number]}")
-                return aligned(own, column.types[number], self.columns[column])
+                return aligned(own, column.types[number], column.common)
 
             frame = side.frame.toDF(*(f"c{position}" for position in range(len(side.frame.columns))))
             frames.append(frame.select(F.lit(1 - 2 * number).alias("side"), *select(value)))
@@ -94,7 +94,7 @@ class Pair:
 
     def hash(self, value: Callable[[Shared], Column], seed: int, only: Sequence[Shared] = ()) -> Column:
         """Hash a row's compared columns, or only some of them."""
-        parts = [hashable(value(column), self.columns[column]) for column in only or self.columns]
+        parts = [hashable(value(column), column.common) for column in only or self.columns]
         return F.xxhash64(F.lit(seed), *(hashed for part in parts for hashed in part))
 
 
@@ -111,52 +111,43 @@ def pair(
         TableError: A key or an excluded column doesn't exist or can't be used, or a side has two columns of
             one name.
     """
-    fields = (_fields(source), _fields(target))
+    sources, targets = _fields(source), _fields(target)
     excluded = {name.lower() for name in exclude}
     for name in exclude:
-        if name.lower() not in fields[0] and name.lower() not in fields[1]:
+        if name.lower() not in sources and name.lower() not in targets:
             raise TableError(
                 f"'{name}' can't be excluded: neither {source.label} nor {target.label} has a column of that "
                 "name; check its spelling"
             )
-    shared = {
-        name: Shared(
-            field.name,
-            (fields[0][name][0], position),
-            (fields[0][name][1].dataType, field.dataType),
-            common_type(fields[0][name][1].dataType, field.dataType),
-        )
-        for name, (position, field) in fields[1].items()
-        if name in fields[0] and name not in excluded
-    }
+    shared: dict[str, Shared] = {}
+    types: list[ColumnDifference] = []
+    for name, (place, field) in targets.items():
+        if name not in sources or name in excluded:
+            continue
+        source_place, source_field = sources[name]
+        common = common_type(source_field.dataType, field.dataType)
+        if common is not None:
+            kinds = (source_field.dataType, field.dataType)
+            shared[name] = Shared(field.name, (source_place, place), kinds, common)
+        if common is None or _normal(source_field) != _normal(field):
+            compared_as = common.simpleString() if common else None
+            types.append(ColumnDifference(field.name, _declared(source_field), _declared(field), compared_as))
     differences = SchemaDifferences(
-        tuple(field.name for name, (_, field) in fields[0].items() if name not in {*fields[1], *excluded}),
-        tuple(field.name for name, (_, field) in fields[1].items() if name not in {*fields[0], *excluded}),
-        tuple(
-            ColumnDifference(
-                column.name, declared[0], declared[1], column.common.simpleString() if column.common else None
-            )
-            for name, column in shared.items()
-            for declared in [tuple(_declared(side[name][1]) for side in fields)]
-            if column.common is None or _normal(fields[0][name][1]) != _normal(fields[1][name][1])
-        ),
+        tuple(field.name for name, (_, field) in sources.items() if name not in {*targets, *excluded}),
+        tuple(field.name for name, (_, field) in targets.items() if name not in {*sources, *excluded}),
+        tuple(types),
     )
-    named = {
-        field.name
-        for _, field in (*fields[0].values(), *fields[1].values())
-        if field.name.lower() in excluded
-    }
-    comparable = {name: column for name, column in shared.items() if column.common is not None}
+    fields = (field for _, field in (*sources.values(), *targets.values()))
+    named = sorted(field.name for field in fields if field.name.lower() in excluded)
+    # An excluded partition column would only split equal rows into partitions that differ.
+    grouped = all(name.lower() in shared for name in partition_columns)
     return Pair(
         (source, target),
-        {column: column.common for column in comparable.values() if column.common is not None},
-        tuple(_key(name, comparable, source, target) for name in keys),
-        # An excluded partition column would only split equal rows into partitions that differ.
-        tuple(comparable[name.lower()] for name in partition_columns)
-        if all(name.lower() in comparable for name in partition_columns)
-        else (),
+        tuple(shared.values()),
+        tuple(_key(name, shared, source, target) for name in keys),
+        tuple(shared[name.lower()] for name in partition_columns) if grouped else (),
         differences,
-        tuple(sorted({name.lower(): name for name in sorted(named)}.values())),
+        tuple(sorted({name.lower(): name for name in named}.values())),
     )
 
 
@@ -181,14 +172,14 @@ def _normal(field: StructField) -> tuple[str, str]:
     return spelling(field.dataType), str(field.metadata.get(_DECLARED, ""))
 
 
-def _key(name: str, comparable: Mapping[str, Shared], source: Side, target: Side) -> Shared:
-    column = comparable.get(name.lower())
+def _key(name: str, shared: Mapping[str, Shared], source: Side, target: Side) -> Shared:
+    column = shared.get(name.lower())
     if column is None:
         raise TableError(
             f"'{name}' can't be a key: it isn't a compared column of both {source.label} and {target.label}; "
             "name columns that both have with comparable types and that aren't excluded"
         )
-    if column.common is None or not orderable(column.common):
+    if not orderable(column.common):
         raise TableError(
             f"'{name}' can't be a key: rows can't be matched by a {column.types[1].typeName()}; name columns "
             "of plain types"
@@ -202,7 +193,7 @@ def measure(both: Pair) -> Measures:
     rows = both.both(
         lambda value: [
             *(
-                text(value(column), both.columns[column]).alias(f"p{at}")
+                text(value(column), column.common).alias(f"p{at}")
                 for at, column in enumerate(both.partitions)
             ),
             both.hash(value, 1).cast(_SUM).alias("h1"),
@@ -286,9 +277,7 @@ def _differing_keys(both: Pair) -> tuple[KeyFindings, list[int]]:
 
 def _surplus(both: Pair, groups: Sequence[int]) -> list[Surplus]:
     def shown(value: Callable[[Shared], Column], columns: Sequence[Shared]) -> Column:
-        texts = [
-            F.substring(text(value(column), both.columns[column]), 1, _LONGEST_TEXT) for column in columns
-        ]
+        texts = [F.substring(text(value(column), column.common), 1, _LONGEST_TEXT) for column in columns]
         return F.array(*texts).cast(ArrayType(StringType()))
 
     rows = both.both(
@@ -298,7 +287,7 @@ def _surplus(both: Pair, groups: Sequence[int]) -> list[Surplus]:
             both.hash(value, 2).alias("h2"),
             shown(value, both.keys).alias("keys"),
             F.array(*(both.hash(value, 0, [column]) for column in both.columns)).alias("hashes"),
-            shown(value, list(both.columns)).alias("texts"),
+            shown(value, both.columns).alias("texts"),
         ]
     ).filter(F.col("key").isin(list(groups)))
     versions = (
