@@ -22,51 +22,25 @@ import json
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    CalendarIntervalType,
-    CharType,
-    DataType,
-    DateType,
-    DayTimeIntervalType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    NullType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-    VarcharType,
-    VariantType,
-    YearMonthIntervalType,
-)
+from pyspark.sql import types as T
 
-_TEXT = (StringType, CharType, VarcharType)
-_DIGITS: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
+_TEXT = (T.StringType, T.CharType, T.VarcharType)
+_DIGITS: dict[type[T.DataType], int] = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 19}
 # The digits that a double holds exactly: of an integer its bits count, of a decimal its round trip.
 _DOUBLE_DIGITS = 15
 _MOST_DIGITS = 38
 _SIMPLE = (
-    BinaryType,
-    BooleanType,
-    CalendarIntervalType,
-    DateType,
-    DoubleType,
-    FloatType,
-    TimestampNTZType,
-    TimestampType,
-    VariantType,
+    T.BinaryType,
+    T.BooleanType,
+    T.CalendarIntervalType,
+    T.DateType,
+    T.DoubleType,
+    T.FloatType,
+    T.TimestampNTZType,
+    T.TimestampType,
+    T.VariantType,
 )
-_NESTED = (ArrayType, MapType, StructType)
+_NESTED = (T.ArrayType, T.MapType, T.StructType)
 _JSON = {
     "ignoreNullFields": "false",
     "timeZone": "UTC",
@@ -74,12 +48,12 @@ _JSON = {
 }
 
 
-def orderable(kind: DataType) -> bool:
+def orderable(kind: T.DataType) -> bool:
     """Return whether values of the type can be grouped and sorted, as keys are."""
-    return not isinstance(kind, (*_NESTED, VariantType, CalendarIntervalType))
+    return not isinstance(kind, (*_NESTED, T.VariantType, T.CalendarIntervalType))
 
 
-def spelling(kind: DataType, *, ordered: bool = False) -> str:
+def spelling(kind: T.DataType, *, ordered: bool = False) -> str:
     """Spell a type without nullability, so that equal spellings mean equal types.
 
     Args:
@@ -87,52 +61,52 @@ def spelling(kind: DataType, *, ordered: bool = False) -> str:
         ordered: Whether the order and the case of struct fields count.
     """
     match kind:
-        case StructType():
+        case T.StructType():
             fields = [
                 (field.name if ordered else field.name.lower(), spelling(field.dataType, ordered=ordered))
                 for field in kind.fields
             ]
             return f"struct{json.dumps(fields if ordered else sorted(fields))}"
-        case ArrayType():
+        case T.ArrayType():
             return f"array<{spelling(kind.elementType, ordered=ordered)}>"
-        case MapType():
+        case T.MapType():
             key, value = (spelling(part, ordered=ordered) for part in (kind.keyType, kind.valueType))
             return f"map<{key},{value}>"
     return kind.simpleString()
 
 
-def common_type(left: DataType, right: DataType) -> DataType | None:
+def common_type(left: T.DataType, right: T.DataType) -> T.DataType | None:
     """Find the type that holds the values of both exactly, or None if there is none."""
     match left, right:
-        case NullType(), NullType():
-            return StringType()
-        case NullType(), _:
+        case T.NullType(), T.NullType():
+            return T.StringType()
+        case T.NullType(), _:
             return common_type(right, right)
-        case _, NullType():
+        case _, T.NullType():
             return common_type(left, left)
-        case ArrayType(), ArrayType():
+        case T.ArrayType(), T.ArrayType():
             element = common_type(left.elementType, right.elementType)
-            return ArrayType(element) if element else None
-        case MapType(), MapType():
+            return T.ArrayType(element) if element else None
+        case T.MapType(), T.MapType():
             key = common_type(left.keyType, right.keyType)
             value = common_type(left.valueType, right.valueType)
-            return MapType(key, value) if key and value else None
-        case StructType(), StructType():
+            return T.MapType(key, value) if key and value else None
+        case T.StructType(), T.StructType():
             return _common_struct(left, right)
-        case DayTimeIntervalType(), DayTimeIntervalType():
-            return DayTimeIntervalType(DayTimeIntervalType.DAY, DayTimeIntervalType.SECOND)
-        case YearMonthIntervalType(), YearMonthIntervalType():
-            return YearMonthIntervalType(YearMonthIntervalType.YEAR, YearMonthIntervalType.MONTH)
-        case (DateType(), TimestampNTZType()) | (TimestampNTZType(), DateType()):
-            return TimestampNTZType()
+        case T.DayTimeIntervalType(), T.DayTimeIntervalType():
+            return T.DayTimeIntervalType(T.DayTimeIntervalType.DAY, T.DayTimeIntervalType.SECOND)
+        case T.YearMonthIntervalType(), T.YearMonthIntervalType():
+            return T.YearMonthIntervalType(T.YearMonthIntervalType.YEAR, T.YearMonthIntervalType.MONTH)
+        case (T.DateType(), T.TimestampNTZType()) | (T.TimestampNTZType(), T.DateType()):
+            return T.TimestampNTZType()
     if isinstance(left, _TEXT) and isinstance(right, _TEXT):
-        return StringType()
+        return T.StringType()
     if isinstance(left, _SIMPLE) and type(left) is type(right):
         return left
     return _common_number(left, right)
 
 
-def _common_struct(left: StructType, right: StructType) -> StructType | None:
+def _common_struct(left: T.StructType, right: T.StructType) -> T.StructType | None:
     others = {field.name.lower(): field.dataType for field in right.fields}
     names = {field.name.lower() for field in left.fields}
     # Fields whose names differ by case alone can't be distinguished in SQL, so they aren't compared.
@@ -143,51 +117,52 @@ def _common_struct(left: StructType, right: StructType) -> StructType | None:
         common = common_type(field.dataType, others[field.name.lower()])
         if common is None:
             return None
-        fields.append(StructField(field.name, common))
-    return StructType(fields)
+        fields.append(T.StructField(field.name, common))
+    return T.StructType(fields)
 
 
-def _common_number(left: DataType, right: DataType) -> DataType | None:
+def _common_number(left: T.DataType, right: T.DataType) -> T.DataType | None:
     digits = [_digits(left), _digits(right)]
-    if isinstance(left, (FloatType, DoubleType)) or isinstance(right, (FloatType, DoubleType)):
+    if isinstance(left, (T.FloatType, T.DoubleType)) or isinstance(right, (T.FloatType, T.DoubleType)):
         fits = [
-            isinstance(kind, (FloatType, DoubleType)) or (size is not None and sum(size) <= _DOUBLE_DIGITS)
+            isinstance(kind, (T.FloatType, T.DoubleType))
+            or (size is not None and sum(size) <= _DOUBLE_DIGITS)
             for kind, size in zip((left, right), digits, strict=True)
         ]
         # A decimal's nearest double and its nearest float aren't the same number.
-        mixed = {type(left), type(right)} == {FloatType, DecimalType}
-        return DoubleType() if all(fits) and not mixed else None
+        mixed = {type(left), type(right)} == {T.FloatType, T.DecimalType}
+        return T.DoubleType() if all(fits) and not mixed else None
     if digits[0] is None or digits[1] is None:
         return None
-    if not isinstance(left, DecimalType) and not isinstance(right, DecimalType):
+    if not isinstance(left, T.DecimalType) and not isinstance(right, T.DecimalType):
         return left if digits[0] >= digits[1] else right
     whole, scale = (max(pair) for pair in zip(*digits, strict=True))
-    return DecimalType(whole + scale, scale) if whole + scale <= _MOST_DIGITS else None
+    return T.DecimalType(whole + scale, scale) if whole + scale <= _MOST_DIGITS else None
 
 
-def _digits(kind: DataType) -> tuple[int, int] | None:
+def _digits(kind: T.DataType) -> tuple[int, int] | None:
     """Count the digits before and after the decimal point that a type holds."""
-    if isinstance(kind, DecimalType):
+    if isinstance(kind, T.DecimalType):
         return kind.precision - kind.scale, kind.scale
     size = _DIGITS.get(type(kind))
     return None if size is None else (size, 0)
 
 
-def aligned(column: Column, kind: DataType, common: DataType) -> Column:
+def aligned(column: Column, kind: T.DataType, common: T.DataType) -> Column:
     """Cast a column to the common type, and its struct fields by their names rather than their places."""
     if spelling(kind, ordered=True) == spelling(common, ordered=True):
         return column
     match kind, common:
-        case ArrayType(), ArrayType():
+        case T.ArrayType(), T.ArrayType():
             inner, common_element = kind.elementType, common.elementType
             return F.transform(column, lambda element: aligned(element, inner, common_element))
-        case MapType(), MapType():
+        case T.MapType(), T.MapType():
             keys = F.transform(F.map_keys(column), lambda key: aligned(key, kind.keyType, common.keyType))
             values = F.transform(
                 F.map_values(column), lambda value: aligned(value, kind.valueType, common.valueType)
             )
             return F.map_from_arrays(keys, values)
-        case StructType(), StructType():
+        case T.StructType(), T.StructType():
             own = {field.name.lower(): field for field in kind.fields}
             fields = [(own[field.name.lower()], field) for field in common.fields]
             struct = F.struct(
@@ -200,7 +175,7 @@ def aligned(column: Column, kind: DataType, common: DataType) -> Column:
     return column.cast(common)
 
 
-def hashable(column: Column, kind: DataType) -> list[Column]:
+def hashable(column: Column, kind: T.DataType) -> list[Column]:
     """Give the arguments that stand for a value in ``xxhash64``: equal for equal values, and for no others.
 
     ``xxhash64`` skips nulls, so that (null, 'a') and ('a', null) would collide; it doesn't count an array's
@@ -209,17 +184,17 @@ def hashable(column: Column, kind: DataType) -> list[Column]:
     """
     null = column.isNull()
     match kind:
-        case StructType():
+        case T.StructType():
             parts = [hashable(column.getField(field.name), field.dataType) for field in kind.fields]
             return [null, *(part for columns in parts for part in columns)]
-        case ArrayType():
+        case T.ArrayType():
             inner = kind.elementType
             return [
                 null,
                 F.size(column),
                 F.transform(column, lambda element: F.struct(*hashable(element, inner))),
             ]
-        case MapType():
+        case T.MapType():
             entries = F.transform(
                 F.map_entries(column),
                 lambda entry: F.struct(
@@ -228,24 +203,24 @@ def hashable(column: Column, kind: DataType) -> list[Column]:
                 ),
             )
             return [null, F.size(column), F.array_sort(entries)]
-        case VariantType():
+        case T.VariantType():
             return [null, F.schema_of_variant(column), F.to_json(column)]
-        case CalendarIntervalType():
+        case T.CalendarIntervalType():
             # It has no order, which a map's entries need.
-            return [null, column.cast(StringType())]
+            return [null, column.cast(T.StringType())]
     return [null, column]
 
 
-def text(column: Column, kind: DataType) -> Column:
+def text(column: Column, kind: T.DataType) -> Column:
     """Show a value to a person, with timestamps in UTC; null stays null."""
     match kind:
-        case StructType() | ArrayType() | MapType():
+        case T.StructType() | T.ArrayType() | T.MapType():
             return F.to_json(column, _JSON)
-        case VariantType():
+        case T.VariantType():
             return F.to_json(column)
-        case TimestampType():
+        case T.TimestampType():
             # Casting it would show it in the session's time zone, where two instants can share a text.
             return F.when(column.isNotNull(), F.btrim(F.to_json(F.array(column), _JSON), F.lit('[]"')))
-        case BinaryType():
+        case T.BinaryType():
             return F.concat(F.lit("0x"), F.hex(column))
-    return column.cast(StringType())
+    return column.cast(T.StringType())
