@@ -57,15 +57,6 @@ DropHistory = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Opened:
-    """A project that was read, the session where its tables are, and what runs its flows."""
-
-    project: LoadedProject
-    spark: SparkSession
-    pipeline: pipelines.Pipeline | None
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Which:
     """Which project is meant, and where its tables are; only the fields that are annotated are options."""
@@ -80,10 +71,10 @@ class _Which:
     ] = None
     warehouse: Warehouse = None
 
-    def opened(self) -> Opened:
+    def opened(self) -> tuple[LoadedProject, SparkSession, pipelines.Pipeline | None]:
         """Read the project, and then ask for a session, so that wrong files are reported at once."""
-        loaded, pipeline, tokens = self.read()
-        return Opened(loaded, self.spark_session(pipeline, tokens), pipeline)
+        project, pipeline, tokens = self.read()
+        return project, self.spark_session(pipeline, tokens), pipeline
 
     def spark_session(self, pipeline: pipelines.Pipeline | None, tokens: Mapping[str, str]) -> SparkSession:
         """Return the session where the project's tables are.
@@ -188,12 +179,12 @@ def pipelines_plan(
     which: WhichPipeline,
 ) -> Answer:
     """Say what a run would do; writes nothing."""
-    opened = which.opened()
+    project, spark, pipeline = which.opened()
     plan = pipelines.plan(
-        opened.project, opened.spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
-        drop_history=drop_history, pipeline_id=which.pipeline_id, pipeline=opened.pipeline,
+        project, spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
+        drop_history=drop_history, pipeline_id=which.pipeline_id, pipeline=pipeline,
     )  # fmt: skip
-    checked = pipelines.check(plan, opened.spark) if check else None
+    checked = pipelines.check(plan, spark) if check else None
     return Answer(
         pipelines.show.plan_data(plan, checked),
         lambda console: pipelines.show.print_plan(console, plan, checked),
@@ -216,9 +207,9 @@ def pipelines_run(
     which: WhichProject,
 ) -> Answer:
     """Make one update: copy what isn't copied, take every commit that is there, and stop."""
-    opened = which.opened()
+    project, spark, _ = which.opened()
     run = pipelines.run(
-        opened.project, opened.spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
+        project, spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
         drop_history=drop_history, pipeline_id=which.pipeline_id,
     )  # fmt: skip
     return _answer(run, pipelines.show.print_run)
@@ -232,27 +223,25 @@ def pipelines_prepare(
 
     It records where migrations begin, and compares the copies that the pipeline has made.
     """
-    opened = which.opened()
-    if opened.pipeline is None:
+    project, spark, pipeline = which.opened()
+    if pipeline is None:
         raise TableferryError(
             "--engine streaming needs nothing prepared: use `tableferry pipelines run`, or name the "
             "kind of pipeline"
         )
     run = pipelines.prepare(
-        opened.project, opened.spark, pipeline=opened.pipeline, targets=target or (), adopt=adopt,
-        pipeline_id=which.pipeline_id,
-    )  # fmt: skip
+        project, spark, pipeline=pipeline, targets=target or (), adopt=adopt, pipeline_id=which.pipeline_id
+    )
     return _answer(run, pipelines.show.print_prepared)
 
 
 @pipelines_app.command("status")
 def pipelines_status(target: Targets = None, *, which: WhichPipeline) -> Answer:
     """Say for each target whether it's copying, waiting for which sources, or complete."""
-    opened = which.opened()
+    project, spark, pipeline = which.opened()
     status = pipelines.status(
-        opened.project, opened.spark, targets=target or (), pipeline_id=which.pipeline_id,
-        pipeline=opened.pipeline,
-    )  # fmt: skip
+        project, spark, targets=target or (), pipeline_id=which.pipeline_id, pipeline=pipeline
+    )
     return Answer(
         pipelines.show.status_data(status), lambda console: pipelines.show.print_status(console, status)
     )
