@@ -7,8 +7,9 @@ files, from its log without a Spark job; elsewhere from DESCRIBE HISTORY and DES
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -60,6 +61,15 @@ def parallel_map(work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
     running = [_THREADS.submit(work, item) for item in items]
     wait(running)
     return [future.result() for future in running]
+
+
+@contextmanager
+def explained(problem: str, remedy: str) -> Iterator[None]:
+    """Turn an error of Spark's inside the ``with`` into a `TableError`: the problem, why, and the remedy."""
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        raise TableError(f"{problem} ({first_line(error)}): {remedy}") from error
 
 
 def facts(spark: SparkSession, name: TableName, *, defining: bool = False) -> TableFacts | None:

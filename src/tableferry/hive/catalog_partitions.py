@@ -12,8 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tableferry.catalog import SPARK_ERRORS, parallel_map
-from tableferry.errors import TableError, first_line
+from tableferry.catalog import explained, parallel_map
 from tableferry.hive.locations import below
 from tableferry.hive.partitions import NULL, CatalogPartition, PartitionColumn, same_values, split_spec
 from tableferry.hive.settings import FEW_LISTING_TASKS, WHOLE_PLANS, optional_settings
@@ -40,7 +39,7 @@ def list_partitions(
     Raises:
         TableError: The catalog doesn't give its partitions.
     """
-    try:
+    with explained(f"the catalog doesn't give the partitions of {table}", "check your rights"):
         specs = _specs(spark, table)
         planned = _planned_locations(spark, table, columns) if specs else []
         if len(planned) != len(specs):
@@ -49,10 +48,6 @@ def list_partitions(
         pairs = list(zip(specs, planned, strict=True))
         doubtful = [spec for spec, location in pairs if not _confirmed(spec, location, root, columns)]
         described = parallel_map(lambda spec: _location(spark, table, spec), doubtful)
-    except SPARK_ERRORS as error:
-        raise TableError(
-            f"the catalog doesn't give the partitions of {table} ({first_line(error)}): check your rights"
-        ) from error
     exact = dict(zip(doubtful, described, strict=True))
     return [CatalogPartition(spec, exact.get(spec, location)) for spec, location in pairs]
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tableferry.catalog import SPARK_ERRORS
+from tableferry.catalog import explained
 from tableferry.driver import in_process
-from tableferry.errors import TableError, first_line
 from tableferry.hive.locations import reachable
 from tableferry.hive.sql import pattern
 from tableferry.tables import TableName
@@ -70,13 +69,8 @@ def list_tables(
         TableError: There is no such schema, or it may not be listed.
     """
     within = TableName(tuple(schema))
-    try:
+    with explained(f"the tables of schema {within} can't be listed", "check its name and your rights"):
         rows = spark.sql(f"SHOW TABLE EXTENDED IN {within.sql} LIKE {pattern(names)}").collect()
-    except SPARK_ERRORS as error:
-        raise TableError(
-            f"the tables of schema {within} can't be listed ({first_line(error)}): check its name and your "
-            "rights"
-        ) from error
     same_machine = in_process(spark)
     tables = {}
     for row in rows:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tableferry.catalog import SPARK_ERRORS, condition, parallel_map
+from tableferry.catalog import SPARK_ERRORS, condition, explained, parallel_map
 from tableferry.convert.entry import Entry
 from tableferry.convert.facts import DataFile
 from tableferry.convert.mismatches import PartitionMismatches, compare
@@ -47,14 +47,12 @@ def register_partitions(spark: SparkSession, table: TableName) -> None:
     Raises:
         TableError: The catalog refuses, or a directory can't be listed.
     """
-    try:
-        with optional_settings(spark, FEW_LISTING_TASKS):
-            spark.sql(f"MSCK REPAIR TABLE {table.sql} SYNC PARTITIONS").collect()
-    except SPARK_ERRORS as error:
-        raise TableError(
-            f"the partitions of {table} can't be registered ({first_line(error)}): check your rights, "
-            "or add and drop them with ALTER TABLE"
-        ) from error
+    problem = f"the partitions of {table} can't be registered"
+    with (
+        explained(problem, "check your rights, or add and drop them with ALTER TABLE"),
+        optional_settings(spark, FEW_LISTING_TASKS),
+    ):
+        spark.sql(f"MSCK REPAIR TABLE {table.sql} SYNC PARTITIONS").collect()
 
 
 def _exists(spark: SparkSession, entry: Entry, partition: CatalogPartition) -> bool:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tableferry.catalog import SPARK_ERRORS, condition
+from tableferry.catalog import SPARK_ERRORS, condition, explained
 from tableferry.convert.entry import Entry, kept_properties
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.hive.settings import optional_settings
 from tableferry.quoting import literal, quote
-from tableferry.types import Field
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,7 +71,7 @@ def restore_comments(spark: SparkSession, entry: Entry) -> None:
     Raises:
         TableError: The table may not be changed.
     """
-    try:
+    with explained(f"the comments of {entry.name} can't be restored", "set them with COMMENT ON"):
         [detail] = spark.sql(f"DESCRIBE DETAIL {entry.name.sql}").select("description").collect()
         if entry.comment and detail["description"] != entry.comment:
             spark.sql(f"COMMENT ON TABLE {entry.name.sql} IS {literal(entry.comment)}")
@@ -80,14 +79,10 @@ def restore_comments(spark: SparkSession, entry: Entry) -> None:
             field.name.lower(): field.metadata.get("comment") for field in spark.table(entry.name.sql).schema
         }
         for column in entry.columns.fields:
-            comment = _comment(column)
+            comment = column.metadata.get("comment")
             if comment and shown.get(column.name.lower(), comment) != comment:
                 altered = f"ALTER TABLE {entry.name.sql} ALTER COLUMN {quote(column.name)}"
                 spark.sql(f"{altered} COMMENT {literal(comment)}")
-    except SPARK_ERRORS as error:
-        raise TableError(
-            f"the comments of {entry.name} can't be restored ({first_line(error)}): set them with COMMENT ON"
-        ) from error
 
 
 def _configuration(spark: SparkSession, entry: Entry) -> dict[str, str]:
@@ -102,8 +97,3 @@ def _configuration(spark: SparkSession, entry: Entry) -> dict[str, str]:
             f"the Delta log at {entry.location} can't be read ({first_line(error)}): check your rights"
         ) from error
     return dict(detail["properties"])
-
-
-def _comment(column: Field) -> str | None:
-    comment = column.metadata.get("comment")
-    return str(comment) if comment else None

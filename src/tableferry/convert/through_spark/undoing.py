@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tableferry import files, types
-from tableferry.catalog import SPARK_ERRORS
+from tableferry.catalog import explained
 from tableferry.convert.entry import Entry
 from tableferry.convert.log import commit, definitions
 from tableferry.convert.through_spark.entries import entry
 from tableferry.convert.through_spark.partitions import register_partitions
-from tableferry.errors import Refused, StateError, TableError, first_line
+from tableferry.errors import Refused, StateError, TableError
 from tableferry.hive.catalog_tables import CatalogTable, list_tables, qualified
 from tableferry.hive.sql import in_metastore
 from tableferry.tables import TableName
@@ -197,7 +197,14 @@ def _original_entry(
     assert table.entry is not None
     if not commit.is_aside(table.files):
         commit.demand_only_a_conversion(table.root)
-    others = [name for name in _on(spark, table) if name not in (table.name, table.spare)]
+    others = [
+        neighbour.name
+        for neighbour in list_tables(spark, table.name.parts[:-1]).values()
+        if neighbour.name not in (table.name, table.spare)
+        and neighbour.is_delta
+        and neighbour.folder is not None
+        and _same_folder(neighbour.folder, table.root)
+    ]
     if others:
         raise Refused(
             f"{', '.join(map(str, others))} shows the same files as {table.name} and would "
@@ -282,13 +289,9 @@ def _finish(spark: SparkSession, table: _Table) -> None:
 def _rebuilt(spark: SparkSession, table: _Table) -> Entry:
     """Say in an entry of Parquet what the log says of the table."""
     assert table.entry is not None
-    try:
+    with explained(f"{table.name} can't be read", "check its log and your rights"):
         columns = from_json(spark.table(table.name.sql).schema.json())
         [detail] = spark.sql(f"DESCRIBE DETAIL {table.name.sql}").collect()
-    except SPARK_ERRORS as error:
-        raise TableError(
-            f"{table.name} can't be read ({first_line(error)}): check its log and your rights"
-        ) from error
     columns = types.changed(columns, _plain)
     by_name = {column.name: column.type for column in columns.fields}
     names = detail["partitionColumns"]
@@ -316,15 +319,6 @@ def _plain(column: Field) -> Field:
     )
 
 
-def _on(spark: SparkSession, table: _Table) -> list[TableName]:
-    """Name the Delta tables of the same schema that are in the same folder."""
-    return [
-        neighbour.name
-        for neighbour in list_tables(spark, table.name.parts[:-1]).values()
-        if neighbour.is_delta and neighbour.folder is not None and _same_folder(neighbour.folder, table.root)
-    ]
-
-
 def _difference(made: Entry, original: Entry) -> str:
     for attribute in ("columns", "partition_columns", "comment", "properties", "options", "buckets", "serde"):
         if getattr(made, attribute) != getattr(original, attribute):
@@ -346,10 +340,6 @@ def _rename(old: Path, new: Path) -> None:
 
 
 def _run(spark: SparkSession, statement: str, name: TableName) -> None:
-    try:
+    problem = f"{name} can't be made Parquet in the catalog"
+    with explained(problem, "fix the cause, and undo it again"):
         spark.sql(statement).collect()
-    except SPARK_ERRORS as error:
-        raise TableError(
-            f"{name} can't be made Parquet in the catalog ({first_line(error)}): fix the cause, and "
-            "undo it again"
-        ) from error
