@@ -53,7 +53,6 @@ _DERBY_IN_USE = "XSDB6"
 class _Running:
     """The local session of this process."""
 
-    folder: Path
     spark: SparkSession
     gateway: Any
     lock: int
@@ -314,7 +313,7 @@ def _launch(folder: Path, conf: dict[str, str], lock: int) -> _Running:
             raise _why(log, conf["spark.jars.packages"]) from error
     try:
         spark = SparkSession(SparkContext(conf=spark_conf, gateway=gateway), options=conf)
-        running = _Running(folder, spark, gateway, lock)
+        running = _Running(spark, gateway, lock)
         # The metastore opens with the first question.
         spark.sql("SHOW SCHEMAS LIKE 'default'").collect()
     except Exception as error:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from tableferry.amounts import first_of
+from tableferry.amounts import counted, first_of
 from tableferry.convert.entry import (
     Entry,
     existence_defaults,
@@ -307,8 +307,7 @@ def _remarks(facts: Facts, merged: Merged) -> tuple[str, ...]:
     if empty := [
         file.path for file, footer in zip(facts.files, facts.footers, strict=True) if not footer.rows
     ]:
-        files = "1 file has" if len(empty) == 1 else f"{len(empty):,} files have"
-        remarks.append(f"{files} no rows: {first_of(empty)}")
+        remarks.append(f"{counted(len(empty), 'file has', 'files have')} no rows: {first_of(empty)}")
     pairs = zip(facts.files, facts.footers, strict=True)
     if split := next(((file.path, footer.split) for file, footer in pairs if footer.split), None):
         remarks.append(

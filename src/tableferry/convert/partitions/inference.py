@@ -33,9 +33,10 @@ def infer(files: Sequence[DataFile]) -> Partitions:
     values: list[dict[str, str]] = []
     notes = [*_layout_notes(layout)]
     for level, name in enumerate(names):
-        type_, note = _settle(name, _examples(layout, level))
+        examples = _examples(layout, level)
+        type_, note = _settle(name, examples)
         columns.append(PartitionColumn(name, type_))
-        values.append({text: cast(text, type_) for text in _examples(layout, level)})
+        values.append({text: cast(text, type_) for text in examples})
         notes += note
     return _partitions(layout, columns, values, notes)
 
