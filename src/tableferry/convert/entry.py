@@ -37,13 +37,7 @@ _NO_COLUMNS = Struct()
 
 
 class SerDe(NamedTuple):
-    """The classes by which Hive reads and writes a table's rows.
-
-    Attributes:
-        library: What makes rows of a file's records, and back.
-        input_format: What reads the files.
-        output_format: What writes them.
-    """
+    """The classes by which Hive reads and writes a table's rows."""
 
     library: str
     input_format: str
@@ -57,20 +51,14 @@ class Entry:
     Of a Delta table only the first five and the owner are filled in: everything else is its log's.
 
     Attributes:
-        name: The table, with catalog and schema.
         provider: ``parquet`` for Spark's and for Hive's Parquet, ``delta``.
         type: Whether dropping the table removes its files.
         location: The table's root, as Hadoop writes it: not percent-encoded.
         folder: The root, if this process sees the same files as Spark.
         columns: All columns in their order, with their comments in ``metadata``.
-        partition_columns: From the root down.
-        comment: The table's comment.
         properties: Its properties, without those that the metastore keeps for itself.
         options: The options that Spark's reader and writer of Parquet take, or Hive's.
-        owner: Who owns it.
         buckets: How many files a row's key is hashed to; 0 if none.
-        bucket_columns: That key.
-        sort_columns: By what the rows of such a file are sorted.
         serde: Hive's classes, if it is Hive's table and not Spark's.
     """
 

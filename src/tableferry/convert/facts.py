@@ -29,12 +29,7 @@ class DataFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Leaf:
-    """A column of primitive type, in no array and no map, so that statistics can say something of it.
-
-    Attributes:
-        path: The column's name, and below it the names of the fields of structs.
-        type: Its type in this file.
-    """
+    """A column of primitive type, in no array and no map, so that statistics can say something of it."""
 
     path: ColumnPath
     type: Primitive
@@ -74,7 +69,6 @@ class Footer(NamedTuple):
     """What a file's footer says.
 
     Attributes:
-        rows: How many rows the file has.
         schema: Its schema; files that share one share the object.
         packed: The statistics of all of the schema's leaves as one string, for a table may have hundreds of
             thousands of files, and they may come from other processes: a line for each lowest value, then
@@ -115,11 +109,7 @@ class Footer(NamedTuple):
 
 
 class Unreadable(NamedTuple):
-    """A file whose footer can't be had.
-
-    Attributes:
-        reason: What follows the file's name in a sentence: ``is not a Parquet file``.
-    """
+    """A file whose footer can't be had; the reason follows its name, as in ``is not a Parquet file``."""
 
     reason: str
 
@@ -130,12 +120,10 @@ Footers: TypeAlias = Iterator[Footer | Unreadable]
 
 @dataclass(frozen=True)
 class Partitions:
-    """The partition columns of a table and every file's values.
+    """The partition columns of a table, from the root down, and every file's values.
 
     Attributes:
-        columns: From the root down.
         values: For each file, in the listing's order, each column's value as the log writes it; None is null.
-        notes: What a person should know, such as a column that became string and why.
     """
 
     columns: tuple[PartitionColumn, ...]

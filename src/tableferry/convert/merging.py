@@ -35,14 +35,7 @@ _IN_DOUBLE = (types.BYTE, types.SHORT, types.INTEGER, types.FLOAT, types.DOUBLE)
 
 @dataclass(frozen=True, order=True)
 class Widening:
-    """A column whose type in some file is narrower than the table's.
-
-    Attributes:
-        path: Its name, and below it those of fields; ``element``, ``key`` and ``value`` in arrays and maps.
-        narrow: Its type in the file, as SQL writes it.
-        wide: Its type in the table.
-        file: A file in which it's narrow.
-    """
+    """A column whose type in a file is narrower than the table's; types are written as SQL writes them."""
 
     path: ColumnPath
     narrow: str
@@ -55,12 +48,7 @@ class Widening:
 
 @dataclass(frozen=True)
 class Merged:
-    """What a table's files have in common.
-
-    Attributes:
-        columns: The table's, without those that directories' names give; all of them may be null.
-        widenings: Which types some files have narrower.
-    """
+    """What a table's files have in common; columns that directories' names give aren't there."""
 
     columns: Struct
     widenings: tuple[Widening, ...] = ()
@@ -90,9 +78,7 @@ def merge(schemas: Iterable[tuple[FileSchema, str]]) -> Merged:
 
     Columns come in the order in which the files, taken one after another, first have them; so do fields of
     structs. Each may be null, as a file may lack it. A comment is the first that a file has.
-
-    Args:
-        schemas: Each schema, with a file that has it; the same one may come again.
+    The same schema may come again, each time with a file that has it.
 
     Raises:
         Refused: Two files contradict each other.

@@ -42,19 +42,10 @@ def compare(
     root: str,
     columns: Sequence[PartitionColumn],
 ) -> PartitionMismatches:
-    """Compare the catalog's partitions with the directories that hold files.
+    """Compare the catalog's partitions with the directories below the root that hold files, as spelled there.
 
     Directories that aren't ``column=value`` for each column are no partitions of the catalog's kind: whoever
-    reads the partitions from the paths refuses them.
-
-    Args:
-        registered: The catalog's partitions.
-        directories: Below the root, as the file system spells them.
-        root: The table's location.
-        columns: From the root down.
-
-    Returns:
-        The mismatches; ``missing`` has all partitions without files, those of an empty directory too.
+    reads the partitions from the paths refuses them. A partition is missing, too, whose directory is empty.
     """
     directories = set(directories)
     parents = {parent for directory in directories for parent in _upwards(directory)}

@@ -30,25 +30,14 @@ if TYPE_CHECKING:
 
 
 class LogIdentity(NamedTuple):
-    """What tells a log from any other.
-
-    Attributes:
-        first_commit: What its first commit says of itself.
-        names: Its files.
-    """
+    """What tells a log from any other."""
 
     first_commit: Mapping[str, Any]
     names: tuple[str, ...]
 
 
 def check(spark: SparkSession, table: TableName, *, empty: bool, column_mapping: bool) -> None:
-    """Make sure that a log can be written over a Hive table as it is.
-
-    Args:
-        spark: The session.
-        table: The table.
-        empty: Whether it has no file.
-        column_mapping: Whether names that Delta doesn't take otherwise may be mapped.
+    """Make sure that a log can be written over a Hive table, which may be empty, as it is.
 
     Raises:
         Refused: Delta can't take the table as it is.

@@ -58,18 +58,7 @@ class Engine(StrEnum):
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for.
-
-    Attributes:
-        partitioned_by: The partition columns; None lets the directories' names tell.
-        statistics: Where those of each file come from.
-        reader: Who reads all data, if they come from there.
-        engine: Who writes the first commit.
-        msck: Whether the catalog's partitions may be made those on disk.
-        column_mapping: Whether names that Delta doesn't take otherwise may be mapped.
-        verify: Whether the rows are compared afterwards.
-        include_subfolders: Whether files in plain folders below a folder that has files itself are taken.
-    """
+    """What the user asked for: the options of `tableferry.convert.run`."""
 
     partitioned_by: tuple[PartitionColumn, ...] | None = None
     statistics: Statistics = Statistics.FOOTERS
@@ -86,13 +75,10 @@ class Facts:
     """What is known of one table before its conversion.
 
     Attributes:
-        source: What the user named it.
         location: Its root: a local path, or a URI where only Spark reaches it.
         local: Whether this process reaches it.
         delta: Whether its log has commits.
         table_id: The id that the table would get.
-        files: Its data files.
-        partitions: Its partition columns and the files' values.
         footers: What each file's footer says; empty where only Spark reaches them.
         merged: The schema of all files together; None where only Spark reaches them.
         entry: What the catalog says of it, if it was named by its name.
@@ -117,17 +103,9 @@ class Plan:
     """What will be done with one table.
 
     Attributes:
-        source: What the user named it.
-        location: Its root.
-        engine: Who writes the first commit.
         because: Why that engine.
         schema: The table's columns; None where Spark finds them out.
-        partition_columns: From the root down.
-        files: How many data files there are.
-        bytes: How large they are together.
-        rows: How many rows they hold, if it's known.
         steps: The effects, in order; none if it is Delta already.
-        notes: What a person should know.
     """
 
     source: str

@@ -37,14 +37,8 @@ def read_footers(
     """Read what the files' footers say, in the listing's order.
 
     Files are taken in batches of the size that the session's settings ask for, here too if there is one: so
-    many at most are read ahead.
-
-    Args:
-        root: Where the files' paths begin.
-        files: What was listed.
-        spark_provider: The session; no JVM is started on this machine unless `reader` is ``spark``.
-        reader: Who reads; ``auto`` takes Spark for many files, if there is a session whose tasks reach them.
-        statistics: Whether to read more than the rows' number and the schema.
+    many at most are read ahead. ``auto`` takes Spark for many files, if there is a session whose tasks reach
+    them; no JVM is started on this machine unless the reader is ``spark``.
 
     Raises:
         Refused: Spark was asked for, and its tasks don't reach the files.
@@ -78,12 +72,8 @@ def scan(
 ) -> Footers:
     """Read files' statistics from their data, in the listing's order.
 
-    Args:
-        root: Where the files' paths begin.
-        files: What was listed.
-        spark_provider: The session; no JVM is started on this machine unless `reader` is ``spark``.
-        reader: Who reads; ``auto`` takes Spark if there is a session whose tasks reach the files.
-        paths: Paths of the leaves that get statistics, in lower case.
+    Only leaves with these paths, in lower case, get them. ``auto`` takes Spark if there is a session whose
+    tasks reach the files; no JVM is started on this machine unless the reader is ``spark``.
 
     Raises:
         Refused: Spark was asked for, and its tasks don't reach the files.

@@ -21,11 +21,7 @@ _FORM = "write a path, a table's name, 'schema.*' or 'parquet.`/path`'"
 
 @dataclass(frozen=True)
 class Folder:
-    """A directory, by its path.
-
-    Attributes:
-        path: A local path, or the URI of a storage that only Spark may reach; without a slash at its end.
-    """
+    """A local path, or the URI of a storage that only Spark may reach; without a slash at its end."""
 
     path: str
 
@@ -50,11 +46,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Schema:
-    """All Parquet tables of a schema.
-
-    Attributes:
-        parts: The schema's name, or the catalog's and the schema's.
-    """
+    """All Parquet tables of a schema, by its name or by the catalog's and its own."""
 
     parts: tuple[str, ...]
 

@@ -34,8 +34,6 @@ class PutFirstCommit:
     """Write the first commit of a log, unless there is one.
 
     Attributes:
-        root: The table's folder.
-        contents: What the commit says.
         scanned_by: Who reads all data for its statistics; None if they are the footers', or there are none.
     """
 
@@ -55,7 +53,6 @@ class ConvertNatively:
     """Let Spark's own command convert a folder that only Spark reaches.
 
     Attributes:
-        location: The folder's URI.
         table: Its name, if the catalog's entry is to be switched too.
         partitions: Its partition columns, which that command can't find by itself.
         statistics: Whether it scans the data for statistics.

@@ -36,15 +36,8 @@ class Contents:
     """A table as its first commit describes it.
 
     Attributes:
-        table_id: The id of the table, a UUID.
         schema: All columns, the partition columns among them.
-        partition_columns: The names of those, from the root down.
-        files: The data files.
         values: For each file, the value of each partition column; None is null.
-        footers: For each file, what its footer says.
-        statistics: Whether the log is to hold statistics.
-        description: The table's comment.
-        configuration: The table's properties.
         features: The table features that the schema doesn't show by itself.
         writer_features: Those of them that only who writes has to know.
         catalog_entry: What the catalog said of it before, if it was converted by its name.
@@ -81,12 +74,7 @@ def statistics_paths(contents: Contents) -> frozenset[ColumnPath]:
 
 
 def lines(contents: Contents, now: int) -> Iterator[str]:
-    """Yield the commit's lines.
-
-    Args:
-        contents: The table.
-        now: Milliseconds since 1970, UTC.
-    """
+    """Yield the commit's lines; ``now`` is in milliseconds since 1970, UTC."""
     about = (
         {"commitInfo": _commit_info(contents, now)},
         {"metaData": _metadata(contents, now)},

@@ -45,13 +45,7 @@ class _Template(NamedTuple):
 
 
 def with_statistics(table: Struct, partitions: Collection[str] = (), indexed: int = INDEXED) -> Struct:
-    """Return the part of a table's columns that gets statistics.
-
-    Args:
-        table: The table's columns.
-        partitions: Names of those among them that directories' names give.
-        indexed: How many leaves get statistics; all if it's negative.
-    """
+    """Return the columns that get statistics, but no partitions: ``indexed`` leaves, all if it's negative."""
     apart = {name.lower() for name in partitions}
     columns = Struct(tuple(column for column in table.fields if column.name.lower() not in apart))
     return _first(columns, indexed if indexed >= 0 else -1)[0]
@@ -60,14 +54,9 @@ def with_statistics(table: Struct, partitions: Collection[str] = (), indexed: in
 def statistics_json(
     table: Struct, partitions: Collection[str] = (), indexed: int = INDEXED
 ) -> Callable[[Footer], str]:
-    """Make the function that writes a file's ``stats``.
+    """Make the function that writes a file's ``stats``; arguments as of `with_statistics`.
 
     It keeps what files of one schema have in common: for each file only strings are joined.
-
-    Args:
-        table: The table's columns.
-        partitions: Names of those among them that directories' names give.
-        indexed: How many leaves get statistics; all if it's negative.
 
     Returns:
         A function from a footer, read with its statistics, to JSON. The log has to hold its characters as

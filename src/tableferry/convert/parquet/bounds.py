@@ -95,10 +95,9 @@ def kind(element: Element, believed: Trust) -> Kind | None:
 def texts_of(leaf_type: Primitive, *, ancient: bool) -> Callable[[Any, Any], Texts] | None:
     """Choose how to write bounds that were found in the data; None if the type gets none.
 
-    Args:
-        leaf_type: The leaf's type. Whole numbers are taken as int, decimals as their unscaled int, dates as
-            days and timestamps as nanoseconds since 1970, strings as bytes of UTF-8.
-        ancient: Whether dates before 1582 and instants before 1900 mean what they say.
+    Whole numbers are taken as int, decimals as their unscaled int, dates as days and timestamps as
+    nanoseconds since 1970, strings as bytes of UTF-8. ``ancient`` says whether dates before 1582 and instants
+    before 1900 mean what they say.
     """
     match leaf_type:
         case types.BYTE | types.SHORT | types.INTEGER | types.LONG:

@@ -94,14 +94,9 @@ def _usual(width: int) -> re.Pattern[bytes]:
 
 
 class Columns:
-    """How to read the chunks of files with one schema.
-
-    Args:
-        root: The schema.
-        numbers: Those of the columns whose statistics matter, ascending.
+    """How to read the chunks of files with one schema; only columns with these numbers, ascending, matter.
 
     Attributes:
-        count: How many columns there are.
         typed: How a footer says that all columns follow the order of their types.
     """
 

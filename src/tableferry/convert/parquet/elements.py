@@ -34,10 +34,6 @@ class Annotation(NamedTuple):
         kind: STRING, DECIMAL, TIMESTAMP and so on, by the names of Parquet's logical types.
         unit: MILLIS, MICROS or NANOS of a TIME or TIMESTAMP.
         utc: Whether a TIME or TIMESTAMP is an instant; otherwise it's what a clock on the wall showed.
-        bits: Of an INTEGER.
-        signed: Whether an INTEGER is.
-        precision: Digits of a DECIMAL.
-        scale: Those of them behind the point.
         version: Of the VARIANT specification.
     """
 
@@ -74,7 +70,6 @@ class Element:
         annotation: What its type means; None if the file doesn't say.
         physical: How its values are stored; empty for a group.
         length: Bytes of a FIXED_LEN_BYTE_ARRAY.
-        children: The fields of a group.
     """
 
     name: str
@@ -104,10 +99,7 @@ _CONVERTED = (
 
 
 def root(elements: list[dict[int, Any]]) -> Element:
-    """Build the tree that a footer holds as a list, depth first.
-
-    Args:
-        elements: Each SchemaElement, by field number.
+    """Build the tree that a footer holds as a list, depth first, of SchemaElements by field number.
 
     Raises:
         Broken: They aren't a schema.

@@ -23,15 +23,10 @@ _MOST_WAIT = 0.001
 
 
 def read(root: Path, files: Sequence[DataFile], *, statistics: bool = True) -> Footers:
-    """Read what the files' footers say, one after another.
+    """Read what the files' footers say, one after another; without ``statistics`` only rows and schema.
 
     This thread does it all, until storage keeps it waiting: then threads read, and this one only decodes, as
     that holds Python's lock.
-
-    Args:
-        root: Where the files' paths begin.
-        files: What was listed.
-        statistics: Whether to read more than the rows' number and the schema.
     """
     cache = SchemaCache()
     for tails in _tails(str(root), files):

@@ -34,10 +34,7 @@ _UNKNOWN = Bounds(None, None, None)
 def read(root: Path, files: Sequence[DataFile], *, paths: frozenset[ColumnPath]) -> Footers:
     """Read files' schemas and rows from their footers, and their statistics from their data.
 
-    Args:
-        root: Where the files' paths begin.
-        files: What was listed.
-        paths: Paths of the leaves that get statistics, in lower case.
+    Only the leaves with these paths, in lower case, get statistics.
     """
     for file, footer in zip(files, reading.read(root, files, statistics=False), strict=True):
         yield footer if isinstance(footer, Unreadable) else _scan(f"{root}/{file.path}", footer, paths)

@@ -49,7 +49,6 @@ class Stored(NamedTuple):
     """A column or field of primitive type, in no array and no map.
 
     Attributes:
-        path: Its name, and below it the names of fields.
         column: The number of its column chunk in each row group.
         element: How its values are stored there.
     """
@@ -61,13 +60,7 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True)
 class Interpreted:
-    """What a schema means to Spark.
-
-    Attributes:
-        columns: The columns.
-        stored: Where the leaves are, in the file's order.
-        undecimal: As in `FileSchema`.
-    """
+    """What a schema means to Spark; the leaves are in the file's order, `undecimal` is as in `FileSchema`."""
 
     columns: Struct
     stored: tuple[Stored, ...]

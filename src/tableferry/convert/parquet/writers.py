@@ -52,12 +52,7 @@ _ALL_BUT_FLOATS = Trust(strings=True, decimals=True, nulls=True)
 
 
 def trust(created_by: str, metadata: Mapping[bytes, bytes]) -> Trust:
-    """Say what to believe of a file.
-
-    Args:
-        created_by: The writer, as the footer names it; may be empty.
-        metadata: The footer's own keys and values.
-    """
+    """Say what to believe of a file, by its writer, which may be empty, and its footer's keys and values."""
     named = _NAMED.fullmatch(created_by)
     if named is None:
         return _NOTHING

@@ -37,7 +37,6 @@ class Skipped:
     """A table of a schema that isn't to be converted.
 
     Attributes:
-        name: The table.
         reason: Why not, as the end of a sentence: ``is a view``.
     """
 
@@ -47,12 +46,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class SchemaTables:
-    """What a schema holds.
-
-    Attributes:
-        tables: Parquet tables, and the Delta tables among them.
-        skipped: Everything else.
-    """
+    """What a schema holds: Parquet and Delta tables, and everything else."""
 
     tables: tuple[TableName, ...]
     skipped: tuple[Skipped, ...]
@@ -84,11 +78,7 @@ def entry(spark: SparkSession, name: TableName) -> Entry:
 
 
 def tables(spark: SparkSession, schema: Sequence[str]) -> SchemaTables:
-    """List the tables of a schema with one query.
-
-    Args:
-        spark: The session.
-        schema: Its catalog, if it isn't the current one, and its name.
+    """List the tables of a schema with one query; its name has the catalog in front if that isn't current.
 
     Raises:
         TableError: There is no such schema, or it may not be listed.

@@ -29,13 +29,7 @@ _Row: TypeAlias = tuple[int, int, str | None, str, str]
 
 
 def task(root: str, files: Sequence[DataFile], read: Read) -> Task:
-    """Make the task that reads the files whose places in the listing it's given.
-
-    Args:
-        root: Where the files' paths begin.
-        files: What was listed.
-        read: Reads some of them.
-    """
+    """Make the task that reads the files whose places in the listing it's given."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reached = os.path.isdir(root)

@@ -29,11 +29,7 @@ def switch_to_delta(spark: SparkSession, entry: Entry, *, merge_properties: bool
 
     ``CONVERT TO DELTA`` by name does this without a new version where the log's ``configuration`` has all
     that `kept_properties` gives. Table comment and columns' comments are the log's from then on.
-
-    Args:
-        spark: The session.
-        entry: The table as the catalog had it.
-        merge_properties: Whether properties that the log lacks may be added to it, by a commit.
+    With ``merge_properties``, properties that the log lacks are added to it, by a commit.
 
     Raises:
         Refused: The log has other properties than the table.

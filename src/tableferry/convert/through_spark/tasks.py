@@ -37,14 +37,7 @@ class Unreached(Refused):
 
 
 def read(spark: SparkSession, root: str, files: Sequence[DataFile], read_share: Read, size: int) -> Footers:
-    """Read files, in the listing's order.
-
-    Args:
-        spark: The session.
-        root: Where the files' paths begin, on the machines that run the tasks too.
-        files: What was listed.
-        read_share: How a task reads some of them.
-        size: How many files are read at once.
+    """Read files by tasks, ``size`` at once, in the listing's order; the root is on the tasks' machines too.
 
     Raises:
         Unreached: A machine that runs tasks has no such directory.

@@ -40,11 +40,9 @@ class _Table:
     """A table to undo, as it is now.
 
     Attributes:
-        name: Its name.
         spare: The name of its new entry, until the old one is gone.
         entry: What the catalog has under its name.
         made: What the catalog has under the spare name.
-        root: Its folder.
         managed: Whether dropping it removes its files.
     """
 

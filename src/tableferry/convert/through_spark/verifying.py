@@ -22,13 +22,7 @@ def compare_rows(
     """Compare the rows of a converted folder, read as Parquet and as Delta.
 
     Spark itself lists the folder and reads the partitions' values from the directories' names, so what is
-    compared with the log isn't what the log was made of.
-
-    Args:
-        spark: The session.
-        location: The table's root.
-        schema: The table's columns; None lets Spark merge those of the files.
-        partition_columns: Their names.
+    compared with the log isn't what the log was made of. Without a schema Spark merges those of the files.
     """
     reader = spark.read.option("mergeSchema", True)
     if schema is not None:
