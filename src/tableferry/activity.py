@@ -33,7 +33,6 @@ class Activity:
     """A step under way, whose counts another thread may read.
 
     Attributes:
-        step: What is done, as people say it.
         table: The table that it's done to; empty where it's several.
         worker: The worker that does it; empty where there is one alone.
         counts: What was counted so far, by its plural: ``rows``, ``files``, ``tables``, ``bytes``.
@@ -96,15 +95,9 @@ class Activity:
 def activity(
     logger: logging.Logger, step: str, *, table: object = "", worker: str = "", level: int = logging.INFO
 ) -> Iterator[Activity]:
-    """Log the start and the end of what is done inside the ``with``.
+    """Log the start and the end of what is done inside the ``with``; ``level`` says how much it matters.
 
-    Args:
-        logger: The module's.
-        step: What is done.
-        table: The table that it's done to.
-        worker: Who does it, where there are several.
-        level: How much it matters; the failure of what matters is a warning, as whoever catches the error
-            decides how bad it is.
+    The failure of what matters is a warning, as whoever catches the error decides how bad it is.
     """
     running = Activity(step, str(table), worker)
     _log(logger, level, "started", running, "started")

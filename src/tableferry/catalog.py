@@ -75,11 +75,8 @@ def explained(problem: str, remedy: str) -> Iterator[None]:
 def facts(spark: SparkSession, name: TableName, *, defining: bool = False) -> TableFacts | None:
     """Return what is known of a Delta table now, or None if there is no such table.
 
-    Args:
-        spark: Where it is.
-        name: The table.
-        defining: A pipeline is being defined, which may refuse to say more of a table than its version, with
-            whatever error its platform has for that; all else stays empty then.
+    While a pipeline is being defined (``defining``), its platform may refuse to say more of a table than its
+    version, with whatever error it has for that; all else stays empty then.
 
     Raises:
         TableError: It's there, but it isn't a Delta table, or it may not be read.

@@ -25,7 +25,6 @@ class Commit:
     """One commit of a Delta table.
 
     Attributes:
-        version: The version that it made.
         operation: What it calls itself: ``WRITE``, ``MERGE``, ``STREAMING UPDATE``, …; empty where the log
             no longer says.
         parameters: What it says of how it was made; a stream's commit has its ``queryId`` and ``epochId``.
@@ -78,12 +77,8 @@ def commits_after(spark: SparkSession, name: TableName, version: int) -> tuple[C
 def set_back(commits: Sequence[Commit], version: int) -> int | None:
     """Return the version behind ``version`` that a Delta table was set back to by RESTORE, and is now.
 
-    Args:
-        commits: Those that are newer than ``version``, the newest first.
-        version: What the table must still hold.
-
-    Returns:
-        The older version; -1 where the log doesn't say which it was; None if the table holds ``version``.
+    That is -1 where the log doesn't say which it was, and None if the table still holds ``version``. The
+    commits are those that are newer, the newest first.
     """
     at = commits[0].version if commits else version
     restores = [commit for commit in commits if commit.operation == "RESTORE"]
@@ -124,16 +119,9 @@ def _from_log(log: Path, versions: Iterable[int]) -> Iterator[Commit]:
 def newest_batches(spark: SparkSession, table: TableFacts, queries: Iterable[str]) -> Mapping[str, int]:
     """Return the newest batch that a Delta table holds of each streaming query that fills it.
 
-    Where this process sees the table's log, its ``txn`` actions say it, which are never cleaned up. Elsewhere
-    ``DESCRIBE HISTORY`` does, as far as it reaches.
-
-    Args:
-        spark: Where the table is.
-        table: The table.
-        queries: The queries' ids, as their checkpoints' ``metadata`` say them.
-
-    Returns:
-        The batches' numbers by query; -1 where the table surely holds none, and no entry where nobody knows.
+    The queries' ids are those of their checkpoints' ``metadata``. Where this process sees the table's log,
+    its ``txn`` actions say it, which are never cleaned up. Elsewhere ``DESCRIBE HISTORY`` does, as far as it
+    reaches. The number is -1 where the table surely holds none, and there is no entry where nobody knows.
     """
     queries = list(queries)
     if not queries:

@@ -42,11 +42,7 @@ def following(spark: SparkSession, running: Activity, expected: Callable[[], Siz
     Where Spark's driver is this process, it's tasks, and the rows and bytes that were written. That needs the
     driver's status store, which Spark Connect doesn't have; a client of that hears from its server how many
     tasks are done, and how many bytes they read. Where compute shows neither, nothing is counted.
-
-    Args:
-        spark: The session.
-        running: The activity.
-        expected: How much there will be to write; asked once, and only if somebody watches.
+    How much there will be to write is asked once, and only if somebody watches.
     """
     if in_process(spark):
         with _tagged_jobs(spark, running, expected):

@@ -16,10 +16,6 @@ def heartbeat(renew: Callable[[], None], lease: timedelta) -> Iterator[None]:
     """Renew claims from a thread of its own, three times a lease, until the block ends.
 
     A worker that dies or sleeps renews nothing, so its jobs are another's when the lease is over.
-
-    Args:
-        renew: Renews them once.
-        lease: How long each renewal holds.
     """
     ended = threading.Event()
     thread = threading.Thread(target=beat, args=(renew, lease, ended.wait), daemon=True)
@@ -32,13 +28,7 @@ def heartbeat(renew: Callable[[], None], lease: timedelta) -> Iterator[None]:
 
 
 def beat(renew: Callable[[], None], lease: timedelta, wait: Callable[[float], bool]) -> None:
-    """Renew claims each time that a third of the lease is over.
-
-    Args:
-        renew: Renews them once.
-        lease: How long each renewal holds.
-        wait: Waits so many seconds; True ends it.
-    """
+    """Renew claims each time that a third of the lease is over, until waiting for that ends with True."""
     while not wait(lease.total_seconds() / 3):
         try:
             renew()

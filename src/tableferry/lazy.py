@@ -13,11 +13,7 @@ from typing import Any
 
 
 def attach(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a package: what its stub imports.
-
-    Args:
-        package: Its ``__name__``.
-    """
+    """Return a package's ``__getattr__``, ``__dir__`` and ``__all__``: what its stub imports."""
     stub = pkgutil.get_data(package, "__init__.pyi")
     if stub is None:
         raise ImportError(f"{package} is loaded from where its __init__.pyi can't be read")

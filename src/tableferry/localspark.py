@@ -71,12 +71,8 @@ def start(
 ) -> SparkSession:
     """Start the local session on a folder, or give the one that is already active.
 
-    Args:
-        warehouse: The folder; None takes the active session, whatever its folder, else ``default``.
-        default: The folder where nobody named one.
-        app_name: The name under which Spark shows the application.
-        say: Takes the one line that says what was taken.
-        iceberg: Whether it needs Iceberg too.
+    Without a warehouse that is the active session, whatever its folder, or one on ``default``. ``say`` takes
+    the one line that says what was taken.
 
     Raises:
         SessionError: Java or a package is missing, or the folder is in use or can't be used.

@@ -86,10 +86,8 @@ class TableFacts:
     """What is known of a Delta table at one moment.
 
     Attributes:
-        name: The table.
         table_id: The id of its Delta log, which a table made anew under the same name doesn't share; empty
             while a pipeline is being defined, where nobody can ask for it.
-        version: Its newest commit's version.
         folder: Where its log is, if this process can read it.
         properties: Its table properties; empty while a pipeline is being defined.
     """

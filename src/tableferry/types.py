@@ -66,9 +66,6 @@ class Field:
     """A named column, or a field of a struct.
 
     Attributes:
-        name: As the files spell it.
-        type: Its type.
-        nullable: Whether it may be null.
         metadata: What else the schema says of it, such as its ``comment``.
     """
 

@@ -39,13 +39,7 @@ class LogFormat(StrEnum):
 
 @contextmanager
 def showing(*, verbose: bool = False, quiet: bool = False, log_format: LogFormat) -> Iterator[None]:
-    """Show what the package logs while a command works.
-
-    Args:
-        verbose: Everything.
-        quiet: Warnings and errors alone.
-        log_format: For people or programs.
-    """
+    """Show what the package logs while a command works: everything, warnings alone, or what is in between."""
     level = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
     console = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
     live = console.is_terminal and log_format is LogFormat.TEXT and not quiet

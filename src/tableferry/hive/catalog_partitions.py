@@ -28,13 +28,7 @@ _LOCATIONS = re.compile(r"Location: \w+\(\d+ paths?\)\[(.*)\], PartitionFilters:
 def list_partitions(
     spark: SparkSession, table: TableName, root: str, columns: Sequence[PartitionColumn]
 ) -> list[CatalogPartition]:
-    """Return the partitions that the catalog knows.
-
-    Args:
-        spark: The session.
-        table: A partitioned table.
-        root: Its location.
-        columns: Its partition columns, from the root down.
+    """Return the partitions that the catalog knows of a partitioned table.
 
     Raises:
         TableError: The catalog doesn't give its partitions.

@@ -58,12 +58,8 @@ def list_tables(
 ) -> dict[str, CatalogTable]:
     """Return what the catalog itself says of tables of a schema, by their names in lower case.
 
-    Logs and files aren't looked at, so that a Delta table whose log is gone is found as well.
-
-    Args:
-        spark: The session.
-        schema: Its catalog, if it isn't the current one, and its name.
-        names: The tables' names, or patterns of names.
+    A schema is its name, with its catalog in front if that isn't the current one; names may be patterns. Logs
+    and files aren't looked at, so that a Delta table whose log is gone is found as well.
 
     Raises:
         TableError: There is no such schema, or it may not be listed.

@@ -14,9 +14,8 @@ _LOCATION = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/]*))?(/.*)?", r
 def reachable(location: str, *, same_machine: bool) -> Path | None:
     """Return the folder behind a location if this process sees it as files, else None.
 
-    Args:
-        location: A URI such as ``file:/data/t``, ``dbfs:/Volumes/c/s/v/t`` or ``s3://bucket/t``, or a path.
-        same_machine: Whether Spark's driver sees the same local files as this process.
+    A location is a URI such as ``file:/data/t``, ``dbfs:/Volumes/c/s/v/t`` or ``s3://bucket/t``, or a path;
+    ``same_machine`` says that Spark's driver sees the same local files as this process.
     """
     scheme, authority, path = split(location)
     match scheme:

@@ -32,7 +32,6 @@ class CatalogPartition:
 
     Attributes:
         spec: Its values as its directory would be called: ``year=2024/city=S%3Ao``.
-        location: Where the catalog says that its files are.
     """
 
     spec: str

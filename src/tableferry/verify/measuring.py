@@ -60,11 +60,8 @@ class Pair:
     """Two sides that are ready to be compared.
 
     Attributes:
-        sides: The source and the target.
-        columns: The columns that are compared.
         keys: Those that rows are matched by.
         partitions: Those that the aggregates are grouped by.
-        schema: How the columns differ.
         excluded: Columns left out because the user said so.
     """
 

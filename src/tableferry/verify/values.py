@@ -56,9 +56,7 @@ def orderable(kind: T.DataType) -> bool:
 def spelling(kind: T.DataType, *, ordered: bool = False) -> str:
     """Spell a type without nullability, so that equal spellings mean equal types.
 
-    Args:
-        kind: The type.
-        ordered: Whether the order and the case of struct fields count.
+    The order and the case of struct fields count only if ``ordered``.
     """
     match kind:
         case T.StructType():

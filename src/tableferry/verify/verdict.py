@@ -62,13 +62,7 @@ class ColumnDifference:
 
 @dataclass(frozen=True)
 class SchemaDifferences:
-    """How the columns differ, without their order, the case of their names, and nullability.
-
-    Attributes:
-        source_only: Columns that only the source has.
-        target_only: Columns that only the target has.
-        types: Columns of both whose types differ.
-    """
+    """How the columns differ, without their order, the case of their names, and nullability."""
 
     source_only: tuple[str, ...] = ()
     target_only: tuple[str, ...] = ()
@@ -146,11 +140,7 @@ class Measures:
     """What was measured of both sides.
 
     Attributes:
-        source_label: What the source is called.
-        target_label: What the target is called.
-        schema: How the columns differ.
         excluded: Columns left out because the user said so.
-        partition_columns: The columns that the aggregates are grouped by.
         aggregates: For each partition, the aggregates of the source and the target; ``()`` is a whole table.
     """
 
