@@ -1,13 +1,4 @@
-"""The errors that a user can cause and can fix.
-
-    TableferryError              what went wrong, where, and the remedy: exit code 1
-    ├── SpecError                a project's files are wrong; carries every problem of the project at once
-    ├── StateError               a state file can't be read, or belongs to somebody else
-    ├── SessionError             no Spark session, or no login to a workspace, can be had
-    ├── TableError               a table is missing, isn't Delta, was recreated, or lost a version
-    ├── TemplateError            no bundle can be made from the template with these answers, or here
-    ├── Refused                  the plan can't go on safely; says how to go on
-    └── Busy                     another process is doing this very thing
+"""The errors that a user can cause and can fix: each ends a command with exit code 1.
 
 Anything else that reaches the user is a defect of Tableferry.
 """

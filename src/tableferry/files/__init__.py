@@ -2,7 +2,8 @@
 
 It has two kinds of storage: what the operating system shows (`Local`), Unity Catalog volumes mounted under
 ``/Volumes`` included, and volumes that are reached through the workspace's Files API (`Volume`). Which of
-them a path is in, `storage` says; every function here takes paths of both.
+them a path is in, `storage` says; every function here takes paths of both, and raises a StateError where what
+it's asked for can't be done.
 """
 
 from __future__ import annotations
@@ -58,20 +59,12 @@ def is_shared(path: Path) -> bool:
 
 
 def read_text(path: Path) -> str | None:
-    """Return the file's text, or None if there is no such file.
-
-    Raises:
-        StateError: It exists but can't be read.
-    """
+    """Return the file's text, or None if there is no such file."""
     return storage(path).read_text(path)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace the file by ``text`` at once: a reader sees the old file or the new one; folders are made.
-
-    Raises:
-        StateError: The folder can't be written.
-    """
+    """Replace the file by ``text`` at once: a reader sees the old file or the new one; folders are made."""
     storage(path).write_text(path, text)
 
 
@@ -79,55 +72,32 @@ def create_text(path: Path, text: str | Iterable[str]) -> bool:
     """Create the file with ``text`` unless it exists; of two callers at once at most one gets True.
 
     A long text may come in pieces, so that it's never whole in memory where the file is this machine's.
-
-    Raises:
-        StateError: The folder can't be written.
     """
     return storage(path).create_text(path, text)
 
 
 def exists(path: Path) -> bool:
-    """Return whether there is such a file.
-
-    Raises:
-        StateError: Nobody lets us look.
-    """
+    """Return whether there is such a file."""
     return storage(path).exists(path)
 
 
 def names(path: Path) -> tuple[str, ...]:
-    """List a folder's visible names in order; an absent folder is empty.
-
-    Raises:
-        StateError: It can't be listed.
-    """
+    """List a folder's visible names in order; an absent folder is empty."""
     return storage(path).names(path)
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it.
-
-    Raises:
-        StateError: It can't be made, or its Unity Catalog volume isn't there.
-    """
+    """Make a folder and those above it."""
     storage(path).make_folder(path)
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a whole folder; absent is fine.
-
-    Raises:
-        StateError: It can't be removed.
-    """
+    """Remove a file or a whole folder; absent is fine."""
     storage(path).remove(path)
 
 
 def move(old: Path, new: Path) -> None:
-    """Give a file or a folder another name in the same volume; done already is fine.
-
-    Raises:
-        StateError: It can't be moved.
-    """
+    """Give a file or a folder another name in the same volume; done already is fine."""
     storage(new).move(old, new)
 
 
