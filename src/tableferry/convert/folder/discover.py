@@ -107,7 +107,10 @@ def _walk(root: Path) -> list[DataFile]:
                     elif not formats.is_hidden(name):
                         files.append(_data_file(folder, entry))
         except OSError as error:
-            raise _unreadable(root / folder, error) from error
+            path = error.filename or root / folder
+            raise TableError(
+                f"{path} can't be read ({error.strerror}): ask for the right to, or remove it"
+            ) from error
     return files
 
 
@@ -180,9 +183,3 @@ def _demand_utf8(root: Path, files: Sequence[DataFile]) -> None:
             except UnicodeEncodeError:
                 name = os.fsencode(file.path)
                 raise Refused(f"{name!r} in {root} isn't UTF-8, so no log can name it: rename it") from None
-
-
-def _unreadable(folder: Path, error: OSError) -> TableError:
-    return TableError(
-        f"{error.filename or folder} can't be read ({error.strerror}): ask for the right to, or remove it"
-    )

@@ -158,14 +158,10 @@ def _indexed(contents: Contents) -> int:
 
 
 def _uri(path: str) -> str:
-    escaped = _ESCAPED.sub(_octets, path)
+    escaped = _ESCAPED.sub(lambda match: quote(match[0], safe=""), path)
     first, slash, rest = escaped.partition("/")
     # Nobody could read a path whose first name has a colon: all before it would be the URI's scheme.
     return f"{first.replace(':', '%3A')}{slash}{rest}" if ":" in first else escaped
-
-
-def _octets(match: re.Match[str]) -> str:
-    return quote(match[0], safe="")
 
 
 def _json(value: Any) -> str:
