@@ -14,12 +14,7 @@ from typing import Any, TypeAlias, TypeVar, assert_never, cast
 
 @dataclass(frozen=True)
 class Atomic:
-    """A type without parameters.
-
-    Attributes:
-        name: byte, short, integer, long, float, double, boolean, string, binary, date, timestamp,
-            timestamp_ntz or variant.
-    """
+    """A type without parameters, by the protocol's name, such as ``long`` or ``timestamp_ntz``."""
 
     name: str
 

@@ -85,11 +85,7 @@ class Entry:
 
 
 def check_declared(entry: Entry, declared: Sequence[PartitionColumn]) -> None:
-    """Refuse partition columns other than the catalog's.
-
-    Raises:
-        Refused: They differ in name, type or order.
-    """
+    """Refuse partition columns other than the catalog's, in name, type or order."""
     if _comparable(declared) != _comparable(entry.partition_columns):
         user, catalog = (
             ", ".join(map(str, columns)) or "nothing" for columns in (declared, entry.partition_columns)

@@ -34,10 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 def perform(plan: Plan, spark: SparkProvider) -> verify.Verdict | None:
-    """Do a plan's steps in order.
-
-    Returns:
-        How the rows compared, if the plan has that step.
+    """Do a plan's steps in order, and return how the rows compared, if comparing is one of them.
 
     Raises:
         TableferryError: A step failed; the folder is as it was, or whole Delta.

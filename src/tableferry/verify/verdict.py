@@ -300,11 +300,8 @@ class Surplus:
 def pair_rows(columns: Sequence[str], surplus: Sequence[Surplus]) -> tuple[RowDifference, ...]:
     """Set the rows that one side has too many of beside those that the other has, key by key.
 
-    Where a key isn't unique, the rows that are most alike make a pair.
-
-    Args:
-        columns: The compared columns, in the order of each row's values.
-        surplus: The rows, those of one key next to each other.
+    Those of one key stand next to each other. Where a key isn't unique, the rows that are most alike make a
+    pair. The columns are the compared ones, in the order of each row's values.
     """
     differences = [
         difference

@@ -42,22 +42,14 @@ def list_files(root: Path) -> tuple[DataFile, ...]:
 
 
 def demand_readable_names(root: str, files: Sequence[DataFile]) -> None:
-    """Refuse files that a table could name, but Spark couldn't open.
-
-    Raises:
-        Refused: One has a colon in its name, which Hadoop takes for the end of a URI's scheme.
-    """
+    """Refuse names with a colon, which a table may have, but Hadoop takes for the end of a URI's scheme."""
     for file in files:
         if ":" in file.path.rpartition("/")[2]:
             raise Refused(f"{root}: {file.path} has a colon in its name, so Spark can't read it: rename it")
 
 
 def demand_no_subfolders(root: str, files: Sequence[DataFile]) -> None:
-    """Refuse a folder with files of its own beside others in plain folders, which Spark leaves out.
-
-    Raises:
-        Refused: It is one.
-    """
+    """Refuse a folder with files of its own beside others in plain folders, which Spark leaves out."""
     own = next((file.path for file in files if "/" not in file.path), None)
     folders = (file.path.rpartition("/")[0] for file in files)
     below = next((folder for folder in folders if folder and "=" not in folder.rpartition("/")[2]), None)

@@ -21,14 +21,10 @@ _VERSION = "v1"
 
 
 def committed(log: Path, on_disk: Container[str]) -> list[str]:
-    """Return the paths, below the table's root, of the files that the sink's log names.
+    """Return the paths, below the table's root, of the files on disk that the sink's log names.
 
     The log names files by URI, with the directory that they were written to. Where that has been moved since,
     the longest end of the path that is on disk is the file.
-
-    Args:
-        log: The directory ``_spark_metadata`` in the table's root.
-        on_disk: The paths of the files below the root.
 
     Raises:
         Refused: A batch is missing or can't be read, or a committed file is gone.

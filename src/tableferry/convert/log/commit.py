@@ -46,12 +46,7 @@ def put(root: Path, lines: Iterable[str]) -> None:
 
 
 def undo(root: Path) -> None:
-    """Undo a conversion: the folder is as it was, and no data file was touched.
-
-    Raises:
-        TableError: The folder is no Delta table.
-        Refused: Its first commit is no conversion, or something was written after it.
-    """
+    """Undo a conversion: the folder is as it was, and no data file was touched; refused as by `set_aside`."""
     set_aside(root)
     forget(root)
 

@@ -108,10 +108,7 @@ class Columns:
         self.typed = bytes(head) + b"\x1c\0\0" * self.count
 
     def group(self, reader: Reader) -> Group:
-        """Read a row group.
-
-        Returns:
-            Its rows, and what it says of each of these columns.
+        """Read a row group: its rows, and what it says of each of these columns.
 
         Raises:
             Encrypted: A column of it is encrypted.

@@ -82,12 +82,8 @@ def interpret(root: Element) -> Interpreted:
 def with_spark_schema(file: Interpreted, row_metadata: str) -> tuple[FileSchema, tuple[int, ...]]:
     """Put what Spark keeps of its own schema onto the file's columns.
 
-    Args:
-        file: The file's schema.
-        row_metadata: The JSON under ``org.apache.spark.sql.parquet.row.metadata``; empty if there is none.
-
-    Returns:
-        The schema, and for each of its leaves its index among those stored.
+    That is the JSON under ``org.apache.spark.sql.parquet.row.metadata``, empty if there is none. With the
+    schema comes, for each of its leaves, its index among those stored.
 
     Raises:
         Illegal: Spark says that a column has a type that Delta doesn't have.

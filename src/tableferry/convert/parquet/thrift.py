@@ -33,11 +33,7 @@ class Reader:
         self.at = at
 
     def fields(self, number: int = 0) -> Iterator[tuple[int, int]]:
-        """Go through a struct's fields, as number and kind; each value is to be taken before the next field.
-
-        Args:
-            number: The field that was read last.
-        """
+        """Go through a struct's fields after that one, as number and kind; take a value before the next."""
         while head := self._byte():
             number = number + (head >> 4) if head >> 4 else self._integer()
             yield number, head & 15

@@ -74,11 +74,7 @@ def lay_out(files: Sequence[DataFile]) -> Layout:
 
 
 def demand_one_shape(layout: Layout) -> None:
-    """Hold that all directories are below the same partition columns.
-
-    Raises:
-        Refused: They aren't.
-    """
+    """Refuse directories that aren't all below the same partition columns."""
     shapes: dict[tuple[str, ...], list[int]] = {}
     for index, directory in enumerate(layout.directories):
         shapes.setdefault(directory.names, []).append(index)

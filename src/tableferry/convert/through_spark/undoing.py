@@ -72,13 +72,10 @@ class _Table:
 
 
 def undo(spark: SparkSession, name: TableName) -> tuple[str, ...]:
-    """Undo a table's conversion while nothing was written after it.
+    """Undo a table's conversion while nothing was written after it, and return what isn't as it was.
 
     The entry says again what it said before: provider or Hive's SerDe, columns, comments, partitions,
     properties, options, buckets and location. Statistics of ANALYZE TABLE in the catalog aren't made anew.
-
-    Returns:
-        What isn't as it was.
 
     Raises:
         TableError: There is no such table, it isn't Delta, or the catalog may not be changed.
