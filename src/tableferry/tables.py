@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
 
 from tableferry.errors import TableError
 from tableferry.quoting import quote
@@ -97,3 +99,27 @@ class TableFacts:
     version: int
     folder: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True)
+class CatalogTable:
+    """What the catalog itself says of a table, whatever its log says.
+
+    Attributes:
+        name: The table, as the catalog spells it.
+        provider: ``parquet``, ``delta``, ``view`` or another format.
+        type: Whether dropping the table removes its files.
+        location: The table's root, as Hadoop writes it: not percent-encoded.
+        folder: The root, if this process sees the same files as Spark.
+    """
+
+    name: TableName
+    provider: str
+    type: Literal["managed", "external"]
+    location: str
+    folder: Path | None
+
+    @property
+    def is_delta(self) -> bool:
+        """Whether the catalog takes it for a Delta table."""
+        return self.provider == "delta"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from tableferry.errors import Refused
 from tableferry.hive.partitions import PartitionColumn
-from tableferry.tables import TableName
+from tableferry.tables import CatalogTable
 from tableferry.types import Struct
 
 # The metastore sets it again with every change; `CONVERT TO DELTA` leaves it out of its comparison too.
@@ -45,16 +44,12 @@ class SerDe(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Entry:
+class Entry(CatalogTable):
     """What the catalog knows of a table, at one moment.
 
-    Of a Delta table only the first five and the owner are filled in: everything else is its log's.
+    Of a Delta table only what it says of any and the owner are filled in: everything else is its log's.
 
     Attributes:
-        provider: ``parquet`` for Spark's and for Hive's Parquet, ``delta``.
-        type: Whether dropping the table removes its files.
-        location: The table's root, as Hadoop writes it: not percent-encoded.
-        folder: The root, if this process sees the same files as Spark.
         columns: All columns in their order, with their comments in ``metadata``.
         properties: Its properties, without those that the metastore keeps for itself.
         options: The options that Spark's reader and writer of Parquet take, or Hive's.
@@ -62,11 +57,6 @@ class Entry:
         serde: Hive's classes, if it is Hive's table and not Spark's.
     """
 
-    name: TableName
-    provider: str
-    type: Literal["managed", "external"]
-    location: str
-    folder: Path | None
     columns: Struct = _NO_COLUMNS
     partition_columns: tuple[PartitionColumn, ...] = ()
     comment: str | None = None
@@ -77,11 +67,6 @@ class Entry:
     bucket_columns: tuple[str, ...] = ()
     sort_columns: tuple[str, ...] = ()
     serde: SerDe | None = None
-
-    @property
-    def is_delta(self) -> bool:
-        """Whether the catalog takes it for a Delta table already."""
-        return self.provider == "delta"
 
 
 def check_declared(entry: Entry, declared: Sequence[PartitionColumn]) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from tableferry.catalog import explained
 from tableferry.driver import in_process
 from tableferry.hive.locations import reachable
 from tableferry.hive.sql import pattern
-from tableferry.tables import TableName
+from tableferry.tables import CatalogTable, TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,30 +25,6 @@ _HIVE_FORMATS = {
 }
 _PARQUET_SERDE = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"
 _STORAGE = ("Location", "Serde Library", "InputFormat")
-
-
-@dataclass(frozen=True)
-class CatalogTable:
-    """What the catalog itself says of a table, whatever its log says.
-
-    Attributes:
-        name: The table, as the catalog spells it.
-        provider: ``parquet``, ``delta``, ``view`` or another format.
-        type: Whether dropping the table removes its files.
-        location: The table's root, as Hadoop writes it: not percent-encoded.
-        folder: The root, if this process sees the same files as Spark.
-    """
-
-    name: TableName
-    provider: str
-    type: Literal["managed", "external"]
-    location: str
-    folder: Path | None
-
-    @property
-    def is_delta(self) -> bool:
-        """Whether the catalog takes it for a Delta table."""
-        return self.provider == "delta"
 
 
 def list_tables(

@@ -22,9 +22,9 @@ from tableferry.convert.log import commit, definitions
 from tableferry.convert.through_spark.entries import entry
 from tableferry.convert.through_spark.partitions import register_partitions
 from tableferry.errors import Refused, StateError, TableError
-from tableferry.hive.catalog_tables import CatalogTable, list_tables, qualified
+from tableferry.hive.catalog_tables import list_tables, qualified
 from tableferry.hive.sql import in_metastore
-from tableferry.tables import TableName
+from tableferry.tables import CatalogTable, TableName
 from tableferry.types import Field, from_json
 
 if TYPE_CHECKING:
