@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tableferry.convert import merging, partitions, sources, through_spark
+from tableferry.convert import merging, sources, through_spark
 from tableferry.convert.entry import check_declared
 from tableferry.convert.facts import DataFile, FileSchema, Partitions
 from tableferry.convert.folder import discover
 from tableferry.convert.folder.formats import already_delta, empty_commit, foreign_format
 from tableferry.convert.folder.roots import find_roots
+from tableferry.convert.partitions import inference
 from tableferry.convert.plan import Facts, Options, Statistics, all_schemas
 from tableferry.convert.readers import all_readable, read_footers
 from tableferry.convert.spark_provider import SparkProvider
@@ -172,5 +173,5 @@ def _far(facts: Facts, options: Options, spark_provider: SparkProvider) -> Facts
 
 def _partitions(files: Sequence[DataFile], options: Options) -> Partitions:
     if options.partitioned_by is None:
-        return partitions.infer(files)
-    return partitions.check(files, options.partitioned_by)
+        return inference.infer(files)
+    return inference.check(files, options.partitioned_by)

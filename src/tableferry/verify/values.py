@@ -40,6 +40,7 @@ _SIMPLE = (
     T.TimestampType,
     T.VariantType,
 )
+_FLOATING = (T.FloatType, T.DoubleType)
 _NESTED = (T.ArrayType, T.MapType, T.StructType)
 _JSON = {
     "ignoreNullFields": "false",
@@ -121,10 +122,9 @@ def _common_struct(left: T.StructType, right: T.StructType) -> T.StructType | No
 
 def _common_number(left: T.DataType, right: T.DataType) -> T.DataType | None:
     digits = [_digits(left), _digits(right)]
-    if isinstance(left, (T.FloatType, T.DoubleType)) or isinstance(right, (T.FloatType, T.DoubleType)):
+    if isinstance(left, _FLOATING) or isinstance(right, _FLOATING):
         fits = [
-            isinstance(kind, (T.FloatType, T.DoubleType))
-            or (size is not None and sum(size) <= _DOUBLE_DIGITS)
+            isinstance(kind, _FLOATING) or (size is not None and sum(size) <= _DOUBLE_DIGITS)
             for kind, size in zip((left, right), digits, strict=True)
         ]
         # A decimal's nearest double and its nearest float aren't the same number.
