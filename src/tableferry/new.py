@@ -26,19 +26,14 @@ def create(
     answers: Mapping[str, str] | None = None,
     *,
     no_input: bool = False,
-    replace: bool = False,
     wheel: Path | None = None,
     computed: Mapping[str, str] | None = None,
 ) -> Path:
     """Make a bundle in a new folder below ``folder`` and return the new folder.
 
-    Args:
-        folder: Where the bundle's folder is made.
-        answers: Answers to the template's questions by their names; the rest is asked for.
-        no_input: Ask nothing: the questions' own defaults count.
-        replace: Write over the files of a bundle that is there already.
-        wheel: The package's wheel, for a bundle that takes it; without one it is built.
-        computed: Values in the place of those that the template computes, by their names.
+    What has no answer by its name is asked for; with ``no_input`` the questions' own defaults count. A wheel
+    of the package, for a bundle that takes it, is built if none is given. ``computed`` has values in the
+    place of those that the template computes, by their names.
 
     Raises:
         TemplateError: An answer can't be used, the bundle's folder exists, or something is missing here.
@@ -65,7 +60,6 @@ def create(
                 str(template),
                 no_input=no_input,
                 extra_context={**(answers or {}), **(computed or {}), "_wheel": str(wheel or "")},
-                overwrite_if_exists=replace,
                 output_dir=str(folder),
             )
         except OutputDirExistsException as error:
