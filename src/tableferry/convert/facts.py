@@ -83,13 +83,13 @@ class Footer(NamedTuple):
     split: str = ""
 
     @classmethod
-    def of(cls, rows: int, schema: FileSchema, bounds: Sequence[Bounds]) -> Footer:
+    def of(cls, rows: int, schema: FileSchema, bounds: Sequence[Bounds], split: str = "") -> Footer:
         """Pack the statistics of each of the schema's leaves."""
         lowest = [leaf.lowest or "" for leaf in bounds]
         highest = [leaf.highest or "" for leaf in bounds]
         nulls = ["" if leaf.nulls is None else str(leaf.nulls) for leaf in bounds]
         # JSON text has no line ends.
-        return cls(rows, schema, "\n".join((*lowest, *highest, *nulls)))
+        return cls(rows, schema, "\n".join((*lowest, *highest, *nulls)), split)
 
     @property
     def bounds(self) -> tuple[Bounds, ...]:

@@ -218,13 +218,9 @@ def _decode(reader: Reader, statistics: bool, cache: SchemaCache) -> Footer:
     if rows == 0 and statistics:
         return Footer.of(0, plan.schema, (Bounds(None, None, 0),) * len(plan.leaves))
     bounds = _all_bounds(shape, plan, rows, groups, typed) if statistics else ()
-    footer = Footer.of(rows, plan.schema, bounds)
-    split = next((leaf for leaf in plan.leaves if any(raws[leaf.slot].split for _, raws in groups)), None)
-    return (
-        footer
-        if split is None
-        else footer._replace(split=".".join(shape.interpreted.stored[split.slot].path))
-    )
+    slots = (leaf.slot for leaf in plan.leaves if any(raws[leaf.slot].split for _, raws in groups))
+    paths = (".".join(shape.interpreted.stored[slot].path) for slot in slots)
+    return Footer.of(rows, plan.schema, bounds, next(paths, ""))
 
 
 def _all_bounds(shape: _Shape, plan: _Plan, rows: int, groups: list[Group], typed: Any) -> list[Bounds]:
