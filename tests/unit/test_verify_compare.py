@@ -19,7 +19,6 @@ from tableferry.verify.verdict import (
     Aggregate,
     ColumnDifference,
     KeyFindings,
-    Measures,
     RowDifference,
     SchemaDifferences,
     Surplus,
@@ -29,13 +28,20 @@ from tableferry.verify.verdict import (
 )
 
 
-def measures(
+def compared(
     aggregates: dict[tuple[str | None, ...], tuple[Aggregate, Aggregate]],
     schema: SchemaDifferences | None = None,
     excluded: tuple[str, ...] = (),
     partition_columns: tuple[str, ...] = (),
-) -> Measures:
-    return Measures("old", "new", schema or SchemaDifferences(), excluded, partition_columns, aggregates)
+) -> Verdict:
+    return compare(
+        aggregates,
+        source_label="old",
+        target_label="new",
+        schema=schema or SchemaDifferences(),
+        excluded=excluded,
+        partition_columns=partition_columns,
+    )
 
 
 def kind(name: str) -> DataType:
@@ -44,7 +50,7 @@ def kind(name: str) -> DataType:
 
 def test_equal_tallies_match_and_say_what_was_left_out() -> None:
     same = Aggregate(1200, (5, -7))
-    verdict = compare(measures({(): (same, same)}, excluded=("loaded_at",)))
+    verdict = compared({(): (same, same)}, excluded=("loaded_at",))
     assert verdict.matches
     assert verdict.rows_match
     assert render(verdict).splitlines()[0] == (
@@ -58,26 +64,26 @@ def test_groups_of_rows_are_put_together_by_adding_both_sums() -> None:
 
 
 def test_two_empty_tables_match() -> None:
-    verdict = compare(measures({}))
+    verdict = compared({})
     assert verdict.matches
     assert render(verdict).startswith("old and new match: 0 rows,")
 
 
 def test_either_sum_alone_breaks_the_match() -> None:
     for other in (Aggregate(2, (1, 3)), Aggregate(2, (2, 2)), Aggregate(3, (1, 2))):
-        assert not compare(measures({(): (Aggregate(2, (1, 2)), other)})).rows_match
+        assert not compared({(): (Aggregate(2, (1, 2)), other)}).rows_match
 
 
 def test_a_widened_type_is_told_and_matches_while_a_missing_column_does_not() -> None:
     same = Aggregate(1, (5, 5))
     widened = SchemaDifferences(types=(ColumnDifference("n", "int", "bigint", "bigint"),))
-    verdict = compare(measures({(): (same, same)}, widened))
+    verdict = compared({(): (same, same)}, widened)
     assert verdict.matches
     assert verdict.excludable == ()
     assert "; 1 column changed type and kept every value." in render(verdict)
 
     broken = SchemaDifferences(("a",), ("b", "c"), (ColumnDifference("d", "date", "timestamp", None),))
-    verdict = compare(measures({(): (same, same)}, broken))
+    verdict = compared({(): (same, same)}, broken)
     assert verdict.rows_match
     assert not verdict.matches
     assert verdict.excludable == ("a", "b", "c", "d")
@@ -89,11 +95,9 @@ def test_a_widened_type_is_told_and_matches_while_a_missing_column_does_not() ->
 
 def test_partitions_roll_up_and_only_those_that_differ_are_told() -> None:
     first, second = Aggregate(1, (10, 11)), Aggregate(2, (20, 21))
-    verdict = compare(
-        measures(
-            {("b",): (second, first), ("a",): (first, first), (None,): (Aggregate(), first)},
-            partition_columns=("day",),
-        )
+    verdict = compared(
+        {("b",): (second, first), ("a",): (first, first), (None,): (Aggregate(), first)},
+        partition_columns=("day",),
     )
     assert (verdict.source.rows, verdict.target.rows) == (3, 3)
     assert verdict.source == first + second
@@ -112,7 +116,7 @@ def test_of_very_many_partitions_those_furthest_apart_are_kept() -> None:
     aggregates: dict[tuple[str | None, ...], tuple[Aggregate, Aggregate]] = {
         (str(at),): (Aggregate(at, (at, at)), Aggregate()) for at in range(1, PARTITIONS_LISTED + 2)
     }
-    verdict = compare(measures(aggregates, partition_columns=("n",)))
+    verdict = compared(aggregates, partition_columns=("n",))
     assert verdict.differing_partitions == PARTITIONS_LISTED + 1
     assert len(verdict.partition_differences) == PARTITIONS_SHOWN
     assert min(partition.source.rows for partition in verdict.partition_differences) == PARTITIONS_LISTED - 18

@@ -127,7 +127,14 @@ def verify(
         TableError: A key or an excluded column doesn't exist or can't be used.
     """
     both = pair(Side(source_label, source), Side(target_label, target), keys, exclude, partition_columns)
-    verdict = compare(measure(both))
+    verdict = compare(
+        measure(both),
+        source_label=source_label,
+        target_label=target_label,
+        schema=both.schema,
+        excluded=both.excluded,
+        partition_columns=tuple(column.name for column in both.partitions),
+    )
     return verdict if verdict.rows_match or not keys else replace(verdict, keys=find_rows(both))
 
 

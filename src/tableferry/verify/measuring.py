@@ -17,7 +17,6 @@ from tableferry.verify.verdict import (
     Aggregate,
     ColumnDifference,
     KeyFindings,
-    Measures,
     Partition,
     SchemaDifferences,
     Surplus,
@@ -184,8 +183,8 @@ def _key(name: str, shared: Mapping[str, Shared], source: Side, target: Side) ->
     return column
 
 
-def measure(both: Pair) -> Measures:
-    """Count and hash the rows of both sides, in one query that reads each of them once."""
+def measure(both: Pair) -> Mapping[Partition, tuple[Aggregate, Aggregate]]:
+    """Count and hash the rows of both sides in each partition, in one query that reads each of them once."""
     groups = [f"p{at}" for at in range(len(both.partitions))]
     rows = both.both(
         lambda value: [
@@ -203,14 +202,7 @@ def measure(both: Pair) -> Measures:
         aggregate = Aggregate(int(count), (int(first), int(second)))
         source, target = aggregates.get(tuple(values), (Aggregate(), Aggregate()))
         aggregates[tuple(values)] = (aggregate, target) if side == 1 else (source, aggregate)
-    return Measures(
-        both.sides[0].label,
-        both.sides[1].label,
-        both.schema,
-        both.excluded,
-        tuple(column.name for column in both.partitions),
-        aggregates,
-    )
+    return aggregates
 
 
 def find_rows(both: Pair) -> KeyFindings:

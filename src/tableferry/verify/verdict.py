@@ -136,23 +136,6 @@ class KeyFindings:
 
 
 @dataclass(frozen=True)
-class Measures:
-    """What was measured of both sides.
-
-    Attributes:
-        excluded: Columns left out because the user said so.
-        aggregates: For each partition, the aggregates of the source and the target; ``()`` is a whole table.
-    """
-
-    source_label: str
-    target_label: str
-    schema: SchemaDifferences
-    excluded: tuple[str, ...]
-    partition_columns: tuple[str, ...]
-    aggregates: Mapping[Partition, tuple[Aggregate, Aggregate]]
-
-
-@dataclass(frozen=True)
 class Verdict:
     """Whether two tables hold the same rows, and where they don't.
 
@@ -251,25 +234,32 @@ def _keys_to_dict(keys: KeyFindings) -> dict[str, Any]:
     }
 
 
-def compare(measures: Measures) -> Verdict:
-    """Give the verdict on what was measured."""
-    aggregates = measures.aggregates
+def compare(
+    aggregates: Mapping[Partition, tuple[Aggregate, Aggregate]],
+    *,
+    source_label: str,
+    target_label: str,
+    schema: SchemaDifferences,
+    excluded: tuple[str, ...],
+    partition_columns: tuple[str, ...],
+) -> Verdict:
+    """Give the verdict on what was measured of both sides in each partition; ``()`` is a whole table."""
     differing = [
         PartitionDifference(values, *pair) for values, pair in aggregates.items() if pair[0] != pair[1]
     ]
-    shown = differing if measures.partition_columns else []
+    shown = differing if partition_columns else []
     if len(aggregates) > PARTITIONS_LISTED:
         shown = nlargest(PARTITIONS_SHOWN, shown, key=lambda pair: abs(pair.source.rows - pair.target.rows))
     return Verdict(
-        measures.source_label,
-        measures.target_label,
+        source_label,
+        target_label,
         source=sum((source for source, _ in aggregates.values()), Aggregate()),
         target=sum((target for _, target in aggregates.values()), Aggregate()),
-        schema=measures.schema,
-        excluded=measures.excluded,
-        partition_columns=measures.partition_columns,
-        partitions=len(aggregates) if measures.partition_columns else 0,
-        differing_partitions=len(differing) if measures.partition_columns else 0,
+        schema=schema,
+        excluded=excluded,
+        partition_columns=partition_columns,
+        partitions=len(aggregates) if partition_columns else 0,
+        differing_partitions=len(differing) if partition_columns else 0,
         partition_differences=tuple(sorted(shown, key=lambda difference: _nulls_first(difference.values))),
     )
 
