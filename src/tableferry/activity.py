@@ -106,14 +106,9 @@ def activity(
     except BaseException as error:
         running.seconds = running.elapsed
         # What stops the whole process, such as Ctrl-C, is no failure of the step.
-        failed = isinstance(error, Exception) and level >= logging.INFO
-        _log(
-            logger,
-            logging.WARNING if failed else level,
-            "failed",
-            running,
-            f"failed after {duration(running.seconds)}",
-        )
+        if isinstance(error, Exception) and level >= logging.INFO:
+            level = logging.WARNING
+        _log(logger, level, "failed", running, f"failed after {duration(running.seconds)}")
         raise
     running.seconds = running.elapsed
     counted = f", {running.counted}" if running.counted else ""

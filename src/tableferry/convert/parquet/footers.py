@@ -100,11 +100,9 @@ class SchemaCache:
         Raises:
             Illegal: Spark says of its columns what can't be in a Delta table.
         """
-        row_metadata, believed = keys.get(_ROW_METADATA, b""), trust(created_by, keys)
-        if (plan := shape.plans.get((row_metadata, believed))) is None:
-            plan = shape.plans[row_metadata, believed] = self._new_plan(
-                shape.interpreted, row_metadata, believed
-            )
+        key = keys.get(_ROW_METADATA, b""), trust(created_by, keys)
+        if (plan := shape.plans.get(key)) is None:
+            plan = shape.plans[key] = self._new_plan(shape.interpreted, *key)
         if isinstance(plan, Illegal):
             raise plan
         return plan
