@@ -11,27 +11,8 @@ from typing import assert_never
 from tableferry.activity import Activity, activity
 from tableferry.driver import following
 from tableferry.errors import Refused
+from tableferry.fleet import steps
 from tableferry.fleet.job import ACCEPT, Job, PauseReason, TargetFormat
-from tableferry.fleet.steps import (
-    BlockWrites,
-    CheckFence,
-    CheckLate,
-    CheckViews,
-    CopyAccess,
-    CopyDefinition,
-    DropCopy,
-    MakeExternal,
-    MakeManaged,
-    MakeTarget,
-    RecordFiles,
-    Rename,
-    Shadow,
-    Step,
-    TryShadow,
-    UnblockWrites,
-    Verify,
-    VerifyShadow,
-)
 from tableferry.fleet.warehouse import (
     comparing,
     definitions,
@@ -75,7 +56,7 @@ class WrittenSince(Refused):
     """Somebody wrote to the table since writes were blocked."""
 
 
-def perform(step: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
+def perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
     """Do one step, and return the job with what it noted, which the caller saves.
 
     Args:
@@ -96,70 +77,70 @@ def perform(step: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
         return _perform(step, job, warehouse, save, running)
 
 
-def _perform(step: Step, job: Job, warehouse: Warehouse, save: Save, running: Activity) -> Job:
+def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, running: Activity) -> Job:
     match step:
-        case TryShadow(table):
+        case steps.TryShadow(table):
             try_shadow(warehouse, table)
             return job
-        case BlockWrites(table):
+        case steps.BlockWrites(table):
             # Each run notes what it finds to take; what an earlier one noted it may have taken by half.
             if rights := warehouse.access.rights_to_write(table):
                 job = save(job.noted(**{RIGHTS: [*job.record.get(RIGHTS, ()), dict(rights)]}))
             for noted in job.record.get(RIGHTS, ()):
                 warehouse.effect(partial(warehouse.access.take, table, noted))
             return job.noted(**{FENCE: dict(fence.mark(warehouse, table))})
-        case UnblockWrites(table):
+        case steps.UnblockWrites(table):
             for rights in reversed(job.record.get(RIGHTS, ())):
                 warehouse.effect(partial(warehouse.access.give_back, table, rights))
             return job.noted(**{RIGHTS: None, FENCE: None})
-        case CheckFence(table):
+        case steps.CheckFence(table):
             if differences := fence.differences(warehouse, table, job.record.get(FENCE, {})):
                 raise WrittenSince(f"{table} was written to after writes were blocked: {differences}")
             return job
-        case RecordFiles(table):
+        case steps.RecordFiles(table):
             Record.create(warehouse, table)
             return job
-        case CheckLate(target, hive, form):
+        case steps.CheckLate(target, hive, form):
             with _stopping(PauseReason.WRITTEN_LATE, WrittenLate):
                 accept = job.record.get(ACCEPT, "")
                 check(warehouse, target, hive, form, job.shadow_watermark, accept=accept)
             return job
-        case MakeExternal(table):
+        case steps.MakeExternal(table):
             if external.is_managed(warehouse, table):
                 job = save(job.noted(**{WAS_MANAGED: True}))
                 with _stopping(PauseReason.MANAGED_TABLE):
                     external.make_external(warehouse, table)
             return job
-        case MakeManaged(table):
+        case steps.MakeManaged(table):
             if job.record.get(WAS_MANAGED):
                 external.make_managed(warehouse, table)
             return job.noted(**{WAS_MANAGED: None})
-        case MakeTarget(source, target, form):
+        case steps.MakeTarget(source, target, form):
             make = iceberg.make if form is TargetFormat.ICEBERG else delta.make
             running.count("files", make(warehouse, source, target))
             return job
-        case CopyDefinition(source, target):
+        case steps.CopyDefinition(source, target):
             definitions.carry(warehouse, source, target)
             # A comment is a version of a Delta table.
             return replace(job, shadow_watermark=versions.current(warehouse, target, job.target_format))
-        case CopyAccess(source, target):
+        case steps.CopyAccess(source, target):
             warehouse.effect(lambda: warehouse.access.carry(source, target))
             return job
-        case Verify(source, target):
+        case steps.Verify(source, target):
             with _stopping(PauseReason.ROWS_DIFFER):
                 running.count("rows", comparing.demand_same(warehouse, source, target))
             return job
-        case VerifyShadow(target, hive):
+        case steps.VerifyShadow(target, hive):
             with _stopping(PauseReason.ROWS_DIFFER):
                 version = job.shadow_watermark
                 running.count("rows", comparing.demand_same(warehouse, hive, target, right_version=version))
             return job
-        case Rename(table, to):
+        case steps.Rename(table, to):
             renaming.rename(warehouse, table, to)
             return job
-        case CheckViews(table):
+        case steps.CheckViews(table):
             return job.noted(**{BROKEN_VIEWS: list(views.check(warehouse, table)) or None})
-        case Shadow(target, hive, form):
+        case steps.Shadow(target, hive, form):
             accept = job.record.get(ACCEPT, "")
             with (
                 _stopping(PauseReason.WRITTEN_LATE, WrittenLate),
@@ -172,7 +153,7 @@ def _perform(step: Step, job: Job, warehouse: Warehouse, save: Save, running: Ac
                 _log.warning("%s: %s", job.name, shadowed.removed)
                 job = job.noted(**{REMOVED: shadowed.removed})
             return replace(job, shadow_watermark=shadowed.watermark).noted(**{ACCEPT: None})
-        case DropCopy(table, form):
+        case steps.DropCopy(table, form):
             accept = job.record.get(ACCEPT, "")
             with _stopping(PauseReason.WRITTEN_WHILE_BLOCKED, dropping.WrittenBehind):
                 dropping.demand_unwritten(warehouse, table, form, job.shadow_watermark, accept=accept)

@@ -7,91 +7,85 @@ and with it Spark, which whatever decides on steps must do without.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tableferry.fleet.job import TargetFormat
 from tableferry.tables import TableName
 
 
-@dataclass(frozen=True)
-class TryShadow:
-    """Write a row beside the table as a shadow run does, while nothing has been changed yet."""
+class _Described:
+    """A step whose line is `text`, with its fields in the place of their names."""
 
-    table: TableName
-
-    def __str__(self) -> str:
-        return f"write a row beside {self.table}, as its Hive copy will be kept in step"
-
-
-@dataclass(frozen=True)
-class BlockWrites:
-    """Take the right to write from everybody, and note the listing where nothing takes rights."""
-
-    table: TableName
+    text: ClassVar[str]
 
     def __str__(self) -> str:
-        return f"block writes to {self.table}"
+        return self.text.format(**vars(self))
 
 
 @dataclass(frozen=True)
-class UnblockWrites:
-    """Give exactly the rights back that were taken."""
-
+class _OnTable(_Described):
     table: TableName
 
-    def __str__(self) -> str:
-        return f"let writers in to {self.table}"
+
+@dataclass(frozen=True)
+class _FromTo(_Described):
+    source: TableName
+    target: TableName
 
 
 @dataclass(frozen=True)
-class CheckFence:
-    """Compare the table's files with those at the block; a change is copied or pauses the job."""
-
-    table: TableName
-
-    def __str__(self) -> str:
-        return f"make sure that nobody wrote to {self.table} since the block"
-
-
-@dataclass(frozen=True)
-class RecordFiles:
-    """Record the files that belong in the Hive copy's directories."""
-
-    table: TableName
-
-    def __str__(self) -> str:
-        return f"record the files of {self.table}"
-
-
-@dataclass(frozen=True)
-class CheckLate:
-    """Look for files that came into the Hive copy's directories since the switch."""
-
+class _OnCopy(_Described):
     target: TableName
     hive: TableName
     format: TargetFormat
 
-    def __str__(self) -> str:
-        return f"look for files that came into the directories of {self.hive} since the switch"
+
+class TryShadow(_OnTable):
+    """Write a row beside the table as a shadow run does, while nothing has been changed yet."""
+
+    text = "write a row beside {table}, as its Hive copy will be kept in step"
 
 
-@dataclass(frozen=True)
-class MakeExternal:
+class BlockWrites(_OnTable):
+    """Take the right to write from everybody, and note the listing where nothing takes rights."""
+
+    text = "block writes to {table}"
+
+
+class UnblockWrites(_OnTable):
+    """Give exactly the rights back that were taken."""
+
+    text = "let writers in to {table}"
+
+
+class CheckFence(_OnTable):
+    """Compare the table's files with those at the block; a change is copied or pauses the job."""
+
+    text = "make sure that nobody wrote to {table} since the block"
+
+
+class RecordFiles(_OnTable):
+    """Record the files that belong in the Hive copy's directories."""
+
+    text = "record the files of {table}"
+
+
+class CheckLate(_OnCopy):
+    """Look for files that came into the Hive copy's directories since the switch."""
+
+    text = "look for files that came into the directories of {hive} since the switch"
+
+
+class MakeExternal(_OnTable):
     """Let a managed table keep its directory when it is renamed."""
 
-    table: TableName
-
-    def __str__(self) -> str:
-        return f"make {self.table} external, so that a new name moves no file"
+    text = "make {table} external, so that a new name moves no file"
 
 
-@dataclass(frozen=True)
-class MakeManaged:
+class MakeManaged(_OnTable):
     """Make a table managed again, if it was."""
 
-    table: TableName
-
-    def __str__(self) -> str:
-        return f"make {self.table} managed again, if it was"
+    text = "make {table} managed again, if it was"
 
 
 @dataclass(frozen=True)
@@ -106,92 +100,61 @@ class MakeTarget:
         return f"make {self.target} as {self.format.value.capitalize()} over the files of {self.source}"
 
 
-@dataclass(frozen=True)
-class CopyDefinition:
+class CopyDefinition(_FromTo):
     """Carry over comments, properties, owner and grants."""
 
-    source: TableName
-    target: TableName
-
-    def __str__(self) -> str:
-        return f"carry the definition of {self.source} over to {self.target}"
+    text = "carry the definition of {source} over to {target}"
 
 
-@dataclass(frozen=True)
-class CopyAccess:
+class CopyAccess(_FromTo):
     """Carry over the owner and the grants, with what people changed of them since the switch."""
 
-    source: TableName
-    target: TableName
-
-    def __str__(self) -> str:
-        return f"carry the owner and the grants of {self.source} over to {self.target}"
+    text = "carry the owner and the grants of {source} over to {target}"
 
 
-@dataclass(frozen=True)
-class Verify:
+class Verify(_FromTo):
     """Demand that both hold the same rows."""
 
-    source: TableName
-    target: TableName
-
-    def __str__(self) -> str:
-        return f"compare the rows of {self.source} and {self.target}"
+    text = "compare the rows of {source} and {target}"
 
 
 @dataclass(frozen=True)
-class VerifyShadow:
+class VerifyShadow(_Described):
     """Demand that the Hive copy holds the rows that the target had at the watermark."""
 
     target: TableName
     hive: TableName
-
-    def __str__(self) -> str:
-        return f"compare the rows of {self.hive} with those of {self.target} that were copied"
+    text = "compare the rows of {hive} with those of {target} that were copied"
 
 
 @dataclass(frozen=True)
-class Rename:
+class Rename(_Described):
     """Give a table another name."""
 
     table: TableName
     to: TableName
-
-    def __str__(self) -> str:
-        return f"rename {self.table} to {self.to}"
+    text = "rename {table} to {to}"
 
 
-@dataclass(frozen=True)
-class CheckViews:
+class CheckViews(_OnTable):
     """Demand that the views above a table still read."""
 
-    table: TableName
-
-    def __str__(self) -> str:
-        return f"read the views above {self.table}"
+    text = "read the views above {table}"
 
 
-@dataclass(frozen=True)
-class Shadow:
+class Shadow(_OnCopy):
     """Bring the Hive copy in step with the target."""
 
-    target: TableName
-    hive: TableName
-    format: TargetFormat
-
-    def __str__(self) -> str:
-        return f"copy what changed in {self.target} to {self.hive}"
+    text = "copy what changed in {target} to {hive}"
 
 
 @dataclass(frozen=True)
-class DropCopy:
+class DropCopy(_Described):
     """Drop the target; files that the Hive table reads stay."""
 
     table: TableName
     format: TargetFormat
-
-    def __str__(self) -> str:
-        return f"drop {self.table}, and keep the files that Hive reads"
+    text = "drop {table}, and keep the files that Hive reads"
 
 
 Step = (
