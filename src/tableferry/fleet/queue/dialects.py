@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -82,100 +83,50 @@ class utc_now(FunctionElement[datetime]):
     type = Utc()
 
 
-def _parts(element: FunctionElement[Any], compiler: SQLCompiler, how: dict[str, Any]) -> list[str]:
-    return [compiler.process(clause, **how) for clause in element.clauses]
+_MYSQL = ("mysql", "mariadb")
+_SQL: Mapping[type[FunctionElement[Any]], Mapping[tuple[str, ...], str]] = {
+    days_after: {
+        # Spark's own addition of days counts them in the session's time zone.
+        (): "timestamp_micros(unix_micros({0}) + {1} * 86400000000L)",
+        # SQLite's times are text; its own functions keep milliseconds, SQLAlchemy writes microseconds.
+        ("sqlite",): "(strftime('%Y-%m-%d %H:%M:%S', {0}, {1} || ' days') || substr({0}, 20))",
+        _MYSQL: "({0} + INTERVAL {1} DAY)",
+        ("postgresql",): "({0} + {1} * INTERVAL '1 day')",
+    },
+    code_of: {
+        (): "substring_index({0}, ':', 1)",
+        ("sqlite",): "substr({0}, 1, instr({0} || ':', ':') - 1)",
+        ("postgresql",): "split_part({0}, ':', 1)",
+    },
+    day_of: {
+        (): "date({0})",
+        # Spark's own day is that of the session's time zone.
+        ("spark",): "date_from_unix_date(CAST(floor(unix_micros({0}) / 86400000000) AS INT))",
+        # SQLite's own date() reads a time and writes it again, which takes longer than the rest of a count.
+        ("sqlite",): "substr({0}, 1, 10)",
+    },
+    key_of: {
+        (): "{0}",
+        # MariaDB groups by a text without a length on disk.
+        _MYSQL: (
+            f"CASE WHEN length({{0}}) > {LONGEST_KEY} THEN '' ELSE CAST({{0}} AS BINARY({LONGEST_KEY})) END"
+        ),
+    },
+    utc_now: {
+        ("sqlite",): "(strftime('%Y-%m-%d %H:%M:%f000', 'now'))",
+        _MYSQL: "(utc_timestamp(6))",
+        ("postgresql",): "(now() AT TIME ZONE 'utc')",
+    },
+}
+"""How dialects write these functions, with their arguments by number; no dialects stand for all others."""
 
 
-@compiles(days_after)
-def _days_after_spark(element: days_after, compiler: SQLCompiler, **how: Any) -> str:
-    time, days = _parts(element, compiler, how)
-    # Spark's own addition of days counts them in the session's time zone.
-    return f"timestamp_micros(unix_micros({time}) + {days} * 86400000000L)"
+def _compile(function: type[FunctionElement[Any]], dialects: tuple[str, ...], template: str) -> None:
+    @compiles(function, *dialects)
+    def write(element: FunctionElement[Any], compiler: SQLCompiler, **how: Any) -> str:
+        return template.format(*(compiler.process(clause, **how) for clause in element.clauses))
 
 
-@compiles(days_after, "sqlite")
-def _days_after_sqlite(element: days_after, compiler: SQLCompiler, **how: Any) -> str:
-    time, days = _parts(element, compiler, how)
-    # SQLite's times are text; its own functions keep milliseconds, SQLAlchemy writes microseconds.
-    return f"(strftime('%Y-%m-%d %H:%M:%S', {time}, {days} || ' days') || substr({time}, 20))"
-
-
-@compiles(days_after, "mysql")
-@compiles(days_after, "mariadb")
-def _days_after_mysql(element: days_after, compiler: SQLCompiler, **how: Any) -> str:
-    time, days = _parts(element, compiler, how)
-    return f"({time} + INTERVAL {days} DAY)"
-
-
-@compiles(days_after, "postgresql")
-def _days_after_postgresql(element: days_after, compiler: SQLCompiler, **how: Any) -> str:
-    time, days = _parts(element, compiler, how)
-    return f"({time} + {days} * INTERVAL '1 day')"
-
-
-@compiles(code_of)
-def _code_of(element: code_of, compiler: SQLCompiler, **how: Any) -> str:
-    (text,) = _parts(element, compiler, how)
-    return f"substring_index({text}, ':', 1)"
-
-
-@compiles(code_of, "sqlite")
-def _code_of_sqlite(element: code_of, compiler: SQLCompiler, **how: Any) -> str:
-    (text,) = _parts(element, compiler, how)
-    return f"substr({text}, 1, instr({text} || ':', ':') - 1)"
-
-
-@compiles(code_of, "postgresql")
-def _code_of_postgresql(element: code_of, compiler: SQLCompiler, **how: Any) -> str:
-    (text,) = _parts(element, compiler, how)
-    return f"split_part({text}, ':', 1)"
-
-
-@compiles(day_of)
-def _day_of(element: day_of, compiler: SQLCompiler, **how: Any) -> str:
-    (time,) = _parts(element, compiler, how)
-    return f"date({time})"
-
-
-@compiles(day_of, "spark")
-def _day_of_spark(element: day_of, compiler: SQLCompiler, **how: Any) -> str:
-    (time,) = _parts(element, compiler, how)
-    # Spark's own day is that of the session's time zone.
-    return f"date_from_unix_date(CAST(floor(unix_micros({time}) / 86400000000) AS INT))"
-
-
-@compiles(day_of, "sqlite")
-def _day_of_sqlite(element: day_of, compiler: SQLCompiler, **how: Any) -> str:
-    (time,) = _parts(element, compiler, how)
-    # Its own date() reads the time and writes it again, which takes longer than all the rest of a count.
-    return f"substr({time}, 1, 10)"
-
-
-@compiles(key_of)
-def _key_of(element: key_of, compiler: SQLCompiler, **how: Any) -> str:
-    (text,) = _parts(element, compiler, how)
-    return text
-
-
-@compiles(key_of, "mysql")
-@compiles(key_of, "mariadb")
-def _key_of_mysql(element: key_of, compiler: SQLCompiler, **how: Any) -> str:
-    (text,) = _parts(element, compiler, how)
-    # MariaDB groups by a text without a length on disk.
-    return f"CASE WHEN length({text}) > {LONGEST_KEY} THEN '' ELSE CAST({text} AS BINARY({LONGEST_KEY})) END"
-
-
-@compiles(utc_now, "sqlite")
-def _utc_now_sqlite(element: utc_now, compiler: SQLCompiler, **how: Any) -> str:
-    return "(strftime('%Y-%m-%d %H:%M:%f000', 'now'))"
-
-
-@compiles(utc_now, "mysql")
-@compiles(utc_now, "mariadb")
-def _utc_now_mysql(element: utc_now, compiler: SQLCompiler, **how: Any) -> str:
-    return "(utc_timestamp(6))"
-
-
-@compiles(utc_now, "postgresql")
-def _utc_now_postgresql(element: utc_now, compiler: SQLCompiler, **how: Any) -> str:
-    return "(now() AT TIME ZONE 'utc')"
+for _function, _templates in _SQL.items():
+    for _dialects, _template in _templates.items():
+        _compile(_function, _dialects, _template)
