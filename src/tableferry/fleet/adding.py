@@ -16,10 +16,7 @@ from tableferry.fleet.naming import Names
 from tableferry.fleet.queue.records import NewJob
 from tableferry.tables import TableName
 
-COLUMNS = (
-    *("table", "owners", "downstream_users"),
-    *("target_format", "initial_gap_days", "probation_gap_days"),
-)
+COLUMNS = ("table", "owners", "downstream_users", "target_format", "initial_gap_days", "probation_gap_days")
 
 _FORM = "write it as schema.table, catalog.schema.table, catalog/schema/table, or with stars: 'schema.*'"
 _SUFFIXES = ("_hive_archived", "_hive", "_iceberg", "_delta")
@@ -27,13 +24,7 @@ _SUFFIXES = ("_hive_archived", "_hive", "_iceberg", "_delta")
 
 @dataclass(frozen=True)
 class Pattern:
-    """Names with stars, which stand for any characters of one part.
-
-    Attributes:
-        catalog: Of the catalog.
-        schema: Of the schema.
-        table: Of the table.
-    """
+    """Names with stars, which stand for any characters of one part."""
 
     catalog: str
     schema: str
@@ -52,12 +43,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class TableRequest:
-    """One thing that somebody named.
-
-    Attributes:
-        tables: A table, or a pattern.
-        job: What the job of each is to be like; its name is to be filled in for a pattern.
-    """
+    """A table or a pattern that somebody named, and what the jobs are to be like, but for their names."""
 
     tables: TableName | Pattern
     job: NewJob
@@ -68,11 +54,7 @@ Find = Callable[[Pattern], Sequence[TableName]]
 
 
 def parse(text: str, catalog: str) -> TableName | Pattern:
-    """Read a name or a pattern, in lower case, as the catalogs keep names.
-
-    Args:
-        text: What was written.
-        catalog: Of names that have none.
+    """Read a name or a pattern, in lower case, as the catalogs keep names; the catalog is for those without.
 
     Raises:
         TableError: It is neither.
@@ -98,10 +80,7 @@ def parse(text: str, catalog: str) -> TableName | Pattern:
 def read_file(path: Path, template: NewJob, catalog: str) -> list[TableRequest]:
     """Read a file with a name in each line, or a CSV file with the column ``table`` and any of `COLUMNS`.
 
-    Args:
-        path: The file; ``-`` is the standard input.
-        template: What holds where the file says nothing.
-        catalog: Of names that have none.
+    The path ``-`` is the standard input; where the file says nothing, the template and the catalog hold.
 
     Raises:
         SpecError: Lines can't be read; it holds all of them.
@@ -127,12 +106,7 @@ def read_file(path: Path, template: NewJob, catalog: str) -> list[TableRequest]:
 
 
 def expand(requests: Iterable[TableRequest], find: Find) -> list[NewJob]:
-    """Give a job for each table, once: one that is named goes before the patterns that it matches.
-
-    Args:
-        requests: What was named.
-        find: Gives the tables of a pattern.
-    """
+    """Give a job for each table, once: one that is named goes before the patterns that it matches."""
     jobs: dict[TableName, NewJob] = {}
     requests = list(requests)
     for request in requests:
@@ -156,15 +130,7 @@ def possible_owners(jobs: Iterable[NewJob]) -> set[TableName]:
 
 
 def without_made(jobs: Iterable[NewJob], known: Iterable[Job]) -> tuple[list[NewJob], list[TableName]]:
-    """Leave out tables that a migration made or renamed.
-
-    Args:
-        jobs: What was asked for.
-        known: Jobs that are in the queue or in the archive.
-
-    Returns:
-        What is left, and what was left out.
-    """
+    """Leave out tables that a known job's migration made or renamed, and return these apart."""
     made = set()
     for job in known:
         names = Names.of(job)

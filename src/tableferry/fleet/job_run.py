@@ -41,9 +41,7 @@ class JobRun:
 
     Attributes:
         job: As it is saved, or about to be.
-        store: The queue.
         warehouse: The tables, which change only as long as the claim holds.
-        clock: What time it is.
         lease: How long each save holds the claim.
         did: What was done, in lines.
     """
@@ -84,12 +82,7 @@ class JobRun:
 
 
 def run_job(run: JobRun, transitions: Transitions) -> JobReport:
-    """Run a job as far as these transitions take it; its own errors are reported and never raised.
-
-    Args:
-        run: The claimed job.
-        transitions: The transitions that it may make.
-    """
+    """Run a job as far as these transitions take it; its own errors are reported and never raised."""
     with reporting(run) as reports:
         while (transition := transitions.get(run.job.pair)) is not None:
             _once(run, transition)

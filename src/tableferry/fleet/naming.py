@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from tableferry.fleet.job import Job, TargetFormat
 from tableferry.tables import TableName
 
-HIVE_SUFFIX = "_hive"
-ARCHIVED_SUFFIX = "_hive_archived"
-
 
 @dataclass(frozen=True)
 class Names:
@@ -35,6 +32,6 @@ class Names:
             job.name,
             *(
                 TableName((job.catalog_name, job.db_name, job.tbl_name + end))
-                for end in (HIVE_SUFFIX, ARCHIVED_SUFFIX, suffix)
+                for end in ("_hive", "_hive_archived", suffix)
             ),
         )

@@ -52,12 +52,10 @@ def remedy(job: Job) -> str:
 
 
 def resumed(job: Job, *, accept: bool = False) -> Job:
-    """Return the job as it goes on; one that was reverted begins from the start.
+    """Return a paused job as it goes on; one that was reverted begins from the start.
 
-    Args:
-        job: A paused job.
-        accept: Whether what was found is as it should be: late files, removed partitions, or rows of a copy
-            that is to be dropped.
+    With `accept`, what was found is as it should be: late files, removed partitions, or rows of a copy that
+    is to be dropped.
     """
     job = replace(job, migration_paused=False, pause_reason=PauseReason.NONE.value)
     job = job.noted(**{ACCEPT: job.record.get(FOUND) if accept else None, FOUND: None})

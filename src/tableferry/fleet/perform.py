@@ -57,13 +57,9 @@ class WrittenSince(Refused):
 
 
 def perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
-    """Do one step, and return the job with what it noted, which the caller saves.
+    """Do one step of a claimed job, and return the job with what it noted, which the caller saves.
 
-    Args:
-        step: What to do; done twice, it's as if done once.
-        job: The claimed job.
-        warehouse: Where its tables are.
-        save: Saves a note that must be there before the effect is.
+    Done twice, it's as if done once. A note that must be there before the effect is goes through `save`.
 
     Raises:
         Stopped: A person must decide.

@@ -48,18 +48,10 @@ def precheck(store: Store, warehouse: Warehouse, tables: Sequence[NewJob]) -> li
 
 
 def blocked_seconds(files: int, size: int, moved: Iterable[Job]) -> float | None:
-    """Forecast how long writers will have to wait for a table, by those that were moved.
+    """Forecast how long writers will have to wait for a table, by those that were moved; None if none was.
 
     It's the longest of what its files and its bytes ask for at the pace of all together, and of the shortest
     wait that there was.
-
-    Args:
-        files: How many files it has.
-        size: How many bytes.
-        moved: Jobs of tables that were moved.
-
-    Returns:
-        Seconds; None if no table was moved.
     """
     notes = [job.record[MOVED] for job in moved if MOVED in job.record]
     if not notes:

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from tableferry.fleet.adding import Pattern, TableRequest
 from tableferry.fleet.job import Job
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import named
+from tableferry.fleet.queue.statements import chunks
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings
 from tableferry.tables import TableName
@@ -119,8 +119,8 @@ def register(
 
 def _known(store: Store, tables: set[TableName]) -> list[Job]:
     """Return the jobs of these tables, in the queue and in the archive."""
-    names = iter(sorted(tables))
-    jobs: list[Job] = []
-    while some := tuple(islice(names, _AT_ONCE)):
-        jobs += [*store.jobs(named(some)), *store.archived(named(some))]
-    return jobs
+    return [
+        job
+        for chunk in chunks(sorted(tables), _AT_ONCE)
+        for job in (*store.jobs(named(chunk)), *store.archived(named(chunk)))
+    ]

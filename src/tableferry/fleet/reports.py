@@ -31,12 +31,7 @@ class JobReport:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that would stop a table's migration.
-
-    Attributes:
-        reason: What the job would pause with.
-        text: What it is, where, and what to do about it.
-    """
+    """Something that would stop a migration: what the job would pause with, and what to do about it."""
 
     reason: PauseReason
     text: str
@@ -71,11 +66,7 @@ class Preflight:
 
 @dataclass(frozen=True)
 class ModeReport:
-    """What a run of a mode did.
-
-    Attributes:
-        jobs: Each job that it took, in the order in which they ended.
-    """
+    """What a run of a mode did with each job that it took, in the order in which they ended."""
 
     jobs: tuple[JobReport, ...] = ()
 

@@ -9,12 +9,7 @@ from tableferry.errors import TableferryError
 
 
 def read(name: str, *, setting: str, holds: str) -> str:
-    """Read a secret through the workspace's API.
-
-    Args:
-        name: Its scope and key, as ``scope/key``.
-        setting: The setting that names it, for the message.
-        holds: What it holds, for the message.
+    """Read a secret, named ``scope/key``, through the workspace's API; what else is given is for the message.
 
     Raises:
         TableferryError: That's no name, or the secret can't be read.

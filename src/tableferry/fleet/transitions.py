@@ -35,7 +35,6 @@ class Transition(NamedTuple):
     """What a pair of states leads to.
 
     Attributes:
-        action: What it does.
         then: The desired state when it's done; the one reached if the job rests there.
     """
 

@@ -56,14 +56,7 @@ def run_worker(
     do: Callable[[JobRun], JobReport],
     dry_run_report: Callable[[Job], JobReport],
 ) -> ModeReport:
-    """Do each job of a selection once.
-
-    Args:
-        worker: Who does it.
-        mode: The mode's name, for the log.
-        selection: Which jobs, now.
-        do: Does a claimed one, and gives its claim back.
-        dry_run_report: Says what would be done, for a dry run.
+    """Do each job of a selection, as it is now, once; `do` gives the claims back.
 
     Raises:
         Refused: Among them are tables of a format that this compute can't write.
