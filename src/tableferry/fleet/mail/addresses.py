@@ -16,13 +16,7 @@ _APPLICATION = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNOR
 
 @dataclass(frozen=True, order=True)
 class LeftOut:
-    """Somebody who gets no notification.
-
-    Attributes:
-        recipient: The owner or user, as the job or the notification has it.
-        tables: What the notifications would have been about.
-        why: Why, and what to do.
-    """
+    """Somebody who gets no notification of some tables, as the job or the notification has it, and why."""
 
     recipient: str
     tables: tuple[TableName, ...]
@@ -34,8 +28,7 @@ class People:
     """Who is to be told of a job, each by a mail address in lower case.
 
     Attributes:
-        owners: The table's owners.
-        users: Those who read it and don't own it.
+        users: Those who read the table and don't own it.
         left_out: Those who have no address, and why.
     """
 
@@ -45,12 +38,7 @@ class People:
 
 
 def people(job: Job, domain: str) -> People:
-    """Return who is to be told of a job.
-
-    Args:
-        job: The job.
-        domain: What is added to a name that isn't an address; empty leaves it out.
-    """
+    """Return who is to be told of a job; a name that isn't an address gets the domain, if there is one."""
     left_out: list[tuple[str, str]] = []
 
     def addresses(names: Iterable[str]) -> frozenset[str]:

@@ -21,19 +21,11 @@ POLICY = SMTP.clone(max_line_length=998)
 def message(
     words: Words, message_id: str, recipients: Sequence[str], mail: MailSettings, now: datetime
 ) -> EmailMessage:
-    """Make a mail; several recipients are in Bcc, which no server passes on, so that none sees another.
-
-    Args:
-        words: What it says.
-        message_id: Its Message-ID.
-        recipients: Mail addresses.
-        mail: Whom it's from, and whom answers go to.
-        now: Its date.
-    """
+    """Make a mail; several recipients are in Bcc, which no server passes on, so that none sees another."""
     made = EmailMessage(SMTP)
     made["Message-ID"] = message_id
     made["Date"] = format_datetime(now)
-    made["From"] = _person(mail.sender, "mail.sender")
+    made["From"] = sender(mail)
     made["Reply-To"] = _person(mail.reply_to or mail.sender, "mail.reply_to")
     if len(recipients) == 1:
         made["To"] = _addresses(recipients)
@@ -60,22 +52,13 @@ def check(mail: MailSettings) -> None:
     message(Words("", "", ""), "<0@localhost>", ["nobody@localhost"], mail, datetime.now(UTC))
 
 
-def sender(mail: MailSettings) -> str:
+def sender(mail: MailSettings) -> Address:
     """Return the address that notifications are from.
 
     Raises:
         Refused: ``mail.sender`` is none.
     """
-    return _person(mail.sender, "mail.sender").addr_spec
-
-
-def sender_domain(mail: MailSettings) -> str:
-    """Return the domain that notifications are from.
-
-    Raises:
-        Refused: ``mail.sender`` has none.
-    """
-    return _person(mail.sender, "mail.sender").domain
+    return _person(mail.sender, "mail.sender")
 
 
 def _person(text: str, setting: str) -> Address:

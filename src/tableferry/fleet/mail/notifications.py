@@ -15,6 +15,7 @@ from typing import Literal
 from tableferry.fleet.job import Job, State
 from tableferry.fleet.mail.addresses import LeftOut, people
 from tableferry.fleet.queue.records import NotificationRecord
+from tableferry.fleet.queue.statements import chunks
 from tableferry.tables import TableName
 
 Level = Literal[1, 2, 3]
@@ -25,12 +26,7 @@ Audience = Literal["owner", "user"]
 
 @dataclass(frozen=True)
 class Composed:
-    """The notifications that are to be written, and who gets none.
-
-    Attributes:
-        notifications: None of them recorded.
-        left_out: Owners and users without an address.
-    """
+    """The notifications that are to be recorded, and the owners and users who have no address for one."""
 
     notifications: tuple[NotificationRecord, ...]
     left_out: tuple[LeftOut, ...]
@@ -80,13 +76,8 @@ def compose(
 ) -> Composed:
     """Write a notification of each level to each owner, and to users who read the same tables one together.
 
-    Args:
-        jobs: Those to be told of.
-        done: Of which job who has a notification of that level, or will get one that is recorded.
-        now: The time.
-        domain: Added to names that aren't mail addresses.
-        sent_from: The domain of the Message-IDs.
-        batch: At most so many users in one notification.
+    `done` says of which job who has a notification of that level, or will get one that is recorded. `domain`
+    is added to names that aren't mail addresses, and `sent_from` is that of the Message-IDs.
     """
     owners: dict[tuple[Level, str], set[int]] = defaultdict(set)
     users: dict[tuple[Level, str], set[int]] = defaultdict(set)
@@ -106,7 +97,7 @@ def compose(
         (due, tuple(sorted(numbers)), (to,)) for (due, to), numbers in owners.items()
     ]
     for (due, task_ids), readers in together.items():
-        envelopes += [(due, task_ids, chunk) for chunk in _chunks(sorted(readers), batch)]
+        envelopes += [(due, task_ids, tuple(chunk)) for chunk in chunks(sorted(readers), batch)]
     notifications = tuple(
         NotificationRecord(message_id(due, task_ids, to, sent_from), due, task_ids, to, now)
         for due, task_ids, to in sorted(envelopes)
@@ -118,21 +109,13 @@ def compose(
 def message_id(
     due: int, task_ids: Sequence[int], recipients: Sequence[str], sent_from: str, edition: int = 0
 ) -> str:
-    """Return the Message-ID of a notification, the same for the same jobs, level and recipients.
+    """Return the Message-ID of a notification, the same for the same level, sorted jobs and recipients.
 
-    Args:
-        due: The level.
-        task_ids: The jobs, sorted.
-        recipients: Mail addresses, sorted.
-        sent_from: The sender's domain.
-        edition: Counts those that say once more what one of an earlier migration of these tables said.
+    Editions count those that say once more what one of an earlier migration of these tables said.
     """
-    parts = [
-        str(due),
-        ",".join(map(str, task_ids)),
-        ",".join(recipients),
-        *([str(edition)] if edition else []),
-    ]
+    parts = [str(due), ",".join(map(str, task_ids)), ",".join(recipients)]
+    if edition:
+        parts.append(str(edition))
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
     return f"<{due}-{digest}@{sent_from}>"
 
@@ -166,17 +149,8 @@ def note(job: Job, notifications: Mapping[str, Iterable[str] | None]) -> Job:
 
 
 def binding(notification: NotificationRecord, jobs: Mapping[int, Job]) -> bool:
-    """Say whether a recorded notification may have been sent: it was, or all of its jobs have it noted.
-
-    Args:
-        notification: As it is recorded.
-        jobs: Its jobs that are in the queue, as they are there.
-    """
+    """Say whether a recorded one may have been sent: it was, or all its jobs in the queue have it noted."""
     fellows = [jobs[task] for task in notification.task_ids if task in jobs]
     return notification.sent_at is not None or all(
         notification.message_id in job.record.get("letters", {}).get("left", {}) for job in fellows
     )
-
-
-def _chunks(names: list[str], size: int) -> list[tuple[str, ...]]:
-    return [tuple(names[start : start + size]) for start in range(0, len(names), size)]

@@ -27,7 +27,7 @@ from itertools import count
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.job import Job
 from tableferry.fleet.mail.addresses import LeftOut
-from tableferry.fleet.mail.messages import message, sender_domain
+from tableferry.fleet.mail.messages import message, sender
 from tableferry.fleet.mail.notifications import (
     audience,
     binding,
@@ -56,10 +56,6 @@ class Posting:
     """The notifications of one run.
 
     Attributes:
-        store: The queue.
-        settings: The fleet's.
-        templates: What notifications say.
-        clock: What time it is.
         held: The jobs to be told of, as they are saved; by their numbers.
         held_at: When their claims were made, or last renewed.
         notifications: Those of these jobs that are recorded and bind, and then the new ones; by Message-ID.
@@ -116,7 +112,7 @@ class Posting:
     def compose(self) -> list[NotificationRecord]:
         """Write what no notification of an earlier run says."""
         mail = self.settings.mail
-        domain = sender_domain(mail)
+        domain = sender(mail).domain
         done = {
             (task, to)
             for task, job in self.held.items()
@@ -167,9 +163,7 @@ class Posting:
     def send(self, outbox: Outbox, *, remember: bool) -> None:
         """Send what is recorded and not taken: first what earlier runs recorded.
 
-        Args:
-            outbox: Sends.
-            remember: Whether to hold the claims meanwhile, and to remember what was taken.
+        To `remember` is to hold the claims meanwhile, and to let the queue know what was taken.
         """
         waiting = sorted(
             (record for key, record in self.notifications.items() if key not in self.taken),

@@ -67,13 +67,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Words:
-    """A notification's words.
-
-    Attributes:
-        subject: One line.
-        text: The notification as plain text.
-        html: The same as a page.
-    """
+    """A notification's words: its subject in one line, and the same as plain text and as a page."""
 
     subject: str
     text: str
@@ -100,13 +94,7 @@ class Templates:
                 self._words(variables(level, audience, jobs, _SAMPLE_TIME, settings))
 
     def words(self, level: int, audience: Audience, jobs: Iterable[Job], now: datetime) -> Words:
-        """Write a notification.
-
-        Args:
-            level: Its level.
-            audience: Whom it speaks to.
-            jobs: Its tables; at least one.
-            now: When it is sent: its days are counted from then.
+        """Write a notification of one job's table or several; its days are counted from when it is sent.
 
         Raises:
             Refused: A template can't be rendered; says the file and the line.
@@ -118,7 +106,8 @@ class Templates:
         forms = {form: self._render(name, form, values) for form in _FORMS}
         subject = " ".join(forms["subject"].split())
         if not subject:
-            raise Refused(f"{self._file(name)} gives a letter no subject: add a block named subject")
+            file = self._environments["subject"].get_template(name).filename
+            raise Refused(f"{file} gives a letter no subject: add a block named subject")
         text, html = (re.sub(r"\n\s*\n", "\n\n", forms[form]).strip() + "\n" for form in ("txt", "html"))
         return Words(subject, text, html)
 
@@ -127,9 +116,6 @@ class Templates:
             template = self._environments[form].get_template(name)
             parts = "parts.html.j2" if form == "html" else "parts.txt.j2"
             return template.render(values, layout=f"letter.{form}.j2", parts=parts)
-
-    def _file(self, name: str) -> str:
-        return str(self._environments["txt"].get_template(name).filename)
 
     def _check_files(self, folder: Path) -> None:
         """Refuse what isn't a template of ours by its name, or uses what no notification has."""
@@ -156,15 +142,7 @@ class Templates:
 def variables(
     level: int, audience: str, jobs: Iterable[Job], now: datetime, mail: MailSettings
 ) -> dict[str, Any]:
-    """Return what a template can say.
-
-    Args:
-        level: The notification's level.
-        audience: Whom it speaks to.
-        jobs: Its tables; at least one.
-        now: When it is sent.
-        mail: Whom to ask, and where to look.
-    """
+    """Return what a template can say of one job's table or several."""
     tables = [line(job, now) for job in sorted(jobs, key=lambda job: job.name)]
     formats = " and ".join(sorted({table.format for table in tables}, reverse=True))
     dates = {table.begins if level == 1 else table.probation_ends for table in tables}
@@ -186,12 +164,7 @@ def variables(
 
 
 def line(job: Job, now: datetime) -> Line:
-    """Return what a notification says of a table.
-
-    Args:
-        job: The table's.
-        now: When the notification is sent.
-    """
+    """Return what a notification says of a job's table when it is sent."""
     names = Names.of(job)
     return Line(
         name=_called(job.name),

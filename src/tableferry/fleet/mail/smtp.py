@@ -74,14 +74,14 @@ class SmtpOutbox:
         if international and not server.has_extn("smtputf8"):
             return self._without_utf8(message, recipients)
         try:
-            refused = server.send_message(message, sender(self._mail), list(recipients))
+            refused = server.send_message(message, sender(self._mail).addr_spec, list(recipients))
         except smtplib.SMTPRecipientsRefused as error:
             refused = error.recipients
         except smtplib.SMTPSenderRefused as error:
             if error.smtp_code < 500:
                 return Delivery(waiting=dict.fromkeys(recipients, _reply(error.smtp_code, error.smtp_error)))
             raise NoServer(
-                f"{self._where} doesn't take letters from {sender(self._mail)} "
+                f"{self._where} doesn't take letters from {sender(self._mail).addr_spec} "
                 f"({_reply(error.smtp_code, error.smtp_error)}): let it, or set mail.sender"
             ) from error
         except smtplib.SMTPDataError as error:
