@@ -19,7 +19,6 @@ from tableferry.fleet.queue.delta import DeltaStore
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import Event
 from tableferry.fleet.queue.rows import to_row
-from tableferry.fleet.queue.sparksql import arguments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +56,14 @@ def put(spark: SparkSession, schema: str, jobs: Sequence[Job], events: Sequence[
     for event in events:
         states = event.state.value, event.desired_state.value
         happened[event.task_id].append((event.at, *states, event.paused, event.pause_reason, event.worker))
-    rows = [{**arguments(to_row(job)), "events": happened.get(job.task_id)} for job in jobs]
+    rows = [
+        {
+            name: json.dumps(value) if isinstance(value, (list, dict)) else value
+            for name, value in to_row(job).items()
+        }
+        | {"events": happened.get(job.task_id)}
+        for job in jobs
+    ]
     spark.createDataFrame([tuple(row[each] for each in columns.names) for row in rows], columns).writeTo(
         f"{schema}.jobs"
     ).append()

@@ -81,16 +81,11 @@ class SparkDialect(DefaultDialect):
     def written(self, clause: ClauseElement) -> tuple[str, dict[str, Any]]:
         """Return a statement's or a condition's text, and its parameters by their names."""
         compiled = clause.compile(dialect=self, compile_kwargs={"render_postcompile": True})
-        return str(compiled), arguments(compiled.params)
+        return str(compiled), dict(compiled.params)
 
     def readable(self, clause: ClauseElement) -> str:
         """Return a text for people, with its values in it, in one line."""
         return " ".join(str(clause.compile(dialect=self, compile_kwargs={"literal_binds": True})).split())
-
-
-def arguments(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values as Spark's parameters: lists and mappings as JSON, times with their zone."""
-    return {name: _argument(value) for name, value in values.items()}
 
 
 def rows(frame: DataFrame) -> list[dict[str, Any]]:
@@ -121,7 +116,7 @@ def bound(text: str, given: Mapping[str, Any]) -> str:
 
 
 def _literal(value: Any) -> str:
-    match _argument(value):
+    match value:
         case None:
             return "NULL"
         case bool() as flag:
@@ -129,7 +124,7 @@ def _literal(value: Any) -> str:
         case int() as number:
             return str(number)
         case datetime() as time:
-            return f"timestamp_micros({(time - _EPOCH) // timedelta(microseconds=1)})"
+            return f"timestamp_micros({(time.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)})"
         case date() as day:
             return f"DATE '{day.isoformat()}'"
         case str() as text if _PLAIN.fullmatch(text):
@@ -137,11 +132,7 @@ def _literal(value: Any) -> str:
         case str() as text:
             # Which escapes a literal knows is a setting.
             return f"CAST(unbase64('{base64.b64encode(text.encode()).decode()}') AS STRING)"
+        case list() | tuple() | dict():
+            return _literal(json.dumps(value))
         case other:
             raise TypeError(f"{type(other).__name__} can't be written into a statement")
-
-
-def _argument(value: Any) -> Any:
-    if isinstance(value, (list, tuple, dict)):
-        return json.dumps(value)
-    return value.astimezone(UTC) if isinstance(value, datetime) else value
