@@ -13,28 +13,14 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Select,
-    Text,
-    case,
-    cast,
-    func,
-    select,
-)
+from sqlalchemy import ColumnElement, Select, Text, case, cast, func, select
 
 from tableferry.fleet.job import Job, State, TargetFormat
 from tableferry.fleet.queue.dialects import LONGEST_KEY, code_of, day_of, key_of
 from tableferry.fleet.queue.schema import events, jobs, jobs_archive
 from tableferry.fleet.queue.selections import Selection, numbered
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.queue.stuck_jobs import (
-    PausedJob,
-    StuckJob,
-    last_change,
-    paused_jobs,
-    stuck_jobs,
-)
+from tableferry.fleet.queue.stuck_jobs import PausedJob, StuckJob, last_change, paused_jobs, stuck_jobs
 from tableferry.fleet.transitions import BACK
 
 _c = jobs.c
@@ -46,14 +32,7 @@ _INNER = (State.ICEBERG_READY, State.ICEBERG_PRIMARY)
 
 @dataclass(frozen=True)
 class Group:
-    """Jobs that are alike.
-
-    Attributes:
-        state: Where they are.
-        paused: Whether they wait for a person.
-        target_format: What they become.
-        jobs: How many.
-    """
+    """Jobs that are alike."""
 
     state: State
     paused: bool
@@ -85,12 +64,7 @@ class CountByWait:
     """Running jobs that aren't at an end, with what they wait for.
 
     Attributes:
-        state: Where they are.
-        desired_state: Where they go.
-        initial_gap_days: Days from the first notification to the migration.
-        probation_gap_days: Days from the second notification to the archive.
         notified: The day of the second notification on probation, elsewhere of the first.
-        jobs: How many.
     """
 
     state: State
@@ -139,14 +113,10 @@ class Aggregates:
     """All that the figures are computed from.
 
     Attributes:
-        groups: Jobs in the queue.
         reasons: Paused jobs by the code of their reason.
         by_age: Jobs in the queue by the day of their last change.
         by_owners: The same by owners, with those in the archive.
         archived: Jobs in the archive, by what they became.
-        waiting: Running jobs and what they wait for.
-        moved: Changes of state, day by day.
-        by_day_added: Jobs by the day they were added.
         stuck: Stuck jobs by the rule that applies to them, what explains most first.
         paused: Paused jobs, the longest first: a part of them.
         listed: The jobs that the last two name, by number: a part of them.
@@ -166,14 +136,7 @@ class Aggregates:
 
 
 def aggregate(store: Store, now: datetime, rest: timedelta, *, listed: int) -> Aggregates:
-    """Count the queue.
-
-    Args:
-        store: The queue.
-        now: The time.
-        rest: How long a job may stay where it should go on.
-        listed: How many jobs of each rule, and how many paused ones, are read whole.
-    """
+    """Count the queue; so many jobs of each rule as are `listed`, and so many paused ones, are read whole."""
     stuck = stuck_jobs(store, now, rest)
     paused = paused_jobs(store, limit=listed)
     named = {job.task_id for job in paused}

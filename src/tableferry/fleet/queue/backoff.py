@@ -24,14 +24,9 @@ def retry(
     longest: float = 1.0,
     times: int = _TIMES,
 ) -> T:
-    """Do a piece of work until nothing interferes.
+    """Do a piece of work, which does all or nothing, again after each error that passes by itself.
 
-    Args:
-        work: Does all of it, or nothing.
-        passing: Says whether an error goes away by itself.
-        shortest: About how long to wait after the first attempt, in seconds; or as long as that took.
-        longest: How long to wait at most.
-        times: How often to try.
+    The first wait is about the shortest, in seconds, or as long as the attempt took.
     """
     for attempt in range(times):
         started = time.monotonic()

@@ -31,12 +31,7 @@ def _value(value: Any) -> Any:
 
 
 def source(columns: Iterable[Column[Any]], *more: str) -> str:
-    """Write the query that reads rows from the parameter ``:new``.
-
-    Args:
-        columns: The columns that the rows have.
-        more: What they have beside these, each with its type.
-    """
+    """Write the query that reads rows from the parameter ``:new``; more columns come with their types."""
     shape = ", ".join([*(f"{column.name} {_json_type(column)}" for column in columns), *more])
     return f"SELECT inline(from_json(:new, 'ARRAY<STRUCT<{shape}>>'))"
 

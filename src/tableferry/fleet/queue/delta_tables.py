@@ -21,13 +21,9 @@ PROPERTIES = "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true', 'tableferry
 
 
 class DeltaTables:
-    """The tables of a queue in a schema, by their names in statements.
+    """The tables of a queue in a schema, by their names in statements; a job's events are in its row.
 
     Attributes:
-        dialect: Compiles statements over them.
-        jobs: The queue; a job's events are in its row.
-        archive: The archive, likewise.
-        notifications: The notifications.
         events: The view of all events.
     """
 

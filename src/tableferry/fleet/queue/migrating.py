@@ -28,12 +28,7 @@ def config() -> Config:
 
 
 def upgrade(connection: Connection, to: str = "head") -> None:
-    """Upgrade the tables, one process at a time.
-
-    Args:
-        connection: In a transaction.
-        to: The revision.
-    """
+    """Upgrade the tables to a revision, one process at a time, in the connection's transaction."""
     settings = config()
     settings.attributes["connection"] = connection
     with _alone(connection):

@@ -65,10 +65,6 @@ def behind(task_ids: Iterable[int], share: tuple[int, int] = (0, 1)) -> Selectio
     """The jobs that come after these, where jobs are taken by their number and a worker's own share first.
 
     However many have been taken, it asks for two numbers: a database takes only so many in a statement.
-
-    Args:
-        task_ids: The jobs that were taken.
-        share: Of N workers, the I-th (from 0), as in `Store.claim`.
     """
     worker, workers = share
     last = {True: 0, False: 0}

@@ -124,18 +124,8 @@ def new_jobs(added: Iterable[NewJob], now: datetime) -> dict[tuple[str, str, str
     for new in added:
         name = address(new.name)
         if name not in rows:
-            job = Job(
-                0,
-                *name,
-                tbl_owners=new.tbl_owners,
-                downstream_users=new.downstream_users,
-                initial_gap_days=new.initial_gap_days,
-                probation_gap_days=new.probation_gap_days,
-                created_at=now,
-                last_updated_time=now,
-                target_format=new.target_format,
-            )
-            rows[name] = to_row(job)
+            given = {field: value for field, value in vars(new).items() if field != "name"}
+            rows[name] = to_row(Job(0, *name, created_at=now, last_updated_time=now, **given))
             del rows[name]["task_id"]
     return rows
 

@@ -87,22 +87,10 @@ class Store(Protocol):
         """
 
     def holds(self, job: Job, now: datetime) -> bool:
-        """Say whether a claimed job is as it was read or saved, and its claim hasn't lapsed.
-
-        Args:
-            job: The job, with its claim and its revision.
-            now: The time.
-        """
+        """Say whether a claimed job is as it was read or saved, and its claim hasn't lapsed."""
 
     def renew(self, task_ids: Iterable[int], worker: str, now: datetime, lease: timedelta) -> None:
-        """Let a worker's claims hold for so long from now; the jobs, and others' claims, stay as they are.
-
-        Args:
-            task_ids: The jobs that the worker claimed; those that it has no more are left alone.
-            worker: Who claimed them.
-            now: The time.
-            lease: How long the claims are to hold.
-        """
+        """Let a worker's claims hold for so long from now; the jobs, and others' claims, stay as they are."""
 
     def save(self, job: Job, now: datetime, *, lease: timedelta | None = None, release: bool = False) -> Job:
         """Write a claimed job back, if nobody changed it since, and return it with its new revision.
@@ -128,12 +116,7 @@ class Store(Protocol):
         """
 
     def edit(self, job: Job, now: datetime, *, by: str = "") -> Job:
-        """Write an unclaimed job back, as a person does who pauses or resumes it.
-
-        Args:
-            job: The job, with the revision that was read.
-            now: The time.
-            by: Who, for the event.
+        """Write an unclaimed job back, as a person does who pauses or resumes it, and whom the event names.
 
         Raises:
             ClaimLost: Its revision is another, or a worker holds it.

@@ -45,10 +45,8 @@ class Rule:
     """What makes a job stuck.
 
     Attributes:
-        trouble: What's wrong.
-        words: The same for people; a column's name in braces stands for its value.
+        words: The trouble for people; a column's name in braces stands for its value.
         applies: Which jobs are stuck by it.
-        since: Since when.
     """
 
     trouble: Trouble
@@ -60,10 +58,7 @@ class Rule:
 def rules(ago: Ago, rest: timedelta, changed: ColumnElement[datetime]) -> tuple[Rule, ...]:
     """Return the rules over jobs, what explains most first: a job is stuck by the first that applies.
 
-    Args:
-        ago: The times.
-        rest: How long a job may stay where it should go on.
-        changed: When a job last changed, as `last_change` says it.
+    A job may `rest` for so long where it should go on, since it `changed`, as `last_change` says it.
     """
     unclaimed = and_(_RUNNING, free(ago(timedelta(0))))
     copying_broke_off = and_(unclaimed, _c.shadow_status.is_not(None), _c.last_updated_time < ago(DAY))
@@ -124,12 +119,7 @@ def last_change() -> ColumnElement[datetime]:
 
 @dataclass(frozen=True)
 class PausedJob:
-    """A job that waits for a person.
-
-    Attributes:
-        task_id: The job.
-        since: Since when.
-    """
+    """A job that waits for a person."""
 
     task_id: int
     since: datetime
@@ -140,10 +130,7 @@ class StuckJob:
     """A job that should move and doesn't.
 
     Attributes:
-        task_id: The job.
-        since: Since when.
-        trouble: What's wrong.
-        words: The same for people, as in `Rule`.
+        words: The trouble for people, as in `Rule`.
         level: The notification's, where one wasn't sent.
     """
 
@@ -155,13 +142,7 @@ class StuckJob:
 
 
 def stuck_jobs(store: Store, now: datetime, rest: timedelta) -> tuple[tuple[StuckJob, ...], ...]:
-    """Return the jobs that each rule applies to, in the rules' order and the longest first.
-
-    Args:
-        store: The queue.
-        now: The time.
-        rest: How long a job may stay where it should go on.
-    """
+    """Return the jobs that each rule applies to, in the rules' order and the longest first."""
     of_jobs = rules(lambda passed: now - passed, rest, last_change())
     # All rules at once: each asks of every job what few have.
     since = [
