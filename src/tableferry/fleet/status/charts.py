@@ -35,7 +35,6 @@ class Tick:
 
     Attributes:
         at: Its place in percent, from the left or the top.
-        text: What it says.
         minor: Left out where there is little room.
     """
 
@@ -50,7 +49,6 @@ class Shape:
 
     Attributes:
         key: Its class, for its colour.
-        name: What it shows.
         path: Its outline, as SVG writes it.
         jobs: Where it is now.
         label: Where its name stands in percent from the top; None where it is too thin for one.
@@ -65,12 +63,10 @@ class Shape:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart.
+    """A chart, with the marks of its days across and of its numbers up.
 
     Attributes:
         shapes: What it shows, the topmost first.
-        across: The marks of its days.
-        up: The marks of its numbers.
         now: Where today is, in percent from the left.
         summary: The same in words.
     """

@@ -6,6 +6,7 @@ import shlex
 from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -71,7 +72,7 @@ def figures(aggregates: Aggregates, now: datetime) -> Figures:
         ages=_ages(aggregates.by_age, now.date()),
         owners=owners,
         owner_count=owner_count,
-        pauses=tuple(PauseCount(reason, jobs) for reason, jobs in _most_first(aggregates.reasons)),
+        pauses=_pauses(aggregates.reasons),
         formats=_formats(aggregates.groups, aggregates.archived),
         stuck=tuple(stuck[:LISTED]),
         stuck_total=len({job.task_id for by_rule in aggregates.stuck for job in by_rule}),
@@ -124,15 +125,7 @@ def _owners(by_owners: Sequence[CountByOwners]) -> tuple[tuple[OwnerCount, ...],
 
 
 def _owner(owner: str | None, counts: Counter[str]) -> OwnerCount:
-    return OwnerCount(
-        owner,
-        counts["jobs"],
-        counts["to_do"],
-        counts["probation"],
-        counts["completed"],
-        counts["reverted"],
-        counts["paused"],
-    )
+    return OwnerCount(owner, *(counts[field.name] for field in fields(OwnerCount)[1:]))
 
 
 def _column(state: State) -> str:
@@ -143,6 +136,11 @@ def _column(state: State) -> str:
             return "reverted"
         case phase:
             return phase.value
+
+
+def _pauses(reasons: Iterable[tuple[str, int]]) -> tuple[PauseCount, ...]:
+    counts = (PauseCount(reason, jobs) for reason, jobs in reasons)
+    return tuple(sorted(counts, key=lambda count: (-count.jobs, count.reason)))
 
 
 def _formats(
@@ -259,7 +257,3 @@ def _days(
         counts.subtract(changes[day])
         day -= timedelta(days=1)
     return tuple(reversed(series))
-
-
-def _most_first(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    return sorted(counts, key=lambda item: (-item[1], item[0]))

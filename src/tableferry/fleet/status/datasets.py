@@ -33,14 +33,7 @@ from tableferry.fleet.status.figures import (
 
 @dataclass(frozen=True)
 class Dataset:
-    """A query of the dashboard.
-
-    Attributes:
-        name: Its name for widgets.
-        title: Its name for people.
-        query: Spark SQL.
-        columns: What it gives.
-    """
+    """A query of the dashboard in Spark SQL, by its name for widgets and its title for people."""
 
     name: str
     title: str
@@ -142,11 +135,7 @@ stuck AS (SELECT * FROM examined WHERE trouble IS NOT NULL)"""
 
 
 def datasets(stuck_hours: int = STUCK_HOURS) -> tuple[Dataset, ...]:
-    """Return all queries.
-
-    Args:
-        stuck_hours: How long a job may stay where it should go on before it counts as stuck.
-    """
+    """Return all queries; a job counts as stuck that stays for so many hours where it should go on."""
     stuck = f"WITH {_stuck(stuck_hours)}"
     return (
         Dataset(

@@ -69,12 +69,7 @@ TO_DO = (Phase.NEW, Phase.READY, Phase.MIGRATING)
 
 
 class Milestone(NamedTuple):
-    """A move between states that counts for the pace.
-
-    Attributes:
-        state: The state that is reached.
-        was: The state before it; None for any other.
-    """
+    """A move to a state, from another one or, if that is None, from any, that counts for the pace."""
 
     state: State
     was: State | None = None
@@ -87,14 +82,7 @@ REVERTED = Milestone(State.ICEBERG_DROPPED)
 
 @dataclass(frozen=True)
 class StateCount:
-    """Jobs in one state.
-
-    Attributes:
-        state: The state.
-        words: What it means.
-        jobs: How many are there, archived ones among them.
-        paused: How many of these are paused.
-    """
+    """Jobs in one state, archived ones among them, and how many of these are paused."""
 
     state: State
     words: str
@@ -107,8 +95,6 @@ class AgeCount:
     """Jobs of one phase by when they last changed state, paused or were resumed, in days of UTC.
 
     Attributes:
-        phase: The phase.
-        today: Jobs that changed today.
         under_week: One to 6 days ago.
         under_month: 7 to 29 days ago.
         under_quarter: 30 to 89 days ago.
@@ -129,10 +115,7 @@ class OwnerCount:
 
     Attributes:
         owner: The owner; empty for jobs without one, None for all owners that have no row of their own.
-        jobs: How many.
         to_do: Not yet switched.
-        probation: On probation.
-        completed: Done.
         reverted: Back on Hive, or being reverted.
         paused: Paused, wherever they are.
     """
@@ -148,12 +131,7 @@ class OwnerCount:
 
 @dataclass(frozen=True)
 class PauseCount:
-    """Paused jobs of one reason.
-
-    Attributes:
-        reason: The code before the colon.
-        jobs: How many.
-    """
+    """Paused jobs of one reason, by the code before its colon."""
 
     reason: str
     jobs: int
@@ -161,13 +139,7 @@ class PauseCount:
 
 @dataclass(frozen=True)
 class FormatCount:
-    """Jobs to one format.
-
-    Attributes:
-        target_format: What they become.
-        jobs: How many.
-        completed: How many of these are.
-    """
+    """Jobs to one format, and how many of these are completed."""
 
     target_format: TargetFormat
     jobs: int
@@ -179,12 +151,7 @@ class Stuck:
     """A job that should move and doesn't.
 
     Attributes:
-        task_id: The job's number.
-        table: Its table.
-        trouble: What's wrong.
-        words: The same for people.
-        state: Where it is.
-        since: Since when.
+        words: The trouble for people.
         owners: Whom to ask.
         command: What to run.
     """
@@ -204,10 +171,7 @@ class Paused:
     """A job that waits for a person.
 
     Attributes:
-        task_id: The job's number.
-        table: Its table.
         reason: Why, with details.
-        state: Where it is.
         since: When it last changed.
         owners: Whom to ask.
         command: What to run when its reason is gone.
@@ -224,15 +188,9 @@ class Paused:
 
 @dataclass(frozen=True)
 class Due:
-    """What the calendar asks for; days are UTC's, and a week is today and the six days after it.
+    """What the calendar asks for: announced jobs by their day, and those on probation by the day of its end.
 
-    Attributes:
-        migrations_overdue: Announced jobs whose day is past.
-        migrations_today: Announced jobs whose day is today.
-        migrations_week: Announced jobs whose day is in this week, today's among them.
-        archives_overdue: Jobs whose probation ended before today.
-        archives_today: Jobs whose probation ends today.
-        archives_week: Jobs whose probation ends in this week, today's among them.
+    Days are UTC's, and a week is today and the six days after it.
     """
 
     migrations_overdue: int
@@ -253,8 +211,6 @@ class Pace:
         migrated: Jobs whose writers were let in to the copy.
         finished: Jobs whose Hive table was archived.
         reverted: Jobs whose copy was dropped.
-        migrated_per_day: Of the first.
-        finished_per_day: Of the second.
     """
 
     days: int
@@ -304,12 +260,7 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Day:
-    """How many jobs were in each phase when a day of UTC ended.
-
-    Attributes:
-        day: The day.
-        new: See `Phase`, as for all that follow.
-    """
+    """How many jobs were in each `Phase` when a day of UTC ended."""
 
     day: date
     new: int
@@ -334,19 +285,13 @@ class Figures:
         at: When the queue was read.
         total: All jobs, archived ones among them.
         archived: Jobs that left the queue: they are completed.
-        paused: Jobs that wait for a person.
         states: Jobs by state, in the order of the migration.
         ages: Jobs in the queue by phase and age.
         owners: The owners with most jobs that aren't completed, then the rest in one row.
-        owner_count: How many owners there are.
         pauses: Paused jobs by reason, most first.
-        formats: Jobs by what they become.
         stuck: Jobs that should move and don't, the longest first; at most `LISTED`.
-        stuck_total: How many there are.
         paused_jobs: Paused jobs, the longest first; at most `LISTED`, and those that will never migrate last.
-        due: What the calendar asks for.
         pace: What moved in the last 7 and the last 28 days.
-        forecast: When the rest is completed.
         days: The phases day by day; the last is today, as it is now.
     """
 

@@ -32,13 +32,7 @@ HORIZON = 3650
 
 
 def paces(moved: Sequence[CountByMove], began: date | None, now: datetime) -> tuple[Pace, ...]:
-    """Return what moved in each of the windows that end now.
-
-    Args:
-        moved: Changes of state by day.
-        began: When the first job was added.
-        now: The time.
-    """
+    """Return what moved in each of the windows that end now, since the fleet began with its first job."""
     return tuple(_pace(moved, days, began, now) for days in WINDOWS)
 
 
@@ -65,13 +59,9 @@ def _pace(moved: Sequence[CountByMove], days: int, began: date | None, now: date
 
 
 def forecast(waiting: Sequence[CountByWait], pace: Sequence[Pace], left_out: int, now: datetime) -> Forecast:
-    """Return when the jobs that run are completed, if the pace stays as it was.
+    """Return when the jobs that run are completed, without those being reverted, if the pace stays as it was.
 
-    Args:
-        waiting: The jobs that run and aren't at an end; those that are being reverted are no part of it.
-        pace: What moved lately, the longest window last.
-        left_out: How many jobs are paused.
-        now: The time.
+    The pace has the longest window last; paused jobs are left out.
     """
     today = now.date()
     forward = [group for group in waiting if not group.is_reverting]
