@@ -94,12 +94,12 @@ def test_the_listing_is_needed_where_rights_cannot_be_taken(logged_in: FakeWorks
     logged_in.grants["catalog", "main"] = {"etl": {"ALL_PRIVILEGES"}, "bi": {"SELECT", "USE_CATALOG"}}
     unity = access()
     rights = unity.rights_to_write(TABLE)
-    assert rights["grants"] == {}
-    assert grants.still_writing(rights) == (
-        "boss@corp.com, who owns it",
-        "etl, by ALL_PRIVILEGES on catalog main and MODIFY on schema main.shop",
-        f"{ME}, who runs the migration",
-    )
+    assert rights == {
+        "grants": {},
+        "owner": "boss@corp.com",
+        "inherited": {"etl": ["ALL_PRIVILEGES on catalog main", "MODIFY on schema main.shop"]},
+        "spared": ME,
+    }
     unity.take(TABLE, rights)
     assert logged_in.granted(NAME) == {ME: {"MODIFY", "MANAGE"}}
 

@@ -43,11 +43,7 @@ def rights(
 ) -> dict[str, Any]:
     """Return, as JSON, the rights to write: those to take, and those that nobody can take.
 
-    Args:
-        granted: What is granted on the table itself.
-        inherited: The grants by which principals can write besides, in words.
-        owner: Who owns it.
-        spared: The principal that runs the migration, and keeps its right to write.
+    The principal that is `spared` runs the migration, and keeps its right to write.
 
     Returns:
         ``grants`` by principal: what is ``taken``, what is ``left`` of the others' kind, and what of that is
@@ -68,16 +64,6 @@ def rights(
         "owner": owner or "",
         "spared": spared if spared in taken else "",
     }
-
-
-def still_writing(noted: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return who can write although the rights were taken; for these the listing is to be compared."""
-    writers = [f"{noted['owner']}, who owns it"] if noted.get("owner") else []
-    for principal, sources in noted.get("inherited", {}).items():
-        writers.append(f"{principal}, by {' and '.join(sources)}")
-    if noted.get("spared"):
-        writers.append(f"{noted['spared']}, who runs the migration")
-    return tuple(writers)
 
 
 def to_take(granted: Grants, noted: Mapping[str, Any]) -> list[Change]:

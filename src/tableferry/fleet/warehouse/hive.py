@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,14 +21,7 @@ from tableferry.hive.partitions import CatalogPartition, PartitionColumn
 from tableferry.tables import TableName
 from tableferry.types import BYTE, INTEGER, LONG, SHORT, STRING
 
-_FORMATS: Mapping[str, Format] = {
-    "parquet": "parquet",
-    "orc": "orc",
-    "avro": "avro",
-    "text": "text",
-    "csv": "csv",
-    "json": "json",
-}
+_FORMATS: Sequence[Format] = ("parquet", "orc", "avro", "text", "csv", "json")
 # The ends of Hive's classes; a text file's SerDe tells more than its input format.
 _SERDES: Mapping[str, Format] = {
     "ParquetHiveSerDe": "parquet",
@@ -156,7 +149,7 @@ def _table(name: TableName, description: Mapping[str, Any]) -> HiveTable:
 def _format(description: Mapping[str, Any]) -> Format:
     provider = description.get("provider", "").lower()
     if provider != "hive":
-        return _FORMATS.get(provider, "other")
+        return next((form for form in _FORMATS if form == provider), "other")
     classes = (description.get(key, "").rpartition(".")[2] for key in ("serde_library", "input_format"))
     serde, input_format = classes
     # Rows of another SerDe can come through any input format.
