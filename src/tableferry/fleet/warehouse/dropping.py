@@ -59,14 +59,9 @@ class WrittenBehind(NeedsPerson):
 def demand_unwritten(
     warehouse: Warehouse, name: TableName, form: TargetFormat, watermark: str | None, *, accept: str = ""
 ) -> None:
-    """Make sure that a copy has no version that Hive hasn't got.
+    """Make sure that a copy has no version but the one that Hive is in step with: the watermark.
 
-    Args:
-        warehouse: The warehouse.
-        name: The copy.
-        form: Its format.
-        watermark: The version that Hive is in step with.
-        accept: The version that somebody has accepted: `WrittenBehind.found` of the refusal.
+    Somebody may have accepted another: `WrittenBehind.found` of the refusal.
 
     Raises:
         WrittenBehind: A later write to it ended.

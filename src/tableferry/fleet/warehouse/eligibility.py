@@ -43,13 +43,7 @@ _NEVER_STORED = ("void", "interval")
 
 @dataclass(frozen=True)
 class HiveColumn:
-    """A column of a Hive table.
-
-    Attributes:
-        name: Its name.
-        type: Its type.
-        comment: Its comment; empty if it has none.
-    """
+    """A column of a Hive table."""
 
     name: str
     type: Type
@@ -61,18 +55,13 @@ class HiveTable:
     """What the catalog knows of a table; of one that isn't Hive's, its name and kind alone.
 
     Attributes:
-        name: The table.
-        kind: What it is.
         format: How its rows are stored; ``csv`` and ``json`` also where Hive's SerDes read them from text.
         managed: Whether dropping it removes its files, and renaming it moves them.
         location: Its directory, as Hadoop writes it: not percent-encoded.
         columns: All columns in their order, the partition columns last.
-        partition_columns: Their names.
         buckets: How many files a key is hashed to; 0 if none.
         transactional: Whether its files are Hive's ACID ones.
-        comment: Its comment.
         properties: Its properties, those that the metastore keeps too.
-        owner: Who owns it.
     """
 
     name: TableName

@@ -28,13 +28,7 @@ _LISTING = {
 
 
 class ListedFile(NamedTuple):
-    """A file, as a listing shows it.
-
-    Attributes:
-        path: Its URI, as Hadoop writes it.
-        size: Bytes.
-        modified: Microseconds since 1970.
-    """
+    """A file, as a listing shows it: its URI, as Hadoop writes it, its bytes, and microseconds since 1970."""
 
     path: str
     size: int

@@ -40,9 +40,6 @@ class PreflightFacts:
     """What a preflight knows of a Hive table.
 
     Attributes:
-        table: What the catalog says.
-        partitions: Its partitions.
-        files: Its files.
         neighbours: Other tables whose directories are the same, or one in the other, with these.
         movable: Whether a managed table can be made external from here.
         column_mapping: Whether a Delta table may use column mapping for names that it doesn't take otherwise.

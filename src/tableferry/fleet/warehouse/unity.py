@@ -44,14 +44,9 @@ class UnityAccess:
         require_lineage: bool = False,
         say: Callable[[str], None] = to_stderr,
     ) -> None:
-        """Take what is used to ask Unity Catalog.
+        """Take what is used to ask Unity Catalog; `rows` runs SQL there, and `say` takes warnings, each once.
 
-        Args:
-            client: The workspace's client.
-            rows: Runs SQL there, for the system tables.
-            users: Users of tables, besides those in the lineage.
-            require_lineage: Whether it's an error that the lineage system table can't be read.
-            say: Takes warnings, each once.
+        Users of tables are those in the lineage, which may be required, and these.
         """
         self._client = client
         self._users = users or {}

@@ -27,7 +27,6 @@ class PartitionUpdate:
 
     Attributes:
         partition: Such as ``day=2024-01-01/hour=3``; empty for a table without partitions.
-        action: Action was done.
         rows: How many rows were copied; None where none was, as the copy reads the target's own files.
     """
 
@@ -42,7 +41,6 @@ class ShadowResult:
 
     Attributes:
         watermark: The snapshot id or version that the Hive copy is in step with.
-        done: What was done to each partition.
         columns: Columns that the Hive copy got.
         removed: Which partitions an overwrite of the whole table removed, in a sentence; empty if none did.
         compared: Why all rows were compared, where the target's history wasn't enough.
@@ -199,14 +197,9 @@ def plan_columns(
     type_substitutes: Mapping[str, str],
     name: str,
 ) -> Columns:
-    """Return the columns that the Hive copy is to have.
+    """Return the columns that the Hive copy is to have, from those of both tables and their types.
 
-    Args:
-        hive: The Hive table's columns and their types.
-        target: The target's.
-        partition_columns: The Hive table's.
-        type_substitutes: What Hive's types become in a format that lacks them.
-        name: The Hive table, for the message.
+    Of Hive's types, `type_substitutes` says what they become in a format that lacks them.
 
     Raises:
         Refused: A partition column was dropped, renamed or retyped in the target.

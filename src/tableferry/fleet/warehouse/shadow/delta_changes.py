@@ -36,10 +36,7 @@ class DeltaTarget:
     """A Delta table at its newest version.
 
     Attributes:
-        spark: The session.
-        name: The table.
         id: The id of its log.
-        version: Its newest version.
         location: The directory that has its log.
         partition_columns: Its partition columns, which may be others than the Hive copy's.
         mapped: Whether it uses column mapping, so that files have other names for columns.

@@ -53,14 +53,8 @@ class HiveCopy:
     """A Hive table as the catalog has it.
 
     Attributes:
-        warehouse: Where it is.
-        name: The table.
         columns: Its columns' types as Spark names them, partition columns last.
-        partition_columns: The names of those.
-        location: Its directory.
-        properties: Its properties.
         format: Its files' format, if Spark's own writer writes it; empty where only Hive's writer does.
-        partitions: Its partitions.
     """
 
     warehouse: Warehouse

@@ -34,13 +34,7 @@ _STAGING, _STAGING_NOTE = "write.wap.enabled", "tableferry.staging"
 
 @dataclass(frozen=True)
 class IcebergTarget:
-    """An Iceberg table at its current snapshot.
-
-    Attributes:
-        spark: The session.
-        name: The table in Iceberg's catalog.
-        metadata: Its metadata file.
-    """
+    """An Iceberg table at its current snapshot, by its name in Iceberg's catalog."""
 
     spark: SparkSession
     name: TableName

@@ -18,7 +18,6 @@ class Snapshot:
     """One snapshot.
 
     Attributes:
-        id: Its id.
         parent: The id of the one before it, if any.
         operation: ``append``, ``replace``, ``overwrite`` or ``delete``.
         schema: The id of its schema.

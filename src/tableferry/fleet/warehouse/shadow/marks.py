@@ -44,13 +44,9 @@ class Marks:
 
     @classmethod
     def read(cls, properties: Mapping[str, str], location: str, target: str, given: str | None) -> Marks:
-        """Read the properties; those of another target, such as an earlier migration's, are ignored.
+        """Read a Hive table's properties; those of another target than the one with this id are ignored.
 
-        Args:
-            properties: Those of the Hive table.
-            location: The Hive table's.
-            target: The target's id, which no other table has.
-            given: The watermark where the table has none: the version that the copy was made of.
+        Where there is no watermark, it's the one `given`: the version that the copy was made of.
         """
         if properties.get(TARGET) != target:
             # Files of an earlier migration's folder may be in use by now: this one has its own.

@@ -100,10 +100,6 @@ class _Run:
     Attributes:
         copy: The Hive copy, with the columns that it will have.
         columns: The changes of its columns.
-        target: The table.
-        marks: What earlier runs left.
-        settled: What other writers left in the copy's directories.
-        accept: What somebody has accepted.
         name: This run's name, which is in those of the files that it writes.
     """
 

@@ -31,8 +31,6 @@ class Record:
     """A Hive copy's record.
 
     Attributes:
-        warehouse: The warehouse.
-        folder: The record's folder.
         root: The table's directory at the switch; by now it may read others.
         odd: Whether a partition's directory isn't named after it, or was outside the root.
     """

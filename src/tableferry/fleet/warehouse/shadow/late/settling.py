@@ -94,16 +94,8 @@ def settle(
 ) -> Settled:
     """Look for files that other writers left in the copy's directories, and append the late ones' rows.
 
-    Args:
-        copy: The Hive copy.
-        target: The new table.
-        name: Its name.
-        form: Its format.
-        marks: What earlier runs left.
-        decide: Whether files that may be of a write that is going on are an error; if not, they are left to
-            the next run.
-        accept: What somebody has accepted: `WrittenLate.found` of the refusal.
-        dry_run: Whether to change nothing.
+    With `decide`, files that may be of a write that is going on are an error; else they are left to the next
+    run. What somebody accepts is `WrittenLate.found` of the refusal.
 
     Raises:
         WrittenLate: Late files aren't to be taken, or can't be; or files were replaced or removed.
