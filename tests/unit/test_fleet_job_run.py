@@ -13,11 +13,12 @@ from tests.unit.fleet_jobs import NOW
 
 from tableferry.errors import Refused, StateError, TableError, TableferryError
 from tableferry.fleet.job import Job
-from tableferry.fleet.job_run import JobRun, reporting
+from tableferry.fleet.job_run import JobRun, reported
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.store import ClaimLost, Store
+from tableferry.fleet.reports import JobReport
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.heartbeat import beat, heartbeat
 from tableferry.tables import TableName
@@ -46,12 +47,10 @@ def test_a_job_that_goes_wrong_when_another_worker_has_it_is_lost_and_nothing_mo
     nothing: Any = None
     warehouse = Warehouse(nothing, nothing)
 
-    def go_wrong() -> None:
+    def go_wrong(run: JobRun) -> JobReport:
         raise error
 
-    with reporting(JobRun(job, store, warehouse, lambda: LATER, LEASE)) as reports:
-        go_wrong()
-    [report] = reports
+    report = reported(JobRun(job, store, warehouse, lambda: LATER, LEASE), go_wrong)
     assert (report.outcome, report.job) == ("lost", job)
     assert list(store.jobs(everything())) == [theirs]
 
@@ -61,12 +60,10 @@ def test_a_folder_that_cannot_be_written_is_trouble_of_one_job_alone(store: Stor
     [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
     nothing: Any = None
 
-    def go_wrong() -> None:
+    def go_wrong(run: JobRun) -> JobReport:
         raise StateError("/lake/orders_sync can't be written")
 
-    with reporting(JobRun(job, store, Warehouse(nothing, nothing), lambda: NOW, LEASE)) as reports:
-        go_wrong()
-    [report] = reports
+    report = reported(JobRun(job, store, Warehouse(nothing, nothing), lambda: NOW, LEASE), go_wrong)
     assert (report.outcome, report.error) == ("failed", "/lake/orders_sync can't be written")
 
 

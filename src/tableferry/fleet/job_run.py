@@ -6,8 +6,7 @@ next one claims when the lease has lapsed, and plans anew from the names that ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -83,12 +82,14 @@ class JobRun:
 
 def run_job(run: JobRun, transitions: Transitions) -> JobReport:
     """Run a job as far as these transitions take it; its own errors are reported and never raised."""
-    with reporting(run) as reports:
+
+    def work(run: JobRun) -> JobReport:
         while (transition := transitions.get(run.job.pair)) is not None:
             _once(run, transition)
         run.release(run.job)
-        reports.append(JobReport(run.job, "done", tuple(run.did), ""))
-    return reports[0]
+        return JobReport(run.job, "done", tuple(run.did))
+
+    return reported(run, work)
 
 
 def dry_run_report(job: Job, warehouse: Warehouse, transitions: Transitions) -> JobReport:
@@ -97,41 +98,37 @@ def dry_run_report(job: Job, warehouse: Warehouse, transitions: Transitions) -> 
         steps = planning.dry_run_steps(job, existing.job_tables(warehouse, Names.of(job)), transitions)
     except TableferryError as error:
         return JobReport(job, "paused", (), str(error))
-    return JobReport(job, "planned", tuple(map(str, steps)), "")
+    return JobReport(job, "planned", tuple(map(str, steps)))
 
 
-@contextmanager
-def reporting(run: JobRun) -> Iterator[list[JobReport]]:
-    """Turn what goes wrong with one job into its report, and the row into what the next run needs."""
-    reports: list[JobReport] = []
+def reported(run: JobRun, work: Callable[[JobRun], JobReport]) -> JobReport:
+    """Do a job's work; what goes wrong with it becomes its report, and the row what the next run needs."""
     try:
-        with _recorded(run, reports):
-            yield reports
+        return _recorded(run, work)
     except ClaimLost as error:
         # Also while what went wrong was written down: the job is another worker's now.
-        reports.append(JobReport(run.job, "lost", tuple(run.did), str(error)))
+        return JobReport(run.job, "lost", tuple(run.did), str(error))
 
 
-@contextmanager
-def _recorded(run: JobRun, reports: list[JobReport]) -> Iterator[None]:
+def _recorded(run: JobRun, work: Callable[[JobRun], JobReport]) -> JobReport:
     try:
-        yield
+        return work(run)
     except ClaimLost:
         raise
     except Stopped as error:
         run.job = run.job.noted(**{FOUND: error.found or None})
-        reports.append(_pause(run, error.reason, str(error)))
+        return _pause(run, error.reason, str(error))
     except WrittenSince as error:
-        reports.append(_pause(run, PauseReason.WRITTEN_WHILE_BLOCKED, str(error)))
+        return _pause(run, PauseReason.WRITTEN_WHILE_BLOCKED, str(error))
     except Refused as error:
-        reports.append(_pause(run, PauseReason.STEP_REFUSED, str(error)))
+        return _pause(run, PauseReason.STEP_REFUSED, str(error))
     except (TableError, StateError) as error:
-        reports.append(_fail(run, str(error)))
+        return _fail(run, str(error))
     except Exception as error:
         # One table's trouble with Spark isn't the others'; what nobody can fix ends the run.
         if not is_sparks(error):
             raise
-        reports.append(_fail(run, f"Spark failed ({first_line(error)})"))
+        return _fail(run, f"Spark failed ({first_line(error)})")
 
 
 def _once(run: JobRun, transition: Transition) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 
 from tableferry.activity import activity
 from tableferry.fleet.job import Job, PauseReason, State
-from tableferry.fleet.job_run import JobRun, reporting
+from tableferry.fleet.job_run import JobRun, reported
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.naming import Names
 from tableferry.fleet.queue.selections import to_preprocess
@@ -27,20 +28,22 @@ def preprocess(worker: Worker) -> ModeReport:
     def looked(job: Job) -> Job:
         return _looked(job, worker.warehouse, worker.settings, neighbourhood)
 
-    def do(run: JobRun) -> JobReport:
-        with (
-            reporting(run) as reports,
-            activity(_log, "look at the table", table=run.job.name, worker=run.job.claimed_by or ""),
-        ):
+    def look(run: JobRun) -> JobReport:
+        with activity(_log, "look at the table", table=run.job.name, worker=run.job.claimed_by or ""):
             run.release(looked(run.job))
             outcome: Outcome = "paused" if run.job.migration_paused else "done"
-            reports.append(JobReport(run.job, outcome, (_summary(run.job),), ""))
-        return reports[0]
+            return JobReport(run.job, outcome, (_summary(run.job),))
 
     def dry_run_report(job: Job) -> JobReport:
         return JobReport(job, "planned", (_summary(looked(job)),))
 
-    return run_worker(worker, "preprocess", lambda: to_preprocess(worker.clock()), do, dry_run_report)
+    return run_worker(
+        worker,
+        "preprocess",
+        lambda: to_preprocess(worker.clock()),
+        partial(reported, work=look),
+        dry_run_report,
+    )
 
 
 def _looked(job: Job, warehouse: Warehouse, settings: FleetSettings, neighbourhood: Neighbourhood) -> Job:
