@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import assert_never
@@ -74,70 +75,59 @@ def perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save) -> Job
 
 
 def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, running: Activity) -> Job:
+    accept = job.record.get(ACCEPT, "")
     match step:
         case steps.TryShadow(table):
             try_shadow(warehouse, table)
-            return job
         case steps.BlockWrites(table):
             # Each run notes what it finds to take; what an earlier one noted it may have taken by half.
             if rights := warehouse.access.rights_to_write(table):
                 job = save(job.noted(**{RIGHTS: [*job.record.get(RIGHTS, ()), dict(rights)]}))
             for noted in job.record.get(RIGHTS, ()):
                 warehouse.effect(partial(warehouse.access.take, table, noted))
-            return job.noted(**{FENCE: dict(fence.mark(warehouse, table))})
+            job = job.noted(**{FENCE: dict(fence.mark(warehouse, table))})
         case steps.UnblockWrites(table):
             for rights in reversed(job.record.get(RIGHTS, ())):
                 warehouse.effect(partial(warehouse.access.give_back, table, rights))
-            return job.noted(**{RIGHTS: None, FENCE: None})
+            job = job.noted(**{RIGHTS: None, FENCE: None})
         case steps.CheckFence(table):
             if differences := fence.differences(warehouse, table, job.record.get(FENCE, {})):
                 raise WrittenSince(f"{table} was written to after writes were blocked: {differences}")
-            return job
         case steps.RecordFiles(table):
             Record.create(warehouse, table)
-            return job
         case steps.CheckLate(target, hive, form):
             with _stopping(PauseReason.WRITTEN_LATE, WrittenLate):
-                accept = job.record.get(ACCEPT, "")
                 check(warehouse, target, hive, form, job.shadow_watermark, accept=accept)
-            return job
         case steps.MakeExternal(table):
             if external.is_managed(warehouse, table):
                 job = save(job.noted(**{WAS_MANAGED: True}))
                 with _stopping(PauseReason.MANAGED_TABLE):
                     external.make_external(warehouse, table)
-            return job
         case steps.MakeManaged(table):
             if job.record.get(WAS_MANAGED):
                 external.make_managed(warehouse, table)
-            return job.noted(**{WAS_MANAGED: None})
+            job = job.noted(**{WAS_MANAGED: None})
         case steps.MakeTarget(source, target, form):
             make = iceberg.make if form is TargetFormat.ICEBERG else delta.make
             running.count("files", make(warehouse, source, target))
-            return job
         case steps.CopyDefinition(source, target):
             definitions.carry(warehouse, source, target)
             # A comment is a version of a Delta table.
-            return replace(job, shadow_watermark=versions.current(warehouse, target, job.target_format))
+            job = replace(job, shadow_watermark=versions.current(warehouse, target, job.target_format))
         case steps.CopyAccess(source, target):
             warehouse.effect(lambda: warehouse.access.carry(source, target))
-            return job
         case steps.Verify(source, target):
             with _stopping(PauseReason.ROWS_DIFFER):
                 running.count("rows", comparing.demand_same(warehouse, source, target))
-            return job
         case steps.VerifyShadow(target, hive):
             with _stopping(PauseReason.ROWS_DIFFER):
                 version = job.shadow_watermark
                 running.count("rows", comparing.demand_same(warehouse, hive, target, right_version=version))
-            return job
         case steps.Rename(table, to):
             renaming.rename(warehouse, table, to)
-            return job
         case steps.CheckViews(table):
-            return job.noted(**{BROKEN_VIEWS: list(views.check(warehouse, table)) or None})
+            job = job.noted(**{BROKEN_VIEWS: list(views.check(warehouse, table)) or None})
         case steps.Shadow(target, hive, form):
-            accept = job.record.get(ACCEPT, "")
             with (
                 _stopping(PauseReason.WRITTEN_LATE, WrittenLate),
                 _stopping(PauseReason.PARTITIONS_REMOVED, PartitionsRemoved),
@@ -148,26 +138,23 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             if shadowed.removed:
                 _log.warning("%s: %s", job.name, shadowed.removed)
                 job = job.noted(**{REMOVED: shadowed.removed})
-            return replace(job, shadow_watermark=shadowed.watermark).noted(**{ACCEPT: None})
+            job = replace(job, shadow_watermark=shadowed.watermark).noted(**{ACCEPT: None})
         case steps.DropCopy(table, form):
-            accept = job.record.get(ACCEPT, "")
             with _stopping(PauseReason.WRITTEN_WHILE_BLOCKED, dropping.WrittenBehind):
                 dropping.demand_unwritten(warehouse, table, form, job.shadow_watermark, accept=accept)
             dropping.drop_copy(warehouse, table, form)
-            return job.noted(**{ACCEPT: None})
+            job = job.noted(**{ACCEPT: None})
         case _:
             assert_never(step)
+    return job
 
 
-class _stopping:
+@contextmanager
+def _stopping(reason: PauseReason, kind: type[Refused] = Refused) -> Iterator[None]:
     """Turn a refusal of a kind inside a ``with`` into one that pauses the job for this reason."""
-
-    def __init__(self, reason: PauseReason, kind: type[Refused] = Refused) -> None:
-        self.reason, self.kind = reason, kind
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, self.kind) and not isinstance(error, Stopped):
-            raise Stopped(self.reason, str(error), getattr(error, "found", "")) from error
+    try:
+        yield
+    except Stopped:
+        raise
+    except kind as error:
+        raise Stopped(reason, str(error), getattr(error, "found", "")) from error
