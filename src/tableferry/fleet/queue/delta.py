@@ -33,12 +33,12 @@ from tableferry.fleet.queue.statements import (
     counting,
     differs,
     elsewhere,
-    first_of,
     free,
     held,
     lost,
     new_jobs,
     read_as,
+    shares,
     still,
     unclaimed,
 )
@@ -126,7 +126,9 @@ class DeltaStore:
         """Claim jobs that nobody has, or whose claim has lapsed."""
         if limit < 1:
             return []
-        query = select(jobs).where(selection, free(now)).order_by(*first_of(share), jobs.c.task_id)
+        # The condition of others' share is false for the worker's own jobs, and so they come first.
+        _, *others = shares(share)
+        query = select(jobs).where(selection, free(now)).order_by(*others, jobs.c.task_id)
         for attempt in range(_LOOKS):
             candidates = sorted(_jobs(self._select(query.limit(limit))), key=lambda job: job.task_id)
             if not candidates:

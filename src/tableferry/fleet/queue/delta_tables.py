@@ -21,10 +21,9 @@ PROPERTIES = "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true', 'tableferry
 
 
 class DeltaTables:
-    """The tables of a queue in a schema, by their names in statements; a job's events are in its row.
+    """The tables of a queue in a schema, by their names in statements.
 
-    Attributes:
-        events: The view of all events.
+    A job's events are in its row, and `events` is a view of all of them.
     """
 
     def __init__(self, schema: TableName) -> None:

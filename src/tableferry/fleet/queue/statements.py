@@ -45,17 +45,11 @@ def free(now: datetime) -> Selection:
 
 
 def shares(share: tuple[int, int]) -> Sequence[Selection]:
-    """Return where to look for jobs to claim, in this order."""
+    """Return where to look for jobs to claim, in this order: a worker's own share, and then others'."""
     worker, workers = share
     if workers <= 1:
         return [true()]
     return [_c.task_id % workers == worker % workers, _c.task_id % workers != worker % workers]
-
-
-def first_of(share: tuple[int, int]) -> Sequence[ColumnElement[bool]]:
-    """Return by what to order jobs to claim so that the worker's own come first."""
-    worker, workers = share
-    return [] if workers <= 1 else [_c.task_id % workers != worker % workers]
 
 
 def read_as(job: Job) -> Selection:
