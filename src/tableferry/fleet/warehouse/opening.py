@@ -11,14 +11,11 @@ from tableferry import session, workspace
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Access
 from tableferry.fleet.warehouse.unity import UnityAccess
-from tableferry.fleet.warehouse.users_file import Users, read_users
+from tableferry.fleet.warehouse.users_file import METASTORES, Users, read_users
 from tableferry.tables import DEFAULT_CATALOG, TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-# Catalogs that are never Unity Catalog's, not on Databricks either.
-_METASTORES = (DEFAULT_CATALOG, "hive_metastore")
 
 
 def open_access(
@@ -107,7 +104,7 @@ class AccessByCatalog:
 
 
 def _is_unity(catalog: str) -> bool:
-    if catalog.lower() in _METASTORES:
+    if catalog.lower() in METASTORES:
         return False
     choice = session.choose(os.environ, databricks_connect=session.has_databricks_connect())
     if choice.kind not in ("runtime", "databricks-connect"):

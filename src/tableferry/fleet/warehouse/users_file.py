@@ -11,8 +11,8 @@ from tableferry.tables import DEFAULT_CATALOG, TableName
 
 HEADER = ["table", "user"]
 
-# Both mean the default metastore.
-_UNNAMED = (DEFAULT_CATALOG, "hive_metastore")
+METASTORES = (DEFAULT_CATALOG, "hive_metastore")
+"""Catalogs that mean the default metastore, and are never Unity Catalog's, not on Databricks either."""
 
 Users = Mapping[str, tuple[str, ...]]
 """Mail addresses by `key`."""
@@ -21,7 +21,7 @@ Users = Mapping[str, tuple[str, ...]]
 def key(table: TableName) -> str:
     """Return the key that all spellings of a table share in such a file."""
     parts = [part.lower() for part in table.parts]
-    return ".".join(parts[1:] if len(parts) == 3 and parts[0] in _UNNAMED else parts)
+    return ".".join(parts[1:] if len(parts) == 3 and parts[0] in METASTORES else parts)
 
 
 def read_users(file: Path) -> Users:
