@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -37,27 +38,19 @@ WHERE source_table_full_name = {table}
 _LASTING = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "NO_SUCH_CATALOG", "INSUFFICIENT_PERMISSIONS")
 
 
+@dataclass
 class Lineage:
     """Readers of tables by the lineage system table, and where that can't be read, by the lineage API.
 
     The API knows downstream jobs and tables, but not who ran queries, so it finds only a part.
     """
 
-    def __init__(
-        self,
-        client: WorkspaceClient,
-        rows: Rows,
-        people: People,
-        say: Callable[[str], None],
-        *,
-        required: bool,
-    ) -> None:
-        self._client = client
-        self._rows = rows
-        self._people = people
-        self._say = say
-        self._required = required
-        self._unreadable = False
+    client: WorkspaceClient
+    rows: Rows
+    people: People
+    say: Callable[[str], None]
+    required: bool
+    _unreadable: bool = False
 
     def readers(self, table: TableName) -> Iterable[str]:
         """Return the mail addresses of who reads a table.
@@ -68,7 +61,7 @@ class Lineage:
         if not self._unreadable:
             try:
                 name = literal(".".join(table.parts).lower())
-                rows = self._rows(_QUERY.format(table=name, days=DAYS))
+                rows = self.rows(_QUERY.format(table=name, days=DAYS))
                 return [row[0] for row in rows if is_person(row[0])]
             except SPARK_ERRORS as error:
                 self._report(error)
@@ -81,10 +74,10 @@ class Lineage:
             "enable the system schema access, and grant USE CATALOG on system, USE SCHEMA on system.access "
             "and SELECT on system.access.table_lineage"
         )
-        if self._required:
+        if self.required:
             raise Refused(f"system.access.table_lineage can't be read ({reason}): {remedy}") from error
         self._unreadable = condition(error).startswith(_LASTING)
-        self._say(
+        self.say(
             f"system.access.table_lineage can't be read ({reason}), so that those who query a table get no "
             f"notification, but only those who own tables and run jobs downstream: {remedy}"
         )
@@ -94,10 +87,10 @@ class Lineage:
 
         try:
             query = {"table_name": ".".join(table.parts), "include_entity_lineage": "true"}
-            lineage = rest.get(self._client, "/api/2.0/lineage-tracking/table-lineage", query)
+            lineage = rest.get(self.client, "/api/2.0/lineage-tracking/table-lineage", query)
         except (NotFound, PermissionDenied) as error:
             reason = first_line(error)
-            self._say(
+            self.say(
                 f"the lineage API can't be asked ({reason}), so that nobody downstream gets a notification"
             )
             return
@@ -106,7 +99,7 @@ class Lineage:
         infos = [info for downstream in downstreams for info in downstream.get("jobInfos", ())]
         jobs = {info["job_id"] for info in infos if info.get("job_id")}
         if len(tables) + len(jobs) > LOOKED_UP:
-            self._say(
+            self.say(
                 f"{table} has {len(tables)} tables and {len(jobs)} jobs downstream: of these, {LOOKED_UP} "
                 "were looked up"
             )
@@ -114,15 +107,15 @@ class Lineage:
         runners = [(self._runner, job) for job in sorted(jobs)]
         for principal_of, item in [*owners, *runners][:LOOKED_UP]:
             try:
-                yield from self._people.addresses(principal_of(item))
+                yield from self.people.addresses(principal_of(item))
             except (NotFound, PermissionDenied):
                 # In another workspace, or not visible to this user.
                 continue
 
     def _owner(self, info: Mapping[str, str]) -> str | None:
         names = [info.get(key, "") for key in ("catalog_name", "schema_name", "name")]
-        return self._client.tables.get(quote(".".join(names), safe="")).owner
+        return self.client.tables.get(quote(".".join(names), safe="")).owner
 
     def _runner(self, job_id: Any) -> str | None:
-        job = self._client.jobs.get(int(job_id))
+        job = self.client.jobs.get(int(job_id))
         return job.run_as_user_name or job.creator_user_name
