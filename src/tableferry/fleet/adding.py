@@ -49,10 +49,6 @@ class TableRequest:
     job: NewJob
 
 
-Find = Callable[[Pattern], Sequence[TableName]]
-"""Gives the tables that a pattern stands for."""
-
-
 def parse(text: str, catalog: str) -> TableName | Pattern:
     """Read a name or a pattern, in lower case, as the catalogs keep names; the catalog is for those without.
 
@@ -105,10 +101,9 @@ def read_file(path: Path, template: NewJob, catalog: str) -> list[TableRequest]:
     return requests
 
 
-def expand(requests: Iterable[TableRequest], find: Find) -> list[NewJob]:
+def expand(requests: Sequence[TableRequest], find: Callable[[Pattern], Sequence[TableName]]) -> list[NewJob]:
     """Give a job for each table, once: one that is named goes before the patterns that it matches."""
     jobs: dict[TableName, NewJob] = {}
-    requests = list(requests)
     for request in requests:
         if isinstance(request.tables, TableName):
             jobs.setdefault(request.tables, replace(request.job, name=request.tables))
