@@ -69,13 +69,7 @@ class NewTables(WhichTables):
 
 @dataclass(frozen=True)
 class OpenFleet:
-    """A fleet, opened.
-
-    Attributes:
-        settings: What holds for it.
-        store: Its queue.
-        spark: Gives the session, which is started at the first call.
-    """
+    """A fleet, opened; its session is started at the first call of `spark`."""
 
     settings: FleetSettings
     store: Store
@@ -117,11 +111,7 @@ class WhichQueue:
 
     @contextmanager
     def opened(self, **flags: str | int | None) -> Iterator[OpenFleet]:
-        """Open the queue, and close it.
-
-        Args:
-            flags: Settings that have options of their own, by their names.
-        """
+        """Open the queue, and close it; flags are settings that have options of their own, by their names."""
         flags = {"store": self.store, **flags}
         given = {name: str(value) for name, value in flags.items() if value is not None}
         settings = fleet.loading.load(
