@@ -208,9 +208,9 @@ def test_a_migration_and_its_revert(warehouse: Warehouse, form: TargetFormat, ta
     was = catalog.described(warehouse.spark, names.main)
     marked = fence.mark(warehouse, names.main)
 
-    managed = external.make_external(warehouse, names.main)
+    managed = external.set_managed(warehouse, names.main, managed=False)
     assert managed == (table != "events")
-    assert not external.make_external(warehouse, names.main)
+    assert not external.set_managed(warehouse, names.main, managed=False)
     assert rows(warehouse, names.main) == before
     for _ in range(2):
         make(warehouse, names.main, names.copy)
@@ -239,7 +239,7 @@ def test_a_migration_and_its_revert(warehouse: Warehouse, form: TargetFormat, ta
     for _ in range(2):
         dropping.drop_copy(warehouse, names.copy, form)
     if managed:
-        assert external.make_managed(warehouse, names.main)
+        assert external.set_managed(warehouse, names.main, managed=True)
     assert rows(warehouse, names.main) == before
     assert contents(warehouse, names.main) == files
     assert existing.job_tables(warehouse, names) == {names.main: Kind.HIVE}

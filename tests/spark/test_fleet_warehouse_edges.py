@@ -274,8 +274,8 @@ def test_a_managed_table_needs_the_driver_s_own_process(
     warehouse.spark.sql(f"CREATE TABLE {schema}.managed (id INT) STORED AS PARQUET")
     monkeypatch.setattr(metastore, "in_process", lambda spark: False)
     with pytest.raises(Refused, match="is a managed table"):
-        external.make_external(warehouse, TableName((*source.parts[:-1], "managed")))
-    assert not external.make_external(warehouse, source)
+        external.set_managed(warehouse, TableName((*source.parts[:-1], "managed")), managed=False)
+    assert not external.set_managed(warehouse, source, managed=False)
 
 
 def test_views_that_no_longer_read_are_named(warehouse: Warehouse, source: TableName, schema: str) -> None:

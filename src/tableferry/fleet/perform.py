@@ -102,10 +102,10 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             if external.is_managed(warehouse, table):
                 job = save(job.noted(**{WAS_MANAGED: True}))
                 with _stopping(PauseReason.MANAGED_TABLE):
-                    external.make_external(warehouse, table)
+                    external.set_managed(warehouse, table, managed=False)
         case steps.MakeManaged(table):
             if job.record.get(WAS_MANAGED):
-                external.make_managed(warehouse, table)
+                external.set_managed(warehouse, table, managed=True)
             job = job.noted(**{WAS_MANAGED: None})
         case steps.MakeTarget(source, target, form):
             make = iceberg.make if form is TargetFormat.ICEBERG else delta.make

@@ -24,27 +24,13 @@ def is_managed(warehouse: Warehouse, name: TableName) -> bool:
     return hive.demand(warehouse, name).managed
 
 
-def make_external(warehouse: Warehouse, name: TableName) -> bool:
-    """Make a managed table external; True if it was managed.
+def set_managed(warehouse: Warehouse, name: TableName, *, managed: bool) -> bool:
+    """Make a table managed, or external; True if it wasn't.
 
     Raises:
         TableError: There is no such table, or it may not be changed.
-        Refused: It is managed, and no JVM of this process reaches its metastore.
+        Refused: It isn't, and no JVM of this process reaches its metastore.
     """
-    return _set_managed(warehouse, name, managed=False)
-
-
-def make_managed(warehouse: Warehouse, name: TableName) -> bool:
-    """Make an external table managed; True if it was external.
-
-    Raises:
-        TableError: There is no such table, or it may not be changed.
-        Refused: It is external, and no JVM of this process reaches its metastore.
-    """
-    return _set_managed(warehouse, name, managed=True)
-
-
-def _set_managed(warehouse: Warehouse, name: TableName, *, managed: bool) -> bool:
     if is_managed(warehouse, name) is managed:
         return False
     if not metastore.reached(warehouse.spark, name):
