@@ -85,7 +85,7 @@ class DeltaTarget:
         return self._at(self.version)
 
     def changes(self, marks: Marks, kinds: Mapping[str, str], partition_columns: Sequence[str]) -> Changes:
-        """Return what happened since the watermark."""
+        """Return what happened since the watermark, given the Hive table's types and partition columns."""
         if marks.watermark is None:
             return Changes(compare_all="there is no watermark")
         first, last = int(marks.watermark), int(self.version)
@@ -113,7 +113,7 @@ class DeltaTarget:
         return self.rows().where(f"_metadata.file_name IN ({names})")
 
     def files_logged_since(self, watermark: str | None) -> Iterable[str]:
-        """Return the paths of files that commits since the watermark added or removed."""
+        """Return the paths of files that commits since the watermark added or removed, if all are there."""
         path, is_file = "coalesce(add.path, remove.path)", "add IS NOT NULL OR remove IS NOT NULL"
         return [self._absolute(unquote(row[0])) for row in self._actions(watermark, path, is_file)]
 

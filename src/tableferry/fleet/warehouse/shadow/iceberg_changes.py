@@ -84,7 +84,7 @@ class IcebergTarget:
         return self._at(self.version)
 
     def changes(self, marks: Marks, kinds: Mapping[str, str], partition_columns: Sequence[str]) -> Changes:
-        """Return what happened since the watermark."""
+        """Return what happened since the watermark, given the Hive table's types and partition columns."""
         if marks.watermark is None:
             return Changes(compare_all="there is no watermark")
         snapshots = self.metadata.since(marks.watermark)
@@ -102,7 +102,7 @@ class IcebergTarget:
         return self._between(marks.watermark, snapshots, partition_columns)
 
     def added_rows(self, changes: Changes, watermark: str, partitions: Sequence[Partition]) -> DataFrame:
-        """Return the rows that appends brought since the watermark."""
+        """Return the rows that appends brought since the watermark, also those of other partitions."""
         reader = self.spark.read.format("iceberg").option("start-snapshot-id", watermark)
         return reader.option("end-snapshot-id", self.version).load(self.name.sql)
 
