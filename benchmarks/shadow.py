@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, cast
 from tableferry import session
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse.context import Access, Warehouse
-from tableferry.fleet.warehouse.shadow import shadow
+from tableferry.fleet.warehouse.shadow.shadowing import shadow
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 from tableferry import session
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse.context import Access, Warehouse
-from tableferry.fleet.warehouse.shadow import Action, ShadowResult, shadow
+from tableferry.fleet.warehouse.shadow.changes import Action, ShadowResult
+from tableferry.fleet.warehouse.shadow.shadowing import shadow
 from tableferry.tables import TableName
 
 Values = tuple[Any, ...]

@@ -14,7 +14,7 @@ from tests import soak
 from tests.spark.fleet_shadowing import DELTA, ICEBERG, Pair
 
 from tableferry.fleet.job import TargetFormat
-from tableferry.fleet.warehouse.shadow import Action
+from tableferry.fleet.warehouse.shadow.changes import Action
 from tableferry.fleet.warehouse.shadow.marks import WATERMARK
 
 BOTH = pytest.mark.parametrize("form", [ICEBERG, DELTA], ids=["iceberg", "delta"])

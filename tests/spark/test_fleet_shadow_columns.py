@@ -12,7 +12,7 @@ from tests.spark.fleet_shadowing import DELTA, ICEBERG, Pair
 from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse import metastore
-from tableferry.fleet.warehouse.shadow import Action
+from tableferry.fleet.warehouse.shadow.changes import Action
 from tableferry.tables import TableName
 
 ROWS = ((1, "a", 1, "mon"), (2, "b", 2, "mon"), (3, "c", None, "tue"))

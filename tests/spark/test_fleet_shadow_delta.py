@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from tests.spark.fleet_shadowing import DELTA, Pair
 
-from tableferry.fleet.warehouse.shadow import Action
+from tableferry.fleet.warehouse.shadow.changes import Action
 
 ROWS = ((1, "a", "mon", 1), (2, "b", "mon", 1), (3, "c", "tue", 2))
 MON = "day=mon/n=1"

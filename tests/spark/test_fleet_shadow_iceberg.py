@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from tests.spark.fleet_shadowing import ICEBERG, Pair
 
 from tableferry.errors import Refused
-from tableferry.fleet.warehouse.shadow import Action
+from tableferry.fleet.warehouse.shadow.changes import Action
 
 ROWS = ((1, "a", "mon", 1), (2, "b", "mon", 1), (3, "c", "tue", 2))
 MERGE_ON_READ = {f"write.{each}.mode": "merge-on-read" for each in ("delete", "update", "merge")}
