@@ -74,10 +74,9 @@ class JobRun:
         self.job = perform(step, self.job, self.warehouse, self.save)
         self.did.append(str(step))
 
-    def release(self, job: Job) -> Job:
+    def release(self, job: Job) -> None:
         """Write the job back and give the claim up."""
         self.job = self.store.save(job, self.clock(), release=True)
-        return self.job
 
 
 def run_job(run: JobRun, transitions: Transitions) -> JobReport:

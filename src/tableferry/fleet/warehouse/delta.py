@@ -27,10 +27,9 @@ _DEFINING = frozenset({"SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "CHANGE COLUM
 
 
 def make(warehouse: Warehouse, source: TableName, target: TableName) -> int:
-    """Make a Delta table that holds each file of a Hive table once; done already, or half, is fine.
+    """Make a Delta table that holds each file of a Hive table once, and return how many these are.
 
-    Returns:
-        How many files it holds.
+    Done already, or half, is fine.
 
     Raises:
         TableError: A statement failed; run again when its cause is fixed.

@@ -25,10 +25,8 @@ def mark(warehouse: Warehouse, name: TableName) -> Mapping[str, Any]:
         TableError: There is no such table, or a directory can't be listed.
     """
     match kind(warehouse, name):
-        case Kind.ICEBERG:
-            return {"version": versions.current(warehouse, name, TargetFormat.ICEBERG)}
-        case Kind.DELTA:
-            return {"version": versions.current(warehouse, name, TargetFormat.DELTA)}
+        case Kind.ICEBERG | Kind.DELTA as target:
+            return {"version": versions.current(warehouse, name, TargetFormat(target.value))}
     table = hive.demand(warehouse, name)
     partitions = hive.partitions(warehouse, table)
     files = listing(warehouse, table, partitions).files

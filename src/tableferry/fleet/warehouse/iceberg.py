@@ -37,10 +37,9 @@ _SHOWN = 5
 
 
 def make(warehouse: Warehouse, source: TableName, target: TableName) -> int:
-    """Make an Iceberg table that holds each file of a Hive table once; done already, or half, is fine.
+    """Make an Iceberg table that holds each file of a Hive table once, and return how many these are.
 
-    Returns:
-        How many files it holds.
+    Done already, or half, is fine.
 
     Raises:
         TableError: A statement failed; run again when its cause is fixed.

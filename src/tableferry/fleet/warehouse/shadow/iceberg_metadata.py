@@ -38,11 +38,9 @@ class Metadata:
     """An Iceberg table's current metadata.
 
     Attributes:
-        uuid: The table's id.
         current: The current snapshot, or `NO_SNAPSHOT`.
         schema: The id of the current snapshot's schema.
         newest: That of the newest schema, which no snapshot may have yet.
-        snapshots: The snapshots, by id.
         schemas: Each schema's fields, by its id and by the fields' names in lower case.
         specs: Each partition spec's fields, by its id.
     """
