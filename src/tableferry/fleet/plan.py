@@ -111,11 +111,7 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
         case Action.SYNC:
             _demand(existing, names.main, target_kind(job))
             _demand(existing, names.hive, Kind.HIVE)
-            return (
-                Shadow(names.main, names.hive, job.target_format),
-                VerifyShadow(names.main, names.hive),
-                CopyAccess(names.main, names.hive),
-            )
+            return (*_in_step(job, names), CopyAccess(names.main, names.hive))
         case Action.SWITCH_BACK:
             return _switch_back(job, names, existing)
         case Action.UNBLOCK_HIVE:
@@ -204,8 +200,7 @@ def _switch_back(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]
     if names.copy in existing:
         raise Refused(_taken(names.main, names.copy, job))
     return (
-        Shadow(names.main, names.hive, job.target_format),
-        VerifyShadow(names.main, names.hive),
+        *_in_step(job, names),
         CopyAccess(names.main, names.hive),
         Rename(names.main, names.copy),
         last_look,
@@ -219,14 +214,14 @@ def _archive(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
     _demand(existing, names.hive, Kind.HIVE)
     if names.archived in existing:
         raise Refused(_taken(names.hive, names.archived, job))
-    kept_in_step: tuple[Step, ...] = ()
-    if job.probation_gap_days > 0:
-        kept_in_step = (
-            Shadow(names.main, names.hive, job.target_format),
-            VerifyShadow(names.main, names.hive),
-        )
     late = CheckLate(names.main, names.hive, job.target_format)
+    kept_in_step = _in_step(job, names) if job.probation_gap_days > 0 else ()
     return (late, *kept_in_step, Rename(names.hive, names.archived))
+
+
+def _in_step(job: Job, names: Names) -> tuple[Step, ...]:
+    """Copy what changed to the Hive table, and demand that it's all there."""
+    return (Shadow(names.main, names.hive, job.target_format), VerifyShadow(names.main, names.hive))
 
 
 def _taken(name: TableName, new_name: TableName, job: Job) -> str:
