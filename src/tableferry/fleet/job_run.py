@@ -11,12 +11,11 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from tableferry.errors import Refused, StateError, TableError, TableferryError, first_line, is_sparks
-from tableferry.fleet import plan as planning
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.job import ACCEPT, FOUND, MOVED, Job, PauseReason, State
 from tableferry.fleet.naming import Names
 from tableferry.fleet.perform import FENCE, Stopped, WrittenSince, perform
-from tableferry.fleet.plan import Kind, Transitions, arrived, plan
+from tableferry.fleet.plan import Kind, Transitions, arrived, dry_run_steps, plan
 from tableferry.fleet.queue.statements import lost
 from tableferry.fleet.queue.store import ClaimLost, Store
 from tableferry.fleet.reports import JobReport
@@ -94,7 +93,7 @@ def run_job(run: JobRun, transitions: Transitions) -> JobReport:
 def dry_run_report(job: Job, warehouse: Warehouse, transitions: Transitions) -> JobReport:
     """Say what a run by these transitions would do, without doing it."""
     try:
-        steps = planning.dry_run_steps(job, existing.job_tables(warehouse, Names.of(job)), transitions)
+        steps = dry_run_steps(job, existing.job_tables(warehouse, Names.of(job)), transitions)
     except TableferryError as error:
         return JobReport(job, "paused", (), str(error))
     return JobReport(job, "planned", tuple(map(str, steps)))

@@ -72,8 +72,8 @@ def run_worker(
             for job in worker.store.jobs(selection(), limit=worker.batch_size):
                 reports.append(dry_run_report(job))
                 _count(running, reports)
-            return ModeReport(tuple(reports))
-        _work(worker, selection, do, reports, running)
+        else:
+            _work(worker, selection, do, reports, running)
     return ModeReport(tuple(reports))
 
 
