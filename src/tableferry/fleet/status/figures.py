@@ -94,11 +94,7 @@ class StateCount:
 class AgeCount:
     """Jobs of one phase by when they last changed state, paused or were resumed, in days of UTC.
 
-    Attributes:
-        under_week: One to 6 days ago.
-        under_month: 7 to 29 days ago.
-        under_quarter: 30 to 89 days ago.
-        older: Longer ago.
+    That is today, 1 to 6 days ago, 7 to 29, 30 to 89, and longer ago.
     """
 
     phase: Phase
