@@ -125,7 +125,7 @@ def possible_owners(jobs: Iterable[NewJob]) -> set[TableName]:
 
 
 def without_made(jobs: Iterable[NewJob], known: Iterable[Job]) -> tuple[list[NewJob], list[TableName]]:
-    """Leave out tables that a known job's migration made or renamed, and return these apart."""
+    """Divide what was asked for: jobs to add, and tables that a known job's migration made or renamed."""
     made = set()
     for job in known:
         names = Names.of(job)

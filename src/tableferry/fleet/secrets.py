@@ -9,7 +9,7 @@ from tableferry.errors import TableferryError
 
 
 def read(name: str, *, setting: str, holds: str) -> str:
-    """Read a secret, named ``scope/key``, through the workspace's API; what else is given is for the message.
+    """Read a secret, named ``scope/key``, through the workspace's API; the message says what it holds.
 
     Raises:
         TableferryError: That's no name, or the secret can't be read.

@@ -16,7 +16,7 @@ _APPLICATION = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNOR
 
 @dataclass(frozen=True, order=True)
 class LeftOut:
-    """Somebody who gets no notification of some tables, as the job or the notification has it, and why."""
+    """An owner or user, as the job or the notification has them, who gets none about some tables, and why."""
 
     recipient: str
     tables: tuple[TableName, ...]

@@ -149,7 +149,10 @@ def note(job: Job, notifications: Mapping[str, Iterable[str] | None]) -> Job:
 
 
 def binding(notification: NotificationRecord, jobs: Mapping[int, Job]) -> bool:
-    """Say whether a recorded one may have been sent: it was, or all its jobs in the queue have it noted."""
+    """Say whether a recorded notification may have been sent.
+
+    It was, or all of its jobs that are in the queue have it noted.
+    """
     fellows = [jobs[task] for task in notification.task_ids if task in jobs]
     return notification.sent_at is not None or all(
         notification.message_id in job.record.get("letters", {}).get("left", {}) for job in fellows

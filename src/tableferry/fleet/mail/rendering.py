@@ -67,7 +67,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Words:
-    """A notification's words: its subject in one line, and the same as plain text and as a page."""
+    """A notification's words: its subject in one line, and its text, also as a page."""
 
     subject: str
     text: str

@@ -136,7 +136,7 @@ class Aggregates:
 
 
 def aggregate(store: Store, now: datetime, rest: timedelta, *, listed: int) -> Aggregates:
-    """Count the queue; so many jobs of each rule as are `listed`, and so many paused ones, are read whole."""
+    """Count the queue; of the jobs of each rule, and of the paused ones, `listed` many are read whole."""
     stuck = stuck_jobs(store, now, rest)
     paused = paused_jobs(store, limit=listed)
     named = {job.task_id for job in paused}

@@ -58,7 +58,7 @@ class Rule:
 def rules(ago: Ago, rest: timedelta, changed: ColumnElement[datetime]) -> tuple[Rule, ...]:
     """Return the rules over jobs, what explains most first: a job is stuck by the first that applies.
 
-    A job may `rest` for so long where it should go on, since it `changed`, as `last_change` says it.
+    `rest` is how long a job may stay where it should go on; `changed` is when it last changed: `last_change`.
     """
     unclaimed = and_(_RUNNING, free(ago(timedelta(0))))
     copying_broke_off = and_(unclaimed, _c.shadow_status.is_not(None), _c.last_updated_time < ago(DAY))

@@ -28,7 +28,10 @@ _LISTING = {
 
 
 class ListedFile(NamedTuple):
-    """A file, as a listing shows it: its URI, as Hadoop writes it, its bytes, and microseconds since 1970."""
+    """A file, as a listing shows it.
+
+    Its path is a URI, as Hadoop writes it, its size in bytes, its time in microseconds since 1970.
+    """
 
     path: str
     size: int
