@@ -107,9 +107,9 @@ def _words(words: str) -> str:
     return _SPARK.readable(func.concat(*parts) if len(parts) > 1 else parts[0])
 
 
-def _stuck(stuck_hours: int) -> str:
+def _stuck() -> str:
     """The jobs that should move and don't, by the rules that the command line goes by."""
-    of_jobs = rules(_ago, timedelta(hours=stuck_hours), literal_column("changed_at"))
+    of_jobs = rules(_ago, timedelta(hours=STUCK_HOURS), literal_column("changed_at"))
     cases = [(_SPARK.readable(rule.applies), _words(rule.words)) for rule in of_jobs]
     cases.append(("unsent.task_id IS NOT NULL", _words(UNSENT_WORDS)))
     columns: list[ColumnElement[Any]] = [literal_column("jobs.*"), last_change().label("changed_at")]
@@ -134,9 +134,9 @@ examined AS (
 stuck AS (SELECT * FROM examined WHERE trouble IS NOT NULL)"""
 
 
-def datasets(stuck_hours: int = STUCK_HOURS) -> tuple[Dataset, ...]:
-    """Return all queries; a job counts as stuck that stays for so many hours where it should go on."""
-    stuck = f"WITH {_stuck(stuck_hours)}"
+def datasets() -> tuple[Dataset, ...]:
+    """Return all queries."""
+    stuck = f"WITH {_stuck()}"
     return (
         Dataset(
             "summary",
