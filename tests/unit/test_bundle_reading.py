@@ -152,7 +152,7 @@ def test_the_cli_resolves_what_files_do_not_tell(shop: BundleFiles, cli: Path) -
     examination = bundle.examine(shop.root, "dev", cli=str(cli))
     assert examination.notes == ()
     made = "resources.jobs.made_in_python"
-    assert {(found.file, found.line, found.place, str(found.rule)) for found in examination.problems} == {
+    assert {(found.file, found.line, found.location, str(found.rule)) for found in examination.problems} == {
         ("", 0, made, "undefined-environment-key"),
         ("", 0, made, "undefined-resource"),
         (PIPELINE, 3, "resources.pipelines.etl", "empty-glob"),

@@ -42,7 +42,7 @@ def log_name(target: TableName) -> TableName:
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ORDERS, LEGACY = TableName.parse("silver.orders"), TableName.parse("silver.orders_legacy")
 SOURCE, OTHER = TableName.parse("bronze.orders"), TableName.parse("bronze.extra")
-FLOW = Flow("f_orders", "append", ORDERS, "v_orders", place="orders_main.json: flow")
+FLOW = Flow("f_orders", "append", ORDERS, "v_orders", location="orders_main.json: flow")
 
 
 def view(name: str, table: TableName) -> View:
@@ -54,11 +54,11 @@ def dataflow(**changes: object) -> DataFlow:
         "orders",
         "sales",
         "orders_main.json",
-        Target(ORDERS, place="orders_main.json: targetDetails"),
+        Target(ORDERS, location="orders_main.json: targetDetails"),
         (),
         {"v_orders": view("v_orders", SOURCE)},
         (FLOW,),
-        Migration(LEGACY, "hms", place="orders_main.json: tableMigrationDetails"),
+        Migration(LEGACY, "hms", location="orders_main.json: tableMigrationDetails"),
     )
     return replace(flow, **changes)  # type: ignore[arg-type]
 
@@ -114,7 +114,7 @@ def test_the_first_plan_records_copies_and_leaves_the_live_flow_out() -> None:
 
 def test_a_table_that_forbids_a_full_refresh_isnt_dropped_by_a_run_either() -> None:
     kept = Target(
-        ORDERS, properties={"pipelines.reset.allowed": "false"}, place="orders_main.json: targetDetails"
+        ORDERS, properties={"pipelines.reset.allowed": "false"}, location="orders_main.json: targetDetails"
     )
     target = only(facts(stored=COPIED), dataflow(target=kept), full_refresh=frozenset({ORDERS.key}))
     assert target.refusals == (
@@ -411,7 +411,9 @@ def test_a_live_flow_keeps_its_start_where_a_run_once_flow_shares_its_view(order
 
 
 def test_a_full_refresh_of_a_table_that_only_grows_is_refused() -> None:
-    target = Target(ORDERS, properties={"delta.appendOnly": "TRUE"}, place="orders_main.json: targetDetails")
+    target = Target(
+        ORDERS, properties={"delta.appendOnly": "TRUE"}, location="orders_main.json: targetDetails"
+    )
     (refusal,) = refreshed(facts(stored=COPIED), dataflow(target=target)).refusals
     assert "has delta.appendOnly, so its rows can't be dropped" in refusal
 
@@ -420,7 +422,7 @@ class TestTwoTargets:
     """Silver reads bronze, which the same project fills."""
 
     GOLD, GOLD_LEGACY = TableName.parse("gold.orders"), TableName.parse("gold.orders_legacy")
-    READER = Flow("f_gold", "append", GOLD, "v_gold", place="gold_main.json: flow")
+    READER = Flow("f_gold", "append", GOLD, "v_gold", location="gold_main.json: flow")
 
     def gold(self, migration: bool = True) -> DataFlow:
         return DataFlow(
@@ -513,7 +515,9 @@ class TestTwoTargets:
 def test_what_only_databricks_can_do_with_a_table_is_said_and_a_row_filter_is_never_left_off() -> None:
     target = only(facts(), dataflow(target=Target(ORDERS, cluster_auto=True)))
     assert target.notes == ("clusterByAuto is for Databricks: elsewhere silver.orders isn't clustered",)
-    filtered = dataflow(target=Target(ORDERS, row_filter="only_mine ON (id)", place="orders_main.json: here"))
+    filtered = dataflow(
+        target=Target(ORDERS, row_filter="only_mine ON (id)", location="orders_main.json: here")
+    )
     assert only(facts(), filtered).refusals == (
         "orders_main.json: here: rowFilter can't be set outside a Databricks pipeline, and without it "
         "silver.orders would show every row: run the project there, or take rowFilter out here",

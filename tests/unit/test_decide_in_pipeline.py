@@ -135,7 +135,7 @@ def test_a_pipeline_may_not_drop_a_copied_history(
 
 def feeding(**properties: str) -> DataFlow:
     """A spec without a migration, whose table the migrated one reads."""
-    table = Target(SOURCE, properties=properties, place="source_main.json: targetDetails")
+    table = Target(SOURCE, properties=properties, location="source_main.json: targetDetails")
     flow = replace(FLOW, name="f_source", target=SOURCE, view="v_raw")
     raw = view("v_raw", TableName.parse("raw.orders"))
     return dataflow(target=table, views={"v_raw": raw}, flows=(flow,), migration=None)
@@ -209,7 +209,7 @@ def test_a_flow_that_the_pipeline_would_take_for_a_new_one_is_refused() -> None:
 def test_what_a_pipeline_of_spark_s_own_cannot_do_is_refused_before_anything_starts() -> None:
     once = dataflow(
         flows=(replace(FLOW, once=True),),
-        target=Target(ORDERS, CdcSettings(("id",), "at", 2), place="orders_main.json: targetDetails"),
+        target=Target(ORDERS, CdcSettings(("id",), "at", 2), location="orders_main.json: targetDetails"),
     )
     refused = only(facts(), once, engine="declarative")
     assert refused.steps == ()

@@ -48,9 +48,9 @@ def test_append_only_example(project: ProjectFiles) -> None:
     assert (dataflow.id, dataflow.group, dataflow.file) == ("orders_append", "sales", MAIN)
     target = TableName(("silver", "orders"))
     assert dataflow.target == Target(
-        target, properties={"delta.enableChangeDataFeed": "true"}, place=f"{MAIN}: targetDetails"
+        target, properties={"delta.enableChangeDataFeed": "true"}, location=f"{MAIN}: targetDetails"
     )
-    assert dataflow.flows == (Flow("f_v_orders", "append", target, "v_orders", place=MAIN),)
+    assert dataflow.flows == (Flow("f_v_orders", "append", target, "v_orders", location=MAIN),)
     assert dataflow.views == {
         "v_orders": View(
             "v_orders",
@@ -62,7 +62,7 @@ def test_append_only_example(project: ProjectFiles) -> None:
         )
     }
     assert dataflow.migration == Migration(
-        TableName(("silver", "orders_legacy")), "uc", place=f"{MAIN}: tableMigrationDetails"
+        TableName(("silver", "orders_legacy")), "uc", location=f"{MAIN}: tableMigrationDetails"
     )
     assert dataflow.features == {"operationalMetadataEnabled": True}
 
@@ -97,17 +97,23 @@ def test_flow_spec_with_staging(project: ProjectFiles) -> None:
     project.write(MAIN, project.flow())
     (dataflow,) = project.load().dataflows
     rows, target = TableName(("silver", "customer_rows")), TableName(("silver", "customer"))
-    place = f"{MAIN}: flowGroups[0]"
+    location = f"{MAIN}: flowGroups[0]"
     assert [staging.name for staging in dataflow.staging] == [rows]
     assert dataflow.staging[0].staging
-    assert dataflow.staging[0].place == f"{place}.stagingTables.customer_rows"
+    assert dataflow.staging[0].location == f"{location}.stagingTables.customer_rows"
     assert dataflow.target.cdc == CdcSettings(("ID",), "TS", 1)
     assert dataflow.flows == (
-        Flow("f_rows", "append", rows, "v_rows", place=f"{place}.flows.f_rows.flowDetails"),
-        Flow("f_customer", "cdc", target, "v_customer_rows", place=f"{place}.flows.f_customer.flowDetails"),
+        Flow("f_rows", "append", rows, "v_rows", location=f"{location}.flows.f_rows.flowDetails"),
+        Flow(
+            "f_customer",
+            "cdc",
+            target,
+            "v_customer_rows",
+            location=f"{location}.flows.f_customer.flowDetails",
+        ),
     )
     assert dataflow.views["v_customer_rows"].source == DeltaSource(rows)
-    assert dataflow.views["v_rows"].place == f"{place}.flows.f_rows.views.v_rows.sourceDetails"
+    assert dataflow.views["v_rows"].location == f"{location}.flows.f_rows.views.v_rows.sourceDetails"
 
 
 @pytest.mark.parametrize("shape", ["one group", "groups"])
@@ -120,7 +126,7 @@ def test_flow_files_join_their_main_file(project: ProjectFiles, shape: str) -> N
     (dataflow,) = project.load().dataflows
     assert [flow.name for flow in dataflow.flows] == ["f_rows", "f_customer"]
     at = "" if shape == "one group" else "flowGroups[0]."
-    assert dataflow.flows[0].place == f"{SPECS}customer_flow.json: {at}flows.f_rows.flowDetails"
+    assert dataflow.flows[0].location == f"{SPECS}customer_flow.json: {at}flows.f_rows.flowDetails"
 
 
 def test_live_names_the_pipelines_own(project: ProjectFiles) -> None:
@@ -311,7 +317,7 @@ def test_target_with_everything(project: ProjectFiles) -> None:
         comment="All orders",
         spark_conf={"spark.x": "1"},
         row_filter="ROW FILTER f ON (A)",
-        place=f"{MAIN}: targetDetails",
+        location=f"{MAIN}: targetDetails",
     )
 
 

@@ -31,14 +31,14 @@ class Finding:
 
     file: str
     line: int
-    place: str
+    location: str
     message: str
     rule: Rule
     level: str = "error"
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}" if self.line else self.file
-        text = ": ".join(filter(None, (where, self.place, self.message)))
+        text = ": ".join(filter(None, (where, self.location, self.message)))
         return f"{' '.join(text.split())} [{self.level}: {self.rule}]"
 
 

@@ -44,7 +44,7 @@ class _Build:
 def check(bundle: Bundle) -> Iterator[Finding]:
     """Check the libraries of jobs and pipelines, and the tasks that call into a wheel."""
     builds = list(_builds(bundle))
-    for place, resource in bundle.resources("jobs") + bundle.resources("pipelines"):
+    for location, resource in bundle.resources("jobs") + bundle.resources("pipelines"):
         for text in (text for path in _LIBRARIES for text in find(resource, path)):
             path = bundle.local(text)
             if path is None or path.suffix not in (".whl", ".jar") or matches(path):
@@ -56,9 +56,9 @@ def check(bundle: Bundle) -> Iterator[Finding]:
                 message = (
                     f"'{bundle.shown(path)}' isn't there, and no artifact builds it: correct or build it"
                 )
-                yield bundle.finding(Rule.MISSING_LIBRARY, place, message, text, level)
+                yield bundle.finding(Rule.MISSING_LIBRARY, location, message, text, level)
         for task in tasks(resource):
-            yield from _entry_point(bundle, place, resource, task, builds)
+            yield from _entry_point(bundle, location, resource, task, builds)
 
 
 def _builds(bundle: Bundle) -> Iterator[_Build]:
@@ -95,7 +95,9 @@ def _project(folder: Path) -> tuple[str | None, dict[str, str] | None]:
     return _normal(name) if isinstance(name, str) else None, None if any(elsewhere) else scripts
 
 
-def _entry_point(bundle: Bundle, place: Text, job: Any, task: Any, builds: list[_Build]) -> Iterator[Finding]:
+def _entry_point(
+    bundle: Bundle, location: Text, job: Any, task: Any, builds: list[_Build]
+) -> Iterator[Finding]:
     package = known(get(task, "python_wheel_task", "package_name"))
     name = known(get(task, "python_wheel_task", "entry_point"))
     key = get(task, "environment_key")
@@ -109,7 +111,7 @@ def _entry_point(bundle: Bundle, place: Text, job: Any, task: Any, builds: list[
             if any(map(build.makes, paths)) and not _leads(build.folder, target):
                 remedy = nearest(name, build.entry_points, "define it, or correct its name")
                 message = f"entry point '{name}' of '{package}' leads to no '{target}': {remedy}"
-                yield bundle.finding(Rule.MISSING_ENTRY_POINT, place, message, name)
+                yield bundle.finding(Rule.MISSING_ENTRY_POINT, location, message, name)
 
 
 def _leads(folder: Path, target: str) -> bool:

@@ -58,10 +58,10 @@ class Bundle:
         """Return a path as messages name it: from the bundle's folder."""
         return os.path.relpath(path, self.folder).replace(os.sep, "/") if path else ""
 
-    def finding(self, rule: Rule, place: Text, message: str, at: Text, level: str = "error") -> Finding:
+    def finding(self, rule: Rule, location: Text, message: str, at: Text, level: str = "error") -> Finding:
         """Return a finding at a text, or where the CLI said that text, at its resource."""
-        at = at if at.file else place
-        return Finding(self.shown(at.file), at.line, str(place), message, rule, level)
+        at = at if at.file else location
+        return Finding(self.shown(at.file), at.line, str(location), message, rule, level)
 
 
 def matches(pattern: Path) -> list[Path]:

@@ -105,7 +105,7 @@ def require(spark: SparkSession, flow: Flow) -> None:
         reason = first_line(error).split(". ")[0]
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
         raise Refused(
-            f"{flow.place}: {flow.name} into {flow.target} is a CDC flow, whose batches a Spark Connect "
+            f"{flow.location}: {flow.name} into {flow.target} is a CDC flow, whose batches a Spark Connect "
             f"server folds in its own Python, and this one can't ({reason}): give it Python {python} with "
             "pyspark[connect], or run the project where Spark is local"
         ) from error

@@ -156,8 +156,8 @@ def _check_history(context: PlanningContext) -> Findings:
 def _check_declarative(dataflow: DataFlow) -> Findings:
     """Refuse what a pipeline of Spark's own can't do."""
     return refused(
-        *(f"{table.place}: {table.name} {NO_CDC}" for table in dataflow.tables if table.cdc),
-        *(f"{flow.place}: {flow.name} {NO_ONCE}" for flow in dataflow.flows if flow.once),
+        *(f"{table.location}: {table.name} {NO_CDC}" for table in dataflow.tables if table.cdc),
+        *(f"{flow.location}: {flow.name} {NO_ONCE}" for flow in dataflow.flows if flow.once),
     )
 
 
@@ -224,14 +224,14 @@ def _check_reset(context: PlanningContext) -> Findings:
     target = context.target
     findings = refused(
         *(
-            f"{table.place}: {table.name} has delta.appendOnly, so its rows can't be dropped for a full "
+            f"{table.location}: {table.name} has delta.appendOnly, so its rows can't be dropped for a full "
             "refresh: take the property off the spec and the table first"
             for table in context.dataflow.tables
             if table.properties.get("delta.appendOnly", "").lower() == "true"
         ),
         *(
-            f"{table.place}: {table.name} has {RESET_ALLOWED}=false, so its rows can't be dropped for a full "
-            "refresh: set it to true in tableProperties first"
+            f"{table.location}: {table.name} has {RESET_ALLOWED}=false, so its rows can't be dropped for a "
+            "full refresh: set it to true in tableProperties first"
             for table in context.dataflow.tables
             if allowed(table) is False
         ),

@@ -53,8 +53,8 @@ def definitions(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings
         source = HistorySource(
             copied, migration_start.copy.version, cdc, clone if streams[context.request.engine] else None
         )
-        view = View(HISTORY_VIEW, "batch", source, copied.place)
-        flow = Flow(HISTORY_FLOW, "append", context.target, HISTORY_VIEW, place=copied.place)
+        view = View(HISTORY_VIEW, "batch", source, copied.location)
+        flow = Flow(HISTORY_FLOW, "append", context.target, HISTORY_VIEW, location=copied.location)
         findings += planned(
             DefineView(view, context.target, once=True), _flow_definition(context, flow, once=True)
         )
@@ -87,7 +87,7 @@ def _check_properties(table: Target) -> Findings:
         findings += noted(f"clusterByAuto is for Databricks: elsewhere {table.name} isn't clustered")
     if table.row_filter:
         findings += refused(
-            f"{table.place}: rowFilter can't be set outside a Databricks pipeline, and without it "
+            f"{table.location}: rowFilter can't be set outside a Databricks pipeline, and without it "
             f"{table.name} would show every row: run the project there, or take rowFilter out here"
         )
     return findings

@@ -69,7 +69,7 @@ class Gatherer:
         names: dict[str, TableName] = {}
         locations: dict[str, str] = {}
         for read in chain.from_iterable(followed.values()):
-            locations[read.table.key] = read.place
+            locations[read.table.key] = read.location
             if not read.unseen:
                 names[read.table.key] = read.table
         unstarted: list[TableName] = []
@@ -82,7 +82,7 @@ class Gatherer:
                 continue
             if not state.copied or state.resetting or target.key in self.refreshed:
                 names[migration.table.key] = migration.table
-                locations[migration.table.key] = migration.place
+                locations[migration.table.key] = migration.location
             if state.migration_start is None:
                 names[target.key] = target
                 unstarted.append(target)

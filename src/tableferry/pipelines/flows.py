@@ -149,13 +149,13 @@ class View:
         name: The view's name, ``v_…``.
         mode: ``stream``: followed commit by commit; ``batch``: read whole.
         source: What it reads.
-        place: Where the spec defines it, for messages: ``orders_main.json: sourceDetails``.
+        location: Where the spec defines it, for messages: ``orders_main.json: sourceDetails``.
     """
 
     name: str
     mode: Mode
     source: Source
-    place: str
+    location: str
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class Target:
         row_filter: A Unity Catalog row filter, or None.
         expectations: Data quality rules on what flows in; the copied history isn't judged by them.
         staging: It's a staging table of a flow group, which belongs to the spec's own target.
-        place: Where the spec defines it, for messages.
+        location: Where the spec defines it, for messages.
     """
 
     name: TableName
@@ -232,7 +232,7 @@ class Target:
     row_filter: str | None = None
     expectations: tuple[Expectation, ...] = ()
     staging: bool = False
-    place: str = ""
+    location: str = ""
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,7 @@ class Flow:
         view: The name of the view it reads, in the same `DataFlow`.
         once: It runs a single time.
         column_prefix: Put before every column's name, but for those in ``column_prefix_exceptions``.
-        place: Where the spec defines it, for messages.
+        location: Where the spec defines it, for messages.
     """
 
     name: str
@@ -256,7 +256,7 @@ class Flow:
     once: bool = False
     column_prefix: str | None = None
     column_prefix_exceptions: tuple[str, ...] = ()
-    place: str = ""
+    location: str = ""
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,7 @@ class Migration:
         except_columns: Columns that are left out after ``select``.
         leave_out_not_representable: Leave out validity rows that AUTO CDC can't represent, and say how many.
         pinned_clone: Where a pipeline fills an SCD target, its copy streams a clone of the pinned version.
-        place: Where the spec defines it, for messages.
+        location: Where the spec defines it, for messages.
     """
 
     table: TableName
@@ -283,7 +283,7 @@ class Migration:
     except_columns: tuple[str, ...] = ()
     leave_out_not_representable: bool = False
     pinned_clone: bool = True
-    place: str = ""
+    location: str = ""
 
 
 @dataclass(frozen=True)

@@ -94,8 +94,8 @@ class Layout:
                 "spark_conf": {**self._conf, **target.spark_conf} or None,
                 "cluster_by_auto": target.cluster_auto or None,
             }
-        place = f"{target.place}: {target.name}"
-        self._tables.append(PipelineTable(identifier(*target.name.parts), arguments, place))
+        location = f"{target.location}: {target.name}"
+        self._tables.append(PipelineTable(identifier(*target.name.parts), arguments, location))
 
     def view(self, definition: DefineView) -> None:
         """Remember an input until a flow reads it."""
@@ -112,36 +112,36 @@ class Layout:
             TableError: A pipeline of Spark's own can't have it, which `decide` has found before.
         """
         if not self._databricks:
-            raise TableError(f"{definition.flow.place}: {definition.flow.target} {NO_CDC}")
+            raise TableError(f"{definition.flow.location}: {definition.flow.target} {NO_CDC}")
         self._flows.append(self._flow(definition, definition.settings))
 
     def _flow(self, definition: FlowDefinition, cdc: CdcSettings | None) -> PipelineFlow:
         flow, owner = definition.flow, definition.owner
         target = self._targets[flow.target.key]
         view = self._definitions[owner.key, flow.view].view
-        name, place = flow_name(flow.name, owner), f"{flow.place}: {flow.name}"
+        name, location = flow_name(flow.name, owner), f"{flow.location}: {flow.name}"
         rows = identifier(f"rows_of_{name}")
         history = isinstance(view.source, HistorySource)
         if isinstance(view.source, HistorySource):
             streamed = view.source.clone is not None
             reads = rows
-            self._views[reads] = PipelineView(reads, view.source, view.place, streamed)
+            self._views[reads] = PipelineView(reads, view.source, view.location, streamed)
         else:
             if definition.once and not self._databricks:
-                raise TableError(f"{place} {NO_ONCE}")
+                raise TableError(f"{location} {NO_ONCE}")
             streamed = not definition.once and view.mode == "stream"
             reads = self._named(owner, flow.view, whole=not streamed)
             if flow.column_prefix and not self._databricks and self._views[reads].inside:
                 raise TableError(
-                    f"{place} has a column_prefix, and what {flow.view} has for columns only shows once the "
-                    "pipeline runs: give the columns their names in the view itself"
+                    f"{location} has a column_prefix, and what {flow.view} has for columns only shows once "
+                    "the pipeline runs: give the columns their names in the view itself"
                 )
         return PipelineFlow(
             identifier(name),
             identifier(*flow.target.parts),
             reads,
             rows,
-            place,
+            location,
             streamed,
             # In a pipeline of Spark's own the checkpoint of a stream that ends makes it once.
             once=definition.once and self._databricks,
@@ -171,7 +171,7 @@ class Layout:
             self._views[qualified] = laid = PipelineView(
                 qualified,
                 source,
-                view.place,
+                view.location,
                 streamed=view.mode == "stream" and not whole,
                 starts={} if whole else definition.starts,
                 inside=bool(looked_up({name: view}, name) & self._made),
@@ -208,7 +208,7 @@ class Layout:
         self._views[name] = PipelineView(
             name,
             DeltaSource(table),
-            definition.view.place,
+            definition.view.location,
             starts={table.key: definition.starts[table.key]},
             inside=table.key in self._made,
             folders=self._folders,

@@ -74,21 +74,23 @@ def migration_start(
         if recorded.copy.table.key == migration.table.key:
             return recorded, Findings()
         return recorded, refused(
-            f"{migration.place}: the migration of {target} began with {recorded.copy.table}, and the "
+            f"{migration.location}: the migration of {target} began with {recorded.copy.table}, and the "
             f"spec now names {migration.table}: name the first one again"
         )
     findings = Findings()
     legacy = context.facts.tables.get(migration.table.key)
     if migration.table.key == target.key:
-        findings += refused(f"{migration.place}: {target} can't be copied into itself: name the legacy table")
+        findings += refused(
+            f"{migration.location}: {target} can't be copied into itself: name the legacy table"
+        )
     elif legacy is None:
         findings += refused(
-            f"{migration.place}: table {migration.table} doesn't exist: correct database and table"
+            f"{migration.location}: table {migration.table} doesn't exist: correct database and table"
         )
     if target.key in context.facts.filled and not findings and not stopped:
         findings += refused(
-            f"{context.dataflow.target.place}: {target} already has data that this migration didn't bring: "
-            "empty or drop it"
+            f"{context.dataflow.target.location}: {target} already has data that this migration didn't "
+            "bring: empty or drop it"
         )
     baselines: dict[str, Baseline] = {}
     if migration.auto_starting_versions:
@@ -116,12 +118,12 @@ def check_legacy(context: PlanningContext) -> Findings:
     legacy = context.facts.tables.get(migration.table.key)
     if legacy is None:
         return refused(
-            f"{migration.place}: table {migration.table} is gone and its history isn't in {context.target}: "
-            "restore it"
+            f"{migration.location}: table {migration.table} is gone and its history isn't in "
+            f"{context.target}: restore it"
         )
     if (legacy.table_id and legacy.table_id != pinned.table_id) or legacy.version < pinned.version:
         return refused(
-            f"{migration.place}: {migration.table} was dropped and made anew since its copy was pinned to "
+            f"{migration.location}: {migration.table} was dropped and made anew since its copy was pinned to "
             f"version {pinned.version}: restore the old table"
         )
     return Findings()
@@ -155,15 +157,15 @@ def end(context: PlanningContext) -> Findings:
 def _check_source(context: PlanningContext, read: Read, source: TableFacts | None) -> Findings:
     """Refuse a source of which no baseline can be recorded, unless all its rows are new."""
     if read.unseen:
-        return refused(f"{read.place}: {read.unseen}") if read.explicit is None else Findings()
+        return refused(f"{read.location}: {read.unseen}") if read.explicit is None else Findings()
     producer = context.producers.get(read.table.key)
     if source or producer is context.dataflow:
         return Findings()
     if producer is None:
-        return refused(f"{read.place}: table {read.table} doesn't exist: restore it, or correct the spec")
+        return refused(f"{read.location}: table {read.table} doesn't exist: restore it, or correct the spec")
     if read.explicit is None and not _starts_known(context, producer):
         return refused(
-            f"{read.place}: {read.table} is made by this project and doesn't exist yet, so it can't be "
+            f"{read.location}: {read.table} is made by this project and doesn't exist yet, so it can't be "
             f"known which of its rows {context.target} already holds: run the project once without this "
             f"migration, or {read.how} (0 = all its rows)"
         )

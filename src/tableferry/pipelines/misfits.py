@@ -54,8 +54,8 @@ def too_wide(target: TargetPlan, spark: SparkSession) -> tuple[str, ...]:
             if not fits(field.dataType, kind):
                 sentences.setdefault(
                     name,
-                    f"{source.migration.place}: column '{name}' is {sql_type(kind)} in the copied rows, and "
-                    f"{sql_type(field.dataType)} in what {flow.name} brings, which doesn't fit: write "
+                    f"{source.migration.location}: column '{name}' is {sql_type(kind)} in the copied rows, "
+                    f"and {sql_type(field.dataType)} in what {flow.name} brings, which doesn't fit: write "
                     f"CAST({quote(name)} AS {sql_type(field.dataType)}) AS {quote(name)} in selectExp",
                 )
     return tuple(sentences.values())

@@ -107,7 +107,7 @@ class Runner:
         source = target.history
         if source and source.cdc:
             legacy = views.history(self._spark, source)
-            history.check_sequence(legacy, source.cdc, source.migration.place)
+            history.check_sequence(legacy, source.cdc, source.migration.location)
 
     def _validate_copy(self, target: TargetPlan) -> None:
         """Read all that is to be copied again, before the rows that hold it are dropped."""
@@ -118,7 +118,7 @@ class Runner:
             views.history(self._spark, source).write.format("noop").mode("overwrite").save()
         except SPARK_ERRORS as error:
             raise TableError(
-                f"{source.migration.place}: {source.migration.table} can't be read as of version "
+                f"{source.migration.location}: {source.migration.table} can't be read as of version "
                 f"{source.version} ({first_line(error)}), so {target.target} can't be rebuilt: restore the "
                 "files that it needs"
             ) from error
@@ -131,7 +131,7 @@ class Runner:
         tables = {table.name.key: table for table in dataflow.tables}
         for table in dataflow.tables:
             if not schema_exists(self._spark, table.name):
-                raise TableError(f"{table.place}: the schema of {table.name} doesn't exist: create it")
+                raise TableError(f"{table.location}: the schema of {table.name} doesn't exist: create it")
         for flow in dataflow.flows:
             target = tables[flow.target.key]
             try:
@@ -233,8 +233,8 @@ class Runner:
                 running.count("rows", verdict.source.rows)
         except SPARK_ERRORS as error:
             raise TableferryError(
-                f"{source.migration.place}: {target.target} can't be compared with {source.migration.table} "
-                f"({first_line(error)}): run again"
+                f"{source.migration.location}: {target.target} can't be compared with "
+                f"{source.migration.table} ({first_line(error)}): run again"
             ) from error
         self.verdicts[target.target.key] = verdict
         tracking = Tracking(
@@ -300,7 +300,7 @@ def not_representable(target: TargetPlan, spark: SparkSession) -> NotRepresentab
     try:
         frame = history.not_representable(legacy, source.cdc)
     except TableError as error:
-        raise TableError(f"{source.migration.place}: {error}") from error
+        raise TableError(f"{source.migration.location}: {error}") from error
     rows = frame.take(_SHOWN)
     if not rows:
         return None

@@ -23,12 +23,12 @@ class PipelineTable:
     Attributes:
         name: Its name in the pipeline.
         arguments: What ``create_streaming_table`` is given besides; None isn't given.
-        place: Where the spec defines it, for messages.
+        location: Where the spec defines it, for messages.
     """
 
     name: str
     arguments: Mapping[str, Any]
-    place: str
+    location: str
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class PipelineView:
     Attributes:
         name: Its name in the pipeline.
         source: What it reads; its reader options are the user's own.
-        place: Where the spec defines it, for messages.
+        location: Where the spec defines it, for messages.
         streamed: It's followed commit by commit; else what is there now is read.
         starts: Where its streams start, by `TableName.key`; a table that isn't named is read from its start,
             and None goes on from the flow's checkpoint, whatever start the user's own options name.
@@ -48,7 +48,7 @@ class PipelineView:
 
     name: str
     source: Source
-    place: str
+    location: str
     streamed: bool = True
     starts: Mapping[str, Start | None] = field(default_factory=dict)
     inside: bool = False
@@ -64,7 +64,7 @@ class PipelineFlow:
         target: The table's name in the pipeline.
         view: The name of the view that it reads.
         rows: The name for a view of exactly what it brings, where `view` holds something else.
-        place: Where the spec defines it, for messages.
+        location: Where the spec defines it, for messages.
         streamed: It reads the view as a stream.
         once: The pipeline runs it a single time, and again with a full refresh.
         history: It brings the copied history.
@@ -78,7 +78,7 @@ class PipelineFlow:
     target: str
     view: str
     rows: str
-    place: str
+    location: str
     streamed: bool
     once: bool
     history: bool
@@ -97,12 +97,12 @@ class PipelinePlan:
     flows: tuple[PipelineFlow, ...]
 
 
-def call(function: Callable[..., Any], place: str, **arguments: Any) -> Any:
+def call(function: Callable[..., Any], location: str, **arguments: Any) -> Any:
     """Call a function of the pipeline's API with what it knows; an argument of None isn't given.
 
     Args:
         function: The function, or a decorator.
-        place: Where the spec asks for it, for messages.
+        location: Where the spec asks for it, for messages.
         arguments: Its arguments.
 
     Raises:
@@ -112,8 +112,8 @@ def call(function: Callable[..., Any], place: str, **arguments: Any) -> Any:
     lacking = [name for name in given if not takes(function, name)]
     if lacking:
         raise TableError(
-            f"{place} needs {' and '.join(lacking)}, which {function.__name__} of this runtime doesn't have: "
-            "take it out of the spec, or run it on a newer runtime or with the streaming engine"
+            f"{location} needs {' and '.join(lacking)}, which {function.__name__} of this runtime doesn't "
+            "have: take it out of the spec, or run it on a newer runtime or with the streaming engine"
         )
     return function(**given)
 
@@ -134,7 +134,7 @@ def read(spark: SparkSession, view: PipelineView) -> DataFrame:
     Raises:
         TableferryError: They can't be read; the message names the view's place in the spec.
     """
-    inner = View(view.name, "stream", view.source, view.place)
+    inner = View(view.name, "stream", view.source, view.location)
     starts = {view.name: view.starts} if isinstance(view.source, PythonSource) else {}
     return views.read(
         spark,

@@ -146,7 +146,7 @@ class PlanningContext:
         if len(candidates) < 2:
             return Findings()
         return refused(
-            f"{flow.place}: {flow.name} is new, and {' and '.join(candidates)}, which "
+            f"{flow.location}: {flow.name} is new, and {' and '.join(candidates)}, which "
             "the spec no longer has, read the same tables: give the flow the name of the one that it "
             "continues"
         )

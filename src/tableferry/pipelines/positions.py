@@ -60,7 +60,7 @@ def _renames(context: PlanningContext) -> Findings:
         old = context.renamed(flow)
         if old in continued:
             findings += refused(
-                f"{flow.place}: {flow.name} and {continued[old]} are new, and both read what {old} did, "
+                f"{flow.location}: {flow.name} and {continued[old]} are new, and both read what {old} did, "
                 "which the spec no longer has: give the one that continues it that name"
             )
         elif old:
@@ -75,8 +75,8 @@ def _flow_plan(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> 
         return FlowPlan(flow, "done" if checkpoint.done and not in_pipeline else "start"), Findings()
     if context.dataflow.views[flow.view].mode == "batch":
         return FlowPlan(flow, "wait"), refused(
-            f"{flow.place}: {flow.view} is read as a batch: make it a stream (in SQL: STREAM(table)), or set "
-            "once for the flow"
+            f"{flow.location}: {flow.view} is read as a batch: make it a stream (in SQL: STREAM(table)), or "
+            "set once for the flow"
         )
     findings = Findings()
     positions = []
@@ -123,7 +123,7 @@ def _position(context: PlanningContext, read: Read, checkpoint: Checkpoint) -> t
     source = context.facts.tables.get(read.table.key)
     if source is None and read.table.key not in context.producers:
         return _Position(read), refused(
-            f"{read.place}: table {read.table} doesn't exist: restore it, or correct the spec"
+            f"{read.location}: table {read.table} doesn't exist: restore it, or correct the spec"
         )
     if source is None and not started and read.table.key not in context.filling:
         return _Position(read, wait=Wait(read.table, None, None, "isn't made yet")), Findings()
@@ -149,8 +149,8 @@ def _check_name(context: PlanningContext, flow: Flow) -> Findings:
     gone = [name for name in ran if name not in in_spec]
     if gone and flow.name not in ran and any(read.explicit is None for read in context.follows(flow)):
         return refused(
-            f"{flow.place}: {flow.name} is new, and {', '.join(gone)}, which the pipeline has run, isn't in "
-            "the spec any more: the pipeline keeps a flow's checkpoint under its name, so the rows behind "
+            f"{flow.location}: {flow.name} is new, and {', '.join(gone)}, which the pipeline has run, isn't "
+            "in the spec any more: the pipeline keeps a flow's checkpoint under its name, so the rows behind "
             f"the baseline would come twice: name it {gone[0]} again, or give readerOptions.startingVersion"
         )
     return Findings()
@@ -184,7 +184,7 @@ def _check_recreated(
     if not recreated:
         return Findings()
     return refused(
-        f"{read.place}: {read.table} was dropped and made anew since {context.target} last knew it, so no "
+        f"{read.location}: {read.table} was dropped and made anew since {context.target} last knew it, so no "
         "version of it means what it meant: restore the old table, or finish this source and add the "
         f"new one as a source of its own: {read.how} (0 = all of it)"
     )
@@ -198,8 +198,8 @@ def _start(
     if read.explicit == "latest":
         if baseline is None:
             return None, refused(
-                f"{read.place}: startingVersion latest is looked up anew at every start, so commits between "
-                "two runs would be lost: give a number"
+                f"{read.location}: startingVersion latest is looked up anew at every start, so commits "
+                "between two runs would be lost: give a number"
             )
         note = f"{read.view} starts behind the baseline of {read.table}, the latest then"
         return baseline.version + 1, noted(note)
@@ -214,7 +214,7 @@ def _start(
         return None, Findings()
     if migration.auto_starting_versions:
         return None, refused(
-            f"{read.place}: {read.table} joined after the migration of {context.target} began, so nobody "
+            f"{read.location}: {read.table} joined after the migration of {context.target} began, so nobody "
             f"knows where it must start: {read.how} (0 = all of it)"
         )
     rows = context.facts.rows.get(read.table.key)
@@ -249,7 +249,7 @@ def _check_readable(context: PlanningContext, read: Read, start: int) -> Finding
     if earliest <= start:
         return Findings()
     return refused(
-        f"{read.place}: {read.table} can't be read from version {start} any more (the oldest is "
+        f"{read.location}: {read.table} can't be read from version {start} any more (the oldest is "
         f"{earliest}): {read.how} and bring what lies between by hand, or restore the log"
     )
 

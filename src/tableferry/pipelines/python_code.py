@@ -168,13 +168,15 @@ def seen_by_python(
     except Exception as error:
         # The project's own code runs here, so anything may be raised.
         raise TableferryError(
-            f"{view.place}: its function failed ({first_line(error)}): correct it"
+            f"{view.location}: its function failed ({first_line(error)}): correct it"
         ) from error
     if hidden:
         unseen = (
             "its function follows a stream that Tableferry can't see: read it through the given spark's "
             "readStream, or set autoStartingVersionsEnabled to false and give the start inside the function"
         )
-        return (Read(view.name, TableName.at(f"python:{view.name}"), view.place, None, unseen),)
+        return (Read(view.name, TableName.at(f"python:{view.name}"), view.location, None, unseen),)
     how = "set startingVersion on the reader in its function"
-    return tuple(Read(view.name, table, view.place, start, how=how) for table, start in tracked.seen.items())
+    return tuple(
+        Read(view.name, table, view.location, start, how=how) for table, start in tracked.seen.items()
+    )

@@ -32,7 +32,7 @@ class Read:
     Attributes:
         view: The view.
         table: The table.
-        place: Where the spec says so.
+        location: Where the spec says so.
         explicit: The start that the user's own reader options give, or None.
         unseen: Why the start can't be managed, or empty.
         how: How the user gives a start here.
@@ -40,7 +40,7 @@ class Read:
 
     view: str
     table: TableName
-    place: str
+    location: str
     explicit: Start | None = None
     unseen: str = ""
     how: str = "give readerOptions.startingVersion"
@@ -112,14 +112,14 @@ def followed(
     view = views[name]
     if name in above:
         circle = " → ".join((*above[above.index(name) :], name))
-        raise TableError(f"{view.place}: views stream each other in a circle ({circle}): break it")
+        raise TableError(f"{view.location}: views stream each other in a circle ({circle}): break it")
     match view.source:
         case _ if view.mode == "batch":
             return ()
         case DeltaSource() as source:
-            return (_delta(name, source, view.place),)
+            return (_delta(name, source, view.location),)
         case JoinSource(sides):
-            return tuple(_delta(name, side.source, view.place) for side in sides if side.mode == "stream")
+            return tuple(_delta(name, side.source, view.location) for side in sides if side.mode == "stream")
         case SqlSource(statement):
             return _sql(views, name, statement, python, (*above, name))
         case PythonSource():
@@ -128,7 +128,9 @@ def followed(
             # The spec lets such a source through only with its own start, or where nothing manages starts.
             given = "its own options"
             return (
-                Read(name, TableName.at(f"{format_}:{name}"), view.place, given, f"{format_} isn't a table"),
+                Read(
+                    name, TableName.at(f"{format_}:{name}"), view.location, given, f"{format_} isn't a table"
+                ),
             )
         case HistorySource():
             return ()
@@ -156,13 +158,13 @@ def _sql(
             if inner != name:
                 reads += followed(views, inner, python, above)
         elif len(reference.parts) > 3:
-            raise TableError(f"{views[name].place}: '{'.'.join(reference.parts)}' isn't a table name")
+            raise TableError(f"{views[name].location}: '{'.'.join(reference.parts)}' isn't a table name")
         else:
-            reads.append(Read(name, TableName(reference.parts), views[name].place, how=_HOW_IN_SQL))
+            reads.append(Read(name, TableName(reference.parts), views[name].location, how=_HOW_IN_SQL))
     if not reads:
         nothing = (
             "nothing in its SQL stands in STREAM(…), so there is nothing to follow: name the source as "
             "STREAM(table)"
         )
-        return (Read(name, TableName.at(f"sql:{name}"), views[name].place, None, nothing),)
+        return (Read(name, TableName.at(f"sql:{name}"), views[name].location, None, nothing),)
     return tuple(reads)

@@ -84,19 +84,19 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
     on_table, in_state = recorded.on_table, recorded.in_state
     if in_state and in_state.table_id != recorded.table_id:
         return refused(
-            f"{table.place}: {table.name} was replaced since its flows began (the id of its log was "
+            f"{table.location}: {table.name} was replaced since its flows began (the id of its log was "
             f"{in_state.table_id} and is {recorded.table_id}), so they would go on behind rows that it may "
             f"not have: restore the old table, or {rebuild}"
         )
     if on_table and on_table.generation > context.stored.generation:
         return refused(
-            f"{table.place}: {table.name} was refreshed {on_table.generation} times, and the state says "
+            f"{table.location}: {table.name} was refreshed {on_table.generation} times, and the state says "
             f"{context.stored.generation}: restore {context.facts.state}, or {rebuild}"
         )
     if recorded.set_back is not None:
         version = "an older version" if recorded.set_back < 0 else f"version {recorded.set_back}"
         return refused(
-            f"{table.place}: {table.name} was set back to {version} since its flows last ran, and their "
+            f"{table.location}: {table.name} was set back to {version} since its flows last ran, and their "
             f"checkpoints weren't, so rows are missing: restore version {recorded.left_at}, or {rebuild}"
         )
     identities: dict[str, FlowIdentity] = {}
@@ -124,8 +124,8 @@ def _check_flow(
             return _check_batches(context, table, flow, checkpoint, recorded)
         if lost := _lost(context, flow, identities, recorded):
             return refused(
-                f"{flow.place}: the checkpoint of {lost} is gone, so {flow.name} would bring rows again that "
-                f"{table.name} has: restore {context.facts.state}, or {rebuild}"
+                f"{flow.location}: the checkpoint of {lost} is gone, so {flow.name} would bring rows again "
+                f"that {table.name} has: restore {context.facts.state}, or {rebuild}"
             )
         return Findings()
     identity = _with_checkpoint(identities, checkpoint.id)
@@ -133,12 +133,12 @@ def _check_flow(
         if flow.name not in identities:
             return Findings()
         return refused(
-            f"{flow.place}: the checkpoint of {flow.name} isn't the one that {table.name} was filled from: "
-            f"restore that one, or {rebuild}"
+            f"{flow.location}: the checkpoint of {flow.name} isn't the one that {table.name} was filled "
+            f"from: restore that one, or {rebuild}"
         )
     changes = (
-        f"{flow.place}: {flow.name} has filled {table.name} with {before}, and the spec now says {now}: put "
-        f"that back, or {rebuild}"
+        f"{flow.location}: {flow.name} has filled {table.name} with {before}, and the spec now says {now}: "
+        f"put that back, or {rebuild}"
         for before, now in identity.changes(settings(context, flow, table.cdc))
     )
     return refused(*changes) + _check_batches(context, table, flow, checkpoint, recorded)
@@ -173,14 +173,14 @@ def _check_batches(
         return findings
     if checkpoint.offered is None or newest > checkpoint.offered:
         findings += refused(
-            f"{flow.place}: the checkpoint of {flow.name} is behind {table.name}: it knows of "
+            f"{flow.location}: the checkpoint of {flow.name} is behind {table.name}: it knows of "
             f"{_batch(checkpoint.offered)}, and the table has batch {newest}, so new rows would be "
             "taken for those it has: restore the newer checkpoint, or rebuild the table with --full-refresh "
             f"{context.target}"
         )
     if checkpoint.committed is not None and newest < checkpoint.committed:
         findings += refused(
-            f"{flow.place}: the checkpoint of {flow.name} is ahead of {table.name}: it has done "
+            f"{flow.location}: the checkpoint of {flow.name} is ahead of {table.name}: it has done "
             f"{_batch(checkpoint.committed)}, and the table has {_batch(newest)}, so rows are "
             f"missing: restore the newer table, or rebuild it with --full-refresh {context.target}"
         )

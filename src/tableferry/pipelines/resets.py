@@ -48,8 +48,8 @@ def contradictions(dataflow: DataFlow, dataflows: Sequence[DataFlow], facts: Fac
     kept = kept_tables(dataflows, facts)
     readers: Mapping[str, TableName] = dict(_read_by(kept, dataflows, facts))
     return tuple(
-        f"{table.place}: {table.name} has {RESET_ALLOWED}=true, and {readers[table.name.key]}, which reads "
-        "it, may not be refreshed in full: set it in both specs, or in neither"
+        f"{table.location}: {table.name} has {RESET_ALLOWED}=true, and {readers[table.name.key]}, which "
+        "reads it, may not be refreshed in full: set it in both specs, or in neither"
         for table in dataflow.tables
         if allowed(table) and table.name.key in readers
     )

@@ -66,7 +66,7 @@ def history_events(spark: SparkSession, source: HistorySource, rows: DataFrame) 
         TableError: AUTO CDC takes none without a sequence, and they have nothing for one.
     """
     assert source.cdc is not None
-    history.check_sequence(rows, source.cdc, source.migration.place)
+    history.check_sequence(rows, source.cdc, source.migration.location)
     whole = rows
     if source.clone:
         whole = _whole(spark, source)

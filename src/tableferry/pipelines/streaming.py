@@ -85,7 +85,7 @@ def failed(flow: Flow, error: Exception) -> TableferryError:
     remedy = next(
         (remedy for code, remedy in _REMEDIES.items() if code in str(error)), "fix it and run again"
     )
-    what = f"{flow.place or flow.name}: flow {flow.name} into {flow.target} failed"
+    what = f"{flow.location or flow.name}: flow {flow.name} into {flow.target} failed"
     return TableferryError(f"{what} ({first_line(error)}): {remedy}")
 
 
@@ -167,8 +167,8 @@ class StreamingEngine:
         written = cdc.log_name(flow.target) if is_cdc else flow.target
         try:
             with (
-                session.settings(self._spark, owner.spark_conf, f"{owner.place}.sparkConf"),
-                session.settings(self._spark, _AHEAD if definition.ahead else {}, flow.place or flow.name),
+                session.settings(self._spark, owner.spark_conf, f"{owner.location}.sparkConf"),
+                session.settings(self._spark, _AHEAD if definition.ahead else {}, flow.location or flow.name),
                 activity(_log, self._title(definition), table=flow.target) as running,
             ):
                 before = newest_version(self._spark, written)
@@ -328,8 +328,8 @@ class StreamingEngine:
             return False
         if not definition.create:
             raise TableError(
-                f"{target.place}: {target.name} is gone, though its flows have filled it before: restore it, "
-                "or rebuild it with --full-refresh"
+                f"{target.location}: {target.name} is gone, though its flows have filled it before: restore "
+                "it, or rebuild it with --full-refresh"
             )
         columns = self._columns(target)
         self._before(f"creating {target.name}")
@@ -338,7 +338,7 @@ class StreamingEngine:
                 cdc.create_tables(self._spark, target, columns)
         except SPARK_ERRORS as error:
             raise TableError(
-                f"{target.place}: {target.name} can't be created ({first_line(error)}): correct the spec"
+                f"{target.location}: {target.name} can't be created ({first_line(error)}): correct the spec"
             ) from error
         return True
 

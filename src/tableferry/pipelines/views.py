@@ -83,7 +83,7 @@ def history(spark: SparkSession, source: HistorySource) -> DataFrame:
         return shaped(frame, migration)
     except SPARK_ERRORS as error:
         raise TableError(
-            f"{migration.place}: {migration.table} can't be read as of version {version} "
+            f"{migration.location}: {migration.table} can't be read as of version {version} "
             f"({first_line(error)}): correct the expressions, or restore the files that this version needs"
         ) from error
 
@@ -98,7 +98,7 @@ def shaped(frame: DataFrame, migration: Migration) -> DataFrame:
     missing = [name for name in migration.except_columns if name.lower() not in map(str.lower, frame.columns)]
     if missing:
         raise TableError(
-            f"{migration.place}: exceptColumns names {', '.join(missing)}, which {migration.table} "
+            f"{migration.location}: exceptColumns names {', '.join(missing)}, which {migration.table} "
             "doesn't have: remove it"
         )
     left_out = {name.lower() for name in migration.except_columns}
@@ -147,7 +147,7 @@ class _ViewReader:
             return frame
         except SPARK_ERRORS as error:
             raise TableferryError(
-                f"{view.place}: {view.name} can't be read ({first_line(error)}): correct the spec"
+                f"{view.location}: {view.name} can't be read ({first_line(error)}): correct the spec"
             ) from error
 
     def _built(self, view: View) -> DataFrame:

@@ -61,7 +61,7 @@ def flow(name: str, reads: str, *rules: Expectation, **more: Any) -> PipelineFlo
         target="silver.orders",
         view=reads,
         rows=f"rows_of_{name}",
-        place=name,
+        location=name,
         cdc=None,
         expectations=rules,
         written=written,

@@ -73,7 +73,7 @@ class Compiler:
         seen: set[tuple[str, str]] = set()
         for flow in compiled_flows:
             if (flow.name, flow.target.key) in seen:
-                file, _, path = flow.place.partition(": ")
+                file, _, path = flow.location.partition(": ")
                 message = f"flow '{flow.name}' into {flow.target} exists already: give it another name"
                 self.problems.append(Problem(file, path.removesuffix(".flowDetails"), message))
             seen.add((flow.name, flow.target.key))
@@ -141,7 +141,7 @@ class Compiler:
             written.cluster_by_auto,
             {**written.table_properties, **self.settings.mandatory_table_properties},
             written.path,
-            place=str(location),
+            location=str(location),
         )
 
     def _expectations(self) -> tuple[flows.Expectation, ...]:
@@ -177,14 +177,14 @@ class Compiler:
             self._broken.add(written.name)
             return
         other = self._views.setdefault(made.name, made)
-        if replace(other, place=made.place) != made:
-            message = f"view '{made.name}' is another view at {other.place}: rename one of them"
+        if replace(other, location=made.location) != made:
+            message = f"view '{made.name}' is another view at {other.location}: rename one of them"
             self.problems.append(written.location.problem(message))
 
     def _standard_flow(self, spec: models.StandardSpec, target: flows.Target) -> flows.Flow:
         name = spec.source_view_name
         kind: Literal["append", "cdc"] = "cdc" if target.cdc is not None else "append"
-        return flows.Flow(f"f_{name}", kind, target.name, name, place=str(self.document.location))
+        return flows.Flow(f"f_{name}", kind, target.name, name, location=str(self.document.location))
 
     def _flow(
         self, written: _WrittenFlow, tables: dict[TableName, flows.Target], names: set[str]
@@ -216,8 +216,8 @@ class Compiler:
         if view is None:
             return None
         if isinstance(flow, models.MergeFlow):
-            return flows.Flow(written.name, "cdc", table, view, place=str(location))
-        made = flows.Flow(written.name, "append", table, view, flow.flow_details.once, place=str(location))
+            return flows.Flow(written.name, "cdc", table, view, location=str(location))
+        made = flows.Flow(written.name, "append", table, view, flow.flow_details.once, location=str(location))
         if isinstance(flow, models.AppendViewFlow):
             return replace(
                 made,

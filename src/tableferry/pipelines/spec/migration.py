@@ -39,7 +39,7 @@ def migration(
     if details.auto_starting_versions_enabled:
         for view in views.values():
             if remedy := _missing_start(view):
-                file, _, path = view.place.partition(": ")
+                file, _, path = view.location.partition(": ")
                 message = (
                     "a migration with automatic starting versions can't know where this source goes on: set "
                     f"{remedy} in readerOptions, or autoStartingVersionsEnabled to false"

@@ -22,7 +22,7 @@ EXPECT = {"warn": "expect_all", "drop": "expect_all_or_drop", "fail": "expect_al
 def define(dp: Any, spark: SparkSession, plan: PipelinePlan, frames: Frames) -> None:
     """Define the plan's streaming tables and the flows into them."""
     for table in plan.tables:
-        pipelines.call(dp.create_streaming_table, table.place, name=table.name, **table.arguments)
+        pipelines.call(dp.create_streaming_table, table.location, name=table.name, **table.arguments)
     for flow in plan.flows:
         view = view_of(dp, spark, flow, frames)
         if flow.cdc:
@@ -35,7 +35,7 @@ def append(dp: Any, spark: SparkSession, flow: PipelineFlow, view: str) -> None:
     """Append a view's rows: a whole history once, a source's commits for as long as they arrive."""
     decorate = pipelines.call(
         dp.append_flow,
-        flow.place,
+        flow.location,
         target=flow.target,
         name=flow.name,
         once=flow.once or None,
@@ -50,12 +50,12 @@ def auto_cdc(dp: Any, flow: PipelineFlow, settings: CdcSettings, view: str) -> N
     create = getattr(dp, "create_auto_cdc_flow", None) or getattr(dp, "apply_changes", None)
     if create is None:
         raise TableError(
-            f"{flow.place}: this runtime has no create_auto_cdc_flow: run it with the streaming engine "
+            f"{flow.location}: this runtime has no create_auto_cdc_flow: run it with the streaming engine "
             "(tableferry pipelines run)"
         )
     pipelines.call(
         create,
-        flow.place,
+        flow.location,
         target=flow.target,
         source=view,
         keys=list(settings.keys),
