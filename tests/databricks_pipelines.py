@@ -89,15 +89,15 @@ class Platform:
             build().createOrReplaceTempView(name)
         ran = []
         for name, (flow, build) in self.appends.items():
-            place, target, rows = checkpoints / name, flow["target"], build()
+            checkpoint, target, rows = checkpoints / name, flow["target"], build()
             if rows.isStreaming is flow.get("once", False):
                 raise Refused(f"{name}: a flow that runs once returns a batch, and any other one a stream")
             if "once" not in flow:
                 writer = rows.writeStream.format("delta").trigger(availableNow=True)
-                writer.option("checkpointLocation", str(place)).toTable(target).awaitTermination()
-            elif not place.exists():
+                writer.option("checkpointLocation", str(checkpoint)).toTable(target).awaitTermination()
+            elif not checkpoint.exists():
                 rows.write.format("delta").mode("append").saveAsTable(target)
-                place.mkdir(parents=True)
+                checkpoint.mkdir(parents=True)
             ran.append(name)
         for name in self.views:
             spark.catalog.dropTempView(name)

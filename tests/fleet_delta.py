@@ -64,7 +64,7 @@ def put(spark: SparkSession, schema: str, jobs: Sequence[Job], events: Sequence[
         | {"events": happened.get(job.task_id)}
         for job in jobs
     ]
-    spark.createDataFrame([tuple(row[each] for each in columns.names) for row in rows], columns).writeTo(
+    spark.createDataFrame([tuple(row[name] for name in columns.names) for row in rows], columns).writeTo(
         f"{schema}.jobs"
     ).append()
 

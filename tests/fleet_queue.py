@@ -47,7 +47,7 @@ class Queue:
 
     def add(self, *tables: str) -> list[Job]:
         """Add tables of one schema, and return all jobs."""
-        self.store.add([NewJob(name(each)) for each in tables], NOW)
+        self.store.add([NewJob(name(table)) for table in tables], NOW)
         return list(self.store.jobs(everything()))
 
     def claim(self, worker: str = "w", now: datetime = NOW, limit: int = 100, **how: Any) -> Sequence[Job]:
@@ -65,8 +65,8 @@ def name(table: str) -> TableName:
     return TableName(("spark_catalog", "sales", table))
 
 
-def numbers(found: Iterable[Job]) -> list[int]:
-    return [job.task_id for job in found]
+def numbers(jobs: Iterable[Job]) -> list[int]:
+    return [job.task_id for job in jobs]
 
 
 # Adding.
@@ -115,11 +115,11 @@ def test_names_are_taken_as_they_are(queue: Queue) -> None:
         "a_b",
         "a%b",
     ]
-    assert queue.store.add([NewJob(name(each)) for each in odd], NOW) == len(odd)
-    assert queue.store.add([NewJob(name(each)) for each in odd], NOW) == 0
+    assert queue.store.add([NewJob(name(table)) for table in odd], NOW) == len(odd)
+    assert queue.store.add([NewJob(name(table)) for table in odd], NOW) == 0
     assert sorted(job.tbl_name for job in queue.store.jobs(everything())) == sorted(odd)
-    for each in soak.amount(odd[:4], odd):
-        assert [job.tbl_name for job in queue.store.jobs(named([name(each)]))] == [each]
+    for table in soak.amount(odd[:4], odd):
+        assert [job.tbl_name for job in queue.store.jobs(named([name(table)]))] == [table]
 
 
 def test_a_name_without_its_catalog_is_refused(queue: Queue) -> None:
@@ -166,12 +166,12 @@ def test_jobs_are_counted_by_any_of_their_columns(queue: Queue) -> None:
     ]
     by_owner = queue.store.counts(everything(), ["tbl_owners", "target_format", "state"])
     assert sorted(
-        (each["tbl_owners"], each["target_format"], each["state"], each["jobs"]) for each in by_owner
+        (count["tbl_owners"], count["target_format"], count["state"], count["jobs"]) for count in by_owner
     ) == [
         ((), "iceberg", "Undefined", 2),
         (("x", "y"), "delta", "Undefined", 1),
     ]
-    assert [each["jobs"] for each in queue.store.counts(named([name("a")]), ["state"])] == [1]
+    assert [count["jobs"] for count in queue.store.counts(named([name("a")]), ["state"])] == [1]
     assert queue.store.counts(named([name("z")]), ["state"]) == []
 
 
@@ -283,9 +283,9 @@ def test_many_are_saved_at_once_without_those_that_were_lost(queue: Queue) -> No
     queue.add("a", "b", "c", "d")
     mine = queue.claim("w1")
     [_] = queue.store.claim(numbered([mine[1].task_id]), "w2", now=NOW + HOUR, lease=HOUR, limit=1)
-    told = [replace(job, state=State.READY) for job in mine[:3]]
+    report = [replace(job, state=State.READY) for job in mine[:3]]
     unclaimed = replace(mine[3], claimed_by=None)
-    written = queue.store.save_all([*told, unclaimed], NOW + 2 * HOUR, release=True)
+    written = queue.store.save_all([*report, unclaimed], NOW + 2 * HOUR, release=True)
     assert numbers(written) == [mine[0].task_id, mine[2].task_id]
     assert {(job.state, job.claimed_by, job.revision) for job in written} == {(State.READY, None, 2)}
     assert list(queue.store.jobs(numbered(numbers(written)))) == list(written)
@@ -530,9 +530,9 @@ def some_job(number: int, chance: random.Random) -> Job:
 def check_selections(queue: Queue, jobs: Sequence[Job]) -> None:
     """Compare what each selection finds with what Python says of the very jobs."""
     queue.put(jobs)
-    for title, (selection, wanted) in SELECTIONS.items():
-        found = queue.store.jobs(selection(NOW))
-        assert numbers(found) == sorted(job.task_id for job in jobs if wanted(job, NOW)), title
+    for title, (selection, expected) in SELECTIONS.items():
+        actual = queue.store.jobs(selection(NOW))
+        assert numbers(actual) == sorted(job.task_id for job in jobs if expected(job, NOW)), title
 
 
 def test_gaps_end_at_their_very_instant(queue: Queue) -> None:
@@ -567,6 +567,6 @@ def test_gaps_end_at_their_very_instant(queue: Queue) -> None:
 def test_selections_find_what_python_would(queue: Queue) -> None:
     chance = random.Random(2026)
     jobs = [some_job(number, chance) for number in range(1, 401)]
-    for title, (_, wanted) in SELECTIONS.items():
-        assert any(wanted(job, NOW) for job in jobs), title
+    for title, (_, expected) in SELECTIONS.items():
+        assert any(expected(job, NOW) for job in jobs), title
     check_selections(queue, jobs)

@@ -28,7 +28,7 @@ def work(
     url: str,
     worker: int,
     workers: int,
-    begun: Barrier,
+    migration_start: Barrier,
     now: datetime = NOW,
     dies_at: int = 0,
     at_commit: bool = False,
@@ -63,7 +63,7 @@ def work(
         return store.claim(to_preprocess(now), f"w{worker}", now=now, lease=LEASE, limit=batch, share=share)
 
     jobs = claim()
-    begun.wait(timeout=600)
+    migration_start.wait(timeout=600)
     done = 0
     while jobs:
         for some in chunks(jobs, at_once):
@@ -110,11 +110,20 @@ def run(
     context = get_context("forkserver")
     # What is loaded once, they all have; and they load what this process would.
     context.set_forkserver_preload(["tests.fleet_worker", *loaded])
-    begun = context.Barrier(workers)
+    migration_start = context.Barrier(workers)
     processes = [
         context.Process(
             target=work,
-            args=(url, number, workers, begun, now, *(deaths or {}).get(number, (0, False)), batch, at_once),
+            args=(
+                url,
+                number,
+                workers,
+                migration_start,
+                now,
+                *(deaths or {}).get(number, (0, False)),
+                batch,
+                at_once,
+            ),
         )
         for number in range(workers)
     ]

@@ -20,9 +20,9 @@ def files_of(root: Path) -> list[DataFile]:
 
 
 def footers_of(root: Path) -> list[Footer]:
-    found = list(read(root, files_of(root)))
-    footers = [each for each in found if isinstance(each, Footer)]
-    assert footers == found
+    results = list(read(root, files_of(root)))
+    footers = [result for result in results if isinstance(result, Footer)]
+    assert footers == results
     return footers
 
 

@@ -136,8 +136,10 @@ def mariadb(*, durable: bool = False) -> Iterator[str]:
 
 def _program(name: str, folders: str, package: str) -> str:
     """Find a server's program: Debian keeps them where no user's PATH leads."""
-    found = [each for folder in sorted(glob.glob(folders)) if (each := shutil.which(name, path=folder))]
-    if path := found[-1] if found else shutil.which(name):
+    programs = [
+        program for folder in sorted(glob.glob(folders)) if (program := shutil.which(name, path=folder))
+    ]
+    if path := programs[-1] if programs else shutil.which(name):
         return path
     raise NotInstalled(f"{name} isn't installed (Debian/Ubuntu: apt-get install {package})")
 

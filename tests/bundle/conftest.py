@@ -78,13 +78,13 @@ class Cli:
 def program() -> str:
     """The databricks CLI."""
     named = os.environ.get("TABLEFERRY_DATABRICKS_CLI")
-    found = named or shutil.which("databricks")
-    if not found:
+    path = named or shutil.which("databricks")
+    if not path:
         pytest.skip(
             "no databricks CLI on PATH or in TABLEFERRY_DATABRICKS_CLI; no package registry has it, so CI "
             "runs without"
         )
-    return found
+    return path
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ def test_what_the_cli_resolves_is_checked(
     shop.replace(JOB, "../dist/*.whl", "../dists/*.whl").replace(PIPELINE, "transformations/**", "absent/**")
     examination = bundle.examine(shop.root, cli=program)
     assert examination.notes == ()
-    assert [(found.file, str(found.rule)) for found in examination.problems] == [
+    assert [(problem.file, str(problem.rule)) for problem in examination.problems] == [
         (PIPELINE, "empty-glob"),
         (JOB, "missing-library"),
     ]

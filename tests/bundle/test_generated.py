@@ -87,9 +87,9 @@ def test_its_tests_pass(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None
     if not soak.SOAKING:
         # Its own Spark takes a minute: tests/connect has that test, and tests/spark/test_job.py the example.
         monkeypatch.setenv("PYTEST_ADDOPTS", "--deselect tests/test_migration.py")
-    said = bundle.call("make", "test")
-    assert " passed" in said
-    assert " skipped" not in said
+    output = bundle.call("make", "test")
+    assert " passed" in output
+    assert " skipped" not in output
 
 
 def test_its_style_and_its_specs_are_right(bundle: Bundle) -> None:
@@ -104,9 +104,9 @@ def test_its_jobs_install_what_they_need(bundle: Bundle, tmp_path: Path) -> None
         "var.tableferry_version": written["tableferry_version"]["default"],
     }
     named = {
-        re.sub(r"\$\{([^}]+)\}", lambda found: known[found[1]], each): variable
+        re.sub(r"\$\{([^}]+)\}", lambda match: known[match[1]], requirement): variable
         for variable in ("dependencies", "fleet_dependencies")
-        for each in written[variable]["default"]
+        for requirement in written[variable]["default"]
     }
     assert list(named.values()) == ["dependencies", "fleet_dependencies"]
     for dependency, variable in named.items():
@@ -118,10 +118,10 @@ def test_its_jobs_install_what_they_need(bundle: Bundle, tmp_path: Path) -> None
         assert "tableferry.cli:main" in bundle.call(venv / "bin/python", "-c", code)
     for scheme, driver in (("postgresql", "psycopg"), ("mysql", "pymysql")):
         store = f"{scheme}://nobody@127.0.0.1:9/fleet"
-        said = bundle.run(tmp_path / "fleet_dependencies/bin/tableferry", "fleet", "list", "--store", store)
-        assert said.returncode == 1
+        result = bundle.run(tmp_path / "fleet_dependencies/bin/tableferry", "fleet", "list", "--store", store)
+        assert result.returncode == 1
         # The driver is there, and says that nobody listens.
-        assert "refused" in said.stdout, (driver, said.stdout)
+        assert "refused" in result.stdout, (driver, result.stdout)
 
 
 def test_another_version_is_one_command_away(bundle: Bundle, tmp_path: Path) -> None:
@@ -135,8 +135,8 @@ def test_another_version_is_one_command_away(bundle: Bundle, tmp_path: Path) -> 
         shutil.copy(ROOT / name, clone)
     (clone / "src/tableferry/__init__.py").write_text('__version__ = "9.9.9"\n')
     bundle.call("uv", "build", "--quiet", "--wheel", "--out-dir", tmp_path, clone)
-    said = copy.call("make", "upgrade", f"WHEEL={tmp_path}/tableferry-9.9.9-py3-none-any.whl")
-    assert said.endswith("Tableferry is 9.9.9 now: make test, and deploy.\n")
+    output = copy.call("make", "upgrade", f"WHEEL={tmp_path}/tableferry-9.9.9-py3-none-any.whl")
+    assert output.endswith("Tableferry is 9.9.9 now: make test, and deploy.\n")
     assert [path.name for path in (copy.folder / "libs").iterdir()] == ["tableferry-9.9.9-py3-none-any.whl"]
     assert copy.call("uv", "run", "tableferry", "--version") == "9.9.9\n"
     versions = ("uv", "run", "pytest", "-q", "tests/test_bundle.py")
@@ -146,8 +146,8 @@ def test_another_version_is_one_command_away(bundle: Bundle, tmp_path: Path) -> 
 
 @soak.only  # tests/unit/test_template.py renders it; an environment of its own takes twenty seconds.
 def test_a_bundle_that_only_converts_needs_no_spark(converting_bundle: Bundle) -> None:
-    said = converting_bundle.call("make", "test")
-    assert " passed" in said
-    assert " skipped" not in said
+    output = converting_bundle.call("make", "test")
+    assert " passed" in output
+    assert " skipped" not in output
     assert "spark" not in converting_bundle.call("uv", "pip", "list", "--format", "freeze")
     assert "All checks passed!" in converting_bundle.call("make", "lint")

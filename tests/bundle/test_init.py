@@ -11,23 +11,23 @@ from tests.workspace import FakeWorkspace
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Return all files of a bundle but what the CLI remembers of itself."""
-    found = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
-    return {str(name): path.read_bytes() for name, path in found.items() if name.parts[0] != ".databricks"}
+    files = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
+    return {str(name): path.read_bytes() for name, path in files.items() if name.parts[0] != ".databricks"}
 
 
 def test_the_native_template_makes_what_cookiecutter_makes(
     program: str, workspace: FakeWorkspace, tmp_path: Path
 ) -> None:
     answers = {"package": "index", **ANSWERS}
-    wanted = contents(generated(tmp_path, package="index"))
+    expected = contents(generated(tmp_path, package="index"))
     folder = tmp_path / "native"
     folder.mkdir()
     (folder / "answers.json").write_text(json.dumps(answers))
     cli = logged_in_cli(program, folder, workspace)
     cli.run("bundle", "init", str(ROOT / "native"), "--config-file", "answers.json", "--output-dir", "made")
     made = contents(folder / "made" / "shop_move")
-    assert sorted(made) == sorted(wanted)
+    assert sorted(made) == sorted(expected)
     # Each bundle has an identity of its own.
-    assert [name for name in wanted if made[name] != wanted[name]] == ["databricks.yml"]
-    lines = [made["databricks.yml"].splitlines(), wanted["databricks.yml"].splitlines()]
-    assert [one for one, other in zip(*lines, strict=True) if one != other and b"uuid: " not in one] == []
+    assert [name for name in expected if made[name] != expected[name]] == ["databricks.yml"]
+    lines = [made["databricks.yml"].splitlines(), expected["databricks.yml"].splitlines()]
+    assert [line for line, other in zip(*lines, strict=True) if line != other and b"uuid: " not in line] == []

@@ -44,7 +44,7 @@ print(json.dumps(told))
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(one) for one in command], capture_output=True, text=True, check=False, cwd=ROOT
+        [str(word) for word in command], capture_output=True, text=True, check=False, cwd=ROOT
     )
 
 
@@ -54,8 +54,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dist")
     built = run(uv.find_uv_bin(), "build", "--wheel", "--out-dir", folder)
     assert built.returncode == 0, built.stderr
-    (found,) = folder.glob("*.whl")
-    return found
+    (path,) = folder.glob("*.whl")
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +103,9 @@ def test_the_wheel_holds_the_whole_package_with_the_template_and_the_licence(
 def packed(wheel: Path) -> dict[str, bytes]:
     """Read the files in a wheel, its RECORD without its order."""
     with zipfile.ZipFile(wheel) as opened:
-        found = {name: opened.read(name) for name in opened.namelist()}
-    (record,) = (name for name in found if name.endswith("/RECORD"))
-    return {**found, record: b"\n".join(sorted(found[record].split()))}
+        contents = {name: opened.read(name) for name in opened.namelist()}
+    (record,) = (name for name in contents if name.endswith("/RECORD"))
+    return {**contents, record: b"\n".join(sorted(contents[record].split()))}
 
 
 @pytest.mark.usefixtures("cookiecutters_own_settings")
@@ -147,10 +147,10 @@ def test_a_wheel_task_sees_whether_it_is_done(environment: Path) -> None:
     commands = json.dumps([arguments for arguments, _, _ in expected])
     ran = run(environment / "python", "-c", AS_WHEEL_TASKS, commands)
     assert ran.returncode == 0, ran.stderr
-    for (arguments, wanted, printed), (status, out, err) in zip(
+    for (arguments, exit_code, printed), (status, out, err) in zip(
         expected, json.loads(ran.stdout), strict=True
     ):
-        assert status == wanted, (arguments, err)
+        assert status == exit_code, (arguments, err)
         assert printed in (err if status == 2 else out), arguments
 
 

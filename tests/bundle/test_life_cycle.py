@@ -25,27 +25,29 @@ def strings(value: Any) -> Iterator[str]:
         case str():
             yield value
         case dict():
-            for each in value.values():
-                yield from strings(each)
+            for member in value.values():
+                yield from strings(member)
         case list():
-            for each in value:
-                yield from strings(each)
+            for member in value:
+                yield from strings(member)
 
 
 def wheels(documents: Any) -> set[str]:
     """Return the wheels that deployed documents name, without the extras behind their names."""
-    return {one.partition("[")[0] for one in strings(documents) if ".whl" in one}
+    return {requirement.partition("[")[0] for requirement in strings(documents) if ".whl" in requirement}
 
 
 def drift(planned: dict[str, Any]) -> tuple[list[str], set[str]]:
     """Return what a plan would change, as ``resource: field: value``, and the kinds of its resources."""
-    found = []
-    for name, each in planned.items():
-        changes = {key: one for key, one in each.get("changes", {}).items() if one["action"] != "skip"}
-        found += [f"{name}: {key}: {one.get('new')}" for key, one in changes.items()]
-        if each["action"] != "skip" and not changes:
-            found.append(f"{name}: {each['action']}")
-    return found, {name.split(".")[1] for name in planned}
+    drifted = []
+    for name, plan_entry in planned.items():
+        changes = {
+            key: change for key, change in plan_entry.get("changes", {}).items() if change["action"] != "skip"
+        }
+        drifted += [f"{name}: {key}: {change.get('new')}" for key, change in changes.items()]
+        if plan_entry["action"] != "skip" and not changes:
+            drifted.append(f"{name}: {plan_entry['action']}")
+    return drifted, {name.split(".")[1] for name in planned}
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -63,15 +65,17 @@ def test_a_bundle_is_valid_deployed_unchanged_and_gone_again(
     assert drift(cli.json("plan", target=target)["plan"]) == ([], made)
 
     summary = cli.json("summary", target=target)["resources"]
-    assert {str(one["id"]) for one in summary["jobs"].values()} == {str(one) for one in workspace.jobs}
-    assert {one["id"] for one in summary.get("pipelines", {}).values()} == set(workspace.pipelines)
+    assert {str(resource["id"]) for resource in summary["jobs"].values()} == {
+        str(resource) for resource in workspace.jobs
+    }
+    assert {resource["id"] for resource in summary.get("pipelines", {}).values()} == set(workspace.pipelines)
 
     before = workspace.deployed()
     workspace.asked.clear()
     cli("deploy", target=target)
     # Whose the bundle's folder is, the CLI says with every deployment.
     untouched = ("GET", "HEAD", "POST /api/2.0/workspace", "PUT /api/2.0/permissions/directories")
-    assert [one for one in workspace.asked if not one.startswith(untouched)] == []
+    assert [resource for resource in workspace.asked if not resource.startswith(untouched)] == []
     assert workspace.deployed() == before
 
     if target == "prod" and route != "convert":
@@ -91,10 +95,10 @@ def test_tables_can_outlive_the_bundle(cli: Cli, workspace: FakeWorkspace) -> No
     let_go(cli.folder)
     for name in ("target", "state"):
         cli("deployment", "unbind", name, target="prod")
-    words = ("bundle", "destroy", "--auto-approve", "--target", "prod", "--var", f"run_as={RUNS_AS}")
-    said = cli.run(*words, both=True)
-    assert "are retained, as 'cascade_on_destroy' is set to false" in said
-    left = {kind: len(found) for kind, found in workspace.deployed().items()}
+    arguments = ("bundle", "destroy", "--auto-approve", "--target", "prod", "--var", f"run_as={RUNS_AS}")
+    result = cli.run(*arguments, both=True)
+    assert "are retained, as 'cascade_on_destroy' is set to false" in result
+    left = {kind: len(resources) for kind, resources in workspace.deployed().items()}
     assert left == {"jobs": 0, "pipelines": 0, "schemas": 1, "volumes": 1}
 
 
@@ -109,8 +113,10 @@ def test_what_was_changed_by_hand_is_planned_and_put_right(cli: Cli, workspace: 
     workspace.grants["schema", schema["full_name"]]["somebody"] = {"SELECT"}
 
     drifted, _ = drift(cli.json("plan", target="prod")["plan"])
-    assert {each.split(".")[1] for each in drifted} == {"jobs", "pipelines", "schemas", "volumes"}
-    assert [each for each in drifted if re.match(r"resources\.schemas\.\w+\.grants: ", each)]
+    assert {difference.split(".")[1] for difference in drifted} == {"jobs", "pipelines", "schemas", "volumes"}
+    assert [
+        difference for difference in drifted if re.match(r"resources\.schemas\.\w+\.grants: ", difference)
+    ]
 
     cli("deploy", target="prod")
     assert workspace.deployed() == before
@@ -127,7 +133,7 @@ def test_every_file_that_is_deployed_by_name_is_in_the_workspace(
     there = {f"/Workspace{path}" for path in workspace.documents}
     folders = {str(parent) for path in there for parent in PurePosixPath(path).parents}
     (pipeline,) = workspace.pipelines.values()
-    jobs = {one["settings"]["name"]: one["settings"] for one in workspace.jobs.values()}
+    jobs = {entry["settings"]["name"]: entry["settings"] for entry in workspace.jobs.values()}
 
     for documents in (pipeline, *jobs.values()):
         if not wheels(documents):
@@ -139,15 +145,15 @@ def test_every_file_that_is_deployed_by_name_is_in_the_workspace(
             (points,) = [name for name in opened.namelist() if name.endswith(".dist-info/entry_points.txt")]
             assert "tableferry = " in opened.read(points).decode()
 
-    named = {one for one in strings([pipeline, *jobs.values()]) if one.startswith("/Workspace/")}
-    sources = {one.partition("[")[0] for one in named if not one.endswith("/metadata.json")}
+    named = {entry for entry in strings([pipeline, *jobs.values()]) if entry.startswith("/Workspace/")}
+    sources = {entry.partition("[")[0] for entry in named if not entry.endswith("/metadata.json")}
     assert sources - there - folders == set()
-    uploaded = {one.partition("/files/")[2] for one in there if "/files/" in one}
-    assert {one for one in uploaded if not one.startswith("src/")} - {"libs/.gitignore"} == {
+    uploaded = {entry.partition("/files/")[2] for entry in there if "/files/" in entry}
+    assert {entry for entry in uploaded if not entry.startswith("src/")} - {"libs/.gitignore"} == {
         f"libs/{new.wheel_name()}"
     }
     assert len(uploaded) < 20
-    assert not [one for one in uploaded if one.startswith("src/tableferry/")]
+    assert not [entry for entry in uploaded if entry.startswith("src/tableferry/")]
 
 
 def let_go(folder: Path) -> None:

@@ -68,17 +68,17 @@ def contents(folder: Path) -> dict[str, str]:
 @pytest.mark.parametrize("others", OTHERS, ids=lambda others: "-".join(others.values()) or "defaults")
 def test_both_make_the_same_bundle(init: Path, tmp_path: Path, others: dict[str, str]) -> None:
     answers = {**DEFAULTS, **others}
-    said = call(init, tmp_path, answers)
-    assert (said.returncode, said.stderr) == (0, "")
+    output = call(init, tmp_path, answers)
+    assert (output.returncode, output.stderr) == (0, "")
     expected = made_from_template(tmp_path / "cookiecutter", answers)
     assert contents(tmp_path / "native" / "tea_shop") == contents(expected)
 
 
 @pytest.mark.parametrize(("question", "word"), [("project_name", "tableferry"), ("catalog", "NULL")])
 def test_both_refuse_the_same_words(init: Path, tmp_path: Path, question: str, word: str) -> None:
-    said = call(init, tmp_path, {**DEFAULTS, question: word})
-    assert said.returncode == 1
-    assert f"{question} can't be '{word}', as" in said.stderr
+    output = call(init, tmp_path, {**DEFAULTS, question: word})
+    assert output.returncode == 1
+    assert f"{question} can't be '{word}', as" in output.stderr
     assert not (tmp_path / "native").exists()
 
 
@@ -86,15 +86,25 @@ def test_the_questions_answers_are_judged_alike() -> None:
     kept = json.loads((ROOT / "native" / "databricks_template_schema.json").read_text(encoding="utf-8"))
     asked = json.loads((ROOT / "template" / "cookiecutter.json").read_text(encoding="utf-8"))
     assert list(kept["properties"]) == [name for name in asked if not name.startswith("_")] == list(DEFAULTS)
-    choices = {name: each["enum"] for name, each in kept["properties"].items() if "enum" in each}
+    choices = {
+        name: question_schema["enum"]
+        for name, question_schema in kept["properties"].items()
+        if "enum" in question_schema
+    }
     # The CLI runs no hook.
     assert choices == {**{name: asked[name] for name in choices}, "package": ["index", "git"]}
-    patterns = {name: each["pattern"] for name, each in kept["properties"].items() if "pattern" in each}
+    patterns = {
+        name: question_schema["pattern"]
+        for name, question_schema in kept["properties"].items()
+        if "pattern" in question_schema
+    }
     assert patterns == {name: f"^(?:{rule['pattern']})$" for name, rule in asked["_rules"].items()}
-    assert not [name for name, each in kept["properties"].items() if "skip_prompt_if" in each]
+    assert not [
+        name for name, question_schema in kept["properties"].items() if "skip_prompt_if" in question_schema
+    ]
 
 
 def test_a_repository_without_its_url_is_refused(init: Path, tmp_path: Path) -> None:
-    said = call(init, tmp_path, {**DEFAULTS, "package": "git"})
-    assert said.returncode == 1
-    assert "package=git needs package_source: the URL of the repository." in said.stderr
+    output = call(init, tmp_path, {**DEFAULTS, "package": "git"})
+    assert output.returncode == 1
+    assert "package=git needs package_source: the URL of the repository." in output.stderr

@@ -74,8 +74,8 @@ def pytest_configure_node(node: Any) -> None:
 @pytest.fixture(scope="session")
 def server(pytestconfig: pytest.Config) -> str:
     """The address of a Spark Connect server that lives as long as the run."""
-    told: dict[str, str] = getattr(pytestconfig, "workerinput", {})
-    return told.get("server") or pytestconfig.stash[_ADDRESS]
+    worker_input: dict[str, str] = getattr(pytestconfig, "workerinput", {})
+    return worker_input.get("server") or pytestconfig.stash[_ADDRESS]
 
 
 @pytest.fixture(scope="session")
@@ -125,5 +125,5 @@ def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
         if process.poll() is not None:
             break
         time.sleep(0.2)
-    said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    pytest.exit("the Spark Connect server didn't start; the end of its log:\n" + said[-3000:], 1)
+    log_text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    pytest.exit("the Spark Connect server didn't start; the end of its log:\n" + log_text[-3000:], 1)

@@ -28,19 +28,19 @@ def test_a_table_is_compared_converted_and_switched(spark: SparkSession, schema:
     spark.sql(f"ALTER TABLE {schema}.t ADD PARTITION (k = 4) LOCATION '{tmp_path}/out'")
     shutil.rmtree(root / "k=3")
     [name] = tables(spark, [schema]).tables
-    found = entry(spark, name)
-    assert found.folder is None
+    table_entry = entry(spark, name)
+    assert table_entry.folder is None
 
-    mismatches = partitions_of(spark, found, list_files(spark, found.location))
-    assert [each.spec for each in mismatches.missing] == ["k=3"]
-    assert [each.location for each in mismatches.outside] == [f"file:{tmp_path}/out"]
+    mismatches = partitions_of(spark, table_entry, list_files(spark, table_entry.location))
+    assert [partition.spec for partition in mismatches.missing] == ["k=3"]
+    assert [partition.location for partition in mismatches.outside] == [f"file:{tmp_path}/out"]
     spark.sql(f"ALTER TABLE {schema}.t DROP PARTITION (k = 4)")
-    register_partitions(spark, found.name)
-    assert not partitions_of(spark, found, list_files(spark, found.location))
+    register_partitions(spark, table_entry.name)
+    assert not partitions_of(spark, table_entry, list_files(spark, table_entry.location))
 
     with pytest.raises(TableError, match="has no Delta log"):
-        switch_to_delta(spark, found)
-    convert_table(spark, found, statistics=True)
+        switch_to_delta(spark, table_entry)
+    convert_table(spark, table_entry, statistics=True)
     assert entry(spark, name).is_delta
     assert [tuple(row) for row in spark.sql(f"SELECT id FROM {schema}.t WHERE k IS NULL").collect()] == [(2,)]
     detail = spark.sql(f"DESCRIBE DETAIL {schema}.t").collect()[0]

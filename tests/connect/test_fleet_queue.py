@@ -38,7 +38,7 @@ BATCH = soak.amount(3, 6)
 
 
 @pytest.fixture(scope="module")
-def place(spark: SparkSession) -> Iterator[str]:
+def location(spark: SparkSession) -> Iterator[str]:
     """A schema with a queue's tables, which a test leaves as they are."""
     schema = f"connect_{os.environ.get('PYTEST_XDIST_WORKER', '')}_fleet_queue"
     made(spark, schema)
@@ -47,9 +47,9 @@ def place(spark: SparkSession) -> Iterator[str]:
 
 
 @pytest.fixture
-def queue(spark: SparkSession, place: str) -> Queue:
+def queue(spark: SparkSession, location: str) -> Queue:
     """An empty queue."""
-    return empty_queue(spark, place)
+    return empty_queue(spark, location)
 
 
 def test_a_queue_that_isnt_there_says_how_to_make_it(spark: SparkSession, schema: str) -> None:
@@ -57,7 +57,7 @@ def test_a_queue_that_isnt_there_says_how_to_make_it(spark: SparkSession, schema
         store(spark, schema).jobs(everything())
 
 
-def test_workers_that_are_killed_lose_and_double_nothing(queue: Queue, place: str) -> None:
+def test_workers_that_are_killed_lose_and_double_nothing(queue: Queue, location: str) -> None:
     """Each is a process with a session of its own; Delta refuses all but one of those that write at once."""
     count = soak.amount(12, 48)
     added = queue.add(*(f"t{number}" for number in range(count)))
@@ -65,7 +65,7 @@ def test_workers_that_are_killed_lose_and_double_nothing(queue: Queue, place: st
     half = BATCH // 2
     deaths = {0: (1, False), 1: (half + 1, False), 2: (BATCH, True)}
     how: dict[str, Any] = {"batch": BATCH, "at_once": BATCH, "loaded": ["pyspark.sql.connect.session"]}
-    ended = run(url(place), WORKERS, deaths=deaths, **how)
+    ended = run(url(location), WORKERS, deaths=deaths, **how)
     assert ended == [*[-9] * len(deaths), *[0] * (WORKERS - len(deaths))]
     left = [job for job in queue.store.jobs(everything()) if job.state is not State.READY]
     assert Counter(job.claimed_by for job in left) == {"w0": BATCH, "w1": BATCH - half}
@@ -73,7 +73,7 @@ def test_workers_that_are_killed_lose_and_double_nothing(queue: Queue, place: st
     # Nobody takes them before the lease is over, and then somebody does.
     early = NOW + LEASE - TICK
     assert list(queue.store.claim(to_preprocess(early), "w", now=early, lease=LEASE, limit=count)) == []
-    assert run(url(place), 2, now=NOW + LEASE, **how) == [0, 0]
+    assert run(url(location), 2, now=NOW + LEASE, **how) == [0, 0]
     done = queue.store.jobs(everything())
     assert [job.task_id for job in done] == [job.task_id for job in added]
     assert [job.record for job in done] == [{"done": 1}] * count

@@ -29,7 +29,7 @@ def test_appends_go_from_the_first_plan_to_the_finish(project: Project) -> None:
     project.standard("orders", "src", migration={})
     with project.nothing_written():
         planned = project.plan()
-        assert [(one.phase, one.copy) for one in planned.targets] == [("new", True)]
+        assert [(target.phase, target.copy) for target in planned.targets] == [("new", True)]
         assert pipelines.check(planned, project.spark) == ()
 
     (report,) = project.run().targets
@@ -46,15 +46,15 @@ def test_appends_go_from_the_first_plan_to_the_finish(project: Project) -> None:
     project.insert("src", (4, "d", 2), (5, "e", 2))
     (report,) = project.run().targets
     assert [result.rows for result in report.results] == [3]
-    wanted = [(1, "a", 1), (2, None, 1), (3, "c", 2), (4, "d", 2), (5, "e", 2)]
-    assert project.rows("orders") == wanted
+    expected = [(1, "a", 1), (2, None, 1), (3, "c", 2), (4, "d", 2), (5, "e", 2)]
+    assert project.rows("orders") == expected
     with project.nothing_written():
         assert project.phases() == {"orders": "complete"}
 
     assert [name.table for name in project.finish().finished] == ["orders"]
     project.insert("src", (6, "f", 3))
     project.run()
-    assert project.rows("orders") == [*wanted, (6, "f", 3)]
+    assert project.rows("orders") == [*expected, (6, "f", 3)]
 
 
 def test_scd2_is_folded_by_the_server_s_python(project: Project) -> None:
@@ -79,22 +79,22 @@ def get_df(spark, tokens):
     assert project.run().ok
     project.insert("src", (1, "b", 5), (2, "z", 5))
     project.run()
-    wanted: list[tuple[Any, ...]] = [(1, "B", 5, None), (1, "x", 1, 3), (1, "y", 3, 5), (2, "z", 5, None)]
-    assert project.rows("orders") == wanted
+    expected: list[tuple[Any, ...]] = [(1, "B", 5, None), (1, "x", 1, 3), (1, "y", 3, 5), (2, "z", 5, None)]
+    assert project.rows("orders") == expected
     assert project.status().complete
 
     # What goes wrong over there is told as if it had gone wrong here.
     project.insert("src", (7, "no sequence", None))
-    with pytest.raises(TableError) as told:
+    with pytest.raises(TableError) as caught:
         project.run()
-    assert str(told.value) == (
+    assert str(caught.value) == (
         "AUTO CDC needs a sequence in every event, and sequence_by gives none for the event with the keys "
         '{"id":7}: leave such events out with cdcSettings.where, or give them a value in sequence_by'
     )
-    assert project.rows("orders") == wanted
+    assert project.rows("orders") == expected
 
 
-def test_what_cannot_be_read_is_told_with_its_place_before_anything_is_written(project: Project) -> None:
+def test_what_cannot_be_read_is_reported_with_its_place_before_anything_is_written(project: Project) -> None:
     schema = project.schema
     project.create("src", FEED, (1, "a", 1))
     project.create("orders_legacy", FEED, (1, "a", 1))
@@ -114,7 +114,7 @@ def test_what_cannot_be_read_is_told_with_its_place_before_anything_is_written(p
     ]
     for source, migration, sentence in cases:
         project.standard("orders", source, migration=migration)
-        with project.nothing_written(), pytest.raises(TableferryError) as told:
+        with project.nothing_written(), pytest.raises(TableferryError) as caught:
             project.run()
-        assert str(told.value).startswith(sentence)
-        assert "\n" not in str(told.value)
+        assert str(caught.value).startswith(sentence)
+        assert "\n" not in str(caught.value)

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def test_spark_remote_gives_a_session_on_the_server(spark: SparkSession, server: str) -> None:
-    said: list[str] = []
-    assert session.resolve(say=said.append) is spark
-    assert said == [f"Spark: Spark Connect at {server}"]
+    messages: list[str] = []
+    assert session.resolve(say=messages.append) is spark
+    assert messages == [f"Spark: Spark Connect at {server}"]
     assert spark.version == "4.1.4"
     assert not in_process(spark)
 

@@ -101,7 +101,7 @@ class Pipeline:
         assert done.returncode != 0
         return done.stdout + done.stderr
 
-    def _run(self, verb: str, *more: str) -> subprocess.CompletedProcess[str]:
+    def _run(self, command: str, *more: str) -> subprocess.CompletedProcess[str]:
         python = Path(os.environ[SERVER_PYTHON])
         spec = str(self.folder / "spark-pipeline.yml")
         # The environment of databricks-connect is the tests' own; the pipeline runs in the one of pyspark.
@@ -109,7 +109,7 @@ class Pipeline:
             name: value for name, value in os.environ.items() if name not in ("SPARK_REMOTE", "PYTHONPATH")
         }
         return subprocess.run(
-            [python.with_name("spark-pipelines"), "--remote", self.server, verb, "--spec", spec, *more],
+            [python.with_name("spark-pipelines"), "--remote", self.server, command, "--spec", spec, *more],
             env={**environ, "PYSPARK_PYTHON": str(python), "PYTHONPATH": str(SOURCE)},
             capture_output=True,
             text=True,
@@ -195,9 +195,11 @@ class Declarative:
         """Run an update, and see that it ran the very flows that the plan draws."""
         recorder = RecordingEngine()
         define(self.project.plan(pipeline=self.pipeline.kind).targets[0].definitions, recorder)
-        defined = {one.flow.name for one in recorder.defined if isinstance(one, DefineAppend)}
-        said = self.pipeline.update(*more)
-        assert set(re.findall(r"Flow \S+\.(f_\w+?)__\w+ has COMPLETED", said)) == defined
+        defined = {
+            definition.flow.name for definition in recorder.defined if isinstance(definition, DefineAppend)
+        }
+        output = self.pipeline.update(*more)
+        assert set(re.findall(r"Flow \S+\.(f_\w+?)__\w+ has COMPLETED", output)) == defined
 
 
 # What the streaming engine does through Spark Connect is in test_migration.py, too.
@@ -271,14 +273,14 @@ def test_what_such_a_pipeline_cannot_do_is_refused_by_name(project: Project, ser
     )
     pipeline = Pipeline(project, server)
     before = project.contents()
-    told = (
+    report = (
         r"new is a target of AUTO CDC, which a pipeline of Spark's own can't fill together with its history: "
         r"run the project with the streaming engine \(tableferry pipelines run\), or run it on Databricks"
     )
-    with pytest.raises(Refused, match=told):
+    with pytest.raises(Refused, match=report):
         pipelines.prepare(project.root, project.spark, pipeline=pipeline.kind)
     assert project.contents() == before
-    assert re.search(told, pipeline.refused())
+    assert re.search(report, pipeline.refused())
 
     project.standard("new", "feed", migration={"table": "legacy"})
     pipelines.prepare(project.root, project.spark, pipeline=pipeline.kind)

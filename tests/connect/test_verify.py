@@ -31,12 +31,12 @@ def test_a_match_a_difference_and_what_cannot_be_compared(spark: SparkSession, s
     assert verdict.keys.rows[0] == RowDifference(("2",), "different", (ValueDifference("v", "é", "other"),))
     assert verify_tables(spark, f"{old}@1", f"{new}@0").matches
 
-    for source, said in {
+    for source, message in {
         f"{schema}.nothing": f"{schema}.nothing doesn't exist: check its name",
         "no_schema.nothing": "no_schema.nothing doesn't exist: check its name",
         f"{old}@9": f"{old} has no version 9 that can be read: DESCRIBE HISTORY",
     }.items():
-        with pytest.raises(TableError) as told:
+        with pytest.raises(TableError) as caught:
             verify_tables(spark, source, new)
-        assert str(told.value).startswith(said)
-        assert "\n" not in str(told.value)
+        assert str(caught.value).startswith(message)
+        assert "\n" not in str(caught.value)

@@ -149,7 +149,7 @@ class Pair:
     def drop_column(self, name: str) -> None:
         at = self.names.index(name)
         self.sql(f"ALTER TABLE {self.target} DROP COLUMN {name}")
-        self.columns = ", ".join(each for each in self.columns.split(", ") if each.split()[0] != name)
+        self.columns = ", ".join(part for part in self.columns.split(", ") if part.split()[0] != name)
         dropped: Counter[Values] = Counter()
         for row, times in self.rows.items():
             dropped[(*row[:at], *row[at + 1 :])] += times
@@ -161,15 +161,15 @@ class Pair:
 
     def shadow(self, **options: Any) -> ShadowResult:
         """Run it, and hold that the copy has just the rows that it should."""
-        found = self.run(**options)
+        result = self.run(**options)
         assert self.read() == self.rows
-        return found
+        return result
 
     def done(self) -> dict[str, tuple[Action, int | None]]:
         """Run it, and say what it did to which partition."""
-        found = self.shadow()
-        assert found.compared == ""
-        return {each.partition: (each.action, each.rows) for each in found.done}
+        result = self.shadow()
+        assert result.compared == ""
+        return {change.partition: (change.action, change.rows) for change in result.done}
 
     def run(self, *, dry_run: bool = False) -> ShadowResult:
         warehouse = Warehouse(self.spark, cast("Access", None))
@@ -224,7 +224,7 @@ def dying(at: int) -> Iterator[None]:
 
 def named(columns: str) -> list[str]:
     """The names in a list of columns with their types."""
-    return [each.split()[0] for each in re.split(r", (?=[a-z])", columns)] if columns else []
+    return [part.split()[0] for part in re.split(r", (?=[a-z])", columns)] if columns else []
 
 
 def literal(value: Any) -> str:

@@ -115,11 +115,11 @@ class Project:
     def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
         """Return a table's rows in an order of their own, as delta-rs reads them where it is installed."""
         if self._is_here(table):
-            found = rows_of(self._folder / table.lower(), columns)
+            actual = rows_of(self._folder / table.lower(), columns)
         else:
             frame = self.spark.table(self._full(table)).select(*columns or ["*"])
-            found = [tuple(row) for row in frame.collect()]
-        return sorted(found, key=repr)
+            actual = [tuple(row) for row in frame.collect()]
+        return sorted(actual, key=repr)
 
     def plan(self, **options: Any) -> Plan:
         return pipelines.plan(self.root, self.spark, **options)
@@ -135,12 +135,12 @@ class Project:
 
     def phases(self) -> dict[str, str]:
         """Return each target's phase by its short name."""
-        return {one.target.table: one.phase for one in self.status().plan.targets}
+        return {target.target.table: target.phase for target in self.status().plan.targets}
 
     def folder(self, table: str) -> Path:
         """Return where a table lies."""
-        place = self.spark.sql(f"DESCRIBE DETAIL {self._full(table)}").collect()[0]["location"]
-        return Path(str(place).removeprefix("file:"))
+        location = self.spark.sql(f"DESCRIBE DETAIL {self._full(table)}").collect()[0]["location"]
+        return Path(str(location).removeprefix("file:"))
 
     def contents(self) -> tuple[dict[str, bytes], dict[str, int]]:
         """Return everything that a command could change: the project's files, and each table's commits."""
@@ -162,7 +162,7 @@ class Project:
         assert commits_after == commits
 
     def _common(self, name: str, kind: str, cdc: Json | None, migration: Json | None) -> Json:
-        found: Json = {
+        actual: Json = {
             "dataFlowId": name,
             "dataFlowGroup": "g",
             "dataFlowType": kind,
@@ -170,10 +170,10 @@ class Project:
             "targetDetails": {"database": self.schema, "table": name},
         }
         if cdc is not None:
-            found["cdcSettings"] = cdc
+            actual["cdcSettings"] = cdc
         if migration is not None:
-            found["tableMigrationDetails"] = self.migration(name, migration)
-        return found
+            actual["tableMigrationDetails"] = self.migration(name, migration)
+        return actual
 
     @cached_property
     def _folder(self) -> Path:

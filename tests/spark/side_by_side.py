@@ -52,7 +52,7 @@ class Log:
     @property
     def columns(self) -> list[str]:
         """The names of the columns, in their order."""
-        return [each["name"] for each in self.metadata["schemaString"]["fields"]]
+        return [field["name"] for field in self.metadata["schemaString"]["fields"]]
 
     @property
     def values(self) -> dict[str, dict[str, Any]]:
@@ -60,13 +60,13 @@ class Log:
         return {path: add["partitionValues"] for path, add in self.adds.items()}
 
 
-def twins(place: Path, make: Callable[[Path], object]) -> Twins:
+def twins(folder: Path, make: Callable[[Path], object]) -> Twins:
     """Make a directory, and copies of it with the same times."""
-    found = Twins(place / "ours", place / "native", place / "plain")
-    make(found.ours)
-    for copy in (found.native, found.plain):
-        shutil.copytree(found.ours, copy, symlinks=True)
-    return found
+    both = Twins(folder / "ours", folder / "native", folder / "plain")
+    make(both.ours)
+    for copy in (both.native, both.plain):
+        shutil.copytree(both.ours, copy, symlinks=True)
+    return both
 
 
 def content(root: Path) -> dict[str, bytes | None]:
@@ -76,10 +76,10 @@ def content(root: Path) -> dict[str, bytes | None]:
     }
 
 
-def ours(root: Path, partitioned_by: str | None = None, **wishes: Any) -> convert.TableReport:
+def ours(root: Path, partitioned_by: str | None = None, **options: Any) -> convert.TableReport:
     """Convert by Tableferry, without Spark."""
-    [one] = convert.run([str(root)], partitioned_by=partitioned_by, resolve=_no_session, **wishes).tables
-    return one
+    [report] = convert.run([str(root)], partitioned_by=partitioned_by, resolve=_no_session, **options).tables
+    return report
 
 
 def native(spark: SparkSession, root: Path, partitioned_by: str = "", *, statistics: bool = True) -> None:
@@ -104,15 +104,15 @@ def converted(
     statistics: convert.Statistics = convert.Statistics.FOOTERS,
 ) -> tuple[Log, Log]:
     """Convert one twin by each; return the logs, ours first."""
-    one = ours(both.ours, partitioned_by or None, statistics=statistics, include_subfolders=True)
-    assert one.outcome == "converted", one.error
+    report = ours(both.ours, partitioned_by or None, statistics=statistics, include_subfolders=True)
+    assert report.outcome == "converted", report.error
     native(spark, both.native, partitioned_by, statistics=statistics is not convert.Statistics.NONE)
     return log(both.ours), log(both.native)
 
 
 def log(root: Path) -> Log:
     """Read a table's first commit."""
-    found: dict[str, dict[str, Any]] = {}
+    actions: dict[str, dict[str, Any]] = {}
     adds = {}
     # No other character ends a line, though some text has such characters.
     for line in (root / FIRST).read_text(encoding="utf-8").split("\n")[:-1]:
@@ -123,44 +123,44 @@ def log(root: Path) -> Log:
             if "stats" in action:
                 action["stats"] = json.loads(action["stats"], parse_float=Decimal)
         else:
-            assert kind not in found
-            found[kind] = action
-    metadata, protocol = found["metaData"], found["protocol"]
+            assert kind not in actions
+            actions[kind] = action
+    metadata, protocol = actions["metaData"], actions["protocol"]
     metadata["schemaString"] = json.loads(metadata["schemaString"])
     for key in ("readerFeatures", "writerFeatures"):
         if key in protocol:
             protocol[key] = set(protocol[key])
-    return Log(found["commitInfo"], metadata, protocol, adds)
+    return Log(actions["commitInfo"], metadata, protocol, adds)
 
 
-def differences(one: Log, other: Log) -> set[str]:
+def differences(our_log: Log, other: Log) -> set[str]:
     """Say what our log (``one``) says in another way than the native one, but for ids, times and order.
 
     Columns are compared without their order, which is by chance in the native log: it's that of Spark's
     tasks. Statistics are compared column by column: ``minValues.a.b: nothing for 7``.
     """
-    found = set()
+    differing = set()
     for key in ("description", "format", "partitionColumns", "configuration"):
-        if one.metadata.get(key) != other.metadata.get(key):
-            found.add(f"{key}: {one.metadata.get(key)} for {other.metadata.get(key)}")
-    mine, theirs = (dict(_columns(each.metadata["schemaString"])) for each in (one, other))
+        if our_log.metadata.get(key) != other.metadata.get(key):
+            differing.add(f"{key}: {our_log.metadata.get(key)} for {other.metadata.get(key)}")
+    mine, theirs = (dict(_columns(side.metadata["schemaString"])) for side in (our_log, other))
     for name in mine.keys() | theirs.keys():
         if mine.get(name) != theirs.get(name):
-            found.add(f"{name}: {mine.get(name)} for {theirs.get(name)}")
-    if one.protocol != other.protocol:
-        found.add(f"protocol: {one.protocol} for {other.protocol}")
-    found |= {f"{path}: left out" for path in other.adds.keys() - one.adds.keys()}
-    found |= {f"{path}: added" for path in one.adds.keys() - other.adds.keys()}
-    for path in one.adds.keys() & other.adds.keys():
-        mine, theirs = one.adds[path], other.adds[path]
+            differing.add(f"{name}: {mine.get(name)} for {theirs.get(name)}")
+    if our_log.protocol != other.protocol:
+        differing.add(f"protocol: {our_log.protocol} for {other.protocol}")
+    differing |= {f"{path}: left out" for path in other.adds.keys() - our_log.adds.keys()}
+    differing |= {f"{path}: added" for path in our_log.adds.keys() - other.adds.keys()}
+    for path in our_log.adds.keys() & other.adds.keys():
+        mine, theirs = our_log.adds[path], other.adds[path]
         for key in (mine.keys() | theirs.keys()) - {"stats"}:
             if mine.get(key) != theirs.get(key):
-                found.add(f"{path} {key}: {mine.get(key)} for {theirs.get(key)}")
+                differing.add(f"{path} {key}: {mine.get(key)} for {theirs.get(key)}")
         mine, theirs = dict(_leaves(mine.get("stats", {}))), dict(_leaves(theirs.get("stats", {})))
         for key in mine.keys() | theirs.keys():
             if mine.get(key) != theirs.get(key):
-                found.add(f"{key}: {mine.get(key, 'nothing')} for {theirs.get(key, 'nothing')}")
-    return found
+                differing.add(f"{key}: {mine.get(key, 'nothing')} for {theirs.get(key, 'nothing')}")
+    return differing
 
 
 def _columns(kind: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -168,10 +168,10 @@ def _columns(kind: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     match kind:
         case {"type": "struct", "fields": fields}:
             yield path, "struct"
-            for each in fields:
-                name = f"{path}.{each['name']}"
-                yield f"{name} itself", (each["nullable"], each["metadata"])
-                yield from _columns(each["type"], name)
+            for field in fields:
+                name = f"{path}.{field['name']}"
+                yield f"{name} itself", (field["nullable"], field["metadata"])
+                yield from _columns(field["type"], name)
         case {"type": "array", "elementType": element, "containsNull": null}:
             yield path, f"array {null}"
             yield from _columns(element, f"{path}.element")
@@ -193,22 +193,22 @@ def _leaves(value: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any
 
 def demand_same_rows(spark: SparkSession, both: Twins, *, deltars: bool = True) -> Counter[str]:
     """Hold that Spark reads the same from both tables and the Parquet files, and delta-rs from ours."""
-    found = demand_our_rows(spark, both, deltars=deltars)
-    assert found == spark_rows(spark, both.native)
-    return found
+    rows = demand_our_rows(spark, both, deltars=deltars)
+    assert rows == spark_rows(spark, both.native)
+    return rows
 
 
 def demand_our_rows(spark: SparkSession, both: Twins, *, deltars: bool = True) -> Counter[str]:
     """Hold the same where there is no native table."""
-    found = spark_rows(spark, both.ours)
+    our_rows = spark_rows(spark, both.ours)
     reader = spark.read.schema(spark.read.format("delta").load(str(both.ours)).schema)
     # Without partitions Spark reads no file that is in a folder, unless it's told to.
-    if not any(each.is_dir() and "=" in each.name for each in both.plain.iterdir()):
+    if not any(path.is_dir() and "=" in path.name for path in both.plain.iterdir()):
         reader = reader.option("recursiveFileLookup", "true")
-    assert found == rows(reader.parquet(str(both.plain)).toArrow())
+    assert our_rows == rows(reader.parquet(str(both.plain)).toArrow())
     if deltars:
-        assert found == deltars_rows(both.ours)
-    return found
+        assert our_rows == deltars_rows(both.ours)
+    return our_rows
 
 
 def spark_rows(spark: SparkSession, root: Path) -> Counter[str]:

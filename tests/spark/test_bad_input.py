@@ -29,7 +29,7 @@ def call(project: Project, command: str, *arguments: str) -> Result:
     return CliRunner().invoke(cli.app, ["pipelines", command, str(project.root), *arguments])
 
 
-def told(project: Project, command: str = "run") -> list[str]:
+def problems_of(project: Project, command: str = "run") -> list[str]:
     """Run a command that must fail as a user's mistake does; return what it says."""
     with project.nothing_written():
         result = call(project, command)
@@ -43,17 +43,17 @@ def told(project: Project, command: str = "run") -> list[str]:
 
 
 def only(project: Project, command: str = "run") -> str:
-    (sentence,) = told(project, command)
+    (sentence,) = problems_of(project, command)
     return sentence
 
 
-def test_everything_that_is_wrong_in_a_project_s_files_is_told_at_once(project: Project) -> None:
+def test_everything_that_is_wrong_in_a_project_s_files_is_reported_at_once(project: Project) -> None:
     project.spec("cut", '{"dataFlowId": "cut", ')
     project.spec("crooked", "dataFlowId: [crooked\n", "yaml")
     details = project.migration("typed", {"table": 5}, enabled="yes")
     project.standard("typed", "src", tableMigrationDetails=details, mode="streaming")
     folder = "dataflows/d/dataflowspec"
-    sentences = told(project, "plan")
+    sentences = problems_of(project, "plan")
     assert [line.split(": ")[0] for line in sentences] == [
         f"{folder}/crooked_main.yaml",
         f"{folder}/cut_main.json",
@@ -66,7 +66,7 @@ def test_everything_that_is_wrong_in_a_project_s_files_is_told_at_once(project: 
     assert "tableMigrationDetails.sourceDetails.table: must be text, not 5: put it in quotes" in sentences[4]
 
 
-def test_tables_that_will_not_do_are_told_with_their_place_in_the_spec(
+def test_tables_that_will_not_do_are_reported_with_their_place_in_the_spec(
     project: Project, spark: SparkSession
 ) -> None:
     schema, spec = project.schema, "dataflows/d/dataflowspec/orders_main.json"
@@ -109,7 +109,7 @@ def test_tables_that_will_not_do_are_told_with_their_place_in_the_spec(
     )
 
 
-def test_a_live_view_that_cannot_be_read_is_told_before_the_first_row_is_copied(project: Project) -> None:
+def test_a_live_view_that_cannot_be_read_is_reported_before_the_first_row_is_copied(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create("orders_legacy", FEED, (1, "a", 1))
     project.standard("orders", project.delta("src", selectExp=["id", "nothing"]), migration={})
@@ -134,7 +134,7 @@ def test_a_live_view_that_cannot_be_read_is_told_before_the_first_row_is_copied(
     assert "v_orders can't be read (" in refreshed.stderr
 
 
-def test_what_cannot_be_made_or_looked_up_is_told_before_anything_is_written(project: Project) -> None:
+def test_what_cannot_be_made_or_looked_up_is_reported_before_anything_is_written(project: Project) -> None:
     schema, spec = project.schema, "dataflows/d/dataflowspec/orders_main.json"
     project.create("src", FEED, (1, "a", 1))
     project.create("orders_legacy", FEED, (1, "a", 1))
@@ -184,7 +184,7 @@ def test_a_target_whose_tables_are_missing_does_not_stop_another_one(project: Pr
     project.create("orders_legacy", FEED, (1, "a", 1))
     project.standard("orders", "src", migration={})
     project.standard("broken", "nowhere", migration={})
-    assert len(told(project)) == 2
+    assert len(problems_of(project)) == 2
     name = f"{project.schema}.orders"
     assert call(project, "run", "--target", name).exit_code == 0
     assert project.rows("orders", "id") == [(1,)]
@@ -300,7 +300,9 @@ def test_state_that_is_not_whole_and_sources_that_are_not_what_they_were_stop_ev
     ],
 )
 def test_wrong_usage_is_exit_code_2(arguments: list[str], tmp_path: Path) -> None:
-    result = CliRunner().invoke(cli.app, ["pipelines", *(one.format(root=tmp_path) for one in arguments)])
+    result = CliRunner().invoke(
+        cli.app, ["pipelines", *(argument.format(root=tmp_path) for argument in arguments)]
+    )
     assert result.exit_code == 2
     assert "Usage: " in result.stderr
     assert "Traceback" not in result.output

@@ -47,9 +47,9 @@ def users(schema: str, **changes: Any) -> Target:
 
 
 def rows(spark: SparkSession, target: Target) -> set[tuple[Any, ...]]:
-    found = rows_of(schema_folder(spark, target.name.parts[-2]) / target.name.table)
-    assert len(set(found)) == len(found)
-    return set(found)
+    actual = rows_of(schema_folder(spark, target.name.parts[-2]) / target.name.table)
+    assert len(set(actual)) == len(actual)
+    return set(actual)
 
 
 def commits(spark: SparkSession, target: Target) -> list[int]:

@@ -100,8 +100,8 @@ def test_the_target_is_what_the_oracle_says_however_the_events_come(
             pool.submit(tell, spark, TableName((schema, f"t{at}")), *variant, *story)
             for at, (variant, story) in enumerate(zip(VARIANTS, stories, strict=True))
         ]
-    for variant, one in zip(VARIANTS, done, strict=True):
-        if error := one.exception():
+    for variant, future in zip(VARIANTS, done, strict=True):
+        if error := future.exception():
             error.add_note(f"variant: {variant}")
             raise error
 
@@ -150,7 +150,7 @@ def tell(
 
     ignore = cdc.ignore_null_updates
     if scd == 1:
-        wanted: set[tuple[Any, ...]] = {
+        expected: set[tuple[Any, ...]] = {
             (*key, *row.values()) for key, row in scd1(events, DATA, ignore_nulls=ignore).items()
         }
         columns = ["k", "`sub key`", "`a.b`", "`C``d`"]
@@ -158,10 +158,10 @@ def tell(
         tracked: Sequence[str] = DATA
         if cdc.track_history_column_list or cdc.track_history_except_column_list:
             tracked = DATA[:1] if cdc.track_history_column_list else DATA[1:]
-        wanted = {
-            (*each.key, *each.values.values(), each.start, each.end)
-            for each in scd2(events, DATA, ignore_nulls=ignore, tracked=tracked)
+        expected = {
+            (*state.key, *state.values.values(), state.start, state.end)
+            for state in scd2(events, DATA, ignore_nulls=ignore, tracked=tracked)
         }
         columns = ["k", "`sub key`", "`a.b`", "`C``d`", "__START_AT", "__END_AT"]
-    found = [tuple(row) for row in spark.table(target.name.sql).select(*columns).collect()]
-    assert sorted(map(repr, found)) == sorted(map(repr, wanted))
+    actual = [tuple(row) for row in spark.table(target.name.sql).select(*columns).collect()]
+    assert sorted(map(repr, actual)) == sorted(map(repr, expected))

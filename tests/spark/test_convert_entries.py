@@ -78,7 +78,7 @@ def commit(entry: Entry, **metadata: Any) -> None:
                 "id": str(uuid.uuid4()),
                 "format": {"provider": "parquet", "options": {}},
                 "schemaString": to_json(log_columns(entry)),
-                "partitionColumns": [each.name for each in entry.partition_columns],
+                "partitionColumns": [column.name for column in entry.partition_columns],
                 "configuration": kept_properties(entry),
                 "description": entry.comment,
                 **metadata,
@@ -101,9 +101,9 @@ def commit(entry: Entry, **metadata: Any) -> None:
 def local_files(entry: Entry) -> list[DataFile]:
     assert entry.folder is not None
     return sorted(
-        DataFile(str(each.relative_to(entry.folder)), each.stat().st_size, 1)
-        for each in entry.folder.rglob("*.parquet")
-        if "_delta_log" not in each.parts
+        DataFile(str(path.relative_to(entry.folder)), path.stat().st_size, 1)
+        for path in entry.folder.rglob("*.parquet")
+        if "_delta_log" not in path.parts
     )
 
 
@@ -113,7 +113,7 @@ def shown(spark: SparkSession, table: str) -> dict[str, Any]:
     properties = {row[0]: row[1] for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
     ours = ("delta.min", "option.", "transient_")
     return {
-        "columns": [(each.name, each.dataType, each.metadata) for each in spark.table(table).schema],
+        "columns": [(field.name, field.dataType, field.metadata) for field in spark.table(table).schema],
         "comment": described.get("Comment"),
         "owner": described["Owner"],
         "type": described["Type"],
@@ -128,16 +128,16 @@ def versions(spark: SparkSession, table: str) -> list[int]:
 
 def test_the_facts_of_a_table(spark: SparkSession, schema: str, tmp_path: Path, form: str) -> None:
     make(spark, f"{schema}.t", form, tmp_path / "a b%41")
-    found = entry(spark, TableName.parse(f"{schema}.t"))
-    assert (found.provider, found.type, found.is_delta) == ("parquet", "external", False)
-    assert found.folder == tmp_path / "a b%41"
-    assert [each.name for each in found.columns.fields] == ["id", "camelCase", "k"]
-    assert [each.metadata.get("comment") for each in found.columns.fields] == ["the id", None, "kk"]
-    assert found.partition_columns == (PartitionColumn("k", INTEGER),)
-    assert found.comment == COMMENT
-    assert kept_properties(found) == PROPERTIES
-    assert found.owner == spark.sql("SELECT current_user()").collect()[0][0]
-    assert not found.buckets
+    table_entry = entry(spark, TableName.parse(f"{schema}.t"))
+    assert (table_entry.provider, table_entry.type, table_entry.is_delta) == ("parquet", "external", False)
+    assert table_entry.folder == tmp_path / "a b%41"
+    assert [field.name for field in table_entry.columns.fields] == ["id", "camelCase", "k"]
+    assert [field.metadata.get("comment") for field in table_entry.columns.fields] == ["the id", None, "kk"]
+    assert table_entry.partition_columns == (PartitionColumn("k", INTEGER),)
+    assert table_entry.comment == COMMENT
+    assert kept_properties(table_entry) == PROPERTIES
+    assert table_entry.owner == spark.sql("SELECT current_user()").collect()[0][0]
+    assert not table_entry.buckets
 
 
 def test_a_bare_name_is_the_current_schemas_and_never_a_temporary_view(
@@ -149,7 +149,7 @@ def test_a_bare_name_is_the_current_schemas_and_never_a_temporary_view(
         with pytest.raises(TableError, match=f"there is no table spark_catalog.{schema}.bare"):
             entry(spark, TableName(("bare",)))
         spark.sql(f"CREATE TABLE {schema}.bare (id int) USING parquet")
-        assert [each.name for each in entry(spark, TableName(("bare",))).columns.fields] == ["id"]
+        assert [field.name for field in entry(spark, TableName(("bare",))).columns.fields] == ["id"]
     finally:
         spark.catalog.setCurrentDatabase("default")
         spark.catalog.dropTempView("bare")
@@ -169,12 +169,12 @@ def test_what_is_no_parquet_is_refused_in_the_documents_words(
     spark: SparkSession, schema: str, ddl: str, provider: str
 ) -> None:
     spark.sql(f"CREATE TABLE {schema}.t (id int) {ddl}")
-    words = (
+    message = (
         f"CONVERT TO DELTA only supports parquet tables, but you are trying to convert a {provider} source: "
     )
     with pytest.raises(TableError) as caught:
         entry(spark, named(schema, "t"))
-    assert str(caught.value).startswith(f"{words}spark_catalog.{schema}.t;")
+    assert str(caught.value).startswith(f"{message}spark_catalog.{schema}.t;")
 
 
 def test_views_and_missing_tables_are_refused(spark: SparkSession, schema: str) -> None:
@@ -194,15 +194,15 @@ def test_a_schema_lists_its_parquet_tables_and_says_what_it_skips(spark: SparkSe
     spark.sql(f"CREATE TABLE {schema}.lines (id int) STORED AS textfile")
     spark.sql(f"CREATE VIEW {schema}.seen AS SELECT 1 AS x")
     spark.sql("CREATE OR REPLACE TEMPORARY VIEW passing AS SELECT 1 AS x")
-    found = tables(spark, [schema])
-    assert [each.table for each in found.tables] == ["done", "hive", "spark"]
-    assert [(each.name.table, each.reason) for each in found.skipped] == [
+    actual = tables(spark, [schema])
+    assert [table.table for table in actual.tables] == ["done", "hive", "spark"]
+    assert [(table.name.table, table.reason) for table in actual.skipped] == [
         ("lines", "is a text table"),
         ("seen", "is a view"),
     ]
     assert list_tables(spark, [schema])["spark"].location.endswith("/spark")
     assert tables(spark, ["spark_catalog", schema]).tables[0] == named(schema, "done")
-    assert entry(spark, found.tables[0]).is_delta
+    assert entry(spark, actual.tables[0]).is_delta
     spark.catalog.dropTempView("passing")
     with pytest.raises(TableError, match="can't be listed"):
         tables(spark, ["no_such_schema"])
@@ -213,12 +213,12 @@ def test_partitions_are_compared_with_the_disk(
 ) -> None:
     table, root = f"{schema}.t", tmp_path / "t"
     make(spark, table, form, root)
-    found = entry(spark, named(schema, "t"))
-    assert not partitions_of(spark, found, local_files(found))
+    table_entry = entry(spark, named(schema, "t"))
+    assert not partitions_of(spark, table_entry, local_files(table_entry))
 
     # What is empty is no mismatch; what lies elsewhere, is gone, or isn't known, is.
     spark.sql(f"ALTER TABLE {table} ADD PARTITION (k = 10)")
-    assert not partitions_of(spark, found, local_files(found))
+    assert not partitions_of(spark, table_entry, local_files(table_entry))
     spark.sql(f"ALTER TABLE {table} ADD PARTITION (k = 11)")
     shutil.rmtree(root / "k=11")
     shutil.copytree(root / "k=7", tmp_path / "out, file:side %2F")
@@ -230,19 +230,19 @@ def test_partitions_are_compared_with_the_disk(
     spark.sql(f"ALTER TABLE {table} PARTITION (k = 7) SET LOCATION '{root}/k=8'")
     spark.sql(f"ALTER TABLE {table} PARTITION (k = 8) SET LOCATION '{root}/k=7'")
 
-    mismatches = partitions_of(spark, found, local_files(found))
-    assert [each.spec for each in mismatches.outside] == ["k=12"]
+    mismatches = partitions_of(spark, table_entry, local_files(table_entry))
+    assert [partition.spec for partition in mismatches.outside] == ["k=12"]
     assert mismatches.outside[0].location == f"file:{tmp_path}/out, file:side %2F"
-    assert [each.spec for each in mismatches.elsewhere] == ["k=13", "k=7", "k=8"]
-    assert [each.spec for each in mismatches.missing] == ["k=11"]
+    assert [partition.spec for partition in mismatches.elsewhere] == ["k=13", "k=7", "k=8"]
+    assert [partition.spec for partition in mismatches.missing] == ["k=11"]
     assert mismatches.unregistered == ("k=14",)
-    told = ". ".join(sentences(found.name, found.location, mismatches))
-    assert re.search(r"k=12 at .*k=13 at .*k=11 at .*k=14", told)
+    report = ". ".join(sentences(table_entry.name, table_entry.location, mismatches))
+    assert re.search(r"k=12 at .*k=13 at .*k=11 at .*k=14", report)
 
-    register_partitions(spark, found.name)
-    again = partitions_of(spark, found, local_files(found))
-    assert (again.outside, again.elsewhere) == (mismatches.outside, mismatches.elsewhere)
-    assert (again.missing, again.unregistered) == ((), ())
+    register_partitions(spark, table_entry.name)
+    second = partitions_of(spark, table_entry, local_files(table_entry))
+    assert (second.outside, second.elsewhere) == (mismatches.outside, mismatches.elsewhere)
+    assert (second.missing, second.unregistered) == ((), ())
 
 
 def test_a_table_whose_partitions_nobody_registered(spark: SparkSession, schema: str, tmp_path: Path) -> None:
@@ -251,13 +251,13 @@ def test_a_table_whose_partitions_nobody_registered(spark: SparkSession, schema:
     )
     ddl = "(id bigint, k int, d string) USING parquet PARTITIONED BY (k, d)"
     spark.sql(f"CREATE TABLE {schema}.t {ddl} LOCATION '{tmp_path}/t'")
-    found = entry(spark, named(schema, "t"))
-    assert found.partition_columns == (PartitionColumn("k", INTEGER), PartitionColumn("d", STRING))
-    mismatches = partitions_of(spark, found, list_files(spark, found.location))
+    table_entry = entry(spark, named(schema, "t"))
+    assert table_entry.partition_columns == (PartitionColumn("k", INTEGER), PartitionColumn("d", STRING))
+    mismatches = partitions_of(spark, table_entry, list_files(spark, table_entry.location))
     assert mismatches.unregistered == ("k=0/d=a%3A%2F é%25", "k=1/d=a%3A%2F é%25")
     assert mismatches.fixable
-    register_partitions(spark, found.name)
-    assert not partitions_of(spark, found, list_files(spark, found.location))
+    register_partitions(spark, table_entry.name)
+    assert not partitions_of(spark, table_entry, list_files(spark, table_entry.location))
 
 
 @pytest.mark.parametrize("managed", soak.amount([True], [True, False]))
@@ -292,9 +292,9 @@ def test_the_switch_keeps_what_a_person_sees(
 
 def test_nothing_is_converted_by_the_switch(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     make(spark, f"{schema}.t", FORMS["spark"], tmp_path / "t")
-    found = entry(spark, named(schema, "t"))
+    table_entry = entry(spark, named(schema, "t"))
     with pytest.raises(TableError, match="has no Delta log"):
-        switch_to_delta(spark, found)
+        switch_to_delta(spark, table_entry)
     assert not (tmp_path / "t" / "_delta_log").exists()
     assert not entry(spark, named(schema, "t")).is_delta
 
@@ -335,9 +335,9 @@ def test_a_property_of_the_oldest_protocol_is_kept_and_holds(spark: SparkSession
     table = f"{schema}.t"
     spark.sql(f"CREATE TABLE {table} (id int) USING parquet TBLPROPERTIES ('delta.appendOnly' = 'true')")
     spark.sql(f"INSERT INTO {table} VALUES (1)")
-    found = entry(spark, named(schema, "t"))
-    commit(found)
-    switch_to_delta(spark, found)
+    table_entry = entry(spark, named(schema, "t"))
+    commit(table_entry)
+    switch_to_delta(spark, table_entry)
     with pytest.raises(Exception, match="DELTA_CANNOT_MODIFY_APPEND_ONLY"):
         spark.sql(f"DELETE FROM {table}")
 
@@ -353,11 +353,11 @@ def test_a_bucketed_table_reads_and_writes_right(spark: SparkSession, schema: st
     table = f"{schema}.t"
     spark.sql(f"CREATE TABLE {table} (id int, name string) {ddl}")
     spark.sql(f"INSERT INTO {table} SELECT int(id), 'x' FROM range(20)")
-    found = entry(spark, named(schema, "t"))
-    assert (found.buckets, found.bucket_columns) == (4, ("id",))
-    assert "bucketed by id into 4" in losses(found)[0]
-    commit(found)
-    switch_to_delta(spark, found)
+    table_entry = entry(spark, named(schema, "t"))
+    assert (table_entry.buckets, table_entry.bucket_columns) == (4, ("id",))
+    assert "bucketed by id into 4" in losses(table_entry)[0]
+    commit(table_entry)
+    switch_to_delta(spark, table_entry)
     # Files of this write aren't buckets: a reader that took them for some would lose rows.
     spark.sql(f"INSERT INTO {table} SELECT int(id), 'y' FROM range(20)")
     spark.sql(f"UPDATE {table} SET name = 'z' WHERE id = 3")
@@ -371,9 +371,9 @@ def test_char_and_varchar_keep_their_lengths(spark: SparkSession, schema: str) -
     table = f"{schema}.t"
     spark.sql(f"CREATE TABLE {table} (c char(3), v varchar(3)) USING parquet")
     spark.sql(f"INSERT INTO {table} VALUES ('a', 'b')")
-    found = entry(spark, named(schema, "t"))
-    commit(found)
-    switch_to_delta(spark, found)
+    table_entry = entry(spark, named(schema, "t"))
+    commit(table_entry)
+    switch_to_delta(spark, table_entry)
     assert spark.sql(f"SELECT * FROM {table} WHERE c = 'a'").collect() == [("a  ", "b")]
     with pytest.raises(Exception, match="DELTA_EXCEED_CHAR_VARCHAR_LIMIT"):
         spark.sql(f"INSERT INTO {table} VALUES ('a', 'four')")
@@ -381,14 +381,14 @@ def test_char_and_varchar_keep_their_lengths(spark: SparkSession, schema: str) -
 
 def test_the_catalog_says_what_the_partition_columns_are(spark: SparkSession, schema: str) -> None:
     spark.sql(f"CREATE TABLE {schema}.t (id int, k int) USING parquet PARTITIONED BY (k)")
-    found = entry(spark, named(schema, "t"))
-    check_declared(found, [PartitionColumn("K", INTEGER)])
+    table_entry = entry(spark, named(schema, "t"))
+    check_declared(table_entry, [PartitionColumn("K", INTEGER)])
     for declared in ([PartitionColumn("k", STRING)], [], [PartitionColumn("j", INTEGER)]):
         with pytest.raises(Refused, match="is partitioned by k int in the catalog, not by"):
-            check_declared(found, declared)
+            check_declared(table_entry, declared)
 
 
-def test_defaults_hold_and_what_files_lack_is_told(spark: SparkSession, schema: str) -> None:
+def test_defaults_hold_and_what_files_lack_is_reported(spark: SparkSession, schema: str) -> None:
     table = f"{schema}.t"
     spark.sql(f"CREATE TABLE {table} (id int) USING parquet")
     spark.sql(f"INSERT INTO {table} VALUES (1)")

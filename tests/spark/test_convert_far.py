@@ -51,18 +51,18 @@ def test_only_spark_reaches_it_so_spark_converts_it(spark: SparkSession, far: st
 
 
 def test_our_own_engine_cannot_write_there(spark: SparkSession, far: str) -> None:
-    one = convert.run([far], spark, engine=convert.Engine.TABLEFERRY).tables[0]
+    table = convert.run([far], spark, engine=convert.Engine.TABLEFERRY).tables[0]
 
-    assert one.outcome == "refused"
-    assert "--engine native" in one.error
+    assert table.outcome == "refused"
+    assert "--engine native" in table.error
 
 
 def test_the_native_engine_where_it_is_asked_for(spark: SparkSession, far: str, tmp_path: Path) -> None:
-    one = convert.run(
+    table = convert.run(
         [f"{tmp_path}/t"], spark, engine=convert.Engine.NATIVE, statistics=convert.Statistics.NONE
     ).tables[0]
 
-    assert one.outcome == "converted"
-    [told] = spark.sql(f"DESCRIBE HISTORY delta.`{tmp_path}/t`").select("operationParameters").collect()
-    assert told[0]["collectStats"] == "false"
+    assert table.outcome == "converted"
+    [history] = spark.sql(f"DESCRIBE HISTORY delta.`{tmp_path}/t`").select("operationParameters").collect()
+    assert history[0]["collectStats"] == "false"
     assert spark.read.format("delta").load(f"{tmp_path}/t").count() == 4

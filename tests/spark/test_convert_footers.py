@@ -113,7 +113,7 @@ def loose(kind: types.DataType) -> types.DataType:
     """The same type with all that may be null, as Spark shows what it reads."""
     match kind:
         case Struct():
-            return Struct(tuple(types.Field(each.name, loose(each.type)) for each in kind.fields))
+            return Struct(tuple(types.Field(field.name, loose(field.type)) for field in kind.fields))
         case types.Array():
             return types.Array(loose(kind.element))
         case types.Map():
@@ -126,10 +126,10 @@ def loose(kind: types.DataType) -> types.DataType:
 def test_a_schema_is_what_spark_reads(spark: SparkSession, tmp_path: Path, columns: str) -> None:
     path = tmp_path / "a.parquet"
     write_message(spark, columns, path)
-    found = read_footer(str(path))
-    assert isinstance(found, Footer), found
+    footer = read_footer(str(path))
+    assert isinstance(footer, Footer), footer
     spark_s = types.from_json(spark.read.parquet(str(path)).schema.json())
-    assert loose(found.schema.columns) == loose(spark_s)
+    assert loose(footer.schema.columns) == loose(spark_s)
 
 
 @pytest.mark.parametrize("columns", ILLEGAL)
@@ -138,10 +138,10 @@ def test_what_spark_does_not_read_is_refused(spark: SparkSession, tmp_path: Path
     write_message(spark, columns, path)
     with pytest.raises(Exception, match=r"Parquet|PARQUET|DECIMAL|UNSUPPORTED|Invalid|ALREADY_EXISTS"):
         spark.read.parquet(str(path)).schema.json()
-    found = read_footer(str(path))
-    assert isinstance(found, Unreadable)
-    assert found.reason.startswith("has ")
-    assert "write it again" in found.reason
+    footer = read_footer(str(path))
+    assert isinstance(footer, Unreadable)
+    assert footer.reason.startswith("has ")
+    assert "write it again" in footer.reason
 
 
 SAMPLE = """
@@ -181,8 +181,8 @@ def set_to(spark: SparkSession, **settings: str) -> Iterator[None]:
 
 def single(number: Any) -> float:
     """What a float of 32 bits makes of a number."""
-    found: tuple[float] = struct.unpack("f", struct.pack("f", number))
-    return found[0]
+    unpacked: tuple[float] = struct.unpack("f", struct.pack("f", number))
+    return unpacked[0]
 
 
 def later(text: str) -> str:
@@ -267,7 +267,7 @@ CASES: dict[str, tuple[pa.DataType, str, list[Any]]] = {
     ),
     "o": (pa.decimal128(9, 4), "decimal(9,4)", [Number(text) for text in ("-99999.9999", "0.0001", "1.5")]),
     "d": (pa.date32(), "date", [date(1, 1, 1), date(1582, 10, 4), date(1969, 12, 31), date(9999, 12, 31)]),
-    "at": (pa.timestamp("us", "UTC"), "timestamp", [each.replace(tzinfo=UTC) for each in INSTANTS]),
+    "at": (pa.timestamp("us", "UTC"), "timestamp", [value.replace(tzinfo=UTC) for value in INSTANTS]),
     "ntz": (pa.timestamp("us"), "timestamp_ntz", INSTANTS),
     "b": (pa.bool_(), "boolean", [True, False]),
 }
@@ -292,8 +292,8 @@ def one_by_one(rows: DataFrame, questions: Sequence[Column]) -> list[int]:
         rows.where(question).agg(F.count("*").alias("rows")).withColumn("number", F.lit(number))
         for number, question in enumerate(questions)
     ]
-    found = reduce(lambda one, other: one.union(other), asked).collect()
-    return [row["rows"] for row in sorted(found, key=lambda row: row["number"])]
+    counted = reduce(lambda frame, other: frame.union(other), asked).collect()
+    return [row["rows"] for row in sorted(counted, key=lambda row: row["number"])]
 
 
 def test_every_question_finds_the_rows_that_the_parquet_files_have(
@@ -316,8 +316,8 @@ def test_every_question_finds_the_rows_that_the_parquet_files_have(
                 present[name][repr(value)] = value
         pq.write_table(pa.Table.from_pylist(rows, schema), arrow / f"{number}.parquet", row_group_size=1)
         with set_to(spark, parquet__outputTimestampType="TIMESTAMP_MICROS"):
-            one = spark.read.parquet(str(arrow / f"{number}.parquet"))
-            one.coalesce(1).write.mode("append").parquet(str(mr))
+            frame = spark.read.parquet(str(arrow / f"{number}.parquet"))
+            frame.coalesce(1).write.mode("append").parquet(str(mr))
     questions = []
     for name, values in present.items():
         column = F.col(name)
@@ -354,7 +354,9 @@ PAIRS: list[tuple[pa.DataType, Any, Any, str, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("type", "low", "high", "sql", "by_arrow"), PAIRS, ids=lambda each: str(each)[:14])
+@pytest.mark.parametrize(
+    ("type", "low", "high", "sql", "by_arrow"), PAIRS, ids=lambda parameter: str(parameter)[:14]
+)
 def test_a_file_that_cannot_have_the_value_is_not_opened(
     spark: SparkSession, tmp_path: Path, type: pa.DataType, low: Any, high: Any, sql: str, by_arrow: bool
 ) -> None:
@@ -362,15 +364,15 @@ def test_a_file_that_cannot_have_the_value_is_not_opened(
     for number, value in enumerate((low, high)):
         pq.write_table(pa.table({"c": pa.array([value, None], type)}), tmp_path / f"{number}.parquet")
         if not by_arrow:
-            one = spark.read.parquet(str(tmp_path / f"{number}.parquet"))
-            one.coalesce(1).write.parquet(str(tmp_path / str(number)))
+            frame = spark.read.parquet(str(tmp_path / f"{number}.parquet"))
+            frame.coalesce(1).write.parquet(str(tmp_path / str(number)))
             (part,) = (tmp_path / str(number)).glob("*.parquet")
             part.replace(tmp_path / f"{number}.parquet")
     commit(tmp_path)
     other = tmp_path / "1.parquet"
     other.write_bytes(b"x" * other.stat().st_size)
-    found = spark.read.format("delta").load(str(tmp_path)).where(F.col("c") == literal(low, sql)).count()
-    assert found == 1
+    rows = spark.read.format("delta").load(str(tmp_path)).where(F.col("c") == literal(low, sql)).count()
+    assert rows == 1
 
 
 WIDENED: list[tuple[pa.DataType, Any, pa.DataType, Any]] = [
@@ -400,20 +402,24 @@ def by_spark(spark: SparkSession, root: Path, where: Column | None = None) -> li
 
 
 def by_delta_rs(root: Path) -> list[Any]:
-    found = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(root))).execute("SELECT c FROM t")
-    return pa.table(found).column("c").to_pylist()  # type: ignore[no-any-return]
+    result = (
+        deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(root))).execute("SELECT c FROM t")
+    )
+    return pa.table(result).column("c").to_pylist()  # type: ignore[no-any-return]
 
 
 def plain(values: Iterable[Any]) -> list[Any]:
     """Values as one can compare them: a number by what it is, an instant without its zone."""
-    zoneless = (each.replace(tzinfo=None) if isinstance(each, datetime) else each for each in values)
+    zoneless = (value.replace(tzinfo=None) if isinstance(value, datetime) else value for value in values)
     return sorted(
-        zoneless, key=lambda each: (each is None, str(each) if isinstance(each, str) else each or 0)
+        zoneless, key=lambda value: (value is None, str(value) if isinstance(value, str) else value or 0)
     )
 
 
 @pytest.mark.parametrize(
-    ("narrow", "low", "wide", "high"), WIDENED[:: soak.amount(2, 1)], ids=lambda each: str(each)[:18]
+    ("narrow", "low", "wide", "high"),
+    WIDENED[:: soak.amount(2, 1)],
+    ids=lambda parameter: str(parameter)[:18],
 )
 def test_widened_files_are_read_rightly_by_spark_and_delta_rs(
     spark: SparkSession, tmp_path: Path, narrow: pa.DataType, low: Any, wide: pa.DataType, high: Any
@@ -426,13 +432,13 @@ def test_widened_files_are_read_rightly_by_spark_and_delta_rs(
             options = {"use_dictionary": shape == "dictionary", "store_decimal_as_integer": shape == "plain"}
             pq.write_table(table, root / f"{number}.parquet", **options)
         column = commit(root).fields[0]
-        expected = [each for each in (low, high) if each is not None]
+        expected = [parameter for parameter in (low, high) if parameter is not None]
         if isinstance(low, date) and not isinstance(low, datetime):
             expected[0] = datetime(low.year, low.month, low.day)
         nulls = 4 - len(expected)
-        for found in (by_spark(spark, root), by_delta_rs(root)):
-            assert plain(each for each in found if each is not None) == plain(expected)
-            assert found.count(None) == nulls
+        for values in (by_spark(spark, root), by_delta_rs(root)):
+            assert plain(parameter for parameter in values if parameter is not None) == plain(expected)
+            assert values.count(None) == nulls
         for value in expected:
             sql = str(column.type)
             assert plain(by_spark(spark, root, F.col("c") == literal(value, sql))) == plain([value])
@@ -452,14 +458,14 @@ def test_a_schema_is_merged_from_what_spark_and_others_write(spark: SparkSession
     """Spark's comments survive, though another writer's file comes first."""
     pq.write_table(pa.table({"id": pa.array([1], pa.int32()), "code": ["a"]}), tmp_path / "a.parquet")
     comment = {"comment": "the key"}
-    one = spark.createDataFrame([(2, "b")], "id bigint, code string")
-    one = one.withColumn("id", F.col("id").alias("id", metadata=comment))
-    one.coalesce(1).write.mode("append").parquet(str(tmp_path))
-    found = merge(
+    frame = spark.createDataFrame([(2, "b")], "id bigint, code string")
+    frame = frame.withColumn("id", F.col("id").alias("id", metadata=comment))
+    frame.coalesce(1).write.mode("append").parquet(str(tmp_path))
+    merged = merge(
         (footer.schema, file.path)
         for footer, file in zip(footers_of(tmp_path), files_of(tmp_path), strict=True)
     )
-    assert found.columns == Struct(
+    assert merged.columns == Struct(
         (types.Field("id", types.LONG, metadata=comment), types.Field("code", types.STRING))
     )
-    assert [str(each) for each in found.widenings] == ["`id` from int to bigint"]
+    assert [str(widening) for widening in merged.widenings] == ["`id` from int to bigint"]

@@ -27,11 +27,11 @@ class Job:
 
     def run(self, **params: str) -> list[str]:
         """Run the tasks whose condition holds, and say which; ``params`` as with ``--params``."""
-        given = {one["name"]: one["default"] for one in self.definition["parameters"]} | params
+        given = {entry["name"]: entry["default"] for entry in self.definition["parameters"]} | params
         outcomes: dict[str, str] = {}
         ran = []
         for task in self.definition["tasks"]:
-            if any(outcomes[one["task_key"]] != one["outcome"] for one in task.get("depends_on", ())):
+            if any(outcomes[entry["task_key"]] != entry["outcome"] for entry in task.get("depends_on", ())):
                 continue
             if condition := task.get("condition_task"):
                 assert condition["op"] == "EQUAL_TO"
@@ -41,7 +41,7 @@ class Job:
             wheel = task["python_wheel_task"]
             assert wheel["entry_point"] == "tableferry"
             ran.append(task["task_key"])
-            parameters = [filled(each, given) for each in wheel["parameters"]]
+            parameters = [filled(parameter, given) for parameter in wheel["parameters"]]
             self.monkeypatch.setattr("sys.argv", ["tableferry", *parameters])
             main()
         return ran
@@ -56,11 +56,11 @@ def filled(text: str, given: dict[str, str]) -> str:
 
 def providers(spark: SparkSession, schema: str) -> dict[str, str]:
     """Say what each table of a schema is made of."""
-    found = {}
+    providers_ = {}
     for table in tables_in(spark, schema):
         described = spark.sql(f"DESCRIBE TABLE EXTENDED {schema}.{table}")
-        found[table] = described.where("col_name = 'Provider'").collect()[0]["data_type"].lower()
-    return found
+        providers_[table] = described.where("col_name = 'Provider'").collect()[0]["data_type"].lower()
+    return providers_
 
 
 @pytest.fixture
@@ -84,9 +84,9 @@ def test_the_job_only_shows_until_it_is_told_to_convert(
 ) -> None:
     for params in ({}, {"dry_run": "False"}, {"dry_run": ""}):
         assert job.run(sources=f"{schema}.*", **params) == ["plan"]
-        told = capsys.readouterr().out
-        assert "orders" in told
-        assert "events" in told
+        output = capsys.readouterr().out
+        assert "orders" in output
+        assert "events" in output
         assert providers(spark, schema) == PARQUET
     assert job.run(sources=f"{schema}.*", dry_run="false") == ["convert"]
     assert providers(spark, schema) == DELTA

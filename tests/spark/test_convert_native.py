@@ -36,8 +36,8 @@ def write(spark: SparkSession, folder: Path, *columns: str, partition: str | Non
 
 def snapshot(folder: Path) -> dict[str, bytes | None]:
     return {
-        str(each.relative_to(folder)): each.read_bytes() if each.is_file() else None
-        for each in folder.rglob("*")
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
     }
 
 
@@ -66,11 +66,11 @@ def test_a_directory_of_any_name(spark: SparkSession, tmp_path: Path, statistics
     convert(spark, f"file:{folder}", columns, statistics=statistics)
     escaped = str(folder).replace("`", "``")
     assert spark.sql(f"SELECT * FROM delta.`{escaped}`").collect() == [(0, 1)]
-    told = operation(spark, escaped)
-    assert (told["collectStats"], told["partitionedBy"]) == (str(statistics).lower(), '["k`ü"]')
+    recorded = operation(spark, escaped)
+    assert (recorded["collectStats"], recorded["partitionedBy"]) == (str(statistics).lower(), '["k`ü"]')
     # Again: nothing happens.
     convert(spark, f"file:{folder}", columns, statistics=statistics)
-    assert operation(spark, escaped) == told
+    assert operation(spark, escaped) == recorded
 
 
 def test_null_partitions_by_path_are_null(spark: SparkSession, tmp_path: Path) -> None:
@@ -95,17 +95,17 @@ def test_a_table_keeps_its_comments_properties_and_nulls(
         f"PARTITIONED BY (k) COMMENT 'it\\'s' LOCATION '{tmp_path}/t' TBLPROPERTIES ('a' = 'b')"
     )
     spark.sql(f"INSERT INTO {table} VALUES (1, 1), (2, {'null' if null else 2})")
-    found = entry(spark, TableName.parse(table))
+    table_entry = entry(spark, TableName.parse(table))
     key = "spark.databricks.delta.properties.defaults.checkpointInterval"
     with session.settings(spark, {key: "7"} if defaults else {}, "test"):
-        convert_table(spark, found, statistics=True)
+        convert_table(spark, table_entry, statistics=True)
     assert entry(spark, TableName.parse(table)).is_delta
     value = "IS NULL" if null else "= 2"
     assert spark.sql(f"SELECT id FROM {table} WHERE k {value}").collect() == [(2,)]
     [detail] = spark.sql(f"DESCRIBE DETAIL {table}").collect()
     properties = {"a": "b"} | ({"delta.checkpointInterval": "7"} if defaults else {})
     assert (detail["description"], detail["properties"]) == ("it's", properties)
-    comments = [each.metadata.get("comment") for each in spark.table(table).schema]
+    comments = [field.metadata.get("comment") for field in spark.table(table).schema]
     assert comments == ["the 'id'", "kk"]
 
 
@@ -123,7 +123,7 @@ def test_the_native_command_on_what_the_catalog_says(spark: SparkSession, schema
     spark.sql(f"CREATE VIEW {schema}.v AS SELECT 1 AS x")
     spark.sql(f"CREATE TABLE {schema}.c (id int) USING csv")
     spark.sql(f"CREATE TABLE {schema}.p (id int, k int) USING parquet PARTITIONED BY (k)")
-    for target, wanted in (
+    for target, expected in (
         (f"{schema}.v", "DELTA_OPERATION_NOT_ALLOWED_DETAIL"),
         (f"{schema}.c", "DELTA_CONVERT_NON_PARQUET_TABLE"),
         (f"{schema}.p", "DELTA_CONVERSION_NO_PARTITION_FOUND"),
@@ -131,7 +131,7 @@ def test_the_native_command_on_what_the_catalog_says(spark: SparkSession, schema
     ):
         with pytest.raises(PySparkException) as caught:
             spark.sql(f"CONVERT TO DELTA {target}")
-        assert condition(caught.value) == wanted
+        assert condition(caught.value) == expected
     spark.sql(f"INSERT INTO {schema}.p VALUES (1, 1)")
     with pytest.raises(PySparkException) as caught:
         spark.sql(f"CONVERT TO DELTA {schema}.p PARTITIONED BY (k string)")
@@ -159,7 +159,7 @@ def test_the_native_command_by_path_and_then_by_name(
 
 
 @pytest.mark.parametrize(
-    ("make", "columns", "said"),
+    ("make", "columns", "message"),
     [
         ("nothing", (), "No file found in the directory.*there is nothing to convert"),
         ("k=1", (), r"Expecting 0 partition column\(s\).*k=1/"),
@@ -171,7 +171,7 @@ def test_the_native_command_by_path_and_then_by_name(
     ],
 )
 def test_a_native_refusal_says_why_and_leaves_nothing(
-    spark: SparkSession, tmp_path: Path, make: str, columns: tuple[PartitionColumn, ...], said: str
+    spark: SparkSession, tmp_path: Path, make: str, columns: tuple[PartitionColumn, ...], message: str
 ) -> None:
     root = tmp_path / "t"
     match make:
@@ -185,7 +185,7 @@ def test_a_native_refusal_says_why_and_leaves_nothing(
         case directory:
             write(spark, root / directory, "id")
     before = snapshot(root)
-    with pytest.raises(Refused, match=f"(?s){said}"):
+    with pytest.raises(Refused, match=f"(?s){message}"):
         convert(spark, f"file:{root}", columns, statistics=True)
     assert snapshot(root) == before
 
@@ -242,10 +242,10 @@ def test_the_listing_leaves_out_hidden_names_and_reads_no_file(spark: SparkSessi
         sparse.truncate(5_000_000_000)
     (root / "empty").mkdir()
     for location in (str(root), f"file:{root}", f"file://{root}/"):
-        found = list_files(spark, location)
-        assert [each.path for each in found] == seen
-        assert {each.path: each.size for each in found} == dict.fromkeys(seen, 7) | {"plain": 5_000_000_000}
-        [plain] = (each for each in found if each.path == "plain")
+        files = list_files(spark, location)
+        assert [file.path for file in files] == seen
+        assert {file.path: file.size for file in files} == dict.fromkeys(seen, 7) | {"plain": 5_000_000_000}
+        [plain] = (file for file in files if file.path == "plain")
         assert plain.modified == (root / "plain").stat().st_mtime_ns // 1_000_000
     assert list_files(spark, str(root / "empty")) == ()
 
@@ -271,9 +271,9 @@ def test_a_table_on_storage_that_only_spark_reaches(
     ddl = "(id int, k int) USING parquet PARTITIONED BY (k)"
     spark.sql(f"CREATE TABLE {schema}.t {ddl} LOCATION '{location}/t'")
     spark.sql(f"INSERT INTO {schema}.t VALUES (1, null), (2, 2)")
-    found = entry(spark, TableName.parse(f"{schema}.t"))
-    assert (found.folder, found.location) == (None, f"{location}/t")
-    convert_table(spark, found, statistics=False)
+    table_entry = entry(spark, TableName.parse(f"{schema}.t"))
+    assert (table_entry.folder, table_entry.location) == (None, f"{location}/t")
+    convert_table(spark, table_entry, statistics=False)
     assert spark.sql(f"SELECT id FROM {schema}.t WHERE k IS NULL").collect() == [(1,)]
     assert (folder / "t" / "_delta_log").is_dir()
 
@@ -322,7 +322,7 @@ def test_of_two_native_runs_one_commits(spark: SparkSession, tmp_path: Path) -> 
     with ThreadPoolExecutor(2) as pool:
         ended = list(pool.map(run, range(2)))
     assert "done" in ended
-    assert all(each == "done" or "another converter was first" in each for each in ended)
+    assert all(outcome == "done" or "another converter was first" in outcome for outcome in ended)
     assert spark.sql(f"DESCRIBE HISTORY delta.`{root}`").count() == 1
     assert spark.sql(f"SELECT * FROM delta.`{root}`").collect() == [(0,)]
 

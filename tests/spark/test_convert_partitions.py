@@ -49,17 +49,17 @@ def write(root: Path) -> Partitions:
 def test_types_and_values_are_those_that_spark_infers(
     spark: SparkSession, zone: None, tmp_path: Path
 ) -> None:
-    found = write(tmp_path)
+    actual = write(tmp_path)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     assert spark.conf.get("spark.sql.sources.partitionColumnTypeInference.enabled") == "true"
     table = spark.read.parquet(str(tmp_path))
     fields = table.drop("id").schema.fields
-    assert [str(column) for column in found.columns] == [
+    assert [str(column) for column in actual.columns] == [
         f"{field.name} {field.dataType.simpleString()}" for field in fields
     ]
     ours = {
         file.path.rsplit("/", 1)[1]: values
-        for file, values in zip(list_files(tmp_path), found.values, strict=True)
+        for file, values in zip(list_files(tmp_path), actual.values, strict=True)
     }
     logged = "date_format(t, \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'\")"
     read = [logged if field.name == "t" else f"CAST({field.name} AS STRING)" for field in fields]
@@ -71,15 +71,15 @@ def test_types_and_values_are_those_that_spark_infers(
 def test_timestamps_in_the_log_are_one_instant_to_every_reader(
     spark: SparkSession, zone: None, tmp_path: Path
 ) -> None:
-    found = write(tmp_path)
-    schema = Struct((Field("id", LONG), *(Field(column.name, column.type) for column in found.columns)))
-    names = [column.name for column in found.columns]
+    actual = write(tmp_path)
+    schema = Struct((Field("id", LONG), *(Field(column.name, column.type) for column in actual.columns)))
+    names = [column.name for column in actual.columns]
     meta = {"id": "one", "format": {"provider": "parquet", "options": {}}, "schemaString": to_json(schema)}
     actions: list[object] = [
         {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
         {"metaData": {**meta, "partitionColumns": names, "configuration": {}, "createdTime": 0}},
     ]
-    for file, values in zip(list_files(tmp_path), found.values, strict=True):
+    for file, values in zip(list_files(tmp_path), actual.values, strict=True):
         add = {
             "path": quote(file.path),
             "size": file.size,

@@ -63,10 +63,10 @@ AT_ONCE = {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
 def test_names_of_files(spark: SparkSession, tmp_path: Path) -> None:
     both = twins(tmp_path, lambda root: write(root, *NAMES))
 
-    one, other = converted(spark, both)
+    our_log, other = converted(spark, both)
 
-    assert differences(one, other) == set()
-    assert len(one.adds) == len(demand_same_rows(spark, both)) == len(NAMES)
+    assert differences(our_log, other) == set()
+    assert len(our_log.adds) == len(demand_same_rows(spark, both)) == len(NAMES)
     # Spark compares the paths of the log with those on disk as strings: other ones would lose their files.
     before = _data(both.ours)
     with settings(spark, AT_ONCE, "here"):
@@ -93,10 +93,10 @@ def test_which_directories_and_files_count(spark: SparkSession, tmp_path: Path) 
 
     both = twins(tmp_path, make)
 
-    one, other = converted(spark, both, "_key1 int")
+    our_log, other = converted(spark, both, "_key1 int")
 
-    assert differences(one, other) == set()
-    assert {path: values["_key1"] for path, values in one.values.items()} == {
+    assert differences(our_log, other) == set()
+    assert {path: values["_key1"] for path, values in our_log.values.items()} == {
         "_key1=1/a.parquet": "1",
         "_key1=2/b.parquet": "2",
         "_key1=2/plain/c.parquet": "2",
@@ -121,9 +121,9 @@ def test_what_a_streaming_sink_committed(spark: SparkSession, tmp_path: Path) ->
         for batch in (copy / "_spark_metadata").glob("[0-9]*"):
             batch.write_text(batch.read_text().replace(f"{both.ours}/", f"{copy}/"))
 
-    one, other = converted(spark, both)
+    our_log, other = converted(spark, both)
 
-    assert differences(one, other) == set()
+    assert differences(our_log, other) == set()
     assert demand_same_rows(spark, both).total() == 3
 
 
@@ -135,17 +135,17 @@ def test_values_of_partitions(spark: SparkSession, tmp_path: Path) -> None:
         "d=1500-01-01/l=+7/i=-2147483648/s=007/x=9999.99/b=false/f=-0.0",
         f"d={null}/l={null}/i={null}/s={null}/x={null}/b={null}/f={null}",
     )
-    both = twins(tmp_path, lambda root: write(root, *(f"{each}/a.parquet" for each in folders)))
+    both = twins(tmp_path, lambda root: write(root, *(f"{folder}/a.parquet" for folder in folders)))
 
-    one, other = converted(
+    our_log, other = converted(
         spark, both, "d date, l bigint, i int, s string, x decimal(6,2), b boolean, f double"
     )
 
-    assert [values["i"] for values in one.values.values()].count("007") == 1
+    assert [values["i"] for values in our_log.values.values()].count("007") == 1
     # Ours have one spelling for each day and each boolean.
-    assert len(differences(one, other)) == 1
-    [path] = (path for path in one.adds if one.values[path] != other.values[path])
-    mine, theirs = one.values[path], other.values[path]
+    assert len(differences(our_log, other)) == 1
+    [path] = (path for path in our_log.adds if our_log.values[path] != other.values[path])
+    mine, theirs = our_log.values[path], other.values[path]
     assert {key: (mine[key], theirs[key]) for key in mine if mine[key] != theirs[key]} == {
         "d": ("2024-01-05", "2024-1-5"),
         "b": ("false", "FALSE"),
@@ -159,14 +159,14 @@ def test_decimals_in_partitions(spark: SparkSession, tmp_path: Path) -> None:
     """delta-rs opens no table in which they have too few digits; from Parquet, Spark reads 0.15."""
     both = twins(tmp_path, lambda root: write(root, "x=1.5/a.parquet", "x=-3/a.parquet"))
 
-    one, other = converted(spark, both, "x decimal(6,2)")
+    our_log, other = converted(spark, both, "x decimal(6,2)")
 
-    assert [values["x"] for values in one.values.values()] == ["-3.00", "1.50"]
+    assert [values["x"] for values in our_log.values.values()] == ["-3.00", "1.50"]
     assert sorted(values["x"] for values in other.values.values()) == ["-3", "1.5"]
-    found = {"(('id', 0), ('x', Decimal('1.50')))": 1, "(('id', 1), ('x', Decimal('-3.00')))": 1}
-    assert spark_rows(spark, both.ours) == spark_rows(spark, both.native) == found
+    expected = {"(('id', 0), ('x', Decimal('1.50')))": 1, "(('id', 1), ('x', Decimal('-3.00')))": 1}
+    assert spark_rows(spark, both.ours) == spark_rows(spark, both.native) == expected
     engine = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(both.ours))
-    assert rows(pa.table(engine.execute("SELECT * FROM t").read_all())) == found
+    assert rows(pa.table(engine.execute("SELECT * FROM t").read_all())) == expected
     with pytest.raises(deltalake.exceptions.DeltaError, match="Failed to parse value"):
         deltalake.DeltaTable(both.native)
 
@@ -189,24 +189,24 @@ def test_partition_columns_need_not_be_named(spark: SparkSession, tmp_path: Path
 def test_a_column_both_in_the_path_and_in_the_file(spark: SparkSession, tmp_path: Path) -> None:
     both = twins(tmp_path, lambda root: write(root, "day=2/a.parquet", a=[1], day=[9], b=[2]))
 
-    one, other = converted(spark, both, "day int")
+    our_log, other = converted(spark, both, "day int")
 
-    assert differences(one, other) == set()
-    assert one.columns == other.columns == ["a", "day", "b"]
+    assert differences(our_log, other) == set()
+    assert our_log.columns == other.columns == ["a", "day", "b"]
     assert demand_same_rows(spark, both) == {"(('a', 1), ('b', 2), ('day', 2))": 1}
 
 
 @soak.only
 def test_history_and_a_second_conversion(spark: SparkSession, tmp_path: Path) -> None:
     both = twins(tmp_path, lambda root: write(root, "k=1/a.parquet", "k=2/b.parquet"))
-    one, other = converted(spark, both, "k int")
+    our_log, other = converted(spark, both, "k int")
 
-    told = (
+    message = (
         *("version", "operation", "operationParameters", "operationMetrics", "readVersion"),
         *("isolationLevel", "isBlindAppend", "userMetadata"),
     )
     mine, theirs = (
-        spark.sql(f"DESCRIBE HISTORY delta.`{root}`").select(*told).collect()
+        spark.sql(f"DESCRIBE HISTORY delta.`{root}`").select(*message).collect()
         for root in (both.ours, both.native)
     )
     assert mine == theirs
@@ -216,7 +216,7 @@ def test_history_and_a_second_conversion(spark: SparkSession, tmp_path: Path) ->
         "collectStats": "true",
         "sourceFormat": "parquet",
     }
-    assert one.info.keys() == other.info.keys() - {"txnId"}
+    assert our_log.info.keys() == other.info.keys() - {"txnId"}
 
     write(both.ours, "k=3/late.parquet")
     write(both.native, "k=3/late.parquet")
@@ -235,11 +235,11 @@ def test_without_statistics(spark: SparkSession, tmp_path: Path) -> None:
 
     both = twins(tmp_path, make)
 
-    one, other = converted(spark, both, statistics=convert.Statistics.NONE)
+    our_log, other = converted(spark, both, statistics=convert.Statistics.NONE)
 
-    assert differences(one, other) == set()
-    assert one.info["operationParameters"] == other.info["operationParameters"]
-    assert not any("stats" in add for add in one.adds.values())
+    assert differences(our_log, other) == set()
+    assert our_log.info["operationParameters"] == other.info["operationParameters"]
+    assert not any("stats" in add for add in our_log.adds.values())
     assert demand_same_rows(spark, both).total() == 2
 
 
@@ -274,8 +274,8 @@ def _of(**columns: Any) -> Callable[[Path], object]:
     return lambda root: write(root, "a.parquet", **columns)
 
 
-def _two(one: Any, other: Any) -> Callable[[Path], object]:
-    return lambda root: (write(root, "a.parquet", id=one), write(root, "b.parquet", id=other))
+def _two(first: Any, other: Any) -> Callable[[Path], object]:
+    return lambda root: (write(root, "a.parquet", id=first), write(root, "b.parquet", id=other))
 
 
 def _at(*paths: str) -> Callable[[Path], object]:
@@ -360,10 +360,10 @@ def test_what_both_refuse(spark: SparkSession, tmp_path: Path, refusal: Refusal)
     before = content(both.plain)
 
     assert refusal.native in native_refusal(spark, both.native, refusal.by)
-    one = ours(both.ours, refusal.by or None)
+    result = ours(both.ours, refusal.by or None)
 
-    assert one.outcome == "refused"
-    assert all(each in one.error for each in refusal.ours), one.error
+    assert result.outcome == "refused"
+    assert all(part in result.error for part in refusal.ours), result.error
     assert content(both.ours) == before
     assert content(both.native).keys() - before.keys() == {"_delta_log", "_delta_log/_staged_commits"}
 
@@ -391,20 +391,20 @@ ONLY_OURS: dict[str, tuple[Callable[[Path], object], str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("make", "by", "said"), ONLY_OURS.values(), ids=ONLY_OURS)
+@pytest.mark.parametrize(("make", "by", "message"), ONLY_OURS.values(), ids=ONLY_OURS)
 def test_what_only_ours_converts(
-    spark: SparkSession, tmp_path: Path, make: Callable[[Path], object], by: str, said: str
+    spark: SparkSession, tmp_path: Path, make: Callable[[Path], object], by: str, message: str
 ) -> None:
     both = twins(tmp_path, make)
 
-    assert said in native_refusal(spark, both.native, by)
-    one = ours(both.ours, by or None)
+    assert message in native_refusal(spark, both.native, by)
+    result = ours(both.ours, by or None)
 
-    assert one.outcome == "converted", one.error
+    assert result.outcome == "converted", result.error
     assert demand_our_rows(spark, both).total() == sum(path.is_file() for path in both.plain.rglob("*"))
-    if said == "URISyntaxException":
-        assert one.plan is not None
-        assert "VACUUM" in " ".join(one.plan.notes)
+    if message == "URISyntaxException":
+        assert result.plan is not None
+        assert "VACUUM" in " ".join(result.plan.notes)
         with pytest.raises(SPARK_ERRORS, match="URISyntaxException"):
             spark.sql(f"VACUUM delta.`{both.ours}`").collect()
 
@@ -416,16 +416,16 @@ def test_an_empty_value_is_null(spark: SparkSession, tmp_path: Path) -> None:
     assert "Empty partition column value in 'k='" in native_refusal(spark, both.native, "k string")
     assert ours(both.ours).outcome == "converted"
 
-    found = {"(('id', 0), ('k', None))": 1, "(('id', 1), ('k', 'x'))": 1}
-    assert spark_rows(spark, both.ours) == deltars_rows(both.ours) == found
+    expected = {"(('id', 0), ('k', None))": 1, "(('id', 1), ('k', 'x'))": 1}
+    assert spark_rows(spark, both.ours) == deltars_rows(both.ours) == expected
 
 
 def test_names_that_delta_takes_only_with_column_mapping(spark: SparkSession, tmp_path: Path) -> None:
     both = twins(tmp_path, lambda root: write(root, "k k=1/a.parquet", **{"a b": [1], "s": [{"x,y": 2}]}))
 
-    one = ours(both.ours, column_mapping=True)
+    result = ours(both.ours, column_mapping=True)
 
-    assert one.outcome == "converted", one.error
+    assert result.outcome == "converted", result.error
     demand_our_rows(spark, both, deltars=False)
 
 
@@ -440,9 +440,9 @@ def test_names_that_differ_in_case_alone(spark: SparkSession, tmp_path: Path) ->
     both = twins(tmp_path, make)
     native(spark, both.native)
 
-    one = ours(both.ours)
+    result = ours(both.ours)
 
-    assert (one.outcome, "`id`" in one.error, "`ID`" in one.error) == ("refused", True, True)
+    assert (result.outcome, "`id`" in result.error, "`ID`" in result.error) == ("refused", True, True)
     assert spark_rows(spark, both.native).total() == 2
     assert sum("None" in row for row in deltars_rows(both.native)) == 1
 
@@ -452,9 +452,9 @@ def test_octets_beyond_ascii_in_a_directory(spark: SparkSession, tmp_path: Path)
     """Ours reads what Arrow and Python write for an umlaut; Spark takes each octet for a character."""
     both = twins(tmp_path, lambda root: write(root, "k=%C3%BC/a.parquet"))
 
-    one, other = converted(spark, both, "k string")
+    our_log, other = converted(spark, both, "k string")
 
-    assert (one.values, other.values) == (
+    assert (our_log.values, other.values) == (
         {"k=%25C3%25BC/a.parquet": {"k": "ü"}},
         {"k=%25C3%25BC/a.parquet": {"k": "Ã¼"}},
     )

@@ -31,10 +31,10 @@ def test_what_the_catalog_says_of_a_table(spark: SparkSession, schema: str, tmp_
     assert done.ok, done.tables[0].error
     spark.sql(f"CONVERT TO DELTA {schema}.native")
 
-    one, other = log(tmp_path / "ours"), log(tmp_path / "native")
+    our_log, other = log(tmp_path / "ours"), log(tmp_path / "native")
     # The native command forgets the comment, and writes down that there are no partitions.
-    assert differences(one, other) == {"description: it for None"}
-    assert [each.info["operationParameters"]["partitionedBy"] for each in (one, other)] == ['["k"]', "[]"]
+    assert differences(our_log, other) == {"description: it for None"}
+    assert [side.info["operationParameters"]["partitionedBy"] for side in (our_log, other)] == ['["k"]', "[]"]
     for name in ("ours", "native"):
-        found = spark.sql(f"SELECT id, k FROM {schema}.{name} WHERE code = 'a' AND k = 'k'").collect()
-        assert found == before == [(1, "k ")]
+        rows = spark.sql(f"SELECT id, k FROM {schema}.{name} WHERE code = 'a' AND k = 'k'").collect()
+        assert rows == before == [(1, "k ")]

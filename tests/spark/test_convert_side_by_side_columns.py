@@ -118,11 +118,11 @@ def by_arrow(root: Path) -> None:
         pq.write_table(pa.Table.from_pylist(rows, ARROW), root / f"{number}.parquet", row_group_size=2)
 
 
-def by_spark(spark: SparkSession, place: Path, timestamps: str, root: Path) -> None:
-    by_arrow(place / "arrow")
+def by_spark(spark: SparkSession, folder: Path, timestamps: str, root: Path) -> None:
+    by_arrow(folder / "arrow")
     with settings(spark, {"spark.sql.parquet.outputTimestampType": timestamps}, "here"):
         for number in range(len(FILES)):
-            frame = spark.read.schema(SQL).parquet(str(place / "arrow" / f"{number}.parquet"))
+            frame = spark.read.schema(SQL).parquet(str(folder / "arrow" / f"{number}.parquet"))
             frame.coalesce(1).write.mode("append").parquet(str(root))
 
 
@@ -141,18 +141,22 @@ LATER = {
 def _later(column: str, *numbers: int) -> set[str]:
     zone = "" if column == "wall" else "Z"
     pairs = [pair for pair in LATER.items() if pair[0].endswith("Z") == bool(zone)]
-    return {f"maxValues.{column}: {pairs[each][1]} for {pairs[each][0]}" for each in numbers}
+    return {f"maxValues.{column}: {pairs[index][1]} for {pairs[index][0]}" for index in numbers}
 
 
 def _lacks(column: str, lowest: list[str], highest: list[str]) -> set[str]:
     return {
-        *(f"minValues.{column}: nothing for {each}" for each in lowest),
-        *(f"maxValues.{column}: nothing for {each}" for each in highest),
+        *(f"minValues.{column}: nothing for {path}" for path in lowest),
+        *(f"maxValues.{column}: nothing for {path}" for path in highest),
     }
 
 
 # Footers don't say how many arrays or maps are null.
-UNCOUNTED = {f"nullCount.{each}: nothing for {count}" for each in ("pairs", "several") for count in (0, 1, 2)}
+UNCOUNTED = {
+    f"nullCount.{column_name}: nothing for {count}"
+    for column_name in ("pairs", "several")
+    for count in (0, 1, 2)
+}
 LATER_WALL = _later("wall", 0, 1, 2)
 LATER_INSTANTS = _later("moment", 0, 1, 2) | _later("inner.deep.w", 0, 2)
 # Other writers than parquet-mr leave NaN out, which is above all else in Spark.
@@ -172,7 +176,7 @@ SOME_FLOATS = {
 NO_INSTANTS = _lacks(
     "moment",
     ["1582-10-16T01:02:03.999Z", "1969-12-31T23:59:59.999Z"],
-    [each for each in LATER if each[-1] == "Z"],
+    [instant for instant in LATER if instant[-1] == "Z"],
 ) | _lacks(
     "inner.deep.w", ["1969-12-31T23:59:59.999Z"], ["1969-12-31T23:59:59.999Z", "9999-12-30T23:59:59.999Z"]
 )
@@ -181,9 +185,9 @@ NO_INSTANTS = _lacks(
 def test_files_that_arrow_wrote(spark: SparkSession, tmp_path: Path) -> None:
     both = twins(tmp_path, by_arrow)
 
-    one, other = converted(spark, both)
+    our_log, other = converted(spark, both)
 
-    assert differences(one, other) == UNCOUNTED | LATER_WALL | LATER_INSTANTS | NO_FLOATS
+    assert differences(our_log, other) == UNCOUNTED | LATER_WALL | LATER_INSTANTS | NO_FLOATS
     assert demand_same_rows(spark, both).total() == 12
 
 
@@ -195,9 +199,9 @@ def test_files_that_spark_wrote(
 ) -> None:
     both = twins(tmp_path, lambda root: by_spark(spark, tmp_path, timestamps, root))
 
-    one, other = converted(spark, both)
+    our_log, other = converted(spark, both)
 
-    assert differences(one, other) == UNCOUNTED | LATER_WALL | instants | SOME_FLOATS
+    assert differences(our_log, other) == UNCOUNTED | LATER_WALL | instants | SOME_FLOATS
     assert demand_same_rows(spark, both).total() == 12
 
 
@@ -211,11 +215,11 @@ def test_what_a_scan_finds(spark: SparkSession, tmp_path: Path, writer: str) -> 
 
     both = twins(tmp_path, make)
 
-    one, other = converted(spark, both, statistics=convert.Statistics.SCAN)
+    our_log, other = converted(spark, both, statistics=convert.Statistics.SCAN)
 
     # Whoever reads an INT96 decides by settings what instant before 1900 it is.
     old = _lacks("moment", ["1582-10-16T01:02:03.999Z"], []) if writer == "spark" else set()
-    assert differences(one, other) == UNCOUNTED | LATER_WALL | LATER_INSTANTS | SOME_FLOATS | old
+    assert differences(our_log, other) == UNCOUNTED | LATER_WALL | LATER_INSTANTS | SOME_FLOATS | old
 
 
 @pytest.mark.parametrize("writer", soak.amount(["spark"], ["arrow", "spark"]))
@@ -232,10 +236,10 @@ def test_the_first_32_columns(spark: SparkSession, tmp_path: Path, writer: str) 
 
     both = twins(tmp_path, make)
 
-    one, other = converted(spark, both, "c int" if writer == "spark" else "")
+    our_log, other = converted(spark, both, "c int" if writer == "spark" else "")
 
-    assert differences(one, other) == {"nullCount.s.b.d: nothing for 1"}
-    [add] = one.adds.values()
+    assert differences(our_log, other) == {"nullCount.s.b.d: nothing for 1"}
+    [add] = our_log.adds.values()
     assert len(add["stats"]["minValues"]) == 30
     assert add["stats"]["minValues"]["s"] == {"a": 1, "b": {"c": 2}}
     assert demand_same_rows(spark, both).total() == 2
@@ -253,9 +257,9 @@ def test_files_without_rows(spark: SparkSession, tmp_path: Path) -> None:
 
     both = twins(tmp_path, make)
 
-    one, other = converted(spark, both)
+    our_log, other = converted(spark, both)
 
-    assert differences(one, other) == {"empty.parquet: added", "none.parquet: added"}
+    assert differences(our_log, other) == {"empty.parquet: added", "none.parquet: added"}
     assert demand_same_rows(spark, both).total() == 1
 
 
@@ -263,7 +267,7 @@ def test_files_without_rows(spark: SparkSession, tmp_path: Path) -> None:
 def test_schemas_that_both_merge(spark: SparkSession, tmp_path: Path) -> None:
     def make(root: Path) -> None:
         root.mkdir()
-        one = pa.schema(
+        schema = pa.schema(
             [
                 pa.field("id", pa.int16(), nullable=False),
                 ("only", pa.int8()),
@@ -278,7 +282,9 @@ def test_schemas_that_both_merge(spark: SparkSession, tmp_path: Path) -> None:
                 ("l", pa.list_(pa.field("element", pa.int32(), nullable=False))),
             ]
         )
-        pq.write_table(pa.Table.from_pylist([{"id": 1, "only": 1, "s": {"x": 1}}], one), root / "a.parquet")
+        pq.write_table(
+            pa.Table.from_pylist([{"id": 1, "only": 1, "s": {"x": 1}}], schema), root / "a.parquet"
+        )
         rows = [{"id": 2**31 - 1, "text": "q", "s": {"x": 2**31 - 1, "y": 1}, "l": [1]}]
         pq.write_table(pa.Table.from_pylist(rows, two), root / "b.parquet")
         unusual = {
@@ -300,15 +306,15 @@ def test_schemas_that_both_merge(spark: SparkSession, tmp_path: Path) -> None:
 
     both = twins(tmp_path, make)
 
-    one, other = converted(spark, both)
+    schema, other = converted(spark, both)
 
-    assert differences(one, other) == {
+    assert differences(schema, other) == {
         # What is below arrays and in 96 bits is in no footer, and of nulls without a type Arrow says nothing.
         *("nullCount.l: nothing for 0", "nullCount.nothing: nothing for 1", "nullCount.old: nothing for 1"),
         *_lacks("old", ["1969-12-31T23:59:59.999Z"], ["1969-12-31T23:59:59.999Z"]),
     }
-    assert one.protocol["readerFeatures"] == {"timestampNtz"}
-    assert one.columns[:5] == ["id", "only", "s", "text", "l"]
+    assert schema.protocol["readerFeatures"] == {"timestampNtz"}
+    assert schema.columns[:5] == ["id", "only", "s", "text", "l"]
     assert demand_same_rows(spark, both).total() == 5
 
 
@@ -317,13 +323,13 @@ def test_what_spark_says_of_its_columns(spark: SparkSession, schema: str, tmp_pa
     kinds = "id int COMMENT 'the id', v varchar(4) COMMENT 'vv', s struct<x: int COMMENT 'in'>, c char(3)"
     spark.sql(f"CREATE TABLE {schema}.said ({kinds}) USING parquet")
     spark.sql(f"INSERT INTO {schema}.said VALUES (1, 'bb', struct(1), 'a')")
-    said = spark.table(f"{schema}.said").coalesce(1)
-    both = twins(tmp_path / "without", lambda root: said.drop("c").write.parquet(str(root)))
+    annotated = spark.table(f"{schema}.said").coalesce(1)
+    both = twins(tmp_path / "without", lambda root: annotated.drop("c").write.parquet(str(root)))
 
-    one, other = converted(spark, both)
+    our_log, other = converted(spark, both)
 
-    assert differences(one, other) == set()
-    fields = {each["name"]: each["metadata"] for each in one.metadata["schemaString"]["fields"]}
+    assert differences(our_log, other) == set()
+    fields = {field["name"]: field["metadata"] for field in our_log.metadata["schemaString"]["fields"]}
     assert fields == {
         "id": {"comment": "the id"},
         "v": {"comment": "vv"},
@@ -331,7 +337,7 @@ def test_what_spark_says_of_its_columns(spark: SparkSession, schema: str, tmp_pa
     }
     demand_same_rows(spark, both)
 
-    both = twins(tmp_path / "with", lambda root: said.write.parquet(str(root)))
+    both = twins(tmp_path / "with", lambda root: annotated.write.parquet(str(root)))
     assert "TABLE_OR_VIEW_NOT_FOUND" in native_refusal(spark, both.native)
     assert ours(both.ours).outcome == "converted"
     demand_our_rows(spark, both)
@@ -342,10 +348,10 @@ def test_variant(spark: SparkSession, tmp_path: Path) -> None:
     query = spark.sql("SELECT id, parse_json('{\"a\": 1}') AS v FROM VALUES (1), (2) AS t(id)").coalesce(1)
     both = twins(tmp_path, lambda root: query.write.parquet(str(root)))
 
-    one, other = converted(spark, both)
+    our_log, other = converted(spark, both)
 
-    assert differences(one, other) == set()
-    assert one.protocol["readerFeatures"] == {"variantType"}
+    assert differences(our_log, other) == set()
+    assert our_log.protocol["readerFeatures"] == {"variantType"}
     for root in (both.ours, both.native):
         rows = spark.sql(f"SELECT id, to_json(v) FROM delta.`{root}`").collect()
         assert rows == [(1, '{"a":1}'), (2, '{"a":1}')]
@@ -379,7 +385,7 @@ def test_geometry(spark: SparkSession, tmp_path: Path) -> None:
     both = twins(tmp_path, make)
     assert "Illegal Parquet type: BINARY (GEOMETRY)" in native_refusal(spark, both.native)
 
-    one = ours(both.ours)
+    result = ours(both.ours)
 
-    assert (one.outcome, "`g` of type BINARY (GEOMETRY)" in one.error) == ("refused", True)
+    assert (result.outcome, "`g` of type BINARY (GEOMETRY)" in result.error) == ("refused", True)
     assert content(both.ours) == content(both.plain)

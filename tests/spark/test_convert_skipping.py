@@ -51,7 +51,7 @@ def _columns(number: int) -> dict[str, pa.Array]:
         "text": pa.array(["ü" * 40 + chr(97 + number), None, "é" + chr(97 + number)]),
         "short": pa.array([f"{number}a", None, f"{number}z"]),
         "exact": pa.array(
-            [Decimal(f"{digits}{each:02}.5") for each in (low, high)] + [None], pa.decimal128(38, 10)
+            [Decimal(f"{digits}{digit:02}.5") for digit in (low, high)] + [None], pa.decimal128(38, 10)
         ),
         "moment": pa.array([instant + number * later, None, instant + number * later + later / 2]),
         "wall": pa.array([(instant + number * later).replace(tzinfo=None), None, None]),
@@ -85,7 +85,7 @@ def _write(root: Path, spark: SparkSession, writer: str) -> None:
     if writer == "spark":
         frames = [spark.read.parquet(str(root / f"{number}.parquet")) for number in range(FILES)]
         with spark_settings(spark, MICROS, "here"):
-            reduce(lambda one, other: one.union(other), frames).write.parquet(str(root / "k=1"))
+            reduce(lambda frame, other: frame.union(other), frames).write.parquet(str(root / "k=1"))
         for file in root.glob("*.parquet"):
             file.unlink()
 
@@ -101,7 +101,7 @@ def test_files_are_skipped(spark: SparkSession, tmp_path: Path, writer: str) -> 
     scanned = dict(
         zip(
             predicates,
-            parallel_map(lambda each: len(frame.where(each).inputFiles()), predicates.values()),
+            parallel_map(lambda predicate: len(frame.where(predicate).inputFiles()), predicates.values()),
             strict=True,
         )
     )
@@ -133,7 +133,11 @@ VALUES: dict[str, tuple[str, pa.DataType, st.SearchStrategy[Any]]] = {
         | st.sampled_from(["z" * 32, "z" * 33, "\U0010ffff" * 40, "😀" * 17, "\uffff" * 33, "\x7f" * 40]),
     ),
     "day": ("date", pa.date32(), st.dates()),
-    "moment": ("timestamp", pa.timestamp("us", "UTC"), MOMENTS.map(lambda each: each.replace(tzinfo=UTC))),
+    "moment": (
+        "timestamp",
+        pa.timestamp("us", "UTC"),
+        MOMENTS.map(lambda predicate: predicate.replace(tzinfo=UTC)),
+    ),
     "wall": ("timestamp_ntz", pa.timestamp("us"), MOMENTS),
     "inner": (
         "struct<x: int, y: struct<z: string>>",
@@ -187,7 +191,7 @@ def _predicates(row: dict[str, Any]) -> Iterator[Column]:
             F.col(name).isNull() if value is None else compared(F.col(name), _literal(value, kind))
             for name, kind, value in _leaves(row)
         ]
-        yield reduce(lambda one, other: one & other, parts)
+        yield reduce(lambda first, other: first & other, parts)
 
 
 @soak.only  # tests/unit/test_convert_skipping.py has the same of bounds, without Spark.
@@ -196,22 +200,22 @@ def _predicates(row: dict[str, Any]) -> Iterator[Column]:
 def test_no_row_is_hidden(
     spark: SparkSession, written: list[dict[str, Any]], by_spark: bool, files: int
 ) -> None:
-    place = Path(tempfile.mkdtemp())
+    location = Path(tempfile.mkdtemp())
     try:
-        _random_files(spark, place, written, by_spark, files)
-        root, plain = place / "t", place / "plain"
+        _random_files(spark, location, written, by_spark, files)
+        root, plain = location / "t", location / "plain"
         shutil.copytree(root, plain)
         done = convert.run([str(root)])
         assert done.ok, done.tables[0].error
         _demand_every_row(spark, root, plain, written)
     finally:
-        shutil.rmtree(place)
+        shutil.rmtree(location)
 
 
 def _random_files(
-    spark: SparkSession, place: Path, written: list[dict[str, Any]], by_spark: bool, files: int
+    spark: SparkSession, location: Path, written: list[dict[str, Any]], by_spark: bool, files: int
 ) -> None:
-    root = place / ("arrow" if by_spark else "t")
+    root = location / ("arrow" if by_spark else "t")
     root.mkdir()
     rows = iter(written)
     size = -(-len(written) // files)
@@ -221,19 +225,21 @@ def _random_files(
     if by_spark:
         kinds = ", ".join(f"{name} {kind}" for name, (kind, _, _) in VALUES.items())
         with spark_settings(spark, MICROS, "here"):
-            spark.read.schema(kinds).parquet(str(root)).repartition(files).write.parquet(str(place / "t"))
+            spark.read.schema(kinds).parquet(str(root)).repartition(files).write.parquet(str(location / "t"))
 
 
 def _demand_every_row(spark: SparkSession, root: Path, plain: Path, written: list[dict[str, Any]]) -> None:
     delta = spark.read.format("delta").load(str(root))
     parquet = spark.read.schema(delta.schema).parquet(str(plain))
-    predicates = [each for row in written for each in _predicates(row)]
+    predicates = [predicate for row in written for predicate in _predicates(row)]
     # Counted without a filter, so that nothing in the files is skipped either.
-    counts = parquet.select(*(F.count_if(each).alias(str(number)) for number, each in enumerate(predicates)))
+    counts = parquet.select(
+        *(F.count_if(predicate).alias(str(number)) for number, predicate in enumerate(predicates))
+    )
     [expected] = counts.collect()
     # Each predicate skips files in a scan of its own; one query for all costs a fraction of one for each.
-    scans = [delta.where(each).select(F.lit(number)) for number, each in enumerate(predicates)]
+    scans = [delta.where(predicate).select(F.lit(number)) for number, predicate in enumerate(predicates)]
     with spark_settings(spark, NO_PUSHDOWN, "here"):
-        found = Counter(row[0] for row in reduce(DataFrame.unionAll, scans).collect())
-    assert [found[number] for number in range(len(predicates))] == list(expected)
+        actual = Counter(row[0] for row in reduce(DataFrame.unionAll, scans).collect())
+    assert [actual[number] for number in range(len(predicates))] == list(expected)
     assert min(expected) >= 1

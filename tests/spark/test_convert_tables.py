@@ -49,9 +49,9 @@ def make(spark: SparkSession, table: str, form: str, folder: Path | None = None)
         f"CREATE {'EXTERNAL ' if folder and form == 'hive' else ''}TABLE {table} {FORMS[form]} {where} "
         "COMMENT 'of events' TBLPROPERTIES ('team' = 'a')"
     )
-    for number, place in enumerate(PLACES):
-        literal = place if place == "null" else f"'{place}'"
-        day = "null" if place == "null" else f"DATE'2024-01-0{number + 1}'"
+    for number, partition in enumerate(PLACES):
+        literal = partition if partition == "null" else f"'{partition}'"
+        day = "null" if partition == "null" else f"DATE'2024-01-0{number + 1}'"
         spark.sql(
             f"INSERT INTO {table} PARTITION (d = {day}, place = {literal}) VALUES ({number}, 'n{number}')"
         )
@@ -62,12 +62,12 @@ def name(table: str) -> TableName:
     return TableName.parse(f"spark_catalog.{table}")
 
 
-def found(spark: SparkSession, table: str) -> Entry:
+def entry_of(spark: SparkSession, table: str) -> Entry:
     return entry(spark, name(table))
 
 
 def folder_of(spark: SparkSession, table: str) -> Path:
-    folder = found(spark, table).folder
+    folder = entry_of(spark, table).folder
     assert folder is not None
     return folder
 
@@ -100,7 +100,7 @@ def write(path: Path, columns: dict[str, Any]) -> None:
     pq.write_table(pa.table(columns), path)
 
 
-def one(sources: str | Sequence[str], spark: SparkSession, **options: Any) -> convert.TableReport:
+def converted(sources: str | Sequence[str], spark: SparkSession, **options: Any) -> convert.TableReport:
     [done] = convert.run([sources] if isinstance(sources, str) else sources, spark, **options).tables
     return done
 
@@ -119,16 +119,16 @@ def test_a_table_is_delta_and_all_else_is_as_it_was(
 ) -> None:
     table = f"{schema}.t"
     before = make(spark, table, form, tmp_path / "a table" if kind == "external" else None)
-    old = found(spark, table)
+    old = entry_of(spark, table)
     root = folder_of(spark, table)
     files = content(root)
 
-    done = one(table, spark, verify=True)
+    done = converted(table, spark, verify=True)
 
     assert (done.outcome, done.error) == ("converted", "")
     assert done.verdict is not None
     assert done.verdict.matches
-    new = found(spark, table)
+    new = entry_of(spark, table)
     assert (new.is_delta, new.type, new.location, new.owner) == (True, old.type, old.location, old.owner)
     assert rows(spark, table) == before
     assert spark.sql(f"SELECT id FROM {table} WHERE d IS NULL AND place IS NULL").collect() == [(2,)]
@@ -144,7 +144,7 @@ def test_a_table_is_delta_and_all_else_is_as_it_was(
         (None, None),
     ]
 
-    comments = [each.metadata.get("comment") for each in spark.table(table).schema]
+    comments = [field.metadata.get("comment") for field in spark.table(table).schema]
     assert comments == ["the id", None, "day", None]
     details = {row[0]: row[1] for row in spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()}
     assert details["Comment"] == "of events"
@@ -163,7 +163,7 @@ def test_a_column_that_no_file_has_and_one_that_the_catalog_does_not_show(
     write(tmp_path / "t" / "a.parquet", {"extra": [1.5], "id": [1]})
     external(spark, f"{schema}.t", "id bigint, later string", tmp_path / "t")
 
-    done = one(f"{schema}.t", spark)
+    done = converted(f"{schema}.t", spark)
 
     assert done.plan is not None
     assert any("`extra`" in note for note in done.plan.notes), done.plan.notes
@@ -178,14 +178,14 @@ def test_a_catalog_that_describes_the_files_wrongly_is_refused(
     external(spark, f"{schema}.t", "id int", tmp_path / "t")
     before = content(tmp_path)
 
-    done = one(f"{schema}.t", spark, statistics=convert.Statistics.NONE)
+    done = converted(f"{schema}.t", spark, statistics=convert.Statistics.NONE)
 
     assert done.outcome == "refused"
-    assert all(each in done.error for each in ("`id`", "int", "string", "a.parquet", f"{schema}.t")), (
+    assert all(part in done.error for part in ("`id`", "int", "string", "a.parquet", f"{schema}.t")), (
         done.error
     )
     assert content(tmp_path) == before
-    assert not found(spark, f"{schema}.t").is_delta
+    assert not entry_of(spark, f"{schema}.t").is_delta
 
 
 def test_a_catalog_wider_than_the_files(spark: SparkSession, schema: str, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_catalog_wider_than_the_files(spark: SparkSession, schema: str, tmp_pa
     write(tmp_path / "t" / "a.parquet", narrow)
     external(spark, f"{schema}.t", "id bigint, x double", tmp_path / "t")
 
-    done = one(f"{schema}.t", spark, verify=True)
+    done = converted(f"{schema}.t", spark, verify=True)
 
     assert (done.outcome, done.error) == ("converted", "")
     spark.sql(f"INSERT INTO {schema}.t VALUES (5000000000, 1e300)")
@@ -210,7 +210,7 @@ def test_file_columns_of_mixed_case_under_a_table_of_hive(
     spark.sql(f"CREATE EXTERNAL TABLE {schema}.t {ddl} LOCATION '{tmp_path}/t'")
     spark.sql(f"MSCK REPAIR TABLE {schema}.t")
 
-    done = one(f"{schema}.t", spark, verify=True)
+    done = converted(f"{schema}.t", spark, verify=True)
 
     assert (done.outcome, done.error) == ("converted", "")
     assert spark.table(f"{schema}.t").columns == ["userId", "Name", "k"]
@@ -225,15 +225,15 @@ def test_file_columns_of_mixed_case_under_a_table_of_hive(
 
 def test_two_tables_on_one_path_have_one_log(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     write(tmp_path / "t" / "a.parquet", {"id": [1]})
-    for each in ("first", "second"):
-        external(spark, f"{schema}.{each}", "id bigint", tmp_path / "t")
+    for table in ("first", "second"):
+        external(spark, f"{schema}.{table}", "id bigint", tmp_path / "t")
 
     done = convert.run([f"{schema}.first", f"{schema}.second"], spark)
 
-    assert [each.outcome for each in done.tables] == ["converted", "switched"]
-    for each in ("first", "second"):
-        assert found(spark, f"{schema}.{each}").is_delta
-        assert versions(spark, f"{schema}.{each}") == [0]
+    assert [table.outcome for table in done.tables] == ["converted", "switched"]
+    for table in ("first", "second"):
+        assert entry_of(spark, f"{schema}.{table}").is_delta
+        assert versions(spark, f"{schema}.{table}") == [0]
     spark.sql(f"INSERT INTO {schema}.first VALUES (2)")
     assert spark.table(f"{schema}.second").count() == 2
 
@@ -243,8 +243,8 @@ def test_a_table_converted_by_its_path_before(spark: SparkSession, schema: str, 
     before = make(spark, table, "hive", tmp_path / "t")
     assert convert.run([str(tmp_path / "t")], spark).ok
 
-    planned = one(table, spark, dry_run=True)
-    done = one(table, spark)
+    planned = converted(table, spark, dry_run=True)
+    done = converted(table, spark)
 
     assert planned.plan is not None
     assert [type(step).__name__ for step in planned.plan.steps] == ["SwitchEntry"]
@@ -253,14 +253,14 @@ def test_a_table_converted_by_its_path_before(spark: SparkSession, schema: str, 
     # Its properties weren't in the log: one more commit adds them, and touches no file.
     assert versions(spark, table) == [0, 1]
     assert ("team", "a") in [tuple(row) for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()]
-    assert one(table, spark).outcome == "already"
+    assert converted(table, spark).outcome == "already"
 
 
 def test_a_schema_in_bulk(
     spark: SparkSession, schema: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for each in ("a", "c"):
-        make(spark, f"{schema}.{each}", "spark")
+    for table in ("a", "c"):
+        make(spark, f"{schema}.{table}", "spark")
     make(spark, f"{schema}.b", "hive", tmp_path / "b")
     bad = tmp_path / "b" / "d=2024-01-01" / "place=a%2Fb c" / "notes.txt"
     bad.write_text("x")
@@ -271,7 +271,7 @@ def test_a_schema_in_bulk(
     with caplog.at_level(logging.INFO, "tableferry"):
         done = convert.run([f"{schema}.*"], spark)
 
-    outcomes = {each.source.rpartition(".")[2]: each.outcome for each in done.tables}
+    outcomes = {table.source.rpartition(".")[2]: table.outcome for table in done.tables}
     assert outcomes == {
         "a": "converted",
         "b": "refused",
@@ -281,21 +281,21 @@ def test_a_schema_in_bulk(
         "v": "skipped",
     }
     assert not done.ok
-    told = [message for message in caplog.messages if message.startswith("[")]
-    assert [message.partition(" ")[0] for message in told] == [f"[{number}/6]" for number in range(1, 7)]
-    [refused] = [each.error for each in done.tables if each.outcome == "refused"]
+    report = [message for message in caplog.messages if message.startswith("[")]
+    assert [message.partition(" ")[0] for message in report] == [f"[{number}/6]" for number in range(1, 7)]
+    [refused] = [table.error for table in done.tables if table.outcome == "refused"]
     assert "notes.txt" in refused
     assert f"{schema}.b" in refused
-    assert [each.error for each in done.tables if each.outcome == "skipped"] == [
+    assert [table.error for table in done.tables if table.outcome == "skipped"] == [
         f"{schema}.lines is a csv table",
         f"{schema}.v is a view",
     ]
 
     bad.unlink()
-    again = convert.run([f"{schema}.*"], spark)
-    assert again.ok
-    assert {each.outcome for each in again.tables if each.source.endswith((".a", ".c"))} == {"already"}
-    assert [each.outcome for each in again.tables if each.source.endswith(".b")] == ["converted"]
+    result = convert.run([f"{schema}.*"], spark)
+    assert result.ok
+    assert {table.outcome for table in result.tables if table.source.endswith((".a", ".c"))} == {"already"}
+    assert [table.outcome for table in result.tables if table.source.endswith(".b")] == ["converted"]
 
     by_name = convert.run([f"{schema}.v", f"{schema}.lines", f"{schema}.nothing"], spark)
     assert not by_name.ok
@@ -314,13 +314,13 @@ def test_partitions_that_catalog_and_disk_do_not_agree_on(
     shutil.rmtree(root / "d=2024-01-02")
     before = content(root)
 
-    refused = one(table, spark)
+    refused = converted(table, spark)
 
     assert refused.outcome == "refused"
-    assert all(each in refused.error for each in ("d=2024-03-01", "d=2024-01-02", "--msck")), refused.error
+    assert all(part in refused.error for part in ("d=2024-03-01", "d=2024-01-02", "--msck")), refused.error
     assert content(root) == before
 
-    done = one(table, spark, msck=True)
+    done = converted(table, spark, msck=True)
     assert (done.outcome, done.error) == ("converted", "")
     assert [str(row["d"]) for row in spark.sql(f"SELECT d FROM {table} ORDER BY d").collect()] == [
         "None",
@@ -340,7 +340,7 @@ def test_a_partition_outside_the_folder_is_refused_by_name(
     spark.sql(f"ALTER TABLE {table} ADD {spec} LOCATION '{tmp_path}/elsewhere'")
     before = content(tmp_path)
 
-    done = one(table, spark, msck=msck)
+    done = converted(table, spark, msck=msck)
 
     assert done.outcome == "refused"
     assert f"d=2024-05-05/place=out at file:{tmp_path}/elsewhere" in done.error
@@ -361,7 +361,7 @@ def test_mapped_columns_are_read_by_their_names(spark: SparkSession, schema: str
     spark.sql(f"MSCK REPAIR TABLE {schema}.t")
     before = rows(spark, f"{schema}.t")
 
-    done = one(f"{schema}.t", spark, column_mapping=True, verify=True)
+    done = converted(f"{schema}.t", spark, column_mapping=True, verify=True)
 
     assert (done.outcome, done.error) == ("converted", "")
     assert rows(spark, f"{schema}.t") == before
@@ -395,7 +395,7 @@ PARTITION_VALUES: dict[str, tuple[str, Any]] = {
 
 def test_verify_agrees_on_partitions_of_every_type(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     table = f"{schema}.t"
-    columns = ", ".join(f"{each} {kind}" for each, (kind, _) in PARTITION_VALUES.items())
+    columns = ", ".join(f"{column} {kind}" for column, (kind, _) in PARTITION_VALUES.items())
     external(
         spark, table, f"id int, {columns}", tmp_path / "t", f"PARTITIONED BY ({', '.join(PARTITION_VALUES)})"
     )
@@ -404,7 +404,7 @@ def test_verify_agrees_on_partitions_of_every_type(spark: SparkSession, schema: 
     frame.write.insertInto(table)
     before = rows(spark, table)
 
-    done = one(table, spark, verify=True)
+    done = converted(table, spark, verify=True)
 
     assert (done.outcome, done.error) == ("converted", "")
     assert done.verdict is not None
@@ -437,7 +437,7 @@ def test_verify_finds_what_a_wrong_log_would_change(
 
     monkeypatch.setattr(commit, "put", put)
 
-    done = one(table, spark, verify=True)
+    done = converted(table, spark, verify=True)
 
     assert done.outcome == "failed"
     assert done.verdict is not None
@@ -445,7 +445,7 @@ def test_verify_finds_what_a_wrong_log_would_change(
     assert f"tableferry convert undo {table}" in done.error
     monkeypatch.undo()
     convert.undo(table, spark)
-    assert one(table, spark, verify=True).outcome == "converted"
+    assert converted(table, spark, verify=True).outcome == "converted"
 
 
 class Death(BaseException):
@@ -493,9 +493,9 @@ def test_a_conversion_that_dies_before_any_effect_is_finished_by_the_next(
         if not died:
             break
         assert (root / "_delta_log").exists() is ("put" in done)
-        finished = one(table, spark, msck=True)
+        finished = converted(table, spark, msck=True)
         assert finished.outcome == ("switched" if "put" in done else "converted")
-        assert found(spark, table).is_delta
+        assert entry_of(spark, table).is_delta
         assert versions(spark, table) == [0]
         assert spark.table(table).count() == len(before) + 1
     assert deaths == 4
@@ -514,17 +514,17 @@ def test_of_two_converters_at_once_one_commits_and_the_entry_is_switched_once(
 
     monkeypatch.setattr(commit, "put", put)
     done: list[convert.TableReport] = []
-    threads = [threading.Thread(target=lambda: done.append(one(table, spark))) for _ in range(2)]
+    threads = [threading.Thread(target=lambda: done.append(converted(table, spark))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
-    assert sorted(each.outcome for each in done) == ["converted", "failed"]
-    [error] = [each.error for each in done if each.outcome == "failed"]
+    assert sorted(report.outcome for report in done) == ["converted", "failed"]
+    [error] = [report.error for report in done if report.outcome == "failed"]
     assert "was converted by another process meanwhile" in error
     assert versions(spark, table) == [0]
-    assert found(spark, table).is_delta
+    assert entry_of(spark, table).is_delta
     assert rows(spark, table) == before
     assert os.listdir(tmp_path / "t" / "_delta_log") == [FIRST]
 
@@ -535,12 +535,12 @@ def test_what_was_converted_is_what_the_catalog_showed(
     """Files that no partition of the catalog has aren't part of the table before, nor after."""
     table = f"{schema}.t"
     make(spark, table, "spark", tmp_path / "t")
-    before = found(spark, table)
+    before = entry_of(spark, table)
     assert not partitions_of(spark, before, list_files(tmp_path / "t"))
     (tmp_path / "t" / "_temporary" / "0").mkdir(parents=True)
     write(tmp_path / "t" / "_temporary" / "0" / "half.parquet", {"id": [99]})
     (tmp_path / "t" / ".hidden").write_text("x")
 
-    assert one(table, spark, verify=True).outcome == "converted"
+    assert converted(table, spark, verify=True).outcome == "converted"
 
     assert spark.table(table).count() == 3

@@ -86,22 +86,22 @@ def test_both_readers_find_the_same(spark: SparkSession, lake: Path, statistics:
     files.insert(5, files[5]._replace(path="p=0/gone.parquet"))
     files[8] = files[8]._replace(size=1)
     here = list(reading.read(lake, files, statistics=statistics))
-    assert sum(isinstance(each, Unreadable) for each in here) == 7
+    assert sum(isinstance(result, Unreadable) for result in here) == 7
     by = partial(reading.read, statistics=statistics)
-    found = list(read(spark, str(lake), files, by, 20))
-    assert found == here
-    schemas = [each.schema for each in found if isinstance(each, Footer)]
+    results = list(read(spark, str(lake), files, by, 20))
+    assert results == here
+    schemas = [result.schema for result in results if isinstance(result, Footer)]
     assert len(set(map(id, schemas))) == len(set(schemas)) == 3
 
 
 def test_both_scan_the_same(spark: SparkSession, lake: Path) -> None:
     files = discover.list_files(lake)
-    wanted = frozenset({("id",), ("price",), ("name",), ("at",), ("s", "x")})
-    here = list(scanning.read(lake, files, paths=wanted))
-    assert sum(isinstance(each, Footer) and "null" not in each.packed for each in here) > 40
+    paths = frozenset({("id",), ("price",), ("name",), ("at",), ("s", "x")})
+    here = list(scanning.read(lake, files, paths=paths))
+    assert sum(isinstance(result, Footer) and "null" not in result.packed for result in here) > 40
     spark_provider = SparkProvider(spark, lambda: spark)
     for reader in (Reader.SPARK, Reader.AUTO, Reader.PROCESS):
-        assert list(readers.scan(lake, files, spark_provider, reader, wanted)) == here, reader
+        assert list(readers.scan(lake, files, spark_provider, reader, paths)) == here, reader
 
 
 def jobs(spark: SparkSession) -> int:
@@ -122,9 +122,9 @@ def test_a_batch_is_as_large_as_the_settings_say(
         asked = readers.read_footers(
             lake, files, SparkProvider(spark, lambda: spark), Reader.SPARK, statistics=statistics
         )
-        found = list(asked)
+        footers = list(asked)
         assert jobs(spark) - before == batches
-    assert found == list(reading.read(lake, files, statistics=statistics))
+    assert footers == list(reading.read(lake, files, statistics=statistics))
 
 
 def test_batches_are_those_of_delta_unless_they_are_set(spark: SparkSession) -> None:
@@ -149,10 +149,10 @@ def test_this_process_reads_in_batches_too(
     reading_all = reading.read
     monkeypatch.setattr(reading, "read", counted)
     with session.settings(spark, {STATISTICS: "20"}, "the test"):
-        found = readers.read_footers(
+        footers = readers.read_footers(
             lake, files, SparkProvider(spark, lambda: spark), Reader.AUTO, statistics=True
         )
-        assert list(found) == list(reading_all(lake, files))
+        assert list(footers) == list(reading_all(lake, files))
     assert sizes == [20, 20, 10]
 
 
@@ -174,7 +174,7 @@ def test_tasks_say_that_they_do_not_reach_a_folder(spark: SparkSession, only_her
     with pytest.raises(Unreached, match=r"/proc/self/fd/900 isn't there on .+: mount it .*--reader process"):
         list(read(spark, str(only_here), files, reading.read, 20))
     report = convert.run([str(only_here)], spark, reader=Reader.SPARK)
-    assert [one.outcome for one in report.tables] == ["refused"]
+    assert [table.outcome for table in report.tables] == ["refused"]
     assert not (only_here / "_delta_log").exists()
 
 

@@ -84,7 +84,7 @@ def rows(spark: SparkSession, table: str) -> list[str]:
     return sorted(str(row) for row in spark.table(table).collect())
 
 
-def said(spark: SparkSession, table: str) -> list[str]:
+def lines_of(spark: SparkSession, table: str) -> list[str]:
     """What Spark says of a table and of its partitions, but for times."""
     serde = " AS SERDE" if entry(spark, name(table)).serde else ""
     statement = spark.sql(f"SHOW CREATE TABLE {table}{serde}").collect()[0][0]
@@ -92,9 +92,9 @@ def said(spark: SparkSession, table: str) -> list[str]:
     return [*(line for line in statement.splitlines() if "transient_" not in line), *partitions]
 
 
-def whole(found: Entry) -> Entry:
-    found_properties = {key: of for key, of in found.properties.items() if not key.startswith("transient_")}
-    return Entry(**{**found.__dict__, "properties": found_properties})
+def whole(entry_: Entry) -> Entry:
+    properties = {key: of for key, of in entry_.properties.items() if not key.startswith("transient_")}
+    return Entry(**{**entry_.__dict__, "properties": properties})
 
 
 def content(root: Path) -> dict[str, bytes | None]:
@@ -105,7 +105,7 @@ def content(root: Path) -> dict[str, bytes | None]:
 
 
 def neighbours(root: Path) -> list[str]:
-    return [each for each in os.listdir(root.parent) if "undo" in each]
+    return [path for path in os.listdir(root.parent) if "undo" in path]
 
 
 @pytest.mark.parametrize(
@@ -122,19 +122,19 @@ def test_a_table_is_parquet_again_with_all_that_its_entry_said(
     table = make(spark, schema, form, kind, tmp_path / "a b%41")
     old = entry(spark, name(table))
     assert old.folder is not None
-    before, files, shown = rows(spark, table), content(old.folder), said(spark, table)
+    before, files, shown = rows(spark, table), content(old.folder), lines_of(spark, table)
     assert convert.run([table], spark, column_mapping=True).ok
     assert entry(spark, name(table)).is_delta
 
     assert convert.undo(table, spark) == ()
 
-    again = entry(spark, name(table))
-    assert whole(again) == whole(old)
-    assert said(spark, table) == shown
+    restored = entry(spark, name(table))
+    assert whole(restored) == whole(old)
+    assert lines_of(spark, table) == shown
     assert rows(spark, table) == before
     assert content(old.folder) == files
     assert neighbours(old.folder) == []
-    assert not partitions_of(spark, again, list_files(old.folder))
+    assert not partitions_of(spark, restored, list_files(old.folder))
 
     spark.sql(f"INSERT INTO {table} PARTITION (k = 9, d = null) SELECT 3, 'x3', null")
     assert convert.run([table], spark, column_mapping=True).ok
@@ -160,16 +160,16 @@ def dying(monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[list[str]]:
     done: list[str] = []
     with monkeypatch.context() as patched:
         for module, names in EFFECTS.items():
-            for each in names:
-                real = getattr(module, each)
+            for name in names:
+                real = getattr(module, name)
 
-                def effect(*arguments: Any, _real: Any = real, _name: str = each) -> Any:
+                def effect(*arguments: Any, _real: Any = real, _name: str = name) -> Any:
                     if len(done) + 1 == at:
                         raise Death
                     done.append(f"{_name} {arguments[1] if _name == '_run' else ''}")
                     return _real(*arguments)
 
-                patched.setattr(module, each, effect)
+                patched.setattr(module, name, effect)
         yield done
 
 
@@ -185,7 +185,7 @@ def test_an_undo_that_dies_anywhere_loses_no_file_and_the_next_one_goes_on(
     table = make(spark, schema, form, kind, tmp_path / "t")
     old = entry(spark, name(table))
     assert old.folder is not None
-    before, files, shown = rows(spark, table), content(old.folder), said(spark, table)
+    before, files, shown = rows(spark, table), content(old.folder), lines_of(spark, table)
     deaths = 0
     for at in soak.amount((2, 3, 5), range(1, 20)):
         assert convert.run([table], spark, column_mapping=True).ok
@@ -205,7 +205,7 @@ def test_an_undo_that_dies_anywhere_loses_no_file_and_the_next_one_goes_on(
             (old.folder / "_tableferry_undo.lock" if kind == "external" else lock).touch()
             convert.undo(table, spark)
         assert whole(entry(spark, name(table))) == whole(old), effects
-        assert said(spark, table) == shown, effects
+        assert lines_of(spark, table) == shown, effects
         assert rows(spark, table) == before, effects
         assert content(old.folder) == files
         assert neighbours(old.folder) == []
@@ -228,14 +228,14 @@ def test_what_was_converted_by_path_or_natively_is_made_anew_from_its_log(
     spark.sql(f"INSERT INTO {table} VALUES (1, 7), (2, 8)")
     old = entry(spark, name(table))
     assert old.folder is not None
-    shown, files = said(spark, table), content(old.folder)
+    shown, files = lines_of(spark, table), content(old.folder)
     assert convert.run([table], spark, engine=convert.Engine.NATIVE).ok
     assert len(os.listdir(old.folder / "_delta_log")) > 1
 
     [note] = convert.undo(table, spark)
 
     assert "wasn't recorded" in note
-    assert said(spark, table) == shown
+    assert lines_of(spark, table) == shown
     assert content(old.folder) == files
 
 
@@ -255,12 +255,12 @@ def test_the_folder_of_a_table_takes_the_entry_along(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
     table = make(spark, schema, "hive", "external", tmp_path / "t")
-    shown = said(spark, table)
+    shown = lines_of(spark, table)
     assert convert.run([table], spark, column_mapping=True).ok
 
     convert.undo(str(tmp_path / "t"), spark)
 
-    assert said(spark, table) == shown
+    assert lines_of(spark, table) == shown
     assert not (tmp_path / "t" / "_delta_log").exists()
 
     # Nobody knows the folder by that name any more.
@@ -274,12 +274,12 @@ def test_a_table_whose_entry_never_was_deltas_keeps_it(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
     table = make(spark, schema, "spark", "external", tmp_path / "t")
-    shown, before = said(spark, table), rows(spark, table)
+    shown, before = lines_of(spark, table), rows(spark, table)
     assert convert.run([str(tmp_path / "t")], spark, column_mapping=True).ok
 
     assert convert.undo(table, spark) == ()
 
-    assert (said(spark, table), rows(spark, table)) == (shown, before)
+    assert (lines_of(spark, table), rows(spark, table)) == (shown, before)
     assert not (tmp_path / "t" / "_delta_log").exists()
 
 
@@ -383,19 +383,19 @@ def test_of_two_undos_at_once_one_says_that_the_other_is_at_it(
     table = make(spark, schema, "hive", "managed", tmp_path)
     before = rows(spark, table)
     assert convert.run([table], spark, column_mapping=True).ok
-    real, told = undoing._rename, []
+    real, messages = undoing._rename, []
 
     def rename(old: Path, new: Path) -> None:
         real(old, new)
         with pytest.raises(Busy) as caught:
             convert.undo(table, spark)
-        told.append(str(caught.value))
+        messages.append(str(caught.value))
 
     monkeypatch.setattr(undoing, "_rename", rename)
     convert.undo(table, spark)
 
-    assert len(told) == 2
-    assert all(f"the undo of spark_catalog.{table}" in each or f"{table}" in each for each in told)
+    assert len(messages) == 2
+    assert all(f"the undo of spark_catalog.{table}" in text or f"{table}" in text for text in messages)
     assert rows(spark, table) == before
 
 

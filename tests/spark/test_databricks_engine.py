@@ -56,7 +56,7 @@ def test_an_append_target_is_copied_once_compared_and_then_flows(project: Projec
         declared(project)
     before = project.contents()
     first = pipelines.prepare(project.root, project.spark, pipeline=Ran())
-    assert [one.plan.phase for one in first.targets] == ["copying"]
+    assert [target.plan.phase for target in first.targets] == ["copying"]
     project.insert("orders", (3, "c"))
     # Whoever goes on writing to the legacy table changes nothing of the copy.
     project.insert("orders_legacy", (9, "late"))
@@ -72,7 +72,7 @@ def test_an_append_target_is_copied_once_compared_and_then_flows(project: Projec
     assert project.rows("new") == [(1, "a"), (2, "b")]
 
     done = pipelines.prepare(project.root, project.spark, pipeline=Ran(HISTORY))
-    assert [(one.plan.phase, one.verdict and one.verdict.matches) for one in done.targets] == [
+    assert [(target.plan.phase, target.verdict and target.verdict.matches) for target in done.targets] == [
         ("ready", True)
     ]
     runtime = declared(project)
@@ -117,7 +117,7 @@ def test_a_flow_goes_on_when_its_source_s_log_is_cleaned(project: Project) -> No
         assert project.rows("new") == [(1,), (2,), (3,), (4,)]
 
 
-def test_a_copy_that_differs_is_told(project: Project) -> None:
+def test_a_copy_that_differs_is_reported(project: Project) -> None:
     project.create("orders", "id INT")
     project.create("orders_legacy", "id INT", (1,))
     project.standard("new", "orders", migration={"table": "orders_legacy"})
@@ -125,7 +125,7 @@ def test_a_copy_that_differs_is_told(project: Project) -> None:
     project.create("new", "id INT", (2,))
     done = pipelines.prepare(project.root, project.spark, pipeline=Ran(HISTORY))
     assert not done.ok
-    assert [one.plan.phase for one in done.targets] == ["differs"]
+    assert [target.plan.phase for target in done.targets] == ["differs"]
 
 
 SCD1 = {"keys": ["id"], "scd_type": "1", "sequence_by": "at"}
@@ -192,10 +192,10 @@ def test_only_a_clone_of_the_pinned_version_is_taken(project: Project) -> None:
     pinned = f"{project.schema}.new__tableferry_pinned"
     # Of an earlier migration, whose tables and state are gone.
     project.spark.sql(f"CREATE TABLE {pinned} SHALLOW CLONE {project.schema}.legacy VERSION AS OF 0")
-    told = (
+    message = (
         r"new__tableferry_pinned is a clone of version 0, and what .*new copies is pinned to version 1: drop"
     )
-    with pytest.raises(TableError, match=told):
+    with pytest.raises(TableError, match=message):
         pipelines.prepare(project.root, project.spark, pipeline=Ran())
     project.spark.sql(f"DROP TABLE {pinned}")
     with pytest.raises(TableError, match="new__tableferry_pinned, which the copy reads, isn't there: run"):
@@ -210,9 +210,11 @@ def test_only_a_clone_of_the_pinned_version_is_taken(project: Project) -> None:
     declared(project)
 
     project.spark.sql(f"DROP TABLE {pinned}")
-    told = r"legacy@1 can't be cloned as .*: fix it, or set tableMigrationDetails.pinnedClone to false, and"
+    message = (
+        r"legacy@1 can't be cloned as .*: fix it, or set tableMigrationDetails.pinnedClone to false, and"
+    )
     project.folder("legacy").joinpath("_delta_log", f"{1:020}.json").unlink()
-    with pytest.raises(TableError, match=told):
+    with pytest.raises(TableError, match=message):
         pipelines.prepare(project.root, project.spark, pipeline=Ran(HISTORY))
 
 
@@ -364,7 +366,7 @@ def test_each_kind_of_input_starts_right_behind_the_history(project: Project) ->
     for view, row in rows.items():
         stream = runtime.views[view]().writeStream.format("memory").queryName(view)
         stream.trigger(availableNow=True).start().awaitTermination()
-        assert [tuple(found) for found in spark.table(view).collect()] == [row], view
+        assert [tuple(actual) for actual in spark.table(view).collect()] == [row], view
     # What the pipeline itself makes isn't there yet, and is read when the pipeline runs.
     assert "v_staging" in runtime.views
     runtime.views["v_delta"]().createOrReplaceTempView("v_delta")
@@ -393,7 +395,7 @@ def test_what_a_runtime_lacks_is_refused_by_name(project: Project) -> None:
         project.standard("new", "orders", cdc=SCD1, tableMigrationDetails=migration)
 
     select("id")
-    for refused in (declared, lambda one: pipelines.prepare(one.root, one.spark, pipeline=Ran())):
+    for refused in (declared, lambda given: pipelines.prepare(given.root, given.spark, pipeline=Ran())):
         with pytest.raises(TableError, match=r"without a sequence.*nothing for at: map it, or __START"):
             refused(project)
     select("id", "at")
@@ -464,8 +466,8 @@ def test_a_crash_before_any_effect_of_prepare_is_gone_on_with(project: Project) 
     copied(project, "new", declared(project), f"{HISTORY}__{project.schema}_new")
     project.insert("orders", (2,))
     assert prepared(project, Ran(HISTORY)) > 1
-    begun = pipelines.plan(project.root, project.spark, pipeline=Ran(HISTORY)).targets[0]
-    assert (begun.phase, begun.migration_start and dict(begun.migration_start.baselines)) == (
+    started = pipelines.plan(project.root, project.spark, pipeline=Ran(HISTORY)).targets[0]
+    assert (started.phase, started.migration_start and dict(started.migration_start.baselines)) == (
         "ready",
         {
             f"{project.schema}.orders": Baseline(

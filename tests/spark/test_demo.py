@@ -33,9 +33,9 @@ def test_the_demo_tells_the_truth(spark: SparkSession, schemas: tuple[str, str],
     bronze, silver = schemas
     printed = io.StringIO()
     console = Console(file=printed, width=200, markup=False, highlight=False)
-    told = demo.Demo(spark, tmp_path, console, bronze, silver, SAMPLE)
+    demonstration = demo.Demo(spark, tmp_path, console, bronze, silver, SAMPLE)
 
-    assert demo.tell(told, keep=True)
+    assert demo.tell(demonstration, keep=True)
 
     text = printed.getvalue()
     flights = spark.table(f"{bronze}.flights")
@@ -60,8 +60,8 @@ def test_the_demo_tells_the_truth(spark: SparkSession, schemas: tuple[str, str],
         assert fact in text
     assert "DIFFERS" not in text
 
-    assert pipelines.status(told.project, spark).complete
-    finished = pipelines.finish(told.project, spark)
+    assert pipelines.status(demonstration.project, spark).complete
+    finished = pipelines.finish(demonstration.project, spark)
     assert sorted(map(str, finished.finished)) == [f"{silver}.aircraft", f"{silver}.flights"]
 
 
@@ -69,7 +69,7 @@ def test_the_demo_tells_the_truth(spark: SparkSession, schemas: tuple[str, str],
 def test_the_data_are_all_there_and_hold_every_kind_of_change(spark: SparkSession, tmp_path: Path) -> None:
     arrivals = demo.read_arrivals(demo.Demo(spark, tmp_path, Console(file=io.StringIO())))
     assert arrivals["flights"].count() == 336_776
-    found = spark.sql(
+    actual = spark.sql(
         """
         WITH changes AS (
             SELECT *, lag(event) OVER w AS event_before, lag(carrier) OVER w AS carrier_before,
@@ -86,15 +86,18 @@ def test_the_data_are_all_there_and_hold_every_kind_of_change(spark: SparkSessio
         """,
         changes=arrivals["aircraft_changes"],
     ).first()
-    assert found is not None
-    assert tuple(found[:2]) == (0, 0)  # no two events at one instant, and none that says nothing new
-    assert all(found[2:])
+    assert actual is not None
+    assert tuple(actual[:2]) == (0, 0)  # no two events at one instant, and none that says nothing new
+    assert all(actual[2:])
 
 
 def test_the_project_is_right_as_it_stands() -> None:
     project = spec.load(demo.PROJECT)
-    assert [str(one.target.name) for one in project.dataflows] == ["silver.aircraft", "silver.flights"]
-    assert all(one.migration for one in project.dataflows)
+    assert [str(dataflow.target.name) for dataflow in project.dataflows] == [
+        "silver.aircraft",
+        "silver.flights",
+    ]
+    assert all(dataflow.migration for dataflow in project.dataflows)
 
 
 def test_starting_anew_removes_only_what_a_demo_made(tmp_path: Path) -> None:

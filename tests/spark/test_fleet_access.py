@@ -81,10 +81,10 @@ def test_readers_of_the_last_90_days(spark: SparkSession, lineage: None, logged_
     def rows(query: str) -> list[Any]:
         return spark.sql(query).collect()
 
-    said: list[str] = []
-    access = UnityAccess(workspace.client(), rows, say=said.append)
+    messages: list[str] = []
+    access = UnityAccess(workspace.client(), rows, say=messages.append)
     readers = access.downstream_users(TableName.parse("main.shop.orders"))
-    assert said == []
+    assert messages == []
     assert readers == ("a@corp.com", "z@corp.com")
 
 
@@ -93,10 +93,10 @@ def test_a_session_without_system_tables_is_told_what_to_enable(
 ) -> None:
     logged_in.put_table("main.shop.orders", "boss@corp.com")
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
-    said: list[str] = []
-    access = open_access(spark, say=said.append)
+    messages: list[str] = []
+    access = open_access(spark, say=messages.append)
     for _ in range(2):
         assert access.downstream_users(TableName.parse("main.shop.orders")) == ()
-    [line] = said
+    [line] = messages
     assert line.startswith("system.access.table_lineage can't be read (")
-    assert sum(one.startswith("GET /api/2.0/lineage-tracking") for one in logged_in.asked) == 2
+    assert sum(request.startswith("GET /api/2.0/lineage-tracking") for request in logged_in.asked) == 2

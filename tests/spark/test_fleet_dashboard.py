@@ -93,10 +93,10 @@ def test_the_dashboard_says_what_the_command_line_says(
             spark.createDataFrame(table.collect(), table.schema).createOrReplaceTempView(name)
     spark.sql(f"USE {schema}")
     try:
-        found = {each.name: spark.sql(each.query) for each in datasets()}
-        for each in datasets():
-            assert tuple(found[each.name].columns) == each.columns
-        rows = {name: [row.asDict() for row in frame.collect()] for name, frame in found.items()}
+        frames = {dataset.name: spark.sql(dataset.query) for dataset in datasets()}
+        for dataset in datasets():
+            assert tuple(frames[dataset.name].columns) == dataset.columns
+        rows = {name: [row.asDict() for row in frame.collect()] for name, frame in frames.items()}
     finally:
         spark.sql("USE default")
         for name in (*TABLES, "events"):

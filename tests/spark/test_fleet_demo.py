@@ -31,7 +31,7 @@ def test_the_demo_of_a_fleet_tells_the_truth(spark: SparkSession, unmade: str, t
     store = open_store(f"sqlite:///{tmp_path / 'fleet.db'}")
     few = [recipe for recipe in demo_fleet.recipes() if recipe.table in FEW]
     with demo_fleet.mail_server(mailbox) as port:
-        told = demo_fleet.Demo(
+        demonstration = demo_fleet.Demo(
             spark,
             tmp_path,
             Console(file=printed, width=200, markup=False, highlight=False),
@@ -41,7 +41,7 @@ def test_the_demo_of_a_fleet_tells_the_truth(spark: SparkSession, unmade: str, t
             mailbox,
             schema=unmade,
         )
-        assert demo_fleet.tell(told), printed.getvalue()
+        assert demo_fleet.tell(demonstration), printed.getvalue()
     store.close()
 
     text = printed.getvalue()

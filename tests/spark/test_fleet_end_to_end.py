@@ -153,8 +153,8 @@ def test_a_worker_dies_after_every_step(
     ours.write("orders", "INSERT INTO {t} VALUES (4, NULL, 'a'), (5, NULL, 'new')")
     ours.write("orders", "DELETE FROM {t} WHERE id = 2")
     after = ours.rows("orders")
-    begun = iter([("orders",)])
-    until_it_lives(lambda: ours.revert(*next(begun, ())))
+    migration_start = iter([("orders",)])
+    until_it_lives(lambda: ours.revert(*next(migration_start, ())))
     assert ours.rows("orders") == after
     assert tables_in(ours.spark, ours.schema) == ["orders"]
 

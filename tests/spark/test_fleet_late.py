@@ -56,7 +56,7 @@ def leave(folder: Path, *numbers: int, name: str = "000000_0_copy_1") -> Path:
     return folder / name
 
 
-def taking(ours: Fleet) -> None:
+def late_files_taken(ours: Fleet) -> None:
     ours.warehouse = replace(ours.warehouse, late_files=LateFiles.TAKE)
 
 
@@ -88,7 +88,7 @@ def test_a_late_file_pauses_its_table_or_is_taken_in(ours: Fleet, tmp_path: Path
     assert ours.job("t").pause_reason.startswith("WRITTEN_LATE: ")
     assert ids(ours) == [1, 2, 3, 4]
 
-    taking(ours)
+    late_files_taken(ours)
     resume(ours)
     # A partition that nobody knew, odd names, and a partition that changes at the same time.
     leave(tmp_path / "t" / "day=new", 7)
@@ -120,7 +120,7 @@ def test_without_a_probation_it_is_looked_for_before_the_archive(ours: Fleet, tm
     assert len(errors(ours.migrate())) == 1
     assert ours.job("t").pause_reason.startswith("WRITTEN_LATE: ")
     assert ours.job("t").state is State.WRITES_UNBLOCKED
-    taking(ours)
+    late_files_taken(ours)
     resume(ours)
     assert errors(ours.migrate()) == []
     assert ours.job("t").state is State.HIVE_DROPPED
@@ -136,7 +136,7 @@ def test_a_revert_keeps_what_came_late(ours: Fleet, tmp_path: Path, form: Target
     assert ours.job("t").pause_reason.startswith("WRITTEN_LATE: ")
     # Nobody is kept from writing meanwhile.
     assert ours.job("t").state is State.WRITES_UNBLOCKED
-    taking(ours)
+    late_files_taken(ours)
     assert errors(ours.revert("t")) == []
     assert ids(ours) == [1, 2, 3, 4, 5]
 
@@ -182,7 +182,7 @@ def test_a_file_that_somebody_gave_to_the_new_table_is_not_late(ours: Fleet, tmp
 
 def test_what_is_for_a_person_in_any_case(ours: Fleet, tmp_path: Path) -> None:
     ours.to_probation("t")
-    taking(ours)
+    late_files_taken(ours)
     stray = leave(tmp_path / "t" / "nowhere", 6)
     [paused] = errors(ours.shadow())
     assert "late_files" not in paused
@@ -202,7 +202,7 @@ def test_a_write_that_goes_on_is_no_late_file(
 ) -> None:
     monkeypatch.setattr(settling, "_PAUSE", 0.0)
     ours.to_probation("t", form=TargetFormat.DELTA)
-    taking(ours)
+    late_files_taken(ours)
     insert(ours, 4)
     going_on = leave(tmp_path / "t" / "day=mon", 5, name=DELTAS)
     assert errors(ours.shadow()) == []
@@ -264,7 +264,7 @@ def test_files_that_a_compaction_replaced_while_rows_were_taken_in_are_not_late(
     ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours.to_probation("t", form=TargetFormat.DELTA)
-    taking(ours)
+    late_files_taken(ours)
     leave(tmp_path / "t" / "day=mon", 5)
     real = DeltaTarget.append_once
 
@@ -303,7 +303,9 @@ def test_where_files_get_no_names_of_ours_nothing_is_added_to_the_first_director
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_write_that_removes_partitions_it_did_not_write_is_said(ours: Fleet, form: TargetFormat) -> None:
+def test_a_write_that_removes_partitions_it_did_not_write_is_reported(
+    ours: Fleet, form: TargetFormat
+) -> None:
     ours.to_probation("t", form=form)
     # What somebody says is meant so.
     ours.write("t", "DELETE FROM {t} WHERE day = 'tue'")
@@ -394,7 +396,7 @@ def test_what_dies_while_it_takes_a_file_in_is_made_good(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
     ours.to_probation("t", form=form)
-    taking(ours)
+    late_files_taken(ours)
     expected = [1, 2, 3]
     # In a soak after each effect; here right after the rows are published.
     for at in soak.amount((6,), range(40)):

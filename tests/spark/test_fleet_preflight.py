@@ -34,12 +34,12 @@ def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
 
 
 def seen(ours: Fleet, table: str, form: TargetFormat = ICEBERG) -> Preflight:
-    [found] = precheck(ours.store, ours.warehouse, [NewJob(ours.name(table), form)])
-    return found
+    [preflight] = precheck(ours.store, ours.warehouse, [NewJob(ours.name(table), form)])
+    return preflight
 
 
-def reasons(found: Preflight) -> set[PauseReason]:
-    return {each.reason for each in found.findings}
+def reasons(preflight: Preflight) -> set[PauseReason]:
+    return {finding.reason for finding in preflight.findings}
 
 
 @pytest.mark.parametrize("form", soak.amount([ICEBERG], list(TargetFormat)))
@@ -47,13 +47,13 @@ def test_a_table_that_can_be_moved_says_how_large_it_is(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
     hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a"), (2, "b"), (3, None)])
-    found = seen(ours, "t", form)
+    preflight = seen(ours, "t", form)
     size = sum(file.stat().st_size for file in (tmp_path / "t").rglob("part-*"))
-    assert (found.findings, found.files, found.bytes, found.partitions) == ((), 3, size, 3)
-    assert found.blocked_seconds is None
+    assert (preflight.findings, preflight.files, preflight.bytes, preflight.partitions) == ((), 3, size, 3)
+    assert preflight.blocked_seconds is None
     hive_table(ours.spark, ours.name("empty").sql, tmp_path / "empty", [])
-    for each in TargetFormat:
-        assert seen(ours, "empty", each).findings == ()
+    for target_format in TargetFormat:
+        assert seen(ours, "empty", target_format).findings == ()
     hive_table(ours.spark, ours.name("u").sql, tmp_path / "u", [(1, "a")])
     ours.to_probation("u", form=form)
     # The clock stood still meanwhile.
@@ -63,10 +63,10 @@ def test_a_table_that_can_be_moved_says_how_large_it_is(
 
 def test_two_tables_over_one_directory(ours: Fleet, tmp_path: Path) -> None:
     hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a")])
-    for name, place in (("same", tmp_path / "t"), ("below", tmp_path / "t" / "day=a")):
+    for name, location in (("same", tmp_path / "t"), ("below", tmp_path / "t" / "day=a")):
         ours.spark.sql(
             f"CREATE EXTERNAL TABLE {ours.name(name).sql} (id INT, at TIMESTAMP) STORED AS PARQUET "
-            f"LOCATION '{place}'"
+            f"LOCATION '{location}'"
         )
     hive_table(ours.spark, ours.name("apart").sql, tmp_path / "t2", [(1, "a")])
     for name in ("u", "u_sync"):
@@ -85,9 +85,9 @@ def test_two_tables_over_one_directory(ours: Fleet, tmp_path: Path) -> None:
 def test_a_table_that_removes_its_files(ours: Fleet, tmp_path: Path) -> None:
     hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a")])
     ours.spark.sql(f"ALTER TABLE {ours.name('t').sql} SET TBLPROPERTIES ('external.table.purge' = 'true')")
-    [found] = seen(ours, "t").findings
-    assert found.reason is PauseReason.REMOVES_FILES
-    ours.spark.sql(found.text.partition(": ")[2])
+    [finding] = seen(ours, "t").findings
+    assert finding.reason is PauseReason.REMOVES_FILES
+    ours.spark.sql(finding.text.partition(": ")[2])
     assert seen(ours, "t").findings == ()
 
 
@@ -100,9 +100,9 @@ def test_odd_names_of_columns_and_fields(ours: Fleet, tmp_path: Path) -> None:
     values = "SELECT {0}, 10, named_struct('a b', {0}, 'c', '{0}')"
     ours.spark.sql(f"INSERT INTO {ours.name('t').sql} {values.format(1)}")
     assert seen(ours, "t", ICEBERG).findings == ()
-    [found] = seen(ours, "t", DELTA).findings
-    assert found.reason is PauseReason.UNSUPPORTED_SCHEMA
-    assert "net price, s.a b; set column_mapping: true" in found.text
+    [finding] = seen(ours, "t", DELTA).findings
+    assert finding.reason is PauseReason.UNSUPPORTED_SCHEMA
+    assert "net price, s.a b; set column_mapping: true" in finding.text
     ours.warehouse = replace(ours.warehouse, column_mapping=True)
     assert seen(ours, "t", DELTA).findings == ()
     ours.to_probation("t", form=DELTA)
@@ -144,13 +144,13 @@ def test_what_no_shadow_run_could_write_is_found_before_writes_are_blocked(
     ours.notify()
     ours.clock.turn(days=14)
     for _ in range(3):
-        [said] = errors(ours.migrate())
-        assert f"no row of {ours.name('t')} can be written beside it, in file:{tmp_path}, " in said
+        [error] = errors(ours.migrate())
+        assert f"no row of {ours.name('t')} can be written beside it, in file:{tmp_path}, " in error
     job = ours.job("t")
     assert job.pause_reason.startswith("STEP_FAILED: no row of ")
     assert (job.state, FENCE in job.record) == (State.READY, False)
     assert tables_in(ours.spark, ours.schema) == ["t"]
-    assert (sorted(folder.rglob("*")), [each.name for each in tmp_path.iterdir() if each.is_dir()]) == (
+    assert (sorted(folder.rglob("*")), [path.name for path in tmp_path.iterdir() if path.is_dir()]) == (
         before,
         [folder.name],
     )
@@ -162,9 +162,9 @@ def test_partitions_outside(ours: Fleet, tmp_path: Path) -> None:
         f"ALTER TABLE {ours.name('t').sql} ADD PARTITION (day = 'z') LOCATION '{tmp_path / 'elsewhere'}'"
     )
     assert reasons(seen(ours, "t")) == set()
-    found = seen(ours, "t", DELTA)
-    assert reasons(found) == {PauseReason.UNSUPPORTED_LAYOUT}
-    assert "elsewhere" in found.findings[0].text
+    preflight = seen(ours, "t", DELTA)
+    assert reasons(preflight) == {PauseReason.UNSUPPORTED_LAYOUT}
+    assert "elsewhere" in preflight.findings[0].text
 
 
 def test_the_command(ours: Fleet, tmp_path: Path) -> None:
@@ -179,11 +179,11 @@ def test_the_command(ours: Fleet, tmp_path: Path) -> None:
         return done
 
     assert "no job is yet to begin: name tables, or add some" in call(status=1).stderr
-    told = call(f"{ours.schema}.t", status=0).stdout
-    assert re.match(rf"{ours.name('t')}: parquet to Iceberg, 1 file, [0-9.]+ .?B, 1 partition\n", told)
-    assert told.endswith("The table can be migrated.\n")
+    output = call(f"{ours.schema}.t", status=0).stdout
+    assert re.match(rf"{ours.name('t')}: parquet to Iceberg, 1 file, [0-9.]+ .?B, 1 partition\n", output)
+    assert output.endswith("The table can be migrated.\n")
     ours.add("t", "csv", form=DELTA)
     page = tmp_path / "preflight.html"
     data = json.loads(call("--output", "json", "--html", str(page), status=1).stdout)
-    assert (data["ok"], [len(each["findings"]) for each in data["tables"]]) == (False, [0, 1])
+    assert (data["ok"], [len(table["findings"]) for table in data["tables"]]) == (False, [0, 1])
     assert "REMOVES_" in page.read_text("utf-8")

@@ -146,7 +146,7 @@ class TableModel:
             except Refused:
                 assert mode == "revert"
                 return
-        assert {one.outcome for one in report.jobs} <= {"done", "lost"}, errors(report)
+        assert {job.outcome for job in report.jobs} <= {"done", "lost"}, errors(report)
 
     def run_all(self) -> Job:
         """Run all modes, and return the job."""
@@ -184,8 +184,8 @@ EVENTS = st.one_of(
 def dying_workers(model: TableModel, patch: pytest.MonkeyPatch) -> Iterator[None]:
     """Make a run die after any step, and before or after any save, as the model says."""
 
-    def step(one: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
-        job = perform(one, job, warehouse, save)
+    def step(planned: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
+        job = perform(planned, job, warehouse, save)
         model.effect()
         return job
 

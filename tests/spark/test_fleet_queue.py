@@ -46,7 +46,7 @@ if soak.SOAKING:
 
 
 @pytest.fixture(scope="module")
-def place(spark: SparkSession) -> Iterator[str]:
+def location(spark: SparkSession) -> Iterator[str]:
     """A schema with a queue's tables, which a test leaves as they are."""
     schema = "fleet_queue"
     made(spark, schema)
@@ -55,11 +55,11 @@ def place(spark: SparkSession) -> Iterator[str]:
 
 
 @pytest.fixture
-def queue(spark: SparkSession, place: str) -> Iterator[Queue]:
+def queue(spark: SparkSession, location: str) -> Iterator[Queue]:
     """An empty queue, in a session far from UTC."""
     zone = {"spark.sql.session.timeZone": "America/New_York"}
     with session.settings(spark, zone, "the test"):
-        yield empty_queue(spark, place)
+        yield empty_queue(spark, location)
 
 
 class Crash(Exception):
@@ -101,7 +101,7 @@ def test_a_crash_between_archive_and_queue_leaves_the_job_in_the_queue(
 
 
 def test_an_archived_job_doesnt_come_back_beside_another_of_its_table(
-    queue: Queue, spark: SparkSession, place: str
+    queue: Queue, spark: SparkSession, location: str
 ) -> None:
     [job] = queue.add("a")
     assert queue.store.archive(everything(), NOW) == 1
@@ -115,13 +115,13 @@ def test_an_archived_job_doesnt_come_back_beside_another_of_its_table(
 def test_notifications_of_a_queue_in_delta_go_out_once(queue: Queue) -> None:
     ann, ben = "ann@example.com", "ben@example.com"
     tables = [
-        NewJob(name(each), tbl_owners=(ann,), downstream_users=(ben,) if each == "a" else ())
-        for each in "abc"
+        NewJob(name(table), tbl_owners=(ann,), downstream_users=(ben,) if table == "a" else ())
+        for table in "abc"
     ]
     queue.store.add(tables, NOW)
     ready = [
-        replace(each, state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
-        for each in queue.claim()
+        replace(table, state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
+        for table in queue.claim()
     ]
     queue.store.save_all(ready, NOW, release=True)
     with MailServer() as mail_server:
@@ -139,9 +139,9 @@ def test_notifications_of_a_queue_in_delta_go_out_once(queue: Queue) -> None:
         assert (second.sent, second.failed, second.jobs, second.untold) == (1, 0, {1: 1}, 0)
         assert run() == CommunicateReport()
     assert [to for _, to in mail_server.delivered] == [ann, ben]
-    assert {each.comm_level1_date for each in queue.store.jobs(everything())} == {NOW}
+    assert {table.comm_level1_date for table in queue.store.jobs(everything())} == {NOW}
     remembered = queue.store.notifications(number for number, _ in mail_server.delivered)
-    assert [each.sent_at for each in remembered.values()] == [NOW, NOW]
+    assert [table.sent_at for table in remembered.values()] == [NOW, NOW]
 
 
 @soak.only  # tests/connect shows it of processes.
@@ -197,9 +197,9 @@ def test_tables_that_are_no_queue_s_are_told_in_one_line(spark: SparkSession, sc
     spark.sql(f"CREATE TABLE {schema}.jobs (task_id BIGINT) USING delta")
     with pytest.raises(
         TableferryError, match=r"the queue at delta:.* doesn't take this \(.*catalog_name"
-    ) as told:
+    ) as caught:
         store(spark, schema).jobs(everything())
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_queue_that_isnt_there_says_how_to_make_it(spark: SparkSession, schema: str) -> None:

@@ -31,15 +31,15 @@ def test_each_change_costs_its_partitions_alone(
 ) -> None:
     pair = Pair(spark, schema, tmp_path, form).make(*ROWS)
     # Delta's own files are in the directories that Hive reads, so appended rows need no copy.
-    one = 1 if form is ICEBERG else None
+    rows = 1 if form is ICEBERG else None
     assert pair.done() == {}
     pair.insert((5, "e", "mon", 1), (7, "g", "s p/a=c%e'\"é", 3), (8, "h", None, None))
     asked = pair.run(dry_run=True)
     assert pair.synced_folders() == set()
     odd = "day=s p%2Fa%3Dc%25e%27%22é/n=3"
     done = pair.done()
-    assert done == {MON: (Action.APPENDED, one), odd: (Action.ADDED, one), NULLS: (Action.APPENDED, one)}
-    assert {each.partition: each.action for each in asked.done} == {
+    assert done == {MON: (Action.APPENDED, rows), odd: (Action.ADDED, rows), NULLS: (Action.APPENDED, rows)}
+    assert {entry.partition: entry.action for entry in asked.done} == {
         key: what for key, (what, _) in done.items()
     }
     assert pair.done() == {}
@@ -59,11 +59,11 @@ def test_each_change_costs_its_partitions_alone(
     pair.add_column("extra")
     pair.overwrite((11, "k", 1, "mon", 1), (12, "l", 2, "wed", 4))
     assert pair.run(dry_run=True).columns == ("extra",)
-    assert pair.done() == {MON: (Action.REWRITTEN, 1), "day=wed/n=4": (Action.ADDED, one)}
+    assert pair.done() == {MON: (Action.REWRITTEN, 1), "day=wed/n=4": (Action.ADDED, rows)}
     # What nobody reads any more is gone.
-    kept = {each for each in before if not each.endswith(MON)}
+    kept = {entry for entry in before if not entry.endswith(MON)}
     assert kept < pair.synced_folders()
-    assert len([each for each in pair.synced_folders() if each.endswith(MON)]) == 1
+    assert len([entry for entry in pair.synced_folders() if entry.endswith(MON)]) == 1
 
 
 @pytest.mark.parametrize("form", soak.amount([ICEBERG], [ICEBERG, DELTA]))
@@ -100,22 +100,22 @@ def test_a_run_that_ends_after_any_change_is_made_good_by_the_next(
         assert pair.crash(at)
         pair.shadow()
     used = {row["location"] for row in locations(pair)}
-    assert {f"file:{pair.directory}_sync/{each}" for each in pair.synced_folders()} <= used
+    assert {f"file:{pair.directory}_sync/{folder}" for folder in pair.synced_folders()} <= used
 
 
 def locations(pair: Pair) -> list[dict[str, str]]:
     """What the catalog says of each partition."""
-    found = []
+    paths = []
     for (spec,) in pair.sql(f"SHOW PARTITIONS {pair.hive}"):
         values = [level.partition("=")[2] for level in spec.split("/")]
         named = ", ".join(
             f"{key} = {'null' if value.startswith('__HIVE') else repr(value)}"
             for key, value in zip(("day", "n"), values, strict=True)
         )
-        found.append(
+        paths.append(
             json.loads(pair.sql(f"DESCRIBE TABLE EXTENDED {pair.hive} PARTITION ({named}) AS JSON")[0][0])
         )
-    return found
+    return paths
 
 
 # Iceberg adds no files of partitions by timestamps.
@@ -133,12 +133,12 @@ def test_types_and_formats(spark: SparkSession, schema: str, tmp_path: Path, sto
     first = (1, at, Decimal("12.30"), date(1999, 12, 31), *TYPED)
     pair = Pair(spark, schema, tmp_path, ICEBERG, columns, KEYS, stored).make(first)
     pair.insert((2, at, None, None, *TYPED), (3, None, Decimal("-0.01"), date(2024, 1, 1), *TYPED[:3], 8))
-    assert [each.action for each in pair.shadow().done] == [Action.APPENDED, Action.ADDED]
+    assert [change.action for change in pair.shadow().done] == [Action.APPENDED, Action.ADDED]
     pair.delete("id = 1", lambda row: row[0] == 1)
-    assert [each.action for each in pair.shadow().done] == [Action.REWRITTEN]
+    assert [change.action for change in pair.shadow().done] == [Action.REWRITTEN]
     # Without a watermark the rows themselves say which partition differs.
     pair.sql(f"ALTER TABLE {pair.hive} SET TBLPROPERTIES ('{WATERMARK}' = '1')")
     pair.insert((4, at, Decimal("7.00"), None, *TYPED))
-    found = pair.shadow()
-    assert [each.action for each in found.done] == [Action.REWRITTEN]
-    assert "no longer in the table's history" in found.compared
+    result = pair.shadow()
+    assert [change.action for change in result.done] == [Action.REWRITTEN]
+    assert "no longer in the table's history" in result.compared

@@ -36,7 +36,7 @@ def made(
 def described(pair: Pair) -> list[str]:
     """The copy's columns and their types."""
     fields = pair.spark.table(pair.hive).schema.fields
-    return [f"{each.name} {each.dataType.simpleString()}" for each in fields if each.name != "day"]
+    return [f"{field.name} {field.dataType.simpleString()}" for field in fields if field.name != "day"]
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_every_row_is_written_anew(
     pair.rename_column("name", "title")
     pair.widen_column("id")
     pair.insert((5, "e", 5, "mon"))
-    found = pair.shadow()
-    assert "id, name of the Hive copy were renamed, dropped or retyped" in found.compared
-    assert {each.partition: (each.action, each.rows) for each in found.done} == {
+    result = pair.shadow()
+    assert "id, name of the Hive copy were renamed, dropped or retyped" in result.compared
+    assert {change.partition: (change.action, change.rows) for change in result.done} == {
         MON: (Action.REWRITTEN, 3),
         TUE: (Action.REWRITTEN, 2),
     }
@@ -99,15 +99,15 @@ def test_partitions_get_the_columns_too(spark: SparkSession, schema: str, tmp_pa
     client = jvm.org.apache.hadoop.hive.metastore.HiveMetaStoreClient(conf)
     partitions = client.listPartitions(schema, "t_hive", -1)
     client.close()
-    found = [[column.getName() for column in each.getSd().getCols()] for each in partitions]
-    assert found == [["id", "name", "n2", "extra"]] * 2
+    actual = [[column.getName() for column in partition.getSd().getCols()] for partition in partitions]
+    assert actual == [["id", "name", "n2", "extra"]] * 2
 
 
 def test_columns_that_hive_does_not_see(spark: SparkSession, schema: str) -> None:
     spark.sql(f"CREATE TABLE {schema}.t (id INT, at TIMESTAMP_NTZ) USING parquet")
     name = TableName(("spark_catalog", schema, "t"))
     metastore.set_columns(spark, name, {"id": None, "at": None, "Extra": "bigint"})
-    assert [each.simpleString() for each in spark.table(f"{schema}.t").schema] == [
+    assert [field.simpleString() for field in spark.table(f"{schema}.t").schema] == [
         "id:int",
         "at:timestamp_ntz",
         "Extra:bigint",

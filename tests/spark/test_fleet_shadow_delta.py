@@ -41,9 +41,9 @@ def test_a_log_that_was_cleaned_up_is_made_good_by_comparing(
     pair.delete("id = 3", lambda row: row[0] == 3)
     pair.insert((4, "d", "mon", 1))
     (pair.directory / "_delta_log" / f"{2:020}.json").unlink()
-    found = pair.shadow()
-    assert "no longer has every commit" in found.compared
-    assert [(each.partition, each.action) for each in found.done] == [("day=tue/n=2", Action.DROPPED)]
+    result = pair.shadow()
+    assert "no longer has every commit" in result.compared
+    assert [(change.partition, change.action) for change in result.done] == [("day=tue/n=2", Action.DROPPED)]
 
 
 def test_names_that_only_the_log_knows(spark: SparkSession, schema: str, tmp_path: Path) -> None:
@@ -54,9 +54,9 @@ def test_names_that_only_the_log_knows(spark: SparkSession, schema: str, tmp_pat
     pair.sql(f"ALTER TABLE {pair.target} SET TBLPROPERTIES ({mapping})")
     pair.add_column("extra")
     pair.insert((4, "d", 7, "mon", 1))
-    found = pair.shadow()
-    assert "renamed, dropped or retyped" in found.compared
-    assert found.columns == ("extra",)
+    result = pair.shadow()
+    assert "renamed, dropped or retyped" in result.compared
+    assert result.columns == ("extra",)
     pair.insert((5, "e", 8, "tue", 2))
     assert pair.done() == {"day=tue/n=2": (Action.REWRITTEN, 2)}
     # A version of its own, without a new row.

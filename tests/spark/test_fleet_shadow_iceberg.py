@@ -13,7 +13,7 @@ from tableferry.errors import Refused
 from tableferry.fleet.warehouse.shadow.changes import Action
 
 ROWS = ((1, "a", "mon", 1), (2, "b", "mon", 1), (3, "c", "tue", 2))
-MERGE_ON_READ = {f"write.{each}.mode": "merge-on-read" for each in ("delete", "update", "merge")}
+MERGE_ON_READ = {f"write.{operation}.mode": "merge-on-read" for operation in ("delete", "update", "merge")}
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -37,9 +37,9 @@ def test_a_history_that_was_rolled_back_is_compared(spark: SparkSession, schema:
     pair.shadow()
     pair.sql(f"CALL ice.system.rollback_to_snapshot('{pair.target}', {pair.baseline})")
     pair.rows = before.copy()
-    found = pair.shadow()
-    assert "no longer in the table's history" in found.compared
-    assert {each.partition: each.action for each in found.done} == {
+    result = pair.shadow()
+    assert "no longer in the table's history" in result.compared
+    assert {change.partition: change.action for change in result.done} == {
         "day=mon/n=1": Action.REWRITTEN,
         "day=wed/n=3": Action.DROPPED,
     }

@@ -33,7 +33,7 @@ def test_the_copy_follows(
 ) -> None:
     random = Random(f"{form} {partitioned} {seed}")
     options = random.choice(
-        [{}, {f"write.{each}.mode": "merge-on-read" for each in ("delete", "update", "merge")}]
+        [{}, {f"write.{operation}.mode": "merge-on-read" for operation in ("delete", "update", "merge")}]
         if form is ICEBERG
         else [{}, {"delta.enableDeletionVectors": "true"}, {"delta.columnMapping.mode": "name"}]
     )
@@ -42,17 +42,17 @@ def test_the_copy_follows(
     )
     numbers = iter(range(1000))
     pair.make(*made(pair, random, numbers, 6))
-    said = [str(options)]
+    trace = [str(options)]
     for _ in range(STEPS):
-        said.append(change(pair, random, numbers))
+        trace.append(change(pair, random, numbers))
         if random.random() < 0.3:
             at = random.randrange(8)
-            said.append(f"crash at {at}: {pair.crash(at)}")
+            trace.append(f"crash at {at}: {pair.crash(at)}")
         if random.random() < 0.5:
-            said.append(f"shadow: {pair.run()}")
-            assert pair.read() == pair.rows, "\n".join(said)
-    said.append(f"shadow: {pair.run()}")
-    assert pair.read() == pair.rows, "\n".join(said)
+            trace.append(f"shadow: {pair.run()}")
+            assert pair.read() == pair.rows, "\n".join(trace)
+    trace.append(f"shadow: {pair.run()}")
+    assert pair.read() == pair.rows, "\n".join(trace)
 
 
 def made(pair: Pair, random: Random, numbers: Iterator[int], count: int) -> list[tuple[object, ...]]:
@@ -94,7 +94,7 @@ def change(pair: Pair, random: Random, numbers: Iterator[int]) -> str:
             new = made(pair, random, numbers, 1)
             old = sorted(pair.rows, key=lambda row: row[0])[:1]
             rows = ", ".join(f"({', '.join(map(literal, row))})" for row in (*new, *old))
-            kinds = [each.split()[1] for each in f"{pair.columns}, {pair.keys}".strip(", ").split(", ")]
+            kinds = [part.split()[1] for part in f"{pair.columns}, {pair.keys}".strip(", ").split(", ")]
             pairs = zip(pair.names, kinds, strict=True)
             typed = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in pairs)
             source = f"SELECT {typed} FROM VALUES {rows} AS v({', '.join(pair.names)})"

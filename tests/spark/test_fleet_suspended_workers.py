@@ -53,7 +53,7 @@ def sleeping(ours: Fleet, at: int, meanwhile: Callable[[], ModeReport]) -> Itera
 
 
 def outcomes(report: ModeReport) -> list[str]:
-    return [one.outcome for one in report.jobs]
+    return [job.outcome for job in report.jobs]
 
 
 def ids(ours: Fleet, table: str) -> list[int]:

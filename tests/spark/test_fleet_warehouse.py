@@ -160,26 +160,26 @@ def target(warehouse: Warehouse, table: str, form: TargetFormat) -> tuple[Names,
 
 
 def test_what_the_catalog_says_of_each_table(warehouse: Warehouse) -> None:
-    found = {name: hive.facts(warehouse, table_name(name)) for name in PAUSES}
+    facts_by_table = {name: hive.facts(warehouse, table_name(name)) for name in PAUSES}
     for name, (to_iceberg, to_delta) in PAUSES.items():
-        table = found[name]
+        table = facts_by_table[name]
         assert table is not None
-        for form, wanted in ((TargetFormat.ICEBERG, to_iceberg), (TargetFormat.DELTA, to_delta)):
+        for form, expected in ((TargetFormat.ICEBERG, to_iceberg), (TargetFormat.DELTA, to_delta)):
             reason = ineligibility(table, form)
-            assert (reason and reason[0]) == wanted, (name, form, reason)
+            assert (reason and reason[0]) == expected, (name, form, reason)
             assert reason is None or name in reason[1]
     assert hive.facts(warehouse, table_name("nothing")) is None
-    events = found["events"]
+    events = facts_by_table["events"]
     assert events is not None
     assert (events.format, events.managed, events.partition_columns) == ("parquet", False, ("k",))
     assert events.comment == "it's events"
-    assert [(each.name, each.comment) for each in events.columns] == [
+    assert [(partition.name, partition.comment) for partition in events.columns] == [
         ("id", "its number"),
         ("name", ""),
         ("k", "a key"),
     ]
     assert events.properties["team"] == "a=b, c"
-    places = {each.spec: each.location for each in hive.partitions(warehouse, events)}
+    places = {partition.spec: partition.location for partition in hive.partitions(warehouse, events)}
     assert places["k=far"].endswith("/far away")
     assert len(places) == 5
 

@@ -60,20 +60,20 @@ def test_an_iceberg_table_holds_each_file_once_whatever_was_left(
 ) -> None:
     spark, target = warehouse.spark, beside(source, "_iceberg")
     ice = warehouse.iceberg(target)
-    wanted, files = rows(warehouse, source), contents(warehouse, source)
+    expected, files = rows(warehouse, source), contents(warehouse, source)
 
     spark.sql(iceberg.create_statement(hive.demand(warehouse, source), ice))
     iceberg.make(warehouse, source, target)
-    assert rows(warehouse, target, ICEBERG) == wanted
+    assert rows(warehouse, target, ICEBERG) == expected
     made = versions.current(warehouse, target, TargetFormat.ICEBERG)
     iceberg.make(warehouse, source, target)
     assert versions.current(warehouse, target, TargetFormat.ICEBERG) == made
 
     add = f"CALL ice.system.add_files(table => '{ice}', source_table => '{source}'"
     spark.sql(f"{add}, check_duplicate_files => false)")
-    assert len(rows(warehouse, target, ICEBERG)) == 2 * len(wanted)
+    assert len(rows(warehouse, target, ICEBERG)) == 2 * len(expected)
     iceberg.make(warehouse, source, target)
-    assert rows(warehouse, target, ICEBERG) == wanted
+    assert rows(warehouse, target, ICEBERG) == expected
 
     # None of Iceberg's own ways removes a file that Hive reads.
     for statement in (
@@ -88,7 +88,7 @@ def test_an_iceberg_table_holds_each_file_once_whatever_was_left(
     assert rows(warehouse, target, ICEBERG) == rows(warehouse, source)
     dropping.drop_copy(warehouse, target, TargetFormat.ICEBERG)
     assert contents(warehouse, source).items() >= files.items()
-    assert len(rows(warehouse, source)) == len(wanted) + 1
+    assert len(rows(warehouse, source)) == len(expected) + 1
 
 
 def test_a_stranger_s_table_is_left_alone(warehouse: Warehouse, source: TableName, tmp_path: Path) -> None:
@@ -109,11 +109,11 @@ def test_a_delta_log_names_each_file_once_whatever_was_left(
     warehouse: Warehouse, source: TableName, tmp_path: Path
 ) -> None:
     spark, target, log = warehouse.spark, beside(source, "_delta"), tmp_path / "t/_delta_log"
-    wanted, files = rows(warehouse, source), contents(warehouse, source)
+    expected, files = rows(warehouse, source), contents(warehouse, source)
     delta.make(warehouse, source, target)
     spark.sql(f"DROP TABLE {target.sql}")
     delta.make(warehouse, source, target)
-    assert rows(warehouse, target) == wanted
+    assert rows(warehouse, target) == expected
     assert [path.name for path in log.glob("*.json")] == ["00000000000000000000.json"]
     spark.sql(f"INSERT INTO {source} PARTITION (k = 'a b%:/é') VALUES (4, 'late')")
     delta.make(warehouse, source, target)
@@ -229,24 +229,24 @@ def test_definitions_are_carried_once(warehouse: Warehouse, source: TableName) -
     spark.sql(f"ALTER TABLE {source.sql} CHANGE COLUMN name name STRING COMMENT 'another'")
     for _ in range(2):
         definitions.carry(warehouse, source, target)
-    said = catalog.described(spark, warehouse.iceberg(target))
-    assert said["Comment"] == "it's said"
+    description = catalog.described(spark, warehouse.iceberg(target))
+    assert description["Comment"] == "it's said"
     assert catalog.described(spark, target)["Owner"] == "alice"
     properties = iceberg.properties_of(warehouse, target)
     assert (properties["team"], properties["gc.enabled"]) == ("it's", "false")
-    comments = [each.metadata.get("comment") for each in spark.table(warehouse.iceberg(target).sql).schema]
+    comments = [field.metadata.get("comment") for field in spark.table(warehouse.iceberg(target).sql).schema]
     assert comments == [None, "another", None]
     # Nothing is done where nothing is to do, for each would be a version of the target.
-    [place] = spark.sql(
+    [location] = spark.sql(
         f"SELECT count(*) FROM {warehouse.iceberg(target).sql}.metadata_log_entries"
     ).collect()
     definitions.carry(warehouse, source, target)
     assert spark.sql(
         f"SELECT count(*) FROM {warehouse.iceberg(target).sql}.metadata_log_entries"
-    ).collect() == [place]
+    ).collect() == [location]
 
 
-def test_rows_that_differ_are_told(warehouse: Warehouse, source: TableName) -> None:
+def test_rows_that_differ_are_reported(warehouse: Warehouse, source: TableName) -> None:
     target = beside(source, "_iceberg")
     iceberg.make(warehouse, source, target)
     first = versions.current(warehouse, target, TargetFormat.ICEBERG)
@@ -291,8 +291,8 @@ def test_views_that_no_longer_read_are_named(warehouse: Warehouse, source: Table
     renaming.rename(warehouse, copy, source)
     assert views.check(warehouse, source) == ()
     spark.sql(f"ALTER TABLE {warehouse.iceberg(source).sql} DROP COLUMN name")
-    said = views.check(warehouse, source)
-    assert [each.partition(":")[0] for each in said] == [
+    sentences = views.check(warehouse, source)
+    assert [sentence.partition(":")[0] for sentence in sentences] == [
         f"spark_catalog.{schema}.above",
         f"spark_catalog.{schema}.broken",
     ]

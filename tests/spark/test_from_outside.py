@@ -33,11 +33,11 @@ def into_a_volume(project: Project, workspace: FakeWorkspace) -> str:
     """Move a project's state into a volume, as if it had been there from the start."""
     root = workspace.make_volume("main", "bronze", "state")
     for path in project.state.rglob("*"):
-        place = f"{root}/{path.relative_to(project.state)}"
+        path_in_volume = f"{root}/{path.relative_to(project.state)}"
         if path.is_dir():
-            workspace.folders.add(place)
+            workspace.folders.add(path_in_volume)
         else:
-            workspace.files[place] = path.read_bytes()
+            workspace.files[path_in_volume] = path.read_bytes()
     project.write("pipeline_configs/global.json", {"table_migration_state_volume_path": root})
     return root
 
@@ -53,7 +53,7 @@ def test_plan_status_and_finish_work_from_a_laptop_and_a_run_is_refused(
     assert logged_in.files == before
 
     assert len(project.finish().finished) == 1
-    assert [one for one in logged_in.files if "initial_versions" in one or "tracking" in one] == []
+    assert [file for file in logged_in.files if "initial_versions" in file or "tracking" in file] == []
     assert f"{root}/checkpoints/targetTable={project.schema}.rows/_finished" in logged_in.files
     assert project.phases() == {"rows": "finished"}
 

@@ -56,8 +56,8 @@ def test_history_comes_through_exactly_and_live_events_go_on(spark: SparkSession
         [(1, None, 9, False), (2, "back", 10, False), (3, None, 11, True), (3, "again", 12, False)],
         "id int, v string, at int, gone boolean",
     ).selectExpr("*", "'fed' AS note")
-    found = filled(spark, schema, SCD2, feed_events(feed, SCD2))
-    assert found == sorted(
+    rows = filled(spark, schema, SCD2, feed_events(feed, SCD2))
+    assert rows == sorted(
         [
             *legacy[:7],
             (None, "null key", "n", 2, None),
@@ -105,8 +105,8 @@ def test_live_events_may_come_before_the_history(spark: SparkSession, schema: st
     legacy = spark.createDataFrame([(1, "a", 1, 3), (1, "a", 3, 5)], columns)
     cdc = CdcSettings(keys=("id",), sequence_by="at", scd_type=2, except_column_list=("at",))
     live = spark.createDataFrame([(1, "a", 5), (1, "z", 4), (1, "a", 0)], "id int, v string, at int")
-    found = filled(spark, schema, cdc, feed_events(live, cdc), history_events(legacy, cdc))
-    wanted = scd2(
+    rows = filled(spark, schema, cdc, feed_events(live, cdc), history_events(legacy, cdc))
+    expected = scd2(
         [
             Event((1,), 1, values={"v": "a"}, exact=True),
             Event((1,), 3, values={"v": "a"}, exact=True),
@@ -117,9 +117,9 @@ def test_live_events_may_come_before_the_history(spark: SparkSession, schema: st
         ],
         ["v"],
     )
-    intervals = [(each.values["v"], each.start, each.end) for each in wanted]
+    intervals = [(interval.values["v"], interval.start, interval.end) for interval in expected]
     assert intervals == [("a", 0, 1), ("a", 1, 3), ("a", 3, 4), ("z", 4, 5), ("a", 5, None)]
-    assert found == sorted(((1, *each) for each in intervals), key=repr)
+    assert rows == sorted(((1, *interval) for interval in intervals), key=repr)
 
 
 def test_rows_that_auto_cdc_cannot_express_are_listed_with_their_reason(spark: SparkSession) -> None:
@@ -149,8 +149,8 @@ def test_rows_that_auto_cdc_cannot_express_are_listed_with_their_reason(spark: S
         "twin": "another row of the key has the same start",
         "overlaps": "overlaps another interval of its key",
     }
-    found = [(row["v"], row["__reason"]) for row in not_representable(legacy, SCD2).collect()]
-    assert sorted(found) == sorted((v, reasons[v]) for v in [*reasons, "twin", *["overlaps"] * 4])
+    listed = [(row["v"], row["__reason"]) for row in not_representable(legacy, SCD2).collect()]
+    assert sorted(listed) == sorted((v, reasons[v]) for v in [*reasons, "twin", *["overlaps"] * 4])
     rest = expressible(legacy, SCD2)
     assert rest.columns == legacy.columns
     assert {row["v"] for row in rest.collect()} == {"kept"}
@@ -164,18 +164,18 @@ def test_rows_that_end_in_the_future_are_counted_with_the_mapping_that_opens_the
     legacy = spark.createDataFrame(rows, "id int, ends string").selectExpr(
         "id", "'v' AS v", "DATE'2019-01-01' AS __START_AT", "date(ends) AS __END_AT"
     )
-    found = future_ends(legacy, SCD2)
-    assert found
-    assert (found.count, found.mapping) == (2, "NULLIF(end, DATE'9999-12-31') AS __END_AT")
-    mapped = legacy.withColumnRenamed("__END_AT", "end").selectExpr("*", found.mapping)
+    counted = future_ends(legacy, SCD2)
+    assert counted
+    assert (counted.count, counted.mapping) == (2, "NULLIF(end, DATE'9999-12-31') AS __END_AT")
+    mapped = legacy.withColumnRenamed("__END_AT", "end").selectExpr("*", counted.mapping)
     assert future_ends(mapped.drop("end"), SCD2) is None
 
     several = legacy.selectExpr(
         "id", "v", "__START_AT", "__END_AT + INTERVAL 12 HOUR - INTERVAL 1 DAY * id AS __END_AT"
     )
-    found = future_ends(several.where("id <> 1"), SCD2)
-    assert found
-    assert found.mapping == "CASE WHEN end < TIMESTAMP'9999-12-28 12:00:00' THEN end END AS __END_AT"
+    counted = future_ends(several.where("id <> 1"), SCD2)
+    assert counted
+    assert counted.mapping == "CASE WHEN end < TIMESTAMP'9999-12-28 12:00:00' THEN end END AS __END_AT"
     assert future_ends(legacy.drop("__START_AT", "__END_AT"), replace(SCD2, scd_type=1)) is None
     assert future_ends(legacy.withColumn("__END_AT", F.lit(9)), SCD2) is None
 
@@ -183,9 +183,9 @@ def test_rows_that_end_in_the_future_are_counted_with_the_mapping_that_opens_the
 def test_scd_type_1_lists_repeated_keys(spark: SparkSession) -> None:
     legacy = spark.createDataFrame([(1, "a"), (None, "b"), (None, "c"), (2, "d")], "id int, v string")
     cdc = CdcSettings(keys=("ID",), sequence_by="at", scd_type=1)
-    found = not_representable(legacy, cdc).collect()
-    assert sorted(row["v"] for row in found) == ["b", "c"]
-    assert {row["__reason"] for row in found} == {"another row has the same key"}
+    rows = not_representable(legacy, cdc).collect()
+    assert sorted(row["v"] for row in rows) == ["b", "c"]
+    assert {row["__reason"] for row in rows} == {"another row has the same key"}
     assert expressible(legacy, cdc).count() == 2
 
 
@@ -205,7 +205,7 @@ def test_scd_type_1_without_the_sequence_gives_way_to_every_live_event(
         ignore_null_updates=ignore,
     )
     live = spark.createDataFrame([(1, None, -5), (3, "gone", -4)], "id int, v string, at int")
-    wanted = scd1(
+    expected = scd1(
         [
             Event((1,), None, values={"v": "a", "note": "n"}, exact=True),
             Event((2,), None, values={"note": "n"}, exact=True),
@@ -216,8 +216,8 @@ def test_scd_type_1_without_the_sequence_gives_way_to_every_live_event(
         ["v", "note"],
         ignore_nulls=ignore,
     )
-    found = filled(spark, schema, cdc, history_events(legacy, cdc), feed_events(live, cdc))
-    assert found == [(*key, *row.values()) for key, row in sorted(wanted.items())]
+    rows = filled(spark, schema, cdc, history_events(legacy, cdc), feed_events(live, cdc))
+    assert rows == [(*key, *row.values()) for key, row in sorted(expected.items())]
 
 
 def test_scd_type_1_takes_the_sequence_that_the_legacy_table_has(spark: SparkSession) -> None:

@@ -104,10 +104,10 @@ def test_what_was_lost_replaced_or_set_back_is_known(
         refused(flowing, "was set back to version 3 since .* restore version 5")
         # What was recorded before versions were.
         versions = next(flowing.state.glob("checkpoints/*/*/_versions.json"))
-        said = versions.read_text()
+        output = versions.read_text()
         versions.unlink()
         refused(flowing, "is ahead")
-        versions.write_text(said)
+        versions.write_text(output)
     flowing.run()
     assert ids(flowing) == [1, 2, 3, 4, 5, 6]
 

@@ -55,7 +55,8 @@ class Job:
             wheel = task["python_wheel_task"]
             assert wheel["entry_point"] == "tableferry"
             parameters = [
-                each.replace("${resources.pipelines.migration.id}", PIPELINE) for each in wheel["parameters"]
+                parameter.replace("${resources.pipelines.migration.id}", PIPELINE)
+                for parameter in wheel["parameters"]
             ]
             monkeypatch.setattr("sys.argv", ["tableferry", *parameters])
             main()
@@ -96,9 +97,9 @@ def test_two_runs_of_the_job_migrate_the_example(
     job = Job(logged_in, spark, schema, project)
 
     job.run(monkeypatch)
-    told = capsys.readouterr().out
-    assert re.search(r"orders: 20 rows of history; the copy matches the legacy table row for row", told)
-    assert re.search(rf"{schema}.orders +waiting for sources +20 +matches", told)
+    output = capsys.readouterr().out
+    assert re.search(r"orders: 20 rows of history; the copy matches the legacy table row for row", output)
+    assert re.search(rf"{schema}.orders +waiting for sources +20 +matches", output)
     load(spark, SAMPLE, f"spark_catalog.{schema}", "new")
     job.run(monkeypatch)
     assert re.search(rf"{schema}.orders +complete: safe to remove +20 +matches", capsys.readouterr().out)

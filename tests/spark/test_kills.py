@@ -80,28 +80,28 @@ class Processes:
         """Run the command line; a run that is to be killed may come to its end before."""
         warehouse = ("--warehouse", str(self.warehouse))
         process = self._start("-c", COMMAND, *arguments, *warehouse, "--verbose", "--debug")
-        said: list[str] = []
+        messages: list[str] = []
         speaking = threading.Event()
-        reader = threading.Thread(target=_read, args=(process.stdout, said, speaking))
+        reader = threading.Thread(target=_read, args=(process.stdout, messages, speaking))
         reader.start()
         speaking.wait()
         since = time.monotonic()
         try:
             code = process.wait(self.random.uniform(0, self.seconds) if kill else None)
         except subprocess.TimeoutExpired:
-            self._kill(process, said)
+            self._kill(process, messages)
         else:
             reader.join()
-            assert code == 0, "\n".join(said)
+            assert code == 0, "\n".join(messages)
             self.seconds = max(self.seconds, time.monotonic() - since)
         reader.join()
 
-    def _kill(self, process: subprocess.Popen[str], said: list[str]) -> None:
+    def _kill(self, process: subprocess.Popen[str], lines: list[str]) -> None:
         java = _children(process.pid)
         victims = self.random.choice([[process.pid], java, [process.pid, *java]])
         for pid in victims:
             os.kill(pid, signal.SIGKILL)
-        self.killed[said[-1].split(": ", 1)[-1].split(",")[0][:60]] += 1
+        self.killed[lines[-1].split(": ", 1)[-1].split(",")[0][:60]] += 1
         process.wait()
         # Java ends by itself when its Python is gone, and holds its warehouse until then.
         while any(_is_alive(pid) for pid in java):
@@ -118,8 +118,8 @@ class Processes:
         )
 
     def _finish(self, process: subprocess.Popen[str]) -> None:
-        said, _ = process.communicate()
-        assert process.returncode == 0, said
+        output, _ = process.communicate()
+        assert process.returncode == 0, output
 
 
 class KilledScenario(Scenario):
@@ -132,10 +132,10 @@ class KilledScenario(Scenario):
         if statements:
             self.processes.make(statements)
             statements.clear()
-        again = ("--full-refresh", f"{self.schema}.{self.target}") if refresh else ()
+        second = ("--full-refresh", f"{self.schema}.{self.target}") if refresh else ()
         for _ in range(KILLS):
             self.commit(self.processes.changes())
-            self.processes.run("pipelines", "run", str(self.root), *again, kill=True)
+            self.processes.run("pipelines", "run", str(self.root), *second, kill=True)
         self.processes.run("pipelines", "run", str(self.root), kill=False)
         self.check()
 
@@ -161,10 +161,10 @@ def test_a_killed_process_loses_nothing(
     assert killed.total() >= ROUNDS
 
 
-def _read(stream: IO[str] | None, said: list[str], speaking: threading.Event) -> None:
+def _read(stream: IO[str] | None, lines: list[str], speaking: threading.Event) -> None:
     assert stream is not None
     for line in stream:
-        said.append(line.rstrip())
+        lines.append(line.rstrip())
         # Before it speaks of the target, it only plans.
         if "killed." in line:
             speaking.set()
@@ -173,7 +173,7 @@ def _read(stream: IO[str] | None, said: list[str], speaking: threading.Event) ->
 
 def _children(pid: int) -> list[int]:
     """Name the Java processes below one."""
-    found = []
+    actual = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             text = stat.read_text()
@@ -181,8 +181,8 @@ def _children(pid: int) -> list[int]:
             continue
         child, parent = int(stat.parent.name), int(text.rpartition(")")[2].split()[1])
         if parent == pid:
-            found += [child] if "(java)" in text else _children(child)
-    return found
+            actual += [child] if "(java)" in text else _children(child)
+    return actual
 
 
 def _is_alive(pid: int) -> bool:

@@ -128,19 +128,19 @@ def test_a_run_that_slept_changes_nothing_more(
         project.insert("src", (10 + at, "b"))
         rows.append((10 + at, "b"))
         numbers: Iterator[int] = count()
-        found: list[tuple[dict[str, bytes], dict[str, int]]] = []
+        snapshots: list[tuple[dict[str, bytes], dict[str, int]]] = []
 
         def before(_: str, at: int = at, numbers: Iterator[int] = numbers) -> None:
             if next(numbers) == at:
                 # It sleeps here, and another run comes and goes.
                 with leases(tmp_path, target).held(spark):
-                    found.append(project.contents())  # noqa: B023
+                    snapshots.append(project.contents())  # noqa: B023
 
         with pytest.raises(Busy, match="another run has taken over"):
             project.run(before=before)
         files, commits = project.contents()
         # But for its sign of life, which is gone.
-        assert files == {name: text for name, text in found[0][0].items() if "/_run_" not in name}
-        assert {**commits, TABLE: 0} == {**found[0][1], TABLE: 0}
+        assert files == {name: text for name, text in snapshots[0][0].items() if "/_run_" not in name}
+        assert {**commits, TABLE: 0} == {**snapshots[0][1], TABLE: 0}
         project.run()
         assert project.rows("out") == sorted(rows, key=repr)

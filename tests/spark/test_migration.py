@@ -78,9 +78,9 @@ def test_append_scd1_and_scd2_go_from_the_first_plan_to_the_finish(
     spark.sql(f"UPDATE {project.schema}.rows_legacy SET v = 'changed'")
     project.insert("src", (2, "c", 20), (3, "z", -1), (4, "d", 21), (4, "d", 21))
     with project.nothing_written():
-        assert {one.phase for one in project.plan().targets} == {"ready"}
+        assert {target.phase for target in project.plan().targets} == {"ready"}
     project.run()
-    wanted: dict[str, list[tuple[Any, ...]]] = {
+    expected: dict[str, list[tuple[Any, ...]]] = {
         "rows": [
             (1, "a", 1),
             (1, "a", 1),
@@ -93,8 +93,8 @@ def test_append_scd1_and_scd2_go_from_the_first_plan_to_the_finish(
         "latest": [(1, "a"), (2, "c"), (4, "d")],
         "validity": [*intervals[:3], (2, "b", 2, 20), (2, "c", 20, None), *intervals[4:], (4, "d", 21, None)],
     }
-    wanted["validity"].append((3, "z", -1, 1))
-    for table, rows in wanted.items():
+    expected["validity"].append((3, "z", -1, 1))
+    for table, rows in expected.items():
         assert project.rows(table) == sorted(rows, key=repr), table
     assert project.status().complete
     picture = spark.read.option("header", True).csv(str(project.state / "tracking"))
@@ -102,26 +102,28 @@ def test_append_scd1_and_scd2_go_from_the_first_plan_to_the_finish(
         tuple(row)
         for row in picture.select("targetTable", "version", "currentVersion", "ready", "pipelineId").collect()
     ]
-    assert sorted(seen) == [(f"{project.schema}.{name}", "1", "2", "true", "shop") for name in sorted(wanted)]
+    assert sorted(seen) == [
+        (f"{project.schema}.{name}", "1", "2", "true", "shop") for name in sorted(expected)
+    ]
 
     before = jobs(spark)
     with project.nothing_written():
-        again = project.run()
+        result = project.run()
     assert jobs(spark) == before
-    assert not any(one.results or one.plan.steps for one in again.targets)
+    assert not any(target.results or target.plan.steps for target in result.targets)
 
     # Random interleavings rebuild the others; what was copied here by one commit is copied anew.
     project.run(full_refresh=[f"{project.schema}.rows"])
-    assert project.rows("rows") == sorted(wanted["rows"], key=repr)
+    assert project.rows("rows") == sorted(expected["rows"], key=repr)
 
     assert len(project.finish().finished) == 3
     assert not list(project.state.rglob("*.csv"))
     with project.nothing_written():
-        assert {one.plan.phase for one in project.run().targets} == {"finished"}
+        assert {target.plan.phase for target in project.run().targets} == {"finished"}
         assert len(project.finish().already) == 3
     project.insert("src", (5, "e", 30))
     project.run(targets=[f"{project.schema}.rows"])
-    assert project.rows("rows") == sorted([*wanted["rows"], (5, "e", 30)], key=repr)
+    assert project.rows("rows") == sorted([*expected["rows"], (5, "e", 30)], key=repr)
 
 
 def test_every_kind_of_source_goes_on_right_behind_its_baseline(
@@ -195,9 +197,10 @@ def get_df(spark, tokens):
     )
     first = project.plan()
     assert all(
-        one.migration_start and f"{schema}.dim" not in one.migration_start.baselines for one in first.targets
+        target.migration_start and f"{schema}.dim" not in target.migration_start.baselines
+        for target in first.targets
     )
-    notes = {one.target.table: one.notes for one in first.targets}
+    notes = {target.target.table: target.notes for target in first.targets}
     assert notes["by_version"] == (f"v_by_version starts at 1 of {schema}.src, as the spec says",)
     assert notes["by_time"] == (
         f"v_by_time starts at timestamp:2020-01-01 of {schema}.src, as the spec says",
@@ -212,8 +215,8 @@ def get_df(spark, tokens):
     spark.sql(f"DELETE FROM {schema}.feed WHERE id = 1")
     project.run()
     assert project.status().complete
-    found = {name: [row for row in project.rows(name) if row != (0, "old")] for name in project.phases()}
-    assert found == {
+    rows = {name: [row for row in project.rows(name) if row != (0, "old")] for name in project.phases()}
+    assert rows == {
         "by_join": [(2, "two")],
         "by_sql": [(2, "two")],
         "by_python": [(2, "B")],
@@ -223,7 +226,7 @@ def get_df(spark, tokens):
         "by_path": [(2, "b")],
         "by_time": [(1, "a"), (2, "b")],
     }
-    assert all((0, "old") in project.rows(name, "id", "v") for name in found)
+    assert all((0, "old") in project.rows(name, "id", "v") for name in rows)
 
 
 def test_a_flow_spec_with_a_staging_table_fills_both_once(project: Project) -> None:
@@ -442,7 +445,7 @@ def test_same_short_names_one_target_at_a_time_and_one_process_at_a_time(
         moments.append(moment)
 
     done = project.run(targets=[f"{schema}.customer"], before=meanwhile)
-    assert [one.plan.target.table for one in done.targets] == ["customer"]
+    assert [target.plan.target.table for target in done.targets] == ["customer"]
     assert project.rows("customer") == [(1, "customer", 1)]
     assert project.rows("account") == [(1, "account", 1)]
     project.insert(f"{elsewhere}.customer", (2, "b", 2))
@@ -500,8 +503,8 @@ def test_scd2_history_keeps_its_nulls_its_columns_and_its_closes(
     }
     project.standard("orders", "src", cdc=settings, migration=mapped)
     with project.nothing_written():
-        (found,) = pipelines.check(project.plan(), spark)
-        assert (found.count, found.rows[0]["id"], found.rows[0]["__reason"]) == (
+        (checked,) = pipelines.check(project.plan(), spark)
+        assert (checked.count, checked.rows[0]["id"], checked.rows[0]["__reason"]) == (
             1,
             9,
             "interval is empty (start = end)",
@@ -584,8 +587,8 @@ def test_a_target_s_spark_settings_hold_for_its_own_flows_alone(
         details = {"database": project.schema, "table": name, "sparkConf": conf}
         project.standard(name, feed, targetDetails=details)
     project.run()
-    found = {name: project.rows(name)[0][1] for name in ("tokyo", "here", "lima")}
-    assert found == {"tokyo": "Asia/Tokyo", "here": "UTC", "lima": "America/Lima"}
+    values = {name: project.rows(name)[0][1] for name in ("tokyo", "here", "lima")}
+    assert values == {"tokyo": "Asia/Tokyo", "here": "UTC", "lima": "America/Lima"}
     assert spark.conf.get(zone) == "UTC"
     details = {"database": project.schema, "table": "tokyo", "sparkConf": {zone: "Nowhere"}}
     project.standard("tokyo", feed, targetDetails=details)
@@ -646,10 +649,10 @@ def test_catalog_type_says_in_which_catalog_the_legacy_table_is(project: Project
         details = project.migration("orders", {"table": "old"}, catalogType=kind)
         project.standard("orders", source, targetDetails=target, tableMigrationDetails=details)
         try:
-            said = "".join(project.plan().refusals)
+            message = "".join(project.plan().refusals)
         except TableferryError as error:
-            said = str(error)
-        assert f"tableMigrationDetails: table {name} " in said
+            message = str(error)
+        assert f"tableMigrationDetails: table {name} " in message
 
 
 def test_versions_beyond_32_bits_are_kept_whole(project: Project, spark: SparkSession) -> None:
@@ -673,18 +676,18 @@ def test_versions_beyond_32_bits_are_kept_whole(project: Project, spark: SparkSe
     assert project.status().complete
 
 
-def _renumber(log: Path, version: int, wanted: int) -> None:
+def _renumber(log: Path, version: int, new_version: int) -> None:
     """Make a commit and its checkpoint the oldest ones of a log, under another number."""
     for path in log.iterdir():
         name = path.name.lstrip(".")
         if name.startswith(f"{version:020}") and not path.name.startswith(".") and path.suffix != ".crc":
-            path.rename(log / name.replace(f"{version:020}", f"{wanted:020}"))
+            path.rename(log / name.replace(f"{version:020}", f"{new_version:020}"))
         elif path.is_dir():
             shutil.rmtree(path)
         elif path.name != "_last_checkpoint":
             path.unlink()
     last = log / "_last_checkpoint"
-    last.write_text(last.read_text().replace(f'"version":{version}', f'"version":{wanted}'))
+    last.write_text(last.read_text().replace(f'"version":{version}', f'"version":{new_version}'))
 
 
 def test_what_does_not_fit_is_found_before_anything_is_copied(project: Project, spark: SparkSession) -> None:
@@ -692,8 +695,8 @@ def test_what_does_not_fit_is_found_before_anything_is_copied(project: Project, 
     project.create("t_legacy", "id int, v string", (0, "z"))
     project.standard("t", "src", migration={})
     with project.nothing_written():
-        [said] = project.plan().refusals
-        assert "column 'id' is int in the copied rows, and bigint in what" in said
+        [refusal] = project.plan().refusals
+        assert "column 'id' is int in the copied rows, and bigint in what" in refusal
         with pytest.raises(Refused, match="write CAST\\(`id` AS bigint\\) AS `id` in selectExp"):
             project.run()
     project.standard("t", "src", migration={"selectExp": ["CAST(`id` AS bigint) AS `id`", "v"]})
@@ -704,7 +707,7 @@ def test_what_does_not_fit_is_found_before_anything_is_copied(project: Project, 
     assert project.rows("t") == [(0, "z"), (2**40, "b")]
 
 
-def test_what_the_legacy_table_has_and_its_target_will_not_is_said(
+def test_what_the_legacy_table_has_and_its_target_will_not_is_reported(
     project: Project, spark: SparkSession
 ) -> None:
     project.create("src", "id int, day string", (1, "a"))
@@ -713,7 +716,7 @@ def test_what_the_legacy_table_has_and_its_target_will_not_is_said(
     spark.sql(f"ALTER TABLE {legacy} ADD CONSTRAINT positive CHECK (id > 0)")
     project.standard("t", "src", migration={})
     [target] = project.plan().targets
-    [note] = [each for each in target.notes if "won't get by itself" in each]
+    [note] = [text for text in target.notes if "won't get by itself" in text]
     assert "the constraints positive" in note
     assert "NOT NULL of id" in note
     assert "it is partitioned by day" in note
@@ -724,5 +727,5 @@ def test_what_the_legacy_table_has_and_its_target_will_not_is_said(
         targetDetails={"database": project.schema, "table": "t", "partitionColumns": ["day"]},
     )
     [target] = project.plan().targets
-    [note] = [each for each in target.notes if "won't get by itself" in each]
+    [note] = [text for text in target.notes if "won't get by itself" in text]
     assert "partitioned" not in note

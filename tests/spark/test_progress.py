@@ -45,10 +45,10 @@ def test_a_run_counts_what_it_committed_and_says_each_batch(
     project.create("src", FEED, (1, "a", 1), (2, "b", 2))
     project.create("rows_legacy", FEED, (1, "a", 1), (2, "b", 2))
     project.create("latest_legacy", FEED, (1, "a", 1))
-    one, two = ({"readerOptions": {"maxFilesPerTrigger": number}} for number in ("1", "2"))
-    project.standard("rows", project.delta("src", whereClause=["v <> 'no'"], **one), migration={})
+    one_file, two_files = ({"readerOptions": {"maxFilesPerTrigger": number}} for number in ("1", "2"))
+    project.standard("rows", project.delta("src", whereClause=["v <> 'no'"], **one_file), migration={})
     merge = {"keys": ["id"], "sequence_by": "at", "scd_type": "1"}
-    project.standard("latest", project.delta("src", **two), cdc=merge, migration={})
+    project.standard("latest", project.delta("src", **two_files), cdc=merge, migration={})
     caplog.set_level(logging.INFO, "tableferry")
     project.run()
     table = f"{project.schema}.rows"
@@ -63,7 +63,7 @@ def test_a_run_counts_what_it_committed_and_says_each_batch(
     # Spark itself remembers the last batches alone.
     with session.settings(spark, {"spark.sql.streaming.numRecentProgressUpdates": "2"}, "the test"):
         done = project.run()
-    counts = {one.plan.target.table: [result.rows for result in one.results] for one in done.targets}
+    counts = {target.plan.target.table: [result.rows for result in target.results] for target in done.targets}
     assert counts == {"rows": [3], "latest": [4]}
     [stream] = ended(caplog, table)
     assert (stream["step"], stream["rows"]) == ("stream f_v_rows", 3)

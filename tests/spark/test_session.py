@@ -46,9 +46,9 @@ except Exception as error:
 
 
 def folder_of(spark: SparkSession) -> Path:
-    place = spark.conf.get("spark.sql.warehouse.dir")
-    assert place is not None
-    return Path(place.removeprefix("file:")).parent
+    warehouse = spark.conf.get("spark.sql.warehouse.dir")
+    assert warehouse is not None
+    return Path(warehouse.removeprefix("file:")).parent
 
 
 def run(code: str, *arguments: str, cwd: Path, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -71,7 +71,7 @@ def test_a_second_process_on_the_same_metastore_is_told_in_one_sentence(
     assert (second.stdout, second.stderr, second.returncode) == (sentence, "", 0)
 
 
-def test_everything_is_under_one_folder_and_one_line_is_said(tmp_path: Path) -> None:
+def test_everything_is_under_one_folder_and_one_line_is_reported(tmp_path: Path) -> None:
     where, home = tmp_path / "where", tmp_path / FOLDER
     where.mkdir()
     worker = run(WORK, cwd=where, TABLEFERRY_WAREHOUSE=str(home))
@@ -103,11 +103,11 @@ def test_one_process_of_a_user_at_a_time_starts_java() -> None:
 
 
 def test_the_active_session_is_given_again(spark: SparkSession, tmp_path: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     folder = folder_of(spark)
-    assert session.resolve(folder, say=said.append) is spark
-    assert session.resolve(say=said.append) is spark
-    assert said == [f"Spark: the session that is already active, 4.1.4, warehouse {folder}/warehouse"] * 2
+    assert session.resolve(folder, say=messages.append) is spark
+    assert session.resolve(say=messages.append) is spark
+    assert messages == [f"Spark: the session that is already active, 4.1.4, warehouse {folder}/warehouse"] * 2
 
 
 def test_another_warehouse_in_the_same_process_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -47,11 +47,11 @@ def test_what_has_no_commit_yet_is_begun_when_it_comes(project: Project, spark: 
             assert project.rows("latest") == sorted(latest, key=repr)
         assert len(project.rows("meets")) == len(OLD) + meets
         with project.nothing_written():
-            again = project.run()
-        assert not any(one.results for one in again.targets)
+            result = project.run()
+        assert not any(target.results for target in result.targets)
 
     project.insert("right_", (3, "r", 2))
-    notes = [note for one in project.plan().targets for note in one.notes]
+    notes = [note for target in project.plan().targets for note in target.notes]
     assert len(notes) == soak.amount(2, 3)
     late = f"{project.schema}.left_, which has no commit after its baseline yet"
     assert all(note.endswith(f"begins without {late}") for note in notes)

@@ -31,7 +31,7 @@ def differing_cases(source: DataFrame, target: DataFrame) -> set[str | None]:
     """The values of the column ``case`` for which the two sides differ, all found by one query."""
     verdict = verify(source, target, partition_columns=["case"])
     assert verdict.partition_columns == ("case",)
-    return {each.values[0] for each in verdict.partition_differences}
+    return {difference.values[0] for difference in verdict.partition_differences}
 
 
 def plain(value: Any) -> Any:
@@ -40,9 +40,9 @@ def plain(value: Any) -> Any:
         case float():
             return "NaN" if math.isnan(value) else value + 0.0
         case dict():
-            return "map", frozenset((plain(key), plain(each)) for key, each in value.items())
+            return "map", frozenset((plain(key), plain(member)) for key, member in value.items())
         case list() | tuple():
-            return type(value).__name__, tuple(plain(each) for each in value)
+            return type(value).__name__, tuple(plain(member) for member in value)
     return value
 
 
@@ -81,8 +81,8 @@ def nudged(draw: st.DrawFn) -> tuple[list[Any], list[Any]]:
     elif others and change == "drop":
         others.pop()
     elif others and change == "swap":
-        one, two, *rest = others[0]
-        others[0] = (two, one, *rest)
+        first, two, *rest = others[0]
+        others[0] = (two, first, *rest)
     return rows, others
 
 
@@ -148,15 +148,17 @@ def test_every_two_distinct_values_differ(spark: SparkSession) -> None:
         "binary": [None, b"", b"\0", b"\0\0", b"0"],
         "string": [None, "", " ", "null", "NULL", "\0", "a", "A", "á", "a\u0301"],
     }
-    for kind, found in groups.items():
-        pairs = [(one, other) for one in range(len(found)) for other in range(len(found))]
+    for kind, members in groups.items():
+        pairs = [(number, other) for number in range(len(members)) for other in range(len(members))]
         sides = [
             spark.createDataFrame(
-                [(f"{p[0]}-{p[1]}", found[p[side]]) for p in pairs], f"case string, v {kind}"
+                [(f"{p[0]}-{p[1]}", members[p[side]]) for p in pairs], f"case string, v {kind}"
             )
             for side in (0, 1)
         ]
-        assert differing_cases(*sides) == {f"{one}-{other}" for one, other in pairs if one != other}, kind
+        assert differing_cases(*sides) == {
+            f"{number}-{other}" for number, other in pairs if number != other
+        }, kind
     # Nulls that change places between columns, and sums that an exclusive or would take for equal.
     columns = "case, a, b"
     left = ["('moved', NULL, 'a')", "('twice', 'x', 'x')", "('twice', 'x', 'x')", "('copies', 'x', 'x')"]
@@ -166,11 +168,11 @@ def test_every_two_distinct_values_differ(spark: SparkSession) -> None:
         "('twice', 'y', 'y')",
         *["('copies', 'x', 'x')"] * 3,
     ]
-    found_cases = differing_cases(values(spark, columns, *left), values(spark, columns, *right))
-    assert found_cases == {"moved", "twice", "copies"}
+    different_cases = differing_cases(values(spark, columns, *left), values(spark, columns, *right))
+    assert different_cases == {"moved", "twice", "copies"}
 
 
-def test_types_that_differ_are_told_and_compared_by_value(spark: SparkSession) -> None:
+def test_types_that_differ_are_reported_and_compared_by_value(spark: SparkSession) -> None:
     source = spark.sql(
         """SELECT 1 AS i, 1.50BD AS d, CAST(0.1 AS FLOAT) AS f, -0.0D AS z, DATE'2024-01-31' AS day,
         NAMED_STRUCT('X', 1, 'y', ARRAY(1.0BD)) AS r, MAP(1, 'a', 2, 'b') AS m, NULL AS nothing,
@@ -186,7 +188,7 @@ def test_types_that_differ_are_told_and_compared_by_value(spark: SparkSession) -
     )
     verdict = verify(source, target)
     assert verdict.matches, render(verdict)
-    assert {each.column: each.compared_as for each in verdict.schema.types} == {
+    assert {difference.column: difference.compared_as for difference in verdict.schema.types} == {
         "c": "string",
         "span": "interval day to second",
         "nothing": "date",
@@ -288,8 +290,8 @@ def test_rows_that_differ_stand_side_by_side(spark: SparkSession) -> None:
     assert keys is not None
     assert (keys.source_only, keys.target_only, keys.different) == (1, 1, 3)
     assert (keys.duplicated_source, keys.duplicated_target) == (1, 1)
-    found = list(keys.rows)
-    assert found[:4] == [
+    rows = list(keys.rows)
+    assert rows[:4] == [
         RowDifference((None,), "different", (ValueDifference("c`d", "1.0", "-1.0"),)),
         RowDifference(
             ("2",),
@@ -300,8 +302,8 @@ def test_rows_that_differ_stand_side_by_side(spark: SparkSession) -> None:
         RowDifference(("4",), "target-only"),
     ]
     # Key 5: one copy of 'twice' has gone, and 'other' became 'another'.
-    assert {row.key for row in found[4:]} == {("5",)}
-    assert sorted(row.status for row in found[4:]) == ["different", "source-only"]
+    assert {row.key for row in rows[4:]} == {("5",)}
+    assert sorted(row.status for row in rows[4:]) == ["different", "source-only"]
     json.dumps(verdict.to_dict())
     text = render(verdict)
     assert text.startswith("old and new don't match: 7 rows against 6.")
@@ -354,7 +356,7 @@ def test_tables_versions_and_partitions(spark: SparkSession, schema: str, tmp_pa
     assert verify_tables(spark, f"{old}@1", path).partition_columns == ("Day",)
     assert verify_tables(spark, f"delta.`{path}`@1", new).matches
 
-    for source, said in {
+    for source, message in {
         f"{schema}.nothing": "doesn't exist",
         "no_schema.nothing": "doesn't exist",
         f"{schema}.nothing@3": "doesn't exist",
@@ -363,7 +365,7 @@ def test_tables_versions_and_partitions(spark: SparkSession, schema: str, tmp_pa
         f"{old}@9": "has no version 9 that can be read",
         f"{other}@1": "has no versions to go back to",
     }.items():
-        with pytest.raises(TableError, match=said) as caught:
+        with pytest.raises(TableError, match=message) as caught:
             verify_tables(spark, source, new)
         assert "\n" not in str(caught.value)
 
@@ -400,6 +402,6 @@ def test_one_query_reads_each_side_once(
     assert plan.count("Relation ") == 2, plan
     assert verify(frames[0], frames[0], keys=["id"]).keys is None
     assert len(asked) == 2
-    found: Verdict = verify(frames[0], frames[1], keys=["id"])
-    assert found.keys is not None
+    verdict: Verdict = verify(frames[0], frames[1], keys=["id"])
+    assert verdict.keys is not None
     assert len(asked) == 5

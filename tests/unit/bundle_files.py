@@ -46,5 +46,5 @@ class BundleFiles:
         return self
 
     def findings(self, cli: str | None = None) -> list[str]:
-        found = bundle.examine(self.root, cli=cli)
-        return [str(finding) for finding in (*found.problems, *found.advice)]
+        examination = bundle.examine(self.root, cli=cli)
+        return [str(finding) for finding in (*examination.problems, *examination.advice)]

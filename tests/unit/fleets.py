@@ -74,14 +74,14 @@ class Fleet:
         probation: int = 14,
     ) -> None:
         new = [
-            NewJob(TableName(("spark_catalog", "sales", each)), target, gap, probation, tuple(owners))
-            for each in tables
+            NewJob(TableName(("spark_catalog", "sales", table)), target, gap, probation, tuple(owners))
+            for table in tables
         ]
         assert self.store.add(new, at) == len(tables)
 
     def job(self, table: str) -> Job:
-        (found,) = self.store.jobs(named([TableName(("spark_catalog", "sales", table))]))
-        return found
+        (job,) = self.store.jobs(named([TableName(("spark_catalog", "sales", table))]))
+        return job
 
     def change(self, table: str, at: datetime, **values: object) -> None:
         """Claim a job, change it and give it back."""
@@ -89,17 +89,17 @@ class Fleet:
         (job,) = self.store.claim(named([name]), "worker", now=at, lease=LEASE, limit=1)
         self.store.save(replace(job, **values), at, release=True)  # type: ignore[arg-type]
 
-    def ready(self, table: str, at: datetime, told: datetime | None = None) -> None:
+    def ready(self, table: str, at: datetime, notified: datetime | None = None) -> None:
         self.change(table, at, state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
-        if told is not None:
-            self.change(table, told, comm_level1_date=told)
+        if notified is not None:
+            self.change(table, notified, comm_level1_date=notified)
 
-    def migrated(self, table: str, at: datetime, *, steps: int = 4, told: bool = True) -> None:
+    def migrated(self, table: str, at: datetime, *, steps: int = 4, notified: bool = True) -> None:
         """Walk from Ready to probation, or some steps of it."""
         self.change(table, at, in_process=True, to_be_processed=False)
         for state, desired in _WALK[:steps]:
             self.change(table, at, state=state, desired_state=desired)
-        if steps == len(_WALK) and told:
+        if steps == len(_WALK) and notified:
             self.change(table, at, comm_level2_date=at, shadow_watermark="1")
 
     def finished(self, table: str, at: datetime) -> None:
@@ -128,7 +128,7 @@ def small(store: Store) -> Fleet:
         "late", at=days_ago(3), owners=("ann@example.com", "bob@example.com"), target=TargetFormat.DELTA
     )
     for table in ("done", "probation", "half", "waiting", "paused", "back"):
-        fleet.ready(table, days_ago(59), told=None if table == "paused" else days_ago(58))
+        fleet.ready(table, days_ago(59), notified=None if table == "paused" else days_ago(58))
     fleet.paused("paused", days_ago(30), PauseReason.ROWS_DIFFER, "3 of 1,000 rows")
     fleet.migrated("done", days_ago(40))
     fleet.finished("done", days_ago(20))
@@ -145,14 +145,14 @@ def small_figures() -> Figures:
     with TemporaryDirectory() as folder:
         store = opened(Path(folder))
         small(store)
-        found = read_status(store, NOW)
+        figures = read_status(store, NOW)
         store.close()
-        return found
+        return figures
 
 
 def huge_figures() -> Figures:
     """As many jobs, owners, stuck and paused ones, and days as a page ever shows."""
-    one = small_figures()
+    small = small_figures()
     name = TableName(("spark_catalog", "a_schema_with_a_long_name", "a_table_with_an_even_longer_name_" * 6))
     stuck = Stuck(
         1,
@@ -165,13 +165,13 @@ def huge_figures() -> Figures:
         "tableferry",
     )
     paused = Paused(2, name, "ROWS_DIFFER: " + "x" * 500, State.READY, NOW, (), "tableferry fleet resume x")
-    owners = tuple(replace(one.owners[0], owner=f"{'o' * 60}{number}@example.com") for number in range(16))
+    owners = tuple(replace(small.owners[0], owner=f"{'o' * 60}{number}@example.com") for number in range(16))
     days = tuple(
         Day(NOW.date() - timedelta(days=366 - number), 100_000 - 200 * number, 100, 7, 93, 200 * number, 3, 1)
         for number in range(367)
     )
     return replace(
-        one,
+        small,
         total=100_000,
         stuck=(stuck,) * LISTED,
         stuck_total=99_999,

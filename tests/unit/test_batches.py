@@ -53,9 +53,9 @@ def test_a_server_that_has_no_tableferry_gets_all_that_it_needs(tmp_path: Path) 
 def test_what_a_batch_raises_there_for_the_user_to_fix_is_raised_here() -> None:
     printed = "[STREAM_FAILED] Query [id = 1] terminated with exception: Traceback (most recent call last):\n"
     printed += '  File "/there/worker.py", line 84, in main\n'
-    told = batches.raised_there(
+    raised = batches.raised_there(
         Exception(f"{printed}tableferry.errors.TableError: t: column 'v' is int: cast it\n SQLSTATE: 39000")
     )
-    assert isinstance(told, TableError)
-    assert str(told) == "t: column 'v' is int: cast it"
+    assert isinstance(raised, TableError)
+    assert str(raised) == "t: column 'v' is int: cast it"
     assert batches.raised_there(Exception(f"{printed}KeyError: 'k'\n")) is None

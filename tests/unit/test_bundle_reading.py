@@ -28,10 +28,10 @@ def test_a_folder_without_a_bundle_and_a_target_that_is_not_there(shop: BundleFi
 
 
 @pytest.mark.parametrize("text", ["a: [", "- a", "a: &a [*a]", "a: " + "[" * 200 + "]" * 200, "\0"])
-def test_what_cannot_be_read_is_said_and_nothing_else(shop: BundleFiles, text: str) -> None:
+def test_what_cannot_be_read_is_reported_and_nothing_else(shop: BundleFiles, text: str) -> None:
     shop.replace(*WAITS).write("resources/odd.yml", text)
     examination = bundle.examine(shop.root)
-    assert [(found.file, found.rule) for found in examination.problems] == [
+    assert [(problem.file, problem.rule) for problem in examination.problems] == [
         ("resources/odd.yml", "unreadable")
     ]
     assert examination.targets == ()
@@ -40,14 +40,14 @@ def test_what_cannot_be_read_is_said_and_nothing_else(shop: BundleFiles, text: s
 def test_a_file_of_aliases_that_never_ends_is_not_read_to_its_end(shop: BundleFiles) -> None:
     lines = ["a0: &a0 []", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12))]
     shop.write("resources/odd.yml", "\n".join(lines))
-    (found,) = shop.findings()
-    assert found.startswith("resources/odd.yml: can't be read (its aliases make it too large)")
+    (finding,) = shop.findings()
+    assert finding.startswith("resources/odd.yml: can't be read (its aliases make it too large)")
 
 
 def test_a_target_changes_a_part_of_a_task_and_is_named_where_only_it_is_wrong(shop: BundleFiles) -> None:
     shop.replace(ROOT, "max_retries: 2", "depends_on: [{task_key: chekc}]")
-    (found,) = shop.findings()
-    assert found == (
+    (finding,) = shop.findings()
+    assert finding == (
         f"{ROOT}:51: resources.jobs.nightly: task 'refresh' waits for 'chekc', which the job doesn't have: "
         "did you mean 'check'? (only in prod) [error: unknown-depends-on]"
     )
@@ -77,8 +77,8 @@ def test_a_variable_has_the_value_that_the_target_gives_it(
     )
     if own:
         shop.replace(ROOT, "catalog: main", f"catalog: main\n      when: {own}")
-    found = [bundle.examine(shop.root, target).problems for target in ("dev", "prod")]
-    assert [name for name, problems in zip(("dev", "prod"), found, strict=True) if problems] == wrong
+    by_target = [bundle.examine(shop.root, target).problems for target in ("dev", "prod")]
+    assert [name for name, problems in zip(("dev", "prod"), by_target, strict=True) if problems] == wrong
 
 
 def test_values_from_outside_come_first(shop: BundleFiles, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,8 +99,8 @@ def test_a_path_is_relative_to_the_file_that_it_is_written_in(shop: BundleFiles)
     shop.replace(PIPELINE, "dependencies:\n          - ../dist/*.whl", "dependencies: ${var.wheels}")
     assert shop.findings() == []
     shop.replace(ROOT, "[./dist/*.whl]", "[../dist/*.whl]")
-    (found,) = shop.findings()
-    assert found.startswith(f"{ROOT}:13: resources.pipelines.etl: '../dist/*.whl' isn't there")
+    (finding,) = shop.findings()
+    assert finding.startswith(f"{ROOT}:13: resources.pipelines.etl: '../dist/*.whl' isn't there")
 
 
 @pytest.mark.parametrize("code", ["python: {mutators: ['a:b']}", "experimental: {scripts: {preinit: make}}"])
@@ -121,13 +121,15 @@ def test_two_stars_in_an_include_are_one(shop: BundleFiles) -> None:
 def cli(tmp_path: Path) -> Path:
     """What stands for the CLI: it prints one configuration for a target, and refuses any other."""
     script = tmp_path / "databricks"
-    told = tmp_path / "told.json"
-    script.write_text(f'#!/bin/sh\n[ "$6" = dev ] || {{ echo "Error: not $6" >&2; exit 1; }}\ncat {told}\n')
+    answer_file = tmp_path / "told.json"
+    script.write_text(
+        f'#!/bin/sh\n[ "$6" = dev ] || {{ echo "Error: not $6" >&2; exit 1; }}\ncat {answer_file}\n'
+    )
     script.chmod(0o755)
     return script
 
 
-TOLD = """\
+CLI_ANSWER = """\
 workspace: {file_path: /Workspace/shop/files}
 artifacts: {wheel: {path: FOLDER, build: uv build, files: [{source: FOLDER/dist/*.whl}]}}
 resources:
@@ -147,12 +149,14 @@ resources:
 
 
 def test_the_cli_resolves_what_files_do_not_tell(shop: BundleFiles, cli: Path) -> None:
-    told = yaml.safe_load(TOLD.replace("FOLDER", str(shop.root)))
-    (cli.parent / "told.json").write_text(json.dumps(told))
+    resolved = yaml.safe_load(CLI_ANSWER.replace("FOLDER", str(shop.root)))
+    (cli.parent / "told.json").write_text(json.dumps(resolved))
     examination = bundle.examine(shop.root, "dev", cli=str(cli))
     assert examination.notes == ()
     made = "resources.jobs.made_in_python"
-    assert {(found.file, found.line, found.location, str(found.rule)) for found in examination.problems} == {
+    assert {
+        (problem.file, problem.line, problem.location, str(problem.rule)) for problem in examination.problems
+    } == {
         ("", 0, made, "undefined-environment-key"),
         ("", 0, made, "undefined-resource"),
         (PIPELINE, 3, "resources.pipelines.etl", "empty-glob"),
@@ -168,7 +172,7 @@ def test_where_the_cli_refuses_the_files_are_read(shop: BundleFiles, cli: Path) 
     examination = bundle.examine(shop.root, cli=str(cli))
     (note,) = examination.notes
     assert note == "the Databricks CLI refused target 'prod', so its files were read (Error: not prod)"
-    assert [found.message.endswith("(only in prod)") for found in examination.problems] == [True]
+    assert [problem.message.endswith("(only in prod)") for problem in examination.problems] == [True]
     examination = bundle.examine(shop.root, "dev", cli=str(cli.parent / "absent"))
     assert "No such file or directory" in examination.notes[0]
 
@@ -219,7 +223,7 @@ FILES = [ROOT, JOB, PIPELINE]
 def containers(value: Any) -> list[Any]:
     """Every list and mapping in a value that has something in it."""
     inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
-    return [value, *(found for item in inner for found in containers(item))] if inner else []
+    return [value, *(container for item in inner for container in containers(item))] if inner else []
 
 
 @given(data=st.data())

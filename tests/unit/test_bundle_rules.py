@@ -14,7 +14,7 @@ NIGHTLY = "resources.jobs.nightly"
 ETL = "resources.pipelines.etl"
 FIRST = "      tasks:\n        - task_key: refresh\n"
 LAST = "        - task_key: totals\n"
-EACH = """\
+FOR_EACH_TASK = """\
         - task_key: each
           for_each_task:
             inputs: "[1, 2]"
@@ -60,7 +60,7 @@ SPOILED = [
     (Rule.TASK_WITHOUT_TYPE, (JOB, PIPELINE_TASK, ""), f"{JOB}:13: {NIGHTLY}: task 'refresh' {NO_TYPE}"),
     (
         Rule.TASK_WITHOUT_TYPE,
-        (JOB, LAST, EACH.replace("notebook_task", "notebook") + LAST),
+        (JOB, LAST, FOR_EACH_TASK.replace("notebook_task", "notebook") + LAST),
         f"{JOB}:34: {NIGHTLY}: task 'inner' {NO_TYPE}",
     ),
     (
@@ -138,9 +138,9 @@ def test_what_is_wrong_is_found_where_it_is(
 ) -> None:
     assert shop.findings() == []
     shop.replace(*change)
-    (found,) = shop.findings()
-    assert found.startswith(message)
-    assert found.endswith(f"[error: {rule}]")
+    (actual,) = shop.findings()
+    assert actual.startswith(message)
+    assert actual.endswith(f"[error: {rule}]")
     assert [finding.rule for finding in bundle.check(shop.root)] == [rule]
     left = bundle.check(shop.root, ignore=[rule])
     assert bool(left) == (rule is Rule.UNREADABLE)  # else nothing would be looked at, and all be right
@@ -168,9 +168,9 @@ def test_what_may_be_right_is_advice(
 ) -> None:
     shop.write("kept/.gitignore", "*\n").replace(*change)
     examination = bundle.examine(shop.root)
-    (found,) = (*examination.problems, *examination.advice)
-    assert message in str(found)
-    assert found.level == level
+    (actual,) = (*examination.problems, *examination.advice)
+    assert message in str(actual)
+    assert actual.level == level
     assert len(examination.problems) == (level == "error")
 
 
@@ -183,7 +183,7 @@ NO_SUCH_ENTRY_POINT = (JOB, "entry_point: shop", "entry_point: absent")
     [
         [(JOB, CLUSTER, "")],  # serverless
         [(JOB, 'environment_version: "4"', 'client: "1"')],
-        [(JOB, LAST, EACH + LAST)],
+        [(JOB, LAST, FOR_EACH_TASK + LAST)],
         [(JOB, "0 30 2 ? * MON-FRI", "${var.when}")],
         [(JOB, CLUSTER, CLUSTER.replace("small", "${var.where}"))],
         [(JOB, "- job_cluster_key: small", "- job_cluster_key: ${var.where}")],

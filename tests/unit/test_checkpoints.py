@@ -37,15 +37,15 @@ def test_the_newest_batch_counts_and_a_commit_that_is_missing_leaves_it_pending(
     whole = {"t1": Offset(2**31 + 5, True), "t2": Offset(7, True)}
     assert checkpoints.read(tmp_path) == Checkpoint(whole, offered=10, committed=10)
     written(tmp_path, 11, source(2**31 + 6), committed=False)
-    found = checkpoints.read(tmp_path)
-    assert found == Checkpoint({"t1": Offset(2**31 + 6, True)}, offered=11, committed=10)
-    assert (found.pending, found.started) == (True, True)
+    actual = checkpoints.read(tmp_path)
+    assert actual == Checkpoint({"t1": Offset(2**31 + 6, True)}, offered=11, committed=10)
+    assert (actual.pending, actual.started) == (True, True)
 
 
 def test_a_flow_whose_first_batch_was_never_finished_has_not_started(tmp_path: Path) -> None:
     written(tmp_path, 0, source(3), committed=False)
-    found = checkpoints.read(tmp_path)
-    assert (found.pending, found.started) == (True, False)
+    actual = checkpoints.read(tmp_path)
+    assert (actual.pending, actual.started) == (True, False)
 
 
 def test_a_checkpoint_is_given_its_id_once(tmp_path: Path) -> None:
@@ -84,8 +84,8 @@ def test_only_a_position_between_two_commits_is_whole(tmp_path: Path, line: str,
 
 def test_a_source_that_is_no_delta_table_has_no_offset_here(tmp_path: Path) -> None:
     written(tmp_path, 0, '{"logOffset":3}', "-", source(1))
-    found = checkpoints.read(tmp_path)
-    assert (found.offsets, found.others, found.started) == ({"t1": Offset(1, True)}, True, True)
+    actual = checkpoints.read(tmp_path)
+    assert (actual.offsets, actual.others, actual.started) == ({"t1": Offset(1, True)}, True, True)
 
 
 def test_a_flow_without_any_delta_source_has_started_too(tmp_path: Path) -> None:

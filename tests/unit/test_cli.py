@@ -31,7 +31,7 @@ def test_a_right_project(project: ProjectFiles) -> None:
     assert (data.exit_code, json.loads(data.output)) == (0, {"problems": [], "skipped": []})
 
 
-def test_a_wrong_project_is_told_whole_for_people_and_for_programs(project: ProjectFiles) -> None:
+def test_a_wrong_project_is_reported_whole_for_people_and_for_programs(project: ProjectFiles) -> None:
     project.write(MAIN, project.append(mode="streaming", dataFlowGruop="x"))
     text = call("spec", "check", project.root)
     assert text.exit_code == 1
@@ -87,7 +87,7 @@ def test_a_bundle_that_is_all_right(shop: BundleFiles) -> None:
     assert (json.loads(data.stdout)["problems"], json.loads(data.stdout)["notes"]) == ([], [])
 
 
-def test_a_bundle_that_is_wrong_is_told_whole_for_people_and_for_programs(shop: BundleFiles) -> None:
+def test_a_bundle_that_is_wrong_is_reported_whole_for_people_and_for_programs(shop: BundleFiles) -> None:
     shop.replace(JOB, "0 30 2 ? * MON-FRI", "0 30 2 30 2 ?").replace(ROOT, "*.yml", "*.yml\n  - jobs/*.yml")
     text = call("bundle", "check", shop.root, "--offline")
     assert text.exit_code == 1
@@ -96,10 +96,10 @@ def test_a_bundle_that_is_wrong_is_told_whole_for_people_and_for_programs(shop: 
     assert error.startswith(f"{JOB}:6: resources.jobs.nightly: '0 30 2 30 2 ?' fires on no day from now on: ")
     data = call("bundle", "check", shop.root, "--offline", "--output", "json")
     assert data.exit_code == 1
-    told = json.loads(data.stdout)
-    assert told["targets"] == ["dev", "prod"]
-    assert [told["problems"][0][key] for key in ("file", "line", "rule")] == [JOB, 6, "never-fires"]
-    assert [told["advice"][0][key] for key in ("file", "line", "rule")] == [ROOT, 6, "empty-glob"]
+    data_ = json.loads(data.stdout)
+    assert data_["targets"] == ["dev", "prod"]
+    assert [data_["problems"][0][key] for key in ("file", "line", "rule")] == [JOB, 6, "never-fires"]
+    assert [data_["advice"][0][key] for key in ("file", "line", "rule")] == [ROOT, 6, "empty-glob"]
 
 
 def test_only_an_error_fails_a_check_and_rules_may_be_left_out(shop: BundleFiles) -> None:

@@ -17,9 +17,9 @@ def test_contenders_without_spark_convert_a_few_files(tmp_path: Path) -> None:
     done = subprocess.run(
         [*command, *places, "--only", *contenders], capture_output=True, text=True, check=True
     )
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert [each["contender"] for each in found] == contenders
-    assert all(each["commit"] > 20 * 300 and each["python"] and not each["java"] for each in found)
+    results = json.loads((tmp_path / "found.json").read_text())
+    assert [result["contender"] for result in results] == contenders
+    assert all(result["commit"] > 20 * 300 and result["python"] and not result["java"] for result in results)
     assert "20 files: tableferry is " in done.stdout
     assert "| delta-rs | " in done.stdout
     # What was made is there for the next run, as it was.

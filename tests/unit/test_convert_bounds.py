@@ -40,9 +40,9 @@ def footer_of(table: pa.Table, **options: Any) -> bytes:
 
 
 def bounds(values: list[Any], type: pa.DataType, **options: Any) -> Bounds:
-    found = decode(footer_of(pa.table({"c": pa.array(values, type)}), **options))
-    assert isinstance(found, Footer), found
-    return found.bounds[0]
+    footer = decode(footer_of(pa.table({"c": pa.array(values, type)}), **options))
+    assert isinstance(footer, Footer), footer
+    return footer.bounds[0]
 
 
 def texts(element: Element, lowest: bytes, highest: bytes, believed: Trust = ALL) -> Any:
@@ -96,17 +96,17 @@ def test_bounds_by_type(
 )
 def test_instants_are_enclosed_by_milliseconds(micros: int, lowest: str | None, highest: str | None) -> None:
     for zone, mark in (("UTC", "Z"), (None, "")):
-        found = bounds([micros], pa.timestamp("us", zone))
-        assert found.lowest == (lowest and f'"{lowest}{mark}"')
-        assert found.highest == (highest and f'"{highest}{mark}"')
+        actual = bounds([micros], pa.timestamp("us", zone))
+        assert actual.lowest == (lowest and f'"{lowest}{mark}"')
+        assert actual.highest == (highest and f'"{highest}{mark}"')
 
 
 @given(st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)))
 def test_instants_are_within_a_millisecond_of_their_bounds(at: datetime) -> None:
-    found = bounds([at.replace(tzinfo=UTC)], pa.timestamp("us", "UTC"))
-    assert found.lowest is not None
-    assert found.highest is not None
-    lowest, highest = (datetime.fromisoformat(json.loads(text)[:-1]) for text in found[:2] if text)
+    actual = bounds([at.replace(tzinfo=UTC)], pa.timestamp("us", "UTC"))
+    assert actual.lowest is not None
+    assert actual.highest is not None
+    lowest, highest = (datetime.fromisoformat(json.loads(text)[:-1]) for text in actual[:2] if text)
     assert lowest <= at <= highest
     assert highest - lowest == (timedelta(milliseconds=1) if at.microsecond % 1000 else timedelta())
 
@@ -129,20 +129,20 @@ def test_instants_are_within_a_millisecond_of_their_bounds(at: datetime) -> None
     ],
 )
 def test_strings_are_cut_as_delta_cuts_them(text: str, lowest: str, highest: str | None) -> None:
-    found = bounds([text], pa.string())
-    assert found.lowest is not None
-    assert json.loads(found.lowest) == lowest
-    assert (found.highest and json.loads(found.highest)) == highest
+    actual = bounds([text], pa.string())
+    assert actual.lowest is not None
+    assert json.loads(actual.lowest) == lowest
+    assert (actual.highest and json.loads(actual.highest)) == highest
 
 
 @given(st.lists(st.text(st.sampled_from("a~\x7fé\ud7ff\ue000\uffff😀\U0010ffff"), max_size=80), min_size=1))
 def test_cut_strings_are_bounds_in_the_order_of_utf_8(values: list[str]) -> None:
-    found = bounds(values, pa.string())
+    actual = bounds(values, pa.string())
     # A footer doesn't hold bounds of any length.
-    if found.lowest is not None:
-        assert all(json.loads(found.lowest).encode() <= value.encode() for value in values)
-    if found.highest is not None:
-        assert all(value.encode() <= json.loads(found.highest).encode() for value in values)
+    if actual.lowest is not None:
+        assert all(json.loads(actual.lowest).encode() <= value.encode() for value in values)
+    if actual.highest is not None:
+        assert all(value.encode() <= json.loads(actual.highest).encode() for value in values)
 
 
 STRING = Element("c", "optional", Annotation("STRING"), "BINARY")
@@ -181,8 +181,8 @@ def test_zero_is_bounded_by_both_zeros() -> None:
 
 def test_a_float_is_written_with_all_that_a_double_makes_of_it() -> None:
     single = Element("c", "optional", None, "FLOAT")
-    found = texts(single, struct.pack("<f", -0.1), struct.pack("<f", 0.1))
-    assert found == ("-0.10000000149011612", "0.10000000149011612")
+    actual = texts(single, struct.pack("<f", -0.1), struct.pack("<f", 0.1))
+    assert actual == ("-0.10000000149011612", "0.10000000149011612")
 
 
 MODERN = ALL._replace(ancient=False)
@@ -284,13 +284,13 @@ def encoded(value: Any) -> tuple[int, bytes]:
         case bytes():
             return 8, number(len(value)) + value
         case list():
-            items = [encoded(each) for each in value]
+            items = [encoded(member) for member in value]
             kind = items[0][0] if items else 12
             return 9, bytes((0xF0 | kind,)) + number(len(items)) + b"".join(data for _, data in items)
         case dict():
             fields = b""
-            for key, each in value.items():
-                kind, data = encoded(each)
+            for key, member in value.items():
+                kind, data = encoded(member)
                 fields += bytes((kind,)) + number(key << 1) + data
             return 12, fields + b"\0"
     raise AssertionError(value)
@@ -324,9 +324,9 @@ def edited(edit: Callable[[dict[int, Any]], object]) -> Footer | Unreadable:
     return decode(encoded(footer)[1])
 
 
-def lowest(found: Footer | Unreadable) -> list[str | None]:
-    assert isinstance(found, Footer), found
-    return [each.lowest for each in found.bounds]
+def lowest(footer: Footer | Unreadable) -> list[str | None]:
+    assert isinstance(footer, Footer), footer
+    return [bound.lowest for bound in footer.bounds]
 
 
 def of_all(edit: Callable[[dict[int, Any]], object]) -> Callable[[dict[int, Any]], object]:
@@ -380,9 +380,9 @@ def test_bounds_depend_on_the_writer(writer: bytes, expected: list[str | None]) 
     assert lowest(edited(lambda footer: footer.update({CREATED_BY: writer}))) == expected
 
 
-def nulls(found: Footer | Unreadable) -> list[int | None]:
-    assert isinstance(found, Footer), found
-    return [each.nulls for each in found.bounds]
+def nulls(footer: Footer | Unreadable) -> list[int | None]:
+    assert isinstance(footer, Footer), footer
+    return [bound.nulls for bound in footer.bounds]
 
 
 def test_nulls_depend_on_the_writer() -> None:
@@ -396,20 +396,20 @@ def test_a_chunk_that_contradicts_itself_says_nothing() -> None:
         return of_all(lambda statistics: statistics.update({NULLS: count}))
 
     for count in (2, 3, -1):
-        found = edited(say(count))
-        assert (lowest(found), nulls(found)) == ([None] * 5, [None] * 5), count
+        actual = edited(say(count))
+        assert (lowest(actual), nulls(actual)) == ([None] * 5, [None] * 5), count
     assert nulls(edited(say(1))) == [1] * 5
 
 
 def test_counts_that_cannot_be_are_not_believed() -> None:
     for nulls in (-1, 3):
-        found = edited(of_all(lambda statistics, nulls=nulls: statistics.update({NULLS: nulls})))  # type: ignore[misc]
-        assert isinstance(found, Footer)
-        assert found.bounds == (Bounds(None, None, None),) * 5
+        actual = edited(of_all(lambda statistics, nulls=nulls: statistics.update({NULLS: nulls})))  # type: ignore[misc]
+        assert isinstance(actual, Footer)
+        assert actual.bounds == (Bounds(None, None, None),) * 5
     for rows in (-2, 3):
-        found = edited(lambda footer, rows=rows: footer.update({ROWS: rows}))  # type: ignore[misc]
-        assert isinstance(found, Unreadable)
-        assert "row groups don't have as many rows" in found.reason
+        actual = edited(lambda footer, rows=rows: footer.update({ROWS: rows}))  # type: ignore[misc]
+        assert isinstance(actual, Unreadable)
+        assert "row groups don't have as many rows" in actual.reason
     twice = edited(lambda footer: footer[GROUPS].append(footer[GROUPS][0]))
     assert isinstance(twice, Unreadable)
 
@@ -427,7 +427,7 @@ def test_a_row_group_without_bounds_unbounds_the_file() -> None:
         for key in (LOWEST, HIGHEST, OLD_LOWEST, OLD_HIGHEST):
             footer[GROUPS][1][1][2][3][12].pop(key, None)
 
-    found = edited(grown)
-    assert lowest(found) == [None, "1", None, None, "1"]
-    assert isinstance(found, Footer)
-    assert [each.nulls for each in found.bounds] == [None, 0, 0, 0, 0]
+    actual = edited(grown)
+    assert lowest(actual) == [None, "1", None, None, "1"]
+    assert isinstance(actual, Footer)
+    assert [bound.nulls for bound in actual.bounds] == [None, 0, 0, 0, 0]

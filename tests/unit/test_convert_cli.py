@@ -72,9 +72,9 @@ def test_one_table_there_and_back(lake: Path) -> None:
     assert done.stdout.splitlines()[-1] == "Converted. To undo it: tableferry convert undo lake/t01"
     assert deltalake.DeltaTable("lake/t01").version() == 0
 
-    again = call("lake/t01")
-    assert again.exit_code == 0
-    assert again.stdout == "lake/t01: The table you are trying to convert is already a delta table\n"
+    second = call("lake/t01")
+    assert second.exit_code == 0
+    assert second.stdout == "lake/t01: The table you are trying to convert is already a delta table\n"
 
     undone = call("undo", "lake/t01")
     assert undone.exit_code == 0
@@ -117,23 +117,23 @@ def test_thirty_tables_of_which_one_is_bad(lake: Path) -> None:
     assert back == "To undo one: tableferry convert undo TABLE"
 
     (lake / "t07" / "NOTES.txt").unlink()
-    again = call("lake", "--recursive")
-    assert again.exit_code == 0
-    assert "30 tables: 29 already, 1 converted" in again.stdout
+    second = call("lake", "--recursive")
+    assert second.exit_code == 0
+    assert "30 tables: 29 already, 1 converted" in second.stdout
 
 
 def test_programs_get_all_keys_of_every_table_and_nothing_else(lake: Path) -> None:
-    code, found = data("lake", "-r")
+    code, report = data("lake", "-r")
 
     assert code == 1
-    assert found.keys() == {"ok", "tables"}
-    assert found["ok"] is False
-    assert all(each.keys() == KEYS for each in found["tables"])
-    first, refused = found["tables"][0], found["tables"][7]
+    assert report.keys() == {"ok", "tables"}
+    assert report["ok"] is False
+    assert all(entry.keys() == KEYS for entry in report["tables"])
+    first, refused = report["tables"][0], report["tables"][7]
     assert (first["source"], first["outcome"], first["error"]) == ("lake/t00", "converted", "")
     assert (first["engine"], first["files"], first["rows"]) == ("tableferry", 1, 1)
     assert first["partitionColumns"] == [{"name": "day", "type": "date"}]
-    assert [each["name"] for each in first["schema"]["fields"]] == ["id", "day"]
+    assert [entry["name"] for entry in first["schema"]["fields"]] == ["id", "day"]
     assert (refused["outcome"], refused["files"], refused["steps"]) == ("refused", None, [])
 
     assert data("undo", "lake/t00") == (0, {"source": "lake/t00", "outcome": "undone", "notes": []})
@@ -151,20 +151,20 @@ def test_programs_get_all_keys_of_every_table_and_nothing_else(lake: Path) -> No
     ],
 )
 def test_sources_are_written_in_many_ways(lake: Path, written: list[str]) -> None:
-    code, found = data(*written)
+    code, report = data(*written)
 
     assert code == 0
-    assert [each["source"] for each in found["tables"]] == ["lake/t00", "lake/t01"]
+    assert [table["source"] for table in report["tables"]] == ["lake/t00", "lake/t01"]
 
 
 def test_a_comma_between_backticks_is_a_names(lake: Path) -> None:
     (lake / "t00").rename(lake / "a,b")
-    _, found = data("--sources", "parquet.`lake/a,b`,lake/t01")
-    assert [each["source"] for each in found["tables"]] == ["lake/a,b", "lake/t01"]
+    _, report = data("--sources", "parquet.`lake/a,b`,lake/t01")
+    assert [table["source"] for table in report["tables"]] == ["lake/a,b", "lake/t01"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ([], "name a SOURCE"),
         (["--sources", " , "], "name a SOURCE"),
@@ -175,17 +175,17 @@ def test_a_comma_between_backticks_is_a_names(lake: Path) -> None:
         (["undo", "lake/t00", "lake/t01"], "unexpected extra argument"),
     ],
 )
-def test_wrong_usage(lake: Path, arguments: list[str], told: str) -> None:
+def test_wrong_usage(lake: Path, arguments: list[str], message: str) -> None:
     result = call(*arguments)
 
     assert result.exit_code == 2
     # A narrow terminal folds the words.
-    assert told in " ".join(result.stderr.replace("│", " ").split())
+    assert message in " ".join(result.stderr.replace("│", " ").split())
     assert not list(lake.rglob("_delta_log"))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["lake/nothing"], "there is no directory lake/nothing"),
         (["lake/nothing", "-r"], "lake/nothing"),
@@ -198,19 +198,21 @@ def test_wrong_usage(lake: Path, arguments: list[str], told: str) -> None:
         (["s3://bucket/t", "--engine", "tableferry"], "SPARK_REMOTE"),
     ],
 )
-def test_what_cannot_be_done_is_told_with_the_remedy(lake: Path, arguments: list[str], told: str) -> None:
+def test_what_cannot_be_done_is_reported_with_the_remedy(
+    lake: Path, arguments: list[str], message: str
+) -> None:
     result = call(*arguments)
 
     assert result.exit_code == 1
-    assert told in result.output
+    assert message in result.output
     assert "Traceback" not in result.output
     assert not list(lake.rglob("_delta_log"))
 
 
 def test_no_table_at_all(lake: Path) -> None:
     os.mkdir("empty")
-    found = call("empty", "--recursive")
-    assert (found.exit_code, found.stdout) == (
+    result = call("empty", "--recursive")
+    assert (result.exit_code, result.stdout) == (
         0,
         "No Parquet table was found: check the name or the path.\n",
     )

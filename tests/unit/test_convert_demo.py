@@ -12,7 +12,7 @@ DEMO = Path(__file__).parents[2] / "examples" / "demo_convert.py"
 
 
 def test_the_demo_of_conversions_tells_the_truth(tmp_path: Path) -> None:
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, str(DEMO), "--folder", str(tmp_path / "demo")],
         check=True,
         capture_output=True,
@@ -21,8 +21,8 @@ def test_the_demo_of_conversions_tells_the_truth(tmp_path: Path) -> None:
     ).stdout
 
     lake = tmp_path / "demo" / "lake"
-    assert "336,776 flights in 36 files" in told
-    assert told.count(f"{lake / 'weather'}: NOTES.txt is not a Parquet file") == 2
+    assert "336,776 flights in 36 files" in output
+    assert output.count(f"{lake / 'weather'}: NOTES.txt is not a Parquet file") == 2
     assert not (lake / "flights" / "_delta_log").exists()
     assert deltalake.DeltaTable(lake / "weather").version() == 0
     assert deltalake.DeltaTable(lake / "planes").to_pyarrow_table().num_rows == 3322

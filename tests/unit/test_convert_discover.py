@@ -227,10 +227,10 @@ def test_a_log_without_a_commit_is_none_yet(tmp_path: Path, name: str) -> None:
 def test_other_formats_are_named(tmp_path: Path) -> None:
     put(tmp_path, "iceberg/metadata/00000-6c1.metadata.json", "iceberg/data/f.parquet", "hudi/.hoodie/p")
     put(tmp_path, "zipped/metadata/v1.metadata.json.gz", "plain/metadata/f.parquet")
-    found = {
+    formats = {
         name: foreign_format(tmp_path / name) for name in ("iceberg", "hudi", "zipped", "plain", "missing")
     }
-    assert found == {
+    assert formats == {
         "iceberg": "Iceberg",
         "hudi": "Hudi",
         "zipped": "Iceberg",

@@ -28,19 +28,19 @@ from tableferry.types import Array, Decimal, Field, Map, Struct
 
 def written(path: Path, table: pa.Table, **options: Any) -> Footer:
     pq.write_table(table, path, **options)
-    found = read_footer(str(path))
-    assert isinstance(found, Footer), found
-    return found
+    footer = read_footer(str(path))
+    assert isinstance(footer, Footer), footer
+    return footer
 
 
 def refused(path: Path) -> str:
-    found = read_footer(str(path))
-    assert isinstance(found, Unreadable), found
-    return found.reason
+    footer = read_footer(str(path))
+    assert isinstance(footer, Unreadable), footer
+    return footer.reason
 
 
 def types_of(footer: Footer) -> dict[str, types.DataType]:
-    return {each.name: each.type for each in footer.schema.columns.fields}
+    return {field.name: field.type for field in footer.schema.columns.fields}
 
 
 def test_types_are_those_that_spark_reads(tmp_path: Path) -> None:
@@ -106,13 +106,13 @@ def test_types_are_those_that_spark_reads(tmp_path: Path) -> None:
 
 def test_an_int96_is_an_instant_without_bounds(tmp_path: Path) -> None:
     table = pa.table({"at": pa.array([datetime(2024, 1, 1, tzinfo=UTC), None])})
-    found = written(tmp_path / "a.parquet", table, use_deprecated_int96_timestamps=True)
-    assert types_of(found) == {"at": types.TIMESTAMP}
-    assert [each[:2] for each in found.bounds] == [(None, None)]
+    footer = written(tmp_path / "a.parquet", table, use_deprecated_int96_timestamps=True)
+    assert types_of(footer) == {"at": types.TIMESTAMP}
+    assert [bound[:2] for bound in footer.bounds] == [(None, None)]
 
 
 def test_what_spark_says_of_its_columns_is_kept_where_it_fits(tmp_path: Path) -> None:
-    said = Struct(
+    spark_schema = Struct(
         (
             Field("id", types.LONG, metadata={"comment": "the key", "delta.columnMapping.id": 1}),
             Field("code", types.STRING, metadata={"__CHAR_VARCHAR_TYPE_STRING": "varchar(5)"}),
@@ -125,7 +125,7 @@ def test_what_spark_says_of_its_columns_is_kept_where_it_fits(tmp_path: Path) ->
         "code": pa.array(["x"]),
         "v": pa.array([{"value": b"\0", "metadata": b"\1\0\0"}, None], variant)[:1],
     }
-    key = {"org.apache.spark.sql.parquet.row.metadata": types.to_json(said)}
+    key = {"org.apache.spark.sql.parquet.row.metadata": types.to_json(spark_schema)}
     fitting = written(tmp_path / "a.parquet", pa.table(columns).replace_schema_metadata(key))
     assert fitting.schema.columns == Struct(
         (
@@ -142,8 +142,8 @@ def test_what_spark_says_of_its_columns_is_kept_where_it_fits(tmp_path: Path) ->
 
     more = pa.table({**columns, "more": pa.array([1.5])}).replace_schema_metadata(key)
     other = written(tmp_path / "b.parquet", more)
-    assert [each.name for each in other.schema.columns.fields] == ["id", "code", "v", "more"]
-    assert [each.metadata for each in other.schema.columns.fields] == [{}, {}, {}, {}]
+    assert [field.name for field in other.schema.columns.fields] == ["id", "code", "v", "more"]
+    assert [field.metadata for field in other.schema.columns.fields] == [{}, {}, {}, {}]
 
     broken = pa.table(columns).replace_schema_metadata({next(iter(key)): "{"})
     assert types_of(written(tmp_path / "c.parquet", broken))["id"] == types.LONG
@@ -151,10 +151,10 @@ def test_what_spark_says_of_its_columns_is_kept_where_it_fits(tmp_path: Path) ->
 
 def test_a_type_that_only_spark_s_schema_shows_is_refused(tmp_path: Path) -> None:
     schema = {"type": "struct", "fields": [{"name": "took", "type": "interval day to second"}]}
-    said = json.dumps(schema, separators=(",", ":"))
+    spark_schema = json.dumps(schema, separators=(",", ":"))
     table = pa.table({"took": pa.array([1])})
     pq.write_table(
-        table.replace_schema_metadata({"org.apache.spark.sql.parquet.row.metadata": said}),
+        table.replace_schema_metadata({"org.apache.spark.sql.parquet.row.metadata": spark_schema}),
         tmp_path / "a.parquet",
     )
     assert refused(tmp_path / "a.parquet").startswith("has a column of type interval day to second, which")
@@ -207,9 +207,9 @@ def test_bounds_cover_all_row_groups(tmp_path: Path) -> None:
             "none": pa.array([None] * 7, pa.int64()),
         }
     )
-    found = written(tmp_path / "a.parquet", table, row_group_size=2)
-    assert found.rows == 7
-    assert found.bounds == (
+    footer = written(tmp_path / "a.parquet", table, row_group_size=2)
+    assert footer.rows == 7
+    assert footer.bounds == (
         Bounds("1", "9", 3),
         Bounds('"a"', '"z"', 3),
         Bounds(None, None, 7),
@@ -218,39 +218,39 @@ def test_bounds_cover_all_row_groups(tmp_path: Path) -> None:
 
 def test_a_column_without_statistics_has_none(tmp_path: Path) -> None:
     table = pa.table({"a": [1, 2, 3], "b": [1, 2, 3]})
-    found = written(tmp_path / "a.parquet", table, write_statistics=["a"], row_group_size=2)
-    assert found.bounds == (Bounds("1", "3", 0), Bounds(None, None, None))
+    footer = written(tmp_path / "a.parquet", table, write_statistics=["a"], row_group_size=2)
+    assert footer.bounds == (Bounds("1", "3", 0), Bounds(None, None, None))
 
 
 def test_nulls_of_a_field_count_where_its_struct_is_null(tmp_path: Path) -> None:
     table = pa.table({"s": pa.array([{"x": 1}, None, {"x": None}]), "l": pa.array([[1], None, []])})
-    found = written(tmp_path / "a.parquet", table)
-    assert found.schema.leaves == (Leaf(("s", "x"), types.LONG),)
-    assert found.bounds == (Bounds("1", "1", 2),)
+    footer = written(tmp_path / "a.parquet", table)
+    assert footer.schema.leaves == (Leaf(("s", "x"), types.LONG),)
+    assert footer.bounds == (Bounds("1", "1", 2),)
 
 
 def test_a_file_without_rows_is_read(tmp_path: Path) -> None:
-    found = written(tmp_path / "a.parquet", pa.schema([("a", pa.int64())]).empty_table())
-    assert found == Footer.of(0, found.schema, (Bounds(None, None, 0),))
+    footer = written(tmp_path / "a.parquet", pa.schema([("a", pa.int64())]).empty_table())
+    assert footer == Footer.of(0, footer.schema, (Bounds(None, None, 0),))
 
 
 def test_names_may_hold_anything(tmp_path: Path) -> None:
     names = ["a.b", "ü", " ", "x" * 200, "`", "a"]
-    found = written(tmp_path / "a.parquet", pa.table({name: [1] for name in names}))
-    assert [leaf.path for leaf in found.schema.leaves] == [(name,) for name in names]
-    assert found.bounds == (Bounds("1", "1", 0),) * len(names)
+    footer = written(tmp_path / "a.parquet", pa.table({name: [1] for name in names}))
+    assert [leaf.path for leaf in footer.schema.leaves] == [(name,) for name in names]
+    assert footer.bounds == (Bounds("1", "1", 0),) * len(names)
 
 
 def test_more_columns_than_a_short_list_holds(tmp_path: Path) -> None:
-    found = written(tmp_path / "a.parquet", pa.table({f"c{i}": [str(i)] for i in range(300)}))
-    assert found.bounds == tuple(Bounds(f'"{i}"', f'"{i}"', 0) for i in range(300))
+    footer = written(tmp_path / "a.parquet", pa.table({f"c{i}": [str(i)] for i in range(300)}))
+    assert footer.bounds == tuple(Bounds(f'"{i}"', f'"{i}"', 0) for i in range(300))
 
 
 def test_a_footer_longer_than_one_read_is_read(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
-    found = written(path, pa.table({"a": range(3000)}), row_group_size=1)
+    footer = written(path, pa.table({"a": range(3000)}), row_group_size=1)
     assert int.from_bytes(path.read_bytes()[-8:-4], "little") > 1 << 16
-    assert (found.rows, found.bounds) == (3000, (Bounds("0", "2999", 0),))
+    assert (footer.rows, footer.bounds) == (3000, (Bounds("0", "2999", 0),))
 
 
 def test_files_share_their_schema_whoever_wrote_them(tmp_path: Path) -> None:
@@ -260,19 +260,19 @@ def test_files_share_their_schema_whoever_wrote_them(tmp_path: Path) -> None:
         if number == 2:
             table = table.replace_schema_metadata({"who": "another"})
         pq.write_table(table, tmp_path / f"{number}.parquet")
-    found = [read_footer(str(tmp_path / f"{number}.parquet"), cache=cache) for number in range(3)]
-    schemas = {id(each.schema) for each in found if isinstance(each, Footer)}
+    footers = [read_footer(str(tmp_path / f"{number}.parquet"), cache=cache) for number in range(3)]
+    schemas = {id(footer.schema) for footer in footers if isinstance(footer, Footer)}
     assert len(schemas) == 1
 
 
 def test_footers_can_be_sent(tmp_path: Path) -> None:
-    found = [written(tmp_path / f"{n}.parquet", pa.table({"a": [n], "s": [{"x": "y"}]})) for n in range(2)]
-    assert pickle.loads(pickle.dumps(found)) == found
+    footers = [written(tmp_path / f"{n}.parquet", pa.table({"a": [n], "s": [{"x": "y"}]})) for n in range(2)]
+    assert pickle.loads(pickle.dumps(footers)) == footers
 
 
 def test_without_statistics_only_rows_and_columns_are_read(tmp_path: Path) -> None:
-    found = written(tmp_path / "a.parquet", pa.table({"a": [1, 2]}))
-    assert read_footer(str(tmp_path / "a.parquet"), statistics=False) == Footer.of(2, found.schema, ())
+    footer = written(tmp_path / "a.parquet", pa.table({"a": [1, 2]}))
+    assert read_footer(str(tmp_path / "a.parquet"), statistics=False) == Footer.of(2, footer.schema, ())
 
 
 def test_what_is_no_parquet_file_is_distinguished(tmp_path: Path) -> None:
@@ -303,9 +303,9 @@ def test_a_file_that_has_changed_since_it_was_listed_is_refused(tmp_path: Path) 
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
     size = (tmp_path / "a.parquet").stat().st_size
     assert isinstance(read_footer(str(tmp_path / "a.parquet"), size=size), Footer)
-    found = read_footer(str(tmp_path / "a.parquet"), size=size - 1)
-    assert isinstance(found, Unreadable)
-    assert found.reason.startswith(f"has changed since it was listed, from {size - 1} to {size} bytes")
+    footer = read_footer(str(tmp_path / "a.parquet"), size=size - 1)
+    assert isinstance(footer, Unreadable)
+    assert footer.reason.startswith(f"has changed since it was listed, from {size - 1} to {size} bytes")
 
 
 class Keys(pe.KmsClient):  # type: ignore[misc]
@@ -338,8 +338,8 @@ def test_encrypted_files_are_refused(tmp_path: Path, plaintext: bool, which: Any
 
 
 def listed(root: Path) -> list[DataFile]:
-    found = (path for path in root.rglob("*") if path.is_file())
-    return sorted(DataFile(path.relative_to(root).as_posix(), path.stat().st_size, 0) for path in found)
+    paths = (path for path in root.rglob("*") if path.is_file())
+    return sorted(DataFile(path.relative_to(root).as_posix(), path.stat().st_size, 0) for path in paths)
 
 
 def test_a_directory_is_read_in_the_listing_s_order(tmp_path: Path) -> None:
@@ -350,11 +350,11 @@ def test_a_directory_is_read_in_the_listing_s_order(tmp_path: Path) -> None:
     files = listed(tmp_path)
     (tmp_path / files[3].path).write_bytes(b"")
     os.truncate(tmp_path / files[40].path, 10)
-    found = list(read(tmp_path, files))
-    assert [number for number, each in enumerate(found) if isinstance(each, Unreadable)] == [3, 40]
-    for file, each in zip(files, found, strict=True):
-        if isinstance(each, Footer):
-            assert each.bounds[0].lowest == Path(file.path).stem
+    results = list(read(tmp_path, files))
+    assert [number for number, result in enumerate(results) if isinstance(result, Unreadable)] == [3, 40]
+    for file, result in zip(files, results, strict=True):
+        if isinstance(result, Footer):
+            assert result.bounds[0].lowest == Path(file.path).stem
 
 
 def test_a_shredded_variant_that_cannot_be_read_names_its_column() -> None:

@@ -49,11 +49,11 @@ def tables(draw: st.DrawFn) -> pa.Table:
         match draw(st.sampled_from(("flat", "flat", "struct", "list"))):
             case "struct":
                 values, type = (
-                    [None if each is None else {"x": each} for each in values],
+                    [None if value is None else {"x": value} for value in values],
                     pa.struct([("x", type)]),
                 )
             case "list":
-                values, type = [[each] for each in values], pa.list_(type)
+                values, type = [[value] for value in values], pa.list_(type)
         assume("\0" not in name)
         columns[name] = pa.array(values, type)
     return pa.table(columns)
@@ -108,9 +108,9 @@ def whole(footer: bytes) -> bytes:
 def test_statistics_are_those_that_pyarrow_reads(table: pa.Table, options: dict[str, Any]) -> None:
     data = file_of(table, **options)
     metadata = pq.read_metadata(io.BytesIO(data))
-    found = chunks_of(footer_of(data))
-    assert len(found) == metadata.num_row_groups
-    for number, (rows, raws) in enumerate(found):
+    chunks = chunks_of(footer_of(data))
+    assert len(chunks) == metadata.num_row_groups
+    for number, (rows, raws) in enumerate(chunks):
         group = metadata.row_group(number)
         assert rows == group.num_rows
         for column, raw in enumerate(raws):
@@ -143,16 +143,16 @@ def test_the_fast_path_through_a_chunk_finds_what_the_plain_one_does(
     for group, (rows, raws) in zip(plainly.get(4, []), chunks_of(footer), strict=True):
         assert rows == group[3]
         for chunk, raw in zip(group[1], raws, strict=True):
-            said = chunk[3].get(12, {})
-            assert raw[:3] == (said.get(3), said.get(6), said.get(5))
+            statistics = chunk[3].get(12, {})
+            assert raw[:3] == (statistics.get(3), statistics.get(6), statistics.get(5))
 
 
 @given(tables(), OPTIONS)
 def test_a_file_that_pyarrow_writes_is_read(table: pa.Table, options: dict[str, Any]) -> None:
-    found = decode(footer_of(file_of(table, **options)))
-    assert isinstance(found, Footer), found
-    assert found.rows == table.num_rows
-    assert len(found.bounds) == len(found.schema.leaves)
+    footer = decode(footer_of(file_of(table, **options)))
+    assert isinstance(footer, Footer), footer
+    assert footer.rows == table.num_rows
+    assert len(footer.bounds) == len(footer.schema.leaves)
 
 
 ROWS = 20
@@ -180,21 +180,21 @@ SAMPLE = footer_of(
 def damaged(draw: st.DrawFn) -> bytes:
     data = bytearray(SAMPLE)
     for _ in range(draw(st.integers(1, 6))):
-        place = draw(st.integers(0, len(data)))
+        offset = draw(st.integers(0, len(data)))
         match draw(st.sampled_from(("set", "flip", "cut", "insert", "copy", "end"))):
             case "set":
-                data[place : place + 1] = draw(st.binary(min_size=1, max_size=1))
-            case "flip" if place < len(data):
-                data[place] ^= 1 << draw(st.integers(0, 7))
+                data[offset : offset + 1] = draw(st.binary(min_size=1, max_size=1))
+            case "flip" if offset < len(data):
+                data[offset] ^= 1 << draw(st.integers(0, 7))
             case "cut":
-                del data[place : place + draw(st.sampled_from((1, 2, 5, 50)))]
+                del data[offset : offset + draw(st.sampled_from((1, 2, 5, 50)))]
             case "insert":
-                data[place:place] = draw(st.binary(max_size=9))
+                data[offset:offset] = draw(st.binary(max_size=9))
             case "copy":
                 other = draw(st.integers(0, len(data)))
-                data[place : place + 20] = data[other : other + 20]
+                data[offset : offset + 20] = data[other : other + 20]
             case "end":
-                del data[max(place, 1) :]
+                del data[max(offset, 1) :]
     return bytes(data)
 
 
@@ -205,14 +205,14 @@ CACHE = SchemaCache()
 @given(damaged())
 def test_a_damaged_footer_is_read_or_refused(data: bytes) -> None:
     for cache in (CACHE, None):
-        found = decode(data, cache=cache)
-        match found:
+        footer = decode(data, cache=cache)
+        match footer:
             case Unreadable():
-                assert found.reason.isprintable()
+                assert footer.reason.isprintable()
             case Footer():
-                assert found.rows >= 0
-                assert len(found.bounds) == len(found.schema.leaves)
-                assert all(each.nulls is None or 0 <= each.nulls <= found.rows for each in found.bounds)
+                assert footer.rows >= 0
+                assert len(footer.bounds) == len(footer.schema.leaves)
+                assert all(bound.nulls is None or 0 <= bound.nulls <= footer.rows for bound in footer.bounds)
     sound = decode(SAMPLE, cache=CACHE)
     assert isinstance(sound, Footer)
     assert sound == decode(SAMPLE)
@@ -236,6 +236,6 @@ def test_noise_is_refused(data: bytes) -> None:
     ids=["long list", "long string", "nested structs", "nested lists", "long number", "many children"],
 )
 def test_claims_of_great_size_cost_nothing(data: bytes) -> None:
-    found = decode(data)
-    assert isinstance(found, Unreadable)
-    assert found.reason.startswith("has a broken footer")
+    footer = decode(data)
+    assert isinstance(footer, Unreadable)
+    assert footer.reason.startswith("has a broken footer")

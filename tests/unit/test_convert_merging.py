@@ -20,7 +20,7 @@ def schema(**columns: DataType) -> FileSchema:
 
 
 def merged(*schemas: FileSchema) -> Merged:
-    return merge((each, f"{number}.parquet") for number, each in enumerate(schemas))
+    return merge((schema, f"{number}.parquet") for number, schema in enumerate(schemas))
 
 
 def refusal(*schemas: FileSchema) -> str:
@@ -30,9 +30,11 @@ def refusal(*schemas: FileSchema) -> str:
 
 
 def test_columns_come_in_the_order_in_which_files_first_have_them() -> None:
-    found = merged(schema(b=types.LONG, a=types.STRING), schema(c=types.DATE, a=types.STRING))
-    assert found.columns == Struct((Field("b", types.LONG), Field("a", types.STRING), Field("c", types.DATE)))
-    assert found.widenings == ()
+    merged_schema = merged(schema(b=types.LONG, a=types.STRING), schema(c=types.DATE, a=types.STRING))
+    assert merged_schema.columns == Struct(
+        (Field("b", types.LONG), Field("a", types.STRING), Field("c", types.DATE))
+    )
+    assert merged_schema.widenings == ()
 
 
 def test_everything_may_be_null() -> None:
@@ -71,18 +73,20 @@ def test_a_type_widens_at_any_depth(narrow: Primitive, wide: Primitive) -> None:
         inner = Struct((Field("x", leaf),))
         return schema(a=leaf, s=inner, l=Array(inner), m=Map(leaf, Array(leaf)))
 
-    for one, other in permutations((narrow, wide)):
-        found = merged(nested(one), nested(other))
-        assert found.columns == nested(wide).columns
-        file = "0.parquet" if one == narrow else "1.parquet"
+    for first, other in permutations((narrow, wide)):
+        merged_schema = merged(nested(first), nested(other))
+        assert merged_schema.columns == nested(wide).columns
+        file = "0.parquet" if first == narrow else "1.parquet"
         paths = (("a",), ("s", "x"), ("l", "element", "x"), ("m", "key"), ("m", "value", "element"))
-        assert found.widenings == tuple(Widening(path, str(narrow), str(wide), file) for path in paths)
+        assert merged_schema.widenings == tuple(
+            Widening(path, str(narrow), str(wide), file) for path in paths
+        )
     assert widens(narrow, wide)
     assert not widens(wide, narrow)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "wide"),
+    ("first", "other", "wide"),
     [
         (Decimal(10, 2), Decimal(10, 4), Decimal(12, 4)),
         (types.INTEGER, Decimal(5, 2), Decimal(12, 2)),
@@ -90,14 +94,14 @@ def test_a_type_widens_at_any_depth(narrow: Primitive, wide: Primitive) -> None:
         (types.INTEGER, types.FLOAT, types.DOUBLE),
     ],
 )
-def test_two_types_may_need_a_third(one: Primitive, other: Primitive, wide: Primitive) -> None:
-    found = merged(schema(a=one), schema(a=other))
-    assert found.columns == schema(a=wide).columns
-    assert {each.narrow for each in found.widenings} == {str(one), str(other)}
+def test_two_types_may_need_a_third(first: Primitive, other: Primitive, wide: Primitive) -> None:
+    merged_schema = merged(schema(a=first), schema(a=other))
+    assert merged_schema.columns == schema(a=wide).columns
+    assert {widening.narrow for widening in merged_schema.widenings} == {str(first), str(other)}
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "other"),
     [
         (types.LONG, types.STRING),
         (types.LONG, types.DOUBLE),
@@ -111,20 +115,20 @@ def test_two_types_may_need_a_third(one: Primitive, other: Primitive, wide: Prim
         (Array(types.LONG), Map(types.STRING, types.LONG)),
     ],
 )
-def test_what_conflicts_is_named_with_both_files(one: DataType, other: DataType) -> None:
+def test_what_conflicts_is_named_with_both_files(first: DataType, other: DataType) -> None:
     def nested(kind: DataType) -> FileSchema:
         return schema(a=Struct((Field("b", kind),)))
 
-    assert refusal(nested(one), nested(other)) == (
-        f"column `a.b` is {one} in 0.parquet and {other} in 1.parquet: "
+    assert refusal(nested(first), nested(other)) == (
+        f"column `a.b` is {first} in 0.parquet and {other} in 1.parquet: "
         "write one of them again with the other's type, or convert them as two tables"
     )
-    assert f"is {other} in 0.parquet and {one} in 1.parquet" in refusal(nested(other), nested(one))
+    assert f"is {other} in 0.parquet and {first} in 1.parquet" in refusal(nested(other), nested(first))
 
 
 def test_the_file_that_is_named_has_the_type_that_is_named() -> None:
-    found = refusal(schema(a=Decimal(30, 0)), schema(a=Decimal(36, 6)), schema(a=Decimal(10, 10)))
-    assert found.startswith("column `a` is decimal(30,0) in 0.parquet and decimal(10,10) in 2.parquet")
+    message = refusal(schema(a=Decimal(30, 0)), schema(a=Decimal(36, 6)), schema(a=Decimal(10, 10)))
+    assert message.startswith("column `a` is decimal(30,0) in 0.parquet and decimal(10,10) in 2.parquet")
 
 
 def test_unsigned_numbers_become_no_decimals() -> None:
@@ -187,9 +191,9 @@ def test_the_order_of_files_decides_nothing_but_the_order_of_columns(
             return None
 
     kinds, shuffled = orders
-    found = outcome(kinds)
-    assert found == outcome(shuffled)
-    if isinstance(found, Struct):
-        wide = found.fields[0].type
+    first_outcome = outcome(kinds)
+    assert first_outcome == outcome(shuffled)
+    if isinstance(first_outcome, Struct):
+        wide = first_outcome.fields[0].type
         assert isinstance(wide, types.Atomic | Decimal)
         assert all(widens(kind, wide) for kind in kinds)

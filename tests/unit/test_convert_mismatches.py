@@ -11,8 +11,8 @@ ROOT = "file:/data/t"
 COLUMNS = (PartitionColumn("Year", INTEGER), PartitionColumn("city", STRING))
 
 
-def at(spec: str, place: str | None = None) -> CatalogPartition:
-    return CatalogPartition(spec, f"{ROOT}/{place or spec}")
+def at(spec: str, location: str | None = None) -> CatalogPartition:
+    return CatalogPartition(spec, f"{ROOT}/{location or spec}")
 
 
 def test_what_both_know_is_no_mismatch_however_it_is_spelt() -> None:
@@ -22,18 +22,18 @@ def test_what_both_know_is_no_mismatch_however_it_is_spelt() -> None:
 
 def test_a_swap_of_two_directories_is_seen_although_all_files_are_known() -> None:
     swapped = [at("year=1/city=a", "year=1/city=b"), at("year=1/city=b", "year=1/city=a")]
-    found = compare(swapped, ["year=1/city=a", "year=1/city=b"], ROOT, COLUMNS)
-    assert found.elsewhere == tuple(swapped)
-    assert not found.fixable
+    mismatches = compare(swapped, ["year=1/city=a", "year=1/city=b"], ROOT, COLUMNS)
+    assert mismatches.elsewhere == tuple(swapped)
+    assert not mismatches.fixable
 
 
 def test_each_kind_of_mismatch_is_distinguished() -> None:
     outside = CatalogPartition("year=1/city=a", "file:/data/t2/year=1/city=a")
     gone, moved = at("year=2/city=a"), at("year=3/city=a", "new/place")
-    found = compare([outside, gone, moved], ["year=1/city=a", "new/place", "odd", ""], ROOT, COLUMNS)
-    assert (found.outside, found.missing, found.elsewhere) == ((outside,), (gone,), (moved,))
+    mismatches = compare([outside, gone, moved], ["year=1/city=a", "new/place", "odd", ""], ROOT, COLUMNS)
+    assert (mismatches.outside, mismatches.missing, mismatches.elsewhere) == ((outside,), (gone,), (moved,))
     # The directory that the catalog looks for elsewhere has files of its own, which nobody sees.
-    assert found.unregistered == ("year=1/city=a",)
+    assert mismatches.unregistered == ("year=1/city=a",)
 
 
 def test_a_directory_below_a_partition_belongs_to_it() -> None:
@@ -41,19 +41,19 @@ def test_a_directory_below_a_partition_belongs_to_it() -> None:
 
 
 def test_what_only_the_catalog_or_only_the_disk_has_can_be_fixed() -> None:
-    found = compare([at("year=1/city=a")], ["year=2/city=a"], ROOT, COLUMNS)
-    assert found.fixable
-    told = sentences(TableName(("s", "t")), ROOT, found)
-    assert [text.split(":")[0] for text in told] == [
+    mismatches = compare([at("year=1/city=a")], ["year=2/city=a"], ROOT, COLUMNS)
+    assert mismatches.fixable
+    report = sentences(TableName(("s", "t")), ROOT, mismatches)
+    assert [text.split(":")[0] for text in report] == [
         "1 partition of s.t in the catalog without a directory",
         "1 directory of s.t with files that no partition in the catalog has",
     ]
-    assert all("--msck" in text for text in told)
+    assert all("--msck" in text for text in report)
 
 
 def test_a_long_list_is_cut_and_counted() -> None:
-    found = compare([], [f"year={year}/city=a" for year in range(2000, 2012)], ROOT, COLUMNS)
-    [told] = sentences(TableName(("s", "t")), ROOT, found)
-    assert told.startswith("12 directories of s.t")
-    assert "year=2004/city=a and 7 more" in told
-    assert "year=2005" not in told
+    mismatches = compare([], [f"year={year}/city=a" for year in range(2000, 2012)], ROOT, COLUMNS)
+    [report] = sentences(TableName(("s", "t")), ROOT, mismatches)
+    assert report.startswith("12 directories of s.t")
+    assert "year=2004/city=a and 7 more" in report
+    assert "year=2005" not in report

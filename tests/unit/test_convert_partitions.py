@@ -43,9 +43,9 @@ def inferred(*texts: str) -> Partitions:
     return infer(files(*(f"p={text}/f" for text in texts)))
 
 
-def column(found: Partitions) -> tuple[str, list[str | None]]:
-    (only,) = found.columns
-    return str(only), [value for (value,) in found.values]
+def column(partitions: Partitions) -> tuple[str, list[str | None]]:
+    (only,) = partitions.columns
+    return str(only), [value for (value,) in partitions.values]
 
 
 @pytest.mark.parametrize(
@@ -100,11 +100,11 @@ def test_types_are_inferred(texts: list[str], type_: str, values: list[str | Non
 )
 def test_names_are_decoded_exactly_once(escaped: str, text: str) -> None:
     assert column(inferred(escaped)) == ("p string", [text])
-    found = infer(files(f"{escaped}=1/f"))
-    assert [each.name for each in found.columns] == [text]
+    partitions = infer(files(f"{escaped}=1/f"))
+    assert [partition.name for partition in partitions.columns] == [text]
 
 
-def test_octets_that_spark_reads_otherwise_are_said_aloud() -> None:
+def test_octets_that_spark_reads_otherwise_are_reported() -> None:
     assert inferred("Malm%C3%B6", "Malm%3A").notes == (
         "'p=Malm%C3%B6' is read as 'p=Malmö', as UTF-8; Spark reads such a name one character per octet",
     )
@@ -136,23 +136,23 @@ def test_octets_that_spark_reads_otherwise_are_said_aloud() -> None:
         ([NULL], "p is a string: all its values are null"),
     ],
 )
-def test_a_column_that_became_string_is_said_aloud(texts: list[str], note: str) -> None:
-    found = inferred(*texts)
-    assert column(found) == ("p string", [None if text == NULL else text for text in texts])
-    assert len(found.notes) == 1
-    assert found.notes[0].startswith(note)
+def test_a_column_that_became_string_is_reported(texts: list[str], note: str) -> None:
+    partitions = inferred(*texts)
+    assert column(partitions) == ("p string", [None if text == NULL else text for text in texts])
+    assert len(partitions.notes) == 1
+    assert partitions.notes[0].startswith(note)
 
 
-def test_the_zone_of_timestamps_is_said_aloud() -> None:
+def test_the_zone_of_timestamps_is_reported() -> None:
     assert inferred("2024-01-01 00:00:00").notes == ("p: times without a zone are taken as UTC",)
     assert inferred("1", "2").notes == inferred("x", "y").notes == inferred("2024-01-01").notes == ()
 
 
 def test_values_are_shared_by_a_directorys_files() -> None:
-    found = infer(files("a=1/b=x/f", "a=1/b=x/g", "a=1/b=y/f", "a=1/b=x/more/f"))
-    assert found.columns == (PartitionColumn("a", INTEGER), PartitionColumn("b", STRING))
-    assert found.values == (("1", "x"), ("1", "x"), ("1", "y"), ("1", "x"))
-    assert found.values[0] is found.values[1]
+    partitions = infer(files("a=1/b=x/f", "a=1/b=x/g", "a=1/b=y/f", "a=1/b=x/more/f"))
+    assert partitions.columns == (PartitionColumn("a", INTEGER), PartitionColumn("b", STRING))
+    assert partitions.values == (("1", "x"), ("1", "x"), ("1", "y"), ("1", "x"))
+    assert partitions.values[0] is partitions.values[1]
 
 
 def test_without_partition_directories_there_are_no_columns() -> None:
@@ -161,9 +161,9 @@ def test_without_partition_directories_there_are_no_columns() -> None:
 
 
 def test_plain_directories_are_no_columns() -> None:
-    found = infer(files("data/p=1/f", "data/p=2/HIVE_UNION_SUBDIR_1/f", "data/p=2/g"))
-    assert column(found) == ("p int", ["1", "2", "2"])
-    assert found.notes == ()
+    partitions = infer(files("data/p=1/f", "data/p=2/HIVE_UNION_SUBDIR_1/f", "data/p=2/g"))
+    assert column(partitions) == ("p int", ["1", "2", "2"])
+    assert partitions.notes == ()
     assert infer(files("a/f", "b/f", "g")).notes == (
         "the files of 2 directories, such as a and b, are taken as one table; if each is a table, name them "
         "one by one or their parent with --recursive",
@@ -227,7 +227,7 @@ def test_columns_are_read_as_sql_writes_them() -> None:
         "timestamp": TIMESTAMP,
         "timestamp_ntz": TIMESTAMP_NTZ,
     }
-    assert [each.type for each in declared(", ".join(f"c_{name} {name}" for name in types))] == [
+    assert [partition.type for partition in declared(", ".join(f"c_{name} {name}" for name in types))] == [
         *types.values()
     ]
 
@@ -276,8 +276,8 @@ def test_no_text_makes_the_reading_of_columns_fail(text: str) -> None:
         columns = declared(text)
     except Refused:
         return
-    again = ", ".join(f"`{each.name.replace('`', '``')}` {each.type}" for each in columns)
-    assert declared(again) == columns
+    spelled = ", ".join(f"`{partition.name.replace('`', '``')}` {partition.type}" for partition in columns)
+    assert declared(spelled) == columns
 
 
 @pytest.mark.parametrize(
@@ -308,8 +308,8 @@ def test_no_text_makes_the_reading_of_columns_fail(text: str) -> None:
     ],
 )
 def test_declared_types_cast_values(type_: str, texts: list[str], values: list[str | None]) -> None:
-    found = check(files(*(f"p={text}/f" for text in texts)), declared(f"p {type_}"))
-    assert [value for (value,) in found.values] == values
+    partitions = check(files(*(f"p={text}/f" for text in texts)), declared(f"p {type_}"))
+    assert [value for (value,) in partitions.values] == values
 
 
 @pytest.mark.parametrize(
@@ -363,7 +363,7 @@ def test_values_that_are_none_of_their_type_are_refused_by_name(type_: str, text
 )
 def test_directories_are_held_against_declared_columns(paths: list[str], columns: str, message: str) -> None:
     with pytest.raises(Refused) as refused:
-        check(files(*paths), [PartitionColumn(*_split(each)) for each in columns.split(", ")])
+        check(files(*paths), [PartitionColumn(*_split(part)) for part in columns.split(", ")])
     assert str(refused.value).startswith(message)
 
 
@@ -379,12 +379,12 @@ def test_no_declared_column_expects_no_directory() -> None:
 
 
 def test_the_declared_spelling_of_a_name_wins() -> None:
-    found = check(files("year=1/f", "Year=2/f"), declared("YEAR int"))
-    assert found.columns == (PartitionColumn("YEAR", INTEGER),)
-    assert found.values == (("1",), ("2",))
+    partitions = check(files("year=1/f", "Year=2/f"), declared("YEAR int"))
+    assert partitions.columns == (PartitionColumn("YEAR", INTEGER),)
+    assert partitions.values == (("1",), ("2",))
 
 
-def test_directories_of_one_value_are_said_aloud() -> None:
+def test_directories_of_one_value_are_reported() -> None:
     def notes(columns: str, *texts: str) -> Sequence[str]:
         return check(files(*(f"a={text}/f" for text in texts)), declared(columns)).notes
 
@@ -425,10 +425,10 @@ def naive_type(texts: set[str]) -> Primitive:
 
     def moment(text: str) -> datetime | None:
         try:
-            found = datetime.strptime(text, "%Y-%m-%d %H:%M:%S" + (".%f" if "." in text else ""))
+            parsed = datetime.strptime(text, "%Y-%m-%d %H:%M:%S" + (".%f" if "." in text else ""))
         except ValueError:
             return None
-        return found if text.split(".")[0] == found.replace(microsecond=0).isoformat(" ") else None
+        return parsed if text.split(".")[0] == parsed.replace(microsecond=0).isoformat(" ") else None
 
     def day(text: str) -> bool:
         try:
@@ -466,14 +466,14 @@ def test_what_was_written_is_what_is_inferred(case: tuple[list[str], list[tuple[
         "".join(f"{hive_escaped(name)}={hive_escaped(text)}/" for name, text in zip(names, row, strict=True))
         for row in rows
     ]
-    found = infer(files(*(f"{path}{number}" for path in paths for number in range(2))))
-    assert [each.name for each in found.columns] == (names if rows else [])
-    for level, each in enumerate(found.columns):
+    partitions = infer(files(*(f"{path}{number}" for path in paths for number in range(2))))
+    assert [partition.name for partition in partitions.columns] == (names if rows else [])
+    for level, partition in enumerate(partitions.columns):
         texts = [None if row[level] in (NULL, "") else row[level] for row in rows]
-        assert each.type == naive_type({text for text in texts if text is not None})
-        written = [values[level] for values in found.values]
+        assert partition.type == naive_type({text for text in texts if text is not None})
+        written = [values[level] for values in partitions.values]
         assert written[::2] == written[1::2]
-        if each.type == TIMESTAMP:
+        if partition.type == TIMESTAMP:
             times = [text and datetime.fromisoformat(text) for text in texts]
             assert [
                 value and datetime.fromisoformat(value.removesuffix("Z")) for value in written[::2]

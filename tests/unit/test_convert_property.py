@@ -72,7 +72,7 @@ class File(NamedTuple):
 @st.composite
 def files(draw: st.DrawFn) -> list[File]:
     levels = draw(st.lists(st.sampled_from(sorted(PARTITIONS)), max_size=2, unique=True))
-    found = []
+    written = []
     for number in range(draw(st.integers(1, 4))):
         names = draw(st.lists(st.sampled_from(sorted(COLUMNS)), min_size=1, max_size=5, unique=True))
         fields = [pa.field(name, draw(st.sampled_from(COLUMNS[name][0]))) for name in names]
@@ -82,8 +82,8 @@ def files(draw: st.DrawFn) -> list[File]:
         folders = "".join(f"{level}={_escaped(value)}/" for level, value in partition.items())
         # A file with a colon in its name is refused, for Spark can't read it.
         path = f"{folders}{number}{draw(NAMES).replace(':', '.')}"
-        found.append(File(path, partition, pa.schema(fields), rows, draw(st.integers(1, 4))))
-    return found
+        written.append(File(path, partition, pa.schema(fields), rows, draw(st.integers(1, 4))))
+    return written
 
 
 def _escaped(value: Any) -> str:
@@ -139,9 +139,9 @@ def test_the_table_has_the_rows_of_its_files(written: list[File], statistics: co
 
 
 def _file(written: list[File], add: dict[str, Any], root: Path) -> File:
-    [found] = (file for file in written if file.path == unquote(add["path"]))
-    assert (root / found.path).stat().st_size == add["size"]
-    return found
+    [data_file] = (file for file in written if file.path == unquote(add["path"]))
+    assert (root / data_file.path).stat().st_size == add["size"]
+    return data_file
 
 
 def _demand_true(stats: dict[str, Any], file: File) -> None:

@@ -44,8 +44,10 @@ def test_without_a_session_this_process_reads_any_number_of_files(
 ) -> None:
     monkeypatch.setattr(readers, "SPARK_PAYS_FROM", many)
     files = discover.list_files(folder)
-    found = readers.read_footers(folder, files, SparkProvider(None, no_session), Reader.AUTO, statistics=True)
-    assert list(found) == list(reading.read(folder, files))
+    footers = readers.read_footers(
+        folder, files, SparkProvider(None, no_session), Reader.AUTO, statistics=True
+    )
+    assert list(footers) == list(reading.read(folder, files))
 
 
 @pytest.mark.parametrize("block", [1, 2, 100])
@@ -84,8 +86,10 @@ def test_a_remote_that_does_not_answer_stops_nobody(folder: Path, monkeypatch: p
     monkeypatch.setattr(readers, "SPARK_PAYS_FROM", 1)
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:1")
     files = discover.list_files(folder)
-    found = readers.read_footers(folder, files, SparkProvider(None, no_session), Reader.AUTO, statistics=True)
-    assert list(found) == list(reading.read(folder, files))
+    footers = readers.read_footers(
+        folder, files, SparkProvider(None, no_session), Reader.AUTO, statistics=True
+    )
+    assert list(footers) == list(reading.read(folder, files))
 
 
 # What a task does on a machine where the package isn't installed.

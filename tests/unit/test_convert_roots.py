@@ -20,7 +20,7 @@ def put(root: Path, *paths: str, data: bytes = b"") -> None:
         file.write_bytes(data)
 
 
-def found(root: Path) -> list[str]:
+def roots_below(root: Path) -> list[str]:
     return [path.relative_to(root).as_posix() for path in find_roots(root)]
 
 
@@ -52,25 +52,25 @@ def test_each_kind_of_table_is_found(tmp_path: Path) -> None:
     put(tmp_path, "hive/p=1/000000_0", data=b"PAR1 and so on")
     put(tmp_path, "locked/part-0", data=b"PARE and so on")
     put(tmp_path, "logs/000000_0", data=b"not Parquet")
-    assert found(tmp_path) == [
+    assert roots_below(tmp_path) == [
         *("delta", "flat", "hive", "hudi", "iceberg", "locked", "sales/orders", "sales/x/y", "sink"),
     ]
 
 
 def test_the_folder_itself_may_be_a_table(tmp_path: Path) -> None:
     put(tmp_path, "p=1/f.parquet", "plain/f.parquet")
-    assert found(tmp_path) == ["."]
+    assert roots_below(tmp_path) == ["."]
 
 
 def test_files_beside_directories_make_one_table(tmp_path: Path) -> None:
     put(tmp_path, "t/f.parquet", "t/more/g.parquet", "t/more/p=1/h.parquet")
-    assert found(tmp_path) == ["t"]
+    assert roots_below(tmp_path) == ["t"]
 
 
 def test_partition_directories_of_delta_tables_are_no_table(tmp_path: Path) -> None:
     put(tmp_path, "env=prod/orders/_delta_log/00000000000000000000.json", "env=prod/orders/f.parquet")
     put(tmp_path, "env=test/orders/.hoodie/x", "env=test/orders/f.parquet")
-    assert found(tmp_path) == ["env=prod/orders", "env=test/orders"]
+    assert roots_below(tmp_path) == ["env=prod/orders", "env=test/orders"]
 
 
 def test_links_are_followed_once_and_never_round(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_links_are_followed_once_and_never_round(tmp_path: Path) -> None:
     (tmp_path / "p=1/up").symlink_to("..")
     (tmp_path / "a/self").symlink_to("self")
     (tmp_path / "a/gone").symlink_to("nowhere")
-    assert found(tmp_path) == ["a/t"]
+    assert roots_below(tmp_path) == ["a/t"]
 
 
 def test_there_must_be_a_folder(tmp_path: Path) -> None:

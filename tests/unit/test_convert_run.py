@@ -70,7 +70,7 @@ def test_a_folder_becomes_delta_without_spark(events: Path) -> None:
 
     done = convert.run([str(events)], resolve=no_session)
 
-    assert [one.outcome for one in done.tables] == ["converted"]
+    assert [table.outcome for table in done.tables] == ["converted"]
     assert done.ok
     after = content(events)
     assert {name: after[name] for name in before} == before
@@ -132,10 +132,10 @@ def test_what_is_delta_already_is_left_alone(events: Path) -> None:
     convert.run([str(events)], resolve=no_session)
     before = content(events)
 
-    again = convert.run([str(events)], resolve=no_session)
+    result = convert.run([str(events)], resolve=no_session)
 
-    assert [one.outcome for one in again.tables] == ["already"]
-    assert again.ok
+    assert [table.outcome for table in result.tables] == ["already"]
+    assert result.ok
     assert content(events) == before
 
 
@@ -211,7 +211,7 @@ def test_a_column_of_the_files_that_is_a_partition_too_keeps_its_place(tmp_path:
 
     assert plan is not None
     assert plan.schema is not None
-    assert [(each.name, str(each.type)) for each in plan.schema.fields] == [
+    assert [(field.name, str(field.type)) for field in plan.schema.fields] == [
         ("a", "bigint"),
         ("day", "int"),
         ("b", "bigint"),
@@ -269,7 +269,7 @@ def _spoil_case(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "parts"),
     [
         (_spoil_text, ["README.txt"]),
         (_spoil_empty, ["day=2024-01-01/zero.parquet", "0 bytes"]),
@@ -281,15 +281,15 @@ def _spoil_case(root: Path) -> None:
     ],
 )
 def test_what_cannot_be_converted_is_named_and_untouched(
-    events: Path, spoil: Callable[[Path], None], told: list[str]
+    events: Path, spoil: Callable[[Path], None], parts: list[str]
 ) -> None:
     spoil(events)
     before = content(events)
 
-    one = convert.run([str(events)], resolve=no_session).tables[0]
+    table = convert.run([str(events)], resolve=no_session).tables[0]
 
-    assert one.outcome == "refused"
-    assert all(each in one.error for each in told), one.error
+    assert table.outcome == "refused"
+    assert all(part in table.error for part in parts), table.error
     assert content(events) == before
 
 
@@ -300,20 +300,20 @@ def test_one_bad_table_never_stops_the_rest(tmp_path: Path) -> None:
 
     done = convert.run([str(tmp_path / "lake")], recursive=True, resolve=no_session)
 
-    assert [(Path(one.source).name, one.outcome) for one in done.tables] == [
+    assert [(Path(table.source).name, table.outcome) for table in done.tables] == [
         ("a", "converted"),
         ("b", "refused"),
         ("c", "converted"),
     ]
     assert not done.ok
     (tmp_path / "lake" / "b" / "README.txt").unlink()
-    again = convert.run([str(tmp_path / "lake")], recursive=True, resolve=no_session)
-    assert [one.outcome for one in again.tables] == ["already", "converted", "already"]
+    result = convert.run([str(tmp_path / "lake")], recursive=True, resolve=no_session)
+    assert [table.outcome for table in result.tables] == ["already", "converted", "already"]
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("change", ["appears", "vanishes", "is written again"])
-def test_a_file_that_changes_meanwhile_is_told_and_nothing_is_committed(
+def test_a_file_that_changes_meanwhile_is_reported_and_nothing_is_committed(
     events: Path, monkeypatch: pytest.MonkeyPatch, moment: str, change: str
 ) -> None:
     listed = discover.list_files
@@ -334,10 +334,10 @@ def test_a_file_that_changes_meanwhile_is_told_and_nothing_is_committed(
 
     monkeypatch.setattr(discover, "list_files", list_files)
 
-    one = convert.run([str(events)], resolve=no_session).tables[0]
+    table = convert.run([str(events)], resolve=no_session).tables[0]
 
-    assert one.outcome == "refused"
-    assert "day=2024-01-02/" in one.error
+    assert table.outcome == "refused"
+    assert "day=2024-01-02/" in table.error
     assert not (events / "_delta_log").exists()
     assert not [name for name in os.listdir(events) if name.startswith("_")]
 
@@ -346,11 +346,11 @@ def test_of_many_converters_at_once_exactly_one_commits(events: Path) -> None:
     outcomes: list[str] = []
     together = threading.Barrier(8)
 
-    def one() -> None:
+    def convert_once() -> None:
         together.wait()
         outcomes.append(convert.run([str(events)], resolve=no_session).tables[0].outcome)
 
-    threads = [threading.Thread(target=one) for _ in range(8)]
+    threads = [threading.Thread(target=convert_once) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -383,9 +383,9 @@ convert.run([root]) if verb == "run" else convert.undo(root)
 """
 
 
-def _die(root: Path, at: int, verb: str) -> bool:
+def _die(root: Path, at: int, function: str) -> bool:
     package = {**os.environ, "PYTHONPATH": str(Path(convert.__file__).parents[2])}
-    command = [sys.executable, "-c", DYING, str(root), str(at), verb]
+    command = [sys.executable, "-c", DYING, str(root), str(at), function]
     died = subprocess.run(command, env=package, check=False, timeout=60)
     assert died.returncode in (0, 9)
     return died.returncode == 9
@@ -504,7 +504,7 @@ def test_put_leaves_no_folder_when_the_lines_fail(tmp_path: Path) -> None:
     assert not os.listdir(tmp_path)
 
 
-def test_an_encoding_that_spark_does_not_read_is_said(tmp_path: Path) -> None:
+def test_an_encoding_that_spark_does_not_read_is_reported(tmp_path: Path) -> None:
     root = write(tmp_path / "t", {"a.parquet": {"id": [1]}})
     table = pa.table({"id": [1], "s": [{"x": 1.5}]})
     encoding = {"s.x": "BYTE_STREAM_SPLIT"}
@@ -512,5 +512,5 @@ def test_an_encoding_that_spark_does_not_read_is_said(tmp_path: Path) -> None:
     for statistics in convert.Statistics:
         [done] = convert.run([str(root)], dry_run=True, statistics=statistics, resolve=no_session).tables
         assert done.plan is not None
-        [note] = [each for each in done.plan.notes if "BYTE_STREAM_SPLIT" in each]
+        [note] = [text for text in done.plan.notes if "BYTE_STREAM_SPLIT" in text]
         assert note.startswith("column `s.x` of b.parquet is encoded as BYTE_STREAM_SPLIT")

@@ -29,16 +29,16 @@ def no_session() -> NoReturn:
     raise SessionError("no Java here")
 
 
-def scanned(path: Path, *wanted: str) -> dict[str, Bounds]:
+def scanned(path: Path, *columns: str) -> dict[str, Bounds]:
     """Scan one file: each leaf's statistics, by its path."""
     [footer] = scanning.read(
         path.parent,
         [file for file in discover.list_files(path.parent) if file.path == path.name],
-        paths=frozenset(tuple(each.split("/")) for each in wanted),
+        paths=frozenset(tuple(column.split("/")) for column in columns),
     )
     assert isinstance(footer, Footer), footer
     return {
-        "/".join(leaf.path): found for leaf, found in zip(footer.schema.leaves, footer.bounds, strict=True)
+        "/".join(leaf.path): bounds for leaf, bounds in zip(footer.schema.leaves, footer.bounds, strict=True)
     }
 
 
@@ -50,16 +50,16 @@ def test_a_scan_finds_what_footers_say_that_are_right(rows: list[dict[str, Any]]
         schema = pa.schema([(column, kind) for column, (kind, _) in CASES.items()])
         pq.write_table(pa.Table.from_pylist(rows, schema), folder / "a.parquet", row_group_size=group)
         files = discover.list_files(folder)
-        wanted = frozenset((column,) for column in CASES)
-        [said], [found] = reading.read(folder, files), scanning.read(folder, files, paths=wanted)
-    assert isinstance(said, Footer)
-    assert isinstance(found, Footer)
-    assert (found.rows, found.schema) == (said.rows, said.schema)
-    for leaf, one, other in zip(said.schema.leaves, said.bounds, found.bounds, strict=True):
-        assert one.nulls == other.nulls, leaf
+        paths = frozenset((column,) for column in CASES)
+        [footer], [scan] = reading.read(folder, files), scanning.read(folder, files, paths=paths)
+    assert isinstance(footer, Footer)
+    assert isinstance(scan, Footer)
+    assert (scan.rows, scan.schema) == (footer.rows, footer.schema)
+    for leaf, stated, other in zip(footer.schema.leaves, footer.bounds, scan.bounds, strict=True):
+        assert stated.nulls == other.nulls, leaf
         # Arrow's footers don't say whether a float is NaN.
         if leaf.path != ("x",):
-            assert one == other, leaf
+            assert stated == other, leaf
 
 
 def test_each_type_is_scanned(tmp_path: Path) -> None:
@@ -119,8 +119,8 @@ def test_old_instants_are_bounded_where_they_mean_what_they_say(tmp_path: Path) 
 def stats(root: Path) -> dict[str, Any]:
     lines = (root / "_delta_log" / f"{0:020}.json").read_text().splitlines()
     [add] = [json.loads(line)["add"] for line in lines if '"add"' in line]
-    found: dict[str, Any] = json.loads(add["stats"])
-    return found
+    statistics: dict[str, Any] = json.loads(add["stats"])
+    return statistics
 
 
 def test_a_table_is_converted_with_a_scan(tmp_path: Path) -> None:
@@ -140,10 +140,12 @@ def test_a_table_is_converted_with_a_scan(tmp_path: Path) -> None:
     assert stats(root) == {"numRecords": 2}
     convert.undo(str(root), resolve=no_session)
     assert convert.run([str(root)], statistics=convert.Statistics.SCAN, resolve=no_session).ok
-    found = stats(root)
-    assert found["numRecords"] == 2
-    assert found["minValues"] == found["maxValues"] == {f"c{number}": number for number in range(32)}
-    assert found["nullCount"] == {f"c{number}": 1 for number in range(32)}
+    statistics = stats(root)
+    assert statistics["numRecords"] == 2
+    assert (
+        statistics["minValues"] == statistics["maxValues"] == {f"c{number}": number for number in range(32)}
+    )
+    assert statistics["nullCount"] == {f"c{number}": 1 for number in range(32)}
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -160,16 +162,16 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert not (root / "_delta_log").exists()
 
 
-def test_rows_that_are_not_there_are_said(tmp_path: Path) -> None:
+def test_rows_that_are_not_there_are_reported(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1, 2]}), tmp_path / "a.parquet")
     files = discover.list_files(tmp_path)
     [footer] = reading.read(tmp_path, files, statistics=False)
     assert isinstance(footer, Footer)
-    found = scanning._scan(str(tmp_path / "a.parquet"), footer._replace(rows=3), frozenset({("a",)}))
-    assert found == Unreadable("has 2 rows, and says that it has 3: write it again")
+    actual = scanning._scan(str(tmp_path / "a.parquet"), footer._replace(rows=3), frozenset({("a",)}))
+    assert actual == Unreadable("has 2 rows, and says that it has 3: write it again")
 
 
-def test_without_arrow_the_remedy_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_arrow_the_remedy_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "t"
     root.mkdir()
     pq.write_table(pa.table({"a": [1]}), root / "a.parquet")

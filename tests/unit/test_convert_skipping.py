@@ -33,11 +33,11 @@ CASES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     ),
     "m": (
         pa.decimal128(38, 2),
-        st.integers(-(10**38) + 1, 10**38 - 1).map(lambda each: Number(each).scaleb(-2, EXACT)),
+        st.integers(-(10**38) + 1, 10**38 - 1).map(lambda value: Number(value).scaleb(-2, EXACT)),
     ),
     "o": (pa.decimal128(9, 4), st.decimals(-99999, 99999, places=4)),
     "d": (pa.date32(), st.dates()),
-    "at": (pa.timestamp("us", "UTC"), INSTANTS.map(lambda each: each.replace(tzinfo=UTC))),
+    "at": (pa.timestamp("us", "UTC"), INSTANTS.map(lambda value: value.replace(tzinfo=UTC))),
     "ntz": (pa.timestamp("us"), INSTANTS),
     "b": (pa.bool_(), st.booleans()),
 }
@@ -94,5 +94,5 @@ def test_delta_rs_finds_every_row(files: list[list[dict[str, Any]]]) -> None:
                     if type == pa.float64() and sign != "=":
                         continue
                     asked = f"SELECT count(*) AS rows FROM t WHERE {name} {sign} {literal(value, type)}"
-                    found = pa.table(engine.execute(asked).read_all())["rows"][0].as_py()
-                    assert found == pc.sum(compare(everything[name], pa.scalar(value, type))).as_py(), asked
+                    actual = pa.table(engine.execute(asked).read_all())["rows"][0].as_py()
+                    assert actual == pc.sum(compare(everything[name], pa.scalar(value, type))).as_py(), asked

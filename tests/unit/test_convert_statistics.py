@@ -22,26 +22,26 @@ def footer(rows: int, columns: Struct, **bounds: Bounds) -> Footer:
         kind: DataType = columns
         for part in name.split("__"):
             assert isinstance(kind, Struct)
-            kind = next(each.type for each in kind.fields if each.name == part)
+            kind = next(field.type for field in kind.fields if field.name == part)
         assert isinstance(kind, Primitive)
         leaves.append(Leaf(tuple(name.split("__")), kind))
     return Footer.of(rows, FileSchema(columns, tuple(leaves)), tuple(bounds.values()))
 
 
-def written(table: Struct, found: Footer, *partitions: str, indexed: int = 32) -> Any:
-    return json.loads(statistics_json(table, partitions, indexed)(found))
+def written(table: Struct, actual: Footer, *partitions: str, indexed: int = 32) -> Any:
+    return json.loads(statistics_json(table, partitions, indexed)(actual))
 
 
 def test_bounds_and_nulls_are_written_as_delta_nests_them() -> None:
     table = struct(a=types.LONG, s=struct(x=types.STRING, y=struct(z=Decimal(5, 2))))
-    found = footer(
+    footer_ = footer(
         3,
         table,
         a=Bounds("1", "2", 0),
         s__x=Bounds('"a\\""', None, 1),
         s__y__z=Bounds("1.50", "1.50", 2),
     )
-    assert statistics_json(table)(found) == (
+    assert statistics_json(table)(footer_) == (
         '{"numRecords":3,'
         '"minValues":{"a":1,"s":{"x":"a\\"","y":{"z":1.50}}},'
         '"maxValues":{"a":2,"s":{"y":{"z":1.50}}},'
@@ -51,20 +51,22 @@ def test_bounds_and_nulls_are_written_as_delta_nests_them() -> None:
 
 def test_what_the_footer_does_not_say_is_left_out() -> None:
     table = struct(a=types.LONG, l=Array(types.LONG), m=Map(types.STRING, types.LONG))
-    found = footer(3, table, a=Bounds(None, None, None))
-    assert written(table, found) == {"numRecords": 3}
+    footer_ = footer(3, table, a=Bounds(None, None, None))
+    assert written(table, footer_) == {"numRecords": 3}
 
 
 def test_what_the_file_lacks_is_null_in_every_row() -> None:
     table = struct(a=types.LONG, b=types.LONG, s=struct(x=types.LONG), l=Array(types.LONG))
-    found = footer(3, struct(a=types.LONG), a=Bounds("1", "2", 0))
-    assert written(table, found)["nullCount"] == {"a": 0, "b": 3, "s": {"x": 3}, "l": 3}
+    footer_ = footer(3, struct(a=types.LONG), a=Bounds("1", "2", 0))
+    assert written(table, footer_)["nullCount"] == {"a": 0, "b": 3, "s": {"x": 3}, "l": 3}
 
 
 def test_columns_of_which_delta_has_no_bounds_have_their_nulls_counted() -> None:
     table = struct(a=types.BOOLEAN, b=types.BINARY, v=types.VARIANT)
-    found = footer(2, table, a=Bounds("false", "true", 1), b=Bounds('"a"', '"b"', 0), v=Bounds(None, None, 2))
-    assert written(table, found) == {"numRecords": 2, "nullCount": {"a": 1, "b": 0, "v": 2}}
+    footer_ = footer(
+        2, table, a=Bounds("false", "true", 1), b=Bounds('"a"', '"b"', 0), v=Bounds(None, None, 2)
+    )
+    assert written(table, footer_) == {"numRecords": 2, "nullCount": {"a": 1, "b": 0, "v": 2}}
 
 
 def test_only_the_first_leaves_are_written() -> None:
@@ -76,20 +78,20 @@ def test_only_the_first_leaves_are_written() -> None:
         b=types.LONG,
     )
     same = Bounds("1", "1", 0)
-    found = footer(1, table, p=Bounds('"p"', '"p"', 0), a=same, s__x=same, s__y=same, b=same)
+    footer_ = footer(1, table, p=Bounds('"p"', '"p"', 0), a=same, s__x=same, s__y=same, b=same)
     # The array counts as one, the partition column not at all, though the file has one of its name.
-    three = written(table, found, "P", indexed=3)
+    three = written(table, footer_, "P", indexed=3)
     assert three["minValues"] == {"a": 1, "s": {"x": 1}}
     assert three["nullCount"] == {"a": 0, "s": {"x": 0}}
-    assert written(table, found, "p")["minValues"] == {"a": 1, "s": {"x": 1, "y": 1}, "b": 1}
-    assert written(table, found, indexed=-1)["minValues"]["p"] == "p"
-    assert written(table, found, indexed=0) == {"numRecords": 1}
+    assert written(table, footer_, "p")["minValues"] == {"a": 1, "s": {"x": 1, "y": 1}, "b": 1}
+    assert written(table, footer_, indexed=-1)["minValues"]["p"] == "p"
+    assert written(table, footer_, indexed=0) == {"numRecords": 1}
 
 
 def test_narrower_bounds_hold_for_the_table_s_type() -> None:
     file = struct(a=types.INTEGER, b=types.INTEGER, c=types.DATE, d=types.FLOAT)
     table = struct(a=types.LONG, b=Decimal(12, 2), c=types.TIMESTAMP_NTZ, d=types.DOUBLE)
-    found = footer(
+    footer_ = footer(
         1,
         file,
         a=Bounds("1", "2", 0),
@@ -97,7 +99,7 @@ def test_narrower_bounds_hold_for_the_table_s_type() -> None:
         c=Bounds('"2024-01-01"', None, 0),
         d=Bounds("0.10000000149011612", "0.10000000149011612", 0),
     )
-    assert written(table, found)["minValues"] == {
+    assert written(table, footer_)["minValues"] == {
         "a": 1,
         "b": 1,
         "c": "2024-01-01T00:00:00.000",
@@ -108,26 +110,26 @@ def test_narrower_bounds_hold_for_the_table_s_type() -> None:
 def test_bounds_of_another_type_are_left_out_and_nothing_is_made_up() -> None:
     file = struct(a=types.STRING, b=struct(x=types.LONG), c=types.LONG)
     table = struct(a=types.LONG, b=types.LONG, c=struct(x=types.LONG))
-    found = footer(2, file, a=Bounds('"1"', '"2"', 0), b__x=Bounds("1", "2", 0), c=Bounds("1", "2", 0))
-    assert written(table, found) == {"numRecords": 2, "nullCount": {"a": 0}}
+    footer_ = footer(2, file, a=Bounds('"1"', '"2"', 0), b__x=Bounds("1", "2", 0), c=Bounds("1", "2", 0))
+    assert written(table, footer_) == {"numRecords": 2, "nullCount": {"a": 0}}
 
 
 def test_spelling_follows_the_table() -> None:
-    found = footer(2, struct(Id=types.LONG), Id=Bounds("1", "2", 0))
-    assert written(struct(id=types.LONG), found)["minValues"] == {"id": 1}
+    footer_ = footer(2, struct(Id=types.LONG), Id=Bounds("1", "2", 0))
+    assert written(struct(id=types.LONG), footer_)["minValues"] == {"id": 1}
 
 
 def test_a_file_without_rows_has_no_bounds() -> None:
     table = struct(a=types.LONG, b=types.LONG)
-    found = footer(0, struct(a=types.LONG), a=Bounds(None, None, 0))
-    assert written(table, found) == {"numRecords": 0, "nullCount": {"a": 0, "b": 0}}
+    footer_ = footer(0, struct(a=types.LONG), a=Bounds(None, None, 0))
+    assert written(table, footer_) == {"numRecords": 0, "nullCount": {"a": 0, "b": 0}}
 
 
 def test_files_of_several_schemas_are_distinguished() -> None:
     write = statistics_json(struct(a=types.LONG, b=types.LONG))
-    one = footer(1, struct(a=types.LONG), a=Bounds("1", "1", 0))
+    first = footer(1, struct(a=types.LONG), a=Bounds("1", "1", 0))
     two = footer(1, struct(b=types.LONG), b=Bounds("2", "2", 0))
-    assert [json.loads(write(each))["minValues"] for each in (one, two, one)] == [
+    assert [json.loads(write(file))["minValues"] for file in (first, two, first)] == [
         {"a": 1},
         {"b": 2},
         {"a": 1},

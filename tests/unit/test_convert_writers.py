@@ -37,22 +37,22 @@ def test_arrow_s_statistics_are_right(tmp_path: Path) -> None:
 
 @soak.only
 @pytest.mark.parametrize(
-    ("writer", "wanted"),
-    [(name, wanted) for name, several in WRITERS.items() for wanted in several],
+    ("writer", "options"),
+    [(name, options) for name, several in WRITERS.items() for options in several],
     ids=str,
 )
 def test_each_writer_s_statistics_are_right_where_they_are_taken(
-    writer: str, wanted: list[str], tmp_path: Path
+    writer: str, options: list[str], tmp_path: Path
 ) -> None:
     home = tmp_path / "home"
     subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
-    subprocess.run([str(home / "bin" / "pip"), "install", "--quiet", *wanted], check=True)
+    subprocess.run([str(home / "bin" / "pip"), "install", "--quiet", *options], check=True)
     folder = tmp_path / "data"
     folder.mkdir()
     subprocess.run([str(home / "bin" / "python"), parquet_writers.__file__, writer, str(folder)], check=True)
     bounded = held(folder)
     # It doesn't say in which order its bounds are.
-    assert wanted == ["duckdb==1.1.3"] or {"id", "number"} <= bounded
+    assert options == ["duckdb==1.1.3"] or {"id", "number"} <= bounded
 
 
 def held(folder: Path) -> set[str]:

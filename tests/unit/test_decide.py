@@ -72,40 +72,40 @@ def facts(
     explicit: int | None = None,
     **more: object,
 ) -> Facts:
-    found = Facts(
+    made = Facts(
         {SOURCE.key: source, LEGACY.key: legacy},
         {ORDERS.key: stored},
         {(ORDERS.key, "f_orders"): (Read("v_orders", SOURCE, "orders_main.json: v_orders", explicit),)},
         {(ORDERS.key, "f_orders"): checkpoint},
     )
-    return replace(found, **more)  # type: ignore[arg-type]
+    return replace(made, **more)  # type: ignore[arg-type]
 
 
-BEGUN = MigrationStart(
+STARTED = MigrationStart(
     "p",
     ORDERS,
     PinnedCopy(LEGACY, "legacy-id", 9),
     {SOURCE.key: Baseline(SOURCE, "source-id", 5, ("v_orders",))},
     NOW,
 )
-COPIED = Stored(BEGUN, Tracking({SOURCE.key: 5}, 0, 10, "match"))
+COPIED = Stored(STARTED, Tracking({SOURCE.key: 5}, 0, 10, "match"))
 READ_TO_6 = Checkpoint({"source-id": Offset(7, True)}, offered=1, committed=1)
 
 
-def plan(found: Facts, *flows: DataFlow, **request: object) -> Plan:
+def plan(known: Facts, *flows: DataFlow, **request: object) -> Plan:
     project = Project("/p", "p", flows or (dataflow(),), "/state")
-    return decide(project, found, replace(Request("p", NOW, log_name), **request))  # type: ignore[arg-type]
+    return decide(project, known, replace(Request("p", NOW, log_name), **request))  # type: ignore[arg-type]
 
 
-def only(found: Facts, *flows: DataFlow, **request: object) -> TargetPlan:
-    (target,) = plan(found, *flows, **request).targets
+def only(known: Facts, *flows: DataFlow, **request: object) -> TargetPlan:
+    (target,) = plan(known, *flows, **request).targets
     return target
 
 
 def test_the_first_plan_records_copies_and_leaves_the_live_flow_out() -> None:
     target = only(facts())
     assert target.phase == "new"
-    assert target.steps[0] == Begin(BEGUN)
+    assert target.steps[0] == Begin(STARTED)
     assert [step.flow.name for step in target.steps if isinstance(step, DefineAppend)] == [
         "f_tableferry_history"
     ]
@@ -138,14 +138,14 @@ def test_a_source_that_moved_on_starts_right_behind_its_baseline(version: int) -
 @pytest.mark.parametrize(("version", "engine"), [(7, "streaming"), (7, "declarative"), (5, "streaming")])
 def test_a_flow_over_two_streams_starts_with_one_of_them(version: int, engine: str) -> None:
     reads = tuple(Read("v_orders", table, "orders_main.json: v_orders") for table in (SOURCE, OTHER))
-    baselines = {**BEGUN.baselines, OTHER.key: Baseline(OTHER, "other-id", 2, ("v_orders",))}
-    found = facts(
+    baselines = {**STARTED.baselines, OTHER.key: Baseline(OTHER, "other-id", 2, ("v_orders",))}
+    known = facts(
         source=TableFacts(SOURCE, "source-id", version),
-        stored=Stored(replace(BEGUN, baselines=baselines), Tracking({}, 0, 9, "match")),
+        stored=Stored(replace(STARTED, baselines=baselines), Tracking({}, 0, 9, "match")),
         reads={(ORDERS.key, "f_orders"): reads},
     )
-    found = replace(found, tables={**found.tables, OTHER.key: TableFacts(OTHER, "other-id", 2)})
-    target = only(found, engine=engine)
+    known = replace(known, tables={**known.tables, OTHER.key: TableFacts(OTHER, "other-id", 2)})
+    target = only(known, engine=engine)
     [flow] = target.flows
     if (version, engine) == (7, "streaming"):
         assert (flow.action, flow.ahead, flow.waits) == ("start", True, ())
@@ -160,17 +160,17 @@ def test_a_flow_over_two_streams_starts_with_one_of_them(version: int, engine: s
 
 def test_a_flow_that_began_with_one_stream_minds_what_it_has_not_read_of_the_other() -> None:
     reads = tuple(Read("v_orders", table, "orders_main.json: v_orders") for table in (SOURCE, OTHER))
-    baselines = {**BEGUN.baselines, OTHER.key: Baseline(OTHER, "other-id", 2, ("v_orders",))}
-    begun = facts(
+    baselines = {**STARTED.baselines, OTHER.key: Baseline(OTHER, "other-id", 2, ("v_orders",))}
+    started = facts(
         source=TableFacts(SOURCE, "source-id", 6),
-        stored=Stored(replace(BEGUN, baselines=baselines), Tracking({}, 0, 9, "match")),
+        stored=Stored(replace(STARTED, baselines=baselines), Tracking({}, 0, 9, "match")),
         checkpoint=replace(READ_TO_6, others=True),
         reads={(ORDERS.key, "f_orders"): reads},
     )
 
     def at(version: int, earliest: int = 0) -> TargetPlan:
-        tables = {**begun.tables, OTHER.key: TableFacts(OTHER, "other-id", version)}
-        return only(replace(begun, tables=tables, earliest={OTHER.key: earliest}))
+        tables = {**started.tables, OTHER.key: TableFacts(OTHER, "other-id", version)}
+        return only(replace(started, tables=tables, earliest={OTHER.key: earliest}))
 
     assert [at(version).flows[0].action for version in (2, 3)] == ["idle", "continue"]
     assert at(3).flows[0].starts == {"v_orders": {SOURCE.key: None, OTHER.key: 3}}
@@ -199,23 +199,23 @@ def test_a_stream_that_may_have_work_goes_on(checkpoint: Checkpoint) -> None:
 
 def test_a_copy_that_died_is_made_again_from_the_same_version() -> None:
     moved = facts(
-        stored=Stored(BEGUN),
+        stored=Stored(STARTED),
         legacy=TableFacts(LEGACY, "legacy-id", 30),
         source=TableFacts(SOURCE, "source-id", 8),
     )
     target = only(moved)
     assert target.phase == "copying"
-    assert target.migration_start == BEGUN
+    assert target.migration_start == STARTED
     assert not [step for step in target.steps if isinstance(step, Begin)]
 
 
 def test_a_full_refresh_rebuilds_the_same_history() -> None:
-    found = facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 8), checkpoint=READ_TO_6)
-    target = only(found, full_refresh=frozenset({ORDERS.key}))
+    known = facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 8), checkpoint=READ_TO_6)
+    target = only(known, full_refresh=frozenset({ORDERS.key}))
     assert target.steps[0] == Reset(ORDERS, (ORDERS,), 1, {ORDERS.key: (HISTORY_FLOW,)})
     assert target.copy
     assert target.flows[0].starts == {"v_orders": {SOURCE.key: 6}}
-    assert target.migration_start == BEGUN
+    assert target.migration_start == STARTED
 
 
 def test_a_full_refresh_that_died_goes_on() -> None:
@@ -224,7 +224,7 @@ def test_a_full_refresh_that_died_goes_on() -> None:
     assert target.copy
 
 
-def test_an_explicit_start_wins_and_is_said() -> None:
+def test_an_explicit_start_wins_and_is_reported() -> None:
     target = only(facts(stored=COPIED, explicit=2))
     assert target.flows[0].starts == {"v_orders": {SOURCE.key: 2}}
     assert "v_orders starts at 2 of bronze.orders, as the spec says" in target.notes
@@ -248,10 +248,10 @@ def test_a_view_that_was_renamed_keeps_its_source_s_baseline() -> None:
         views={"v_new": view("v_new", SOURCE)}, flows=(replace(FLOW, view="v_new", name="f_new"),)
     )
     read = Read("v_new", SOURCE, "orders_main.json: v_new")
-    found = facts(
+    known = facts(
         stored=COPIED, source=TableFacts(SOURCE, "source-id", 7), reads={(ORDERS.key, "f_new"): (read,)}
     )
-    assert only(found, renamed).flows[0].starts == {"v_new": {SOURCE.key: 6}}
+    assert only(known, renamed).flows[0].starts == {"v_new": {SOURCE.key: 6}}
 
 
 def test_a_standard_flow_whose_view_was_renamed_goes_on_from_its_checkpoint() -> None:
@@ -259,14 +259,14 @@ def test_a_standard_flow_whose_view_was_renamed_goes_on_from_its_checkpoint() ->
         views={"v_new": view("v_new", SOURCE)}, flows=(replace(FLOW, view="v_new", name="f_v_new"),)
     )
     read = Read("v_new", SOURCE, "orders_main.json: v_new")
-    found = facts(
+    known = facts(
         stored=COPIED,
         source=TableFacts(SOURCE, "source-id", 6),
         reads={(ORDERS.key, "f_v_new"): (read,)},
         checkpoints={},
         orphans={ORDERS.key: {"f_orders": READ_TO_6}},
     )
-    target = only(found, renamed)
+    target = only(known, renamed)
     assert target.steps == (RenameFlow(ORDERS, 0, "f_orders", "f_v_new"),)
     assert target.flows[0].action == "idle"
 
@@ -283,7 +283,7 @@ REFUSALS = {
         "bronze.orders was dropped and made anew",
     ),
     "the legacy table was made anew before the copy": (
-        facts(stored=Stored(BEGUN), legacy=TableFacts(LEGACY, "new-id", 0)),
+        facts(stored=Stored(STARTED), legacy=TableFacts(LEGACY, "new-id", 0)),
         "silver.orders_legacy was dropped and made anew",
     ),
     "the next version is gone": (
@@ -295,7 +295,7 @@ REFUSALS = {
         "run with --adopt to go on from there",
     ),
     "another legacy table is named now": (
-        facts(stored=replace(COPIED, migration_start=replace(BEGUN, copy=PinnedCopy(OTHER, "x", 1)))),
+        facts(stored=replace(COPIED, migration_start=replace(STARTED, copy=PinnedCopy(OTHER, "x", 1)))),
         "began with bronze.extra, and the spec now names silver.orders_legacy",
     ),
 }
@@ -303,8 +303,8 @@ REFUSALS = {
 
 @pytest.mark.parametrize("case", REFUSALS, ids=list(REFUSALS))
 def test_what_cannot_be_done_safely_is_refused_with_a_remedy_and_without_steps(case: str) -> None:
-    found, text = REFUSALS[case]
-    target = only(found)
+    known, text = REFUSALS[case]
+    target = only(known)
     assert any(text in refusal for refusal in target.refusals), target.refusals
     assert (target.phase, target.steps) == ("refused", ())
 
@@ -327,20 +327,20 @@ def test_a_source_that_joins_later_is_asked_about() -> None:
 
 
 def test_adopted_state_goes_on_where_it_was() -> None:
-    found = facts(
+    known = facts(
         stored=Stored(elsewhere=("old",)),
         source=TableFacts(SOURCE, "source-id", 7),
         adoptable={ORDERS.key: COPIED},
     )
-    target = only(found, adopt=True)
+    target = only(known, adopt=True)
     assert target.steps[0] == Adopt(ORDERS, "old")
     assert target.flows[0].starts == {"v_orders": {SOURCE.key: 6}}
     assert not target.copy
 
 
 def test_state_that_outlived_a_complete_migration_goes() -> None:
-    found = facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 6), checkpoint=READ_TO_6)
-    assert only(found, dataflow(migration=None)).steps == (Forget(ORDERS),)
+    known = facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 6), checkpoint=READ_TO_6)
+    assert only(known, dataflow(migration=None)).steps == (Forget(ORDERS),)
 
 
 def test_switching_an_incomplete_migration_off_is_refused() -> None:
@@ -350,40 +350,40 @@ def test_switching_an_incomplete_migration_off_is_refused() -> None:
 
 def test_a_finished_migration_that_the_spec_still_has_goes_on_quietly() -> None:
     done = Stored(finished=True)
-    found = facts(stored=done, checkpoint=READ_TO_6, source=TableFacts(SOURCE, "source-id", 8))
-    target = only(found)
+    known = facts(stored=done, checkpoint=READ_TO_6, source=TableFacts(SOURCE, "source-id", 8))
+    target = only(known)
     assert target.phase == "finished"
     assert target.flows[0].action == "continue"
     assert not target.copy
     assert [step.create for step in target.steps if isinstance(step, DefineTable)] == [False]
-    assert "a full refresh would drop the copied history for good" in refreshed(found).refusals[0]
+    assert "a full refresh would drop the copied history for good" in refreshed(known).refusals[0]
     assert only(facts(stored=done)).phase == "finished"
 
 
-def refreshed(found: Facts, *flows: DataFlow) -> TargetPlan:
-    return only(found, *flows, full_refresh=frozenset({ORDERS.key}))
+def refreshed(known: Facts, *flows: DataFlow) -> TargetPlan:
+    return only(known, *flows, full_refresh=frozenset({ORDERS.key}))
 
 
 def test_an_adoption_that_died_is_gone_on_with() -> None:
-    begun = Stored(BEGUN, elsewhere=("old",))
-    target = only(facts(stored=begun, adoptable={ORDERS.key: COPIED}))
+    elsewhere = Stored(STARTED, elsewhere=("old",))
+    target = only(facts(stored=elsewhere, adoptable={ORDERS.key: COPIED}))
     assert target.steps[0] == Adopt(ORDERS, "old")
     assert not target.copy
-    stranger = replace(COPIED, migration_start=replace(BEGUN, recorded_at=datetime(2025, 1, 1, tzinfo=UTC)))
-    assert only(facts(stored=begun, adoptable={ORDERS.key: stranger})).copy
+    stranger = replace(COPIED, migration_start=replace(STARTED, recorded_at=datetime(2025, 1, 1, tzinfo=UTC)))
+    assert only(facts(stored=elsewhere, adoptable={ORDERS.key: stranger})).copy
 
 
 def test_a_migration_that_another_pipeline_began_and_this_one_has_switched_off_is_not_forgotten() -> None:
-    found = facts(stored=Stored(elsewhere=("old",)))
-    (refusal,) = only(found, dataflow(migration=None)).refusals
+    known = facts(stored=Stored(elsewhere=("old",)))
+    (refusal,) = only(known, dataflow(migration=None)).refusals
     assert "began under pipelineId=old and is switched off before its flows have started" in refusal
-    started = replace(found, checkpoints={(ORDERS.key, "f_orders"): READ_TO_6})
+    started = replace(known, checkpoints={(ORDERS.key, "f_orders"): READ_TO_6})
     assert not only(started, dataflow(migration=None)).refusals
 
 
 def test_two_new_flows_do_not_both_go_on_from_one_old_checkpoint() -> None:
     flows = (replace(FLOW, name="f_eu"), replace(FLOW, name="f_us"))
-    reads = {(ORDERS.key, one.name): (Read("v_orders", SOURCE, "here"),) for one in flows}
+    reads = {(ORDERS.key, flow.name): (Read("v_orders", SOURCE, "here"),) for flow in flows}
     target = only(
         facts(stored=COPIED, reads=reads, checkpoints={}, orphans={ORDERS.key: {"f_orders": READ_TO_6}}),
         dataflow(flows=flows),
@@ -396,9 +396,9 @@ def test_two_new_flows_do_not_both_go_on_from_one_old_checkpoint() -> None:
 
 def test_latest_means_the_recorded_baseline_and_nothing_else() -> None:
     reads = {(ORDERS.key, "f_orders"): (Read("v_orders", SOURCE, "orders_main.json: v_orders", "latest"),)}
-    found = facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 7), reads=reads)
-    assert only(found).flows[0].starts == {"v_orders": {SOURCE.key: 6}}
-    plain = replace(found, stored={})
+    known = facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 7), reads=reads)
+    assert only(known).flows[0].starts == {"v_orders": {SOURCE.key: 6}}
+    plain = replace(known, stored={})
     assert "startingVersion latest is looked up anew" in only(plain, dataflow(migration=None)).refusals[0]
 
 
@@ -439,26 +439,26 @@ class TestTwoTargets:
     def facts(
         self, orders: TableFacts | None, orders_state: Stored, gold_state: Stored = Stored(), **more: object
     ) -> Facts:
-        one = facts(stored=orders_state, source=TableFacts(SOURCE, "source-id", 8))
-        found = replace(
-            one,
+        base = facts(stored=orders_state, source=TableFacts(SOURCE, "source-id", 8))
+        both = replace(
+            base,
             tables={
-                **one.tables,
+                **base.tables,
                 ORDERS.key: orders,
                 self.GOLD_LEGACY.key: TableFacts(self.GOLD_LEGACY, "gold-id", 0),
             },
-            stored={**one.stored, self.GOLD.key: gold_state},
+            stored={**base.stored, self.GOLD.key: gold_state},
             reads={
-                **one.reads,
+                **base.reads,
                 (self.GOLD.key, "f_gold"): (Read("v_gold", ORDERS, "gold_main.json: v_gold"),),
             },
         )
-        return replace(found, **more)  # type: ignore[arg-type]
+        return replace(both, **more)  # type: ignore[arg-type]
 
     def test_the_reader_starts_only_when_its_source_holds_its_copy_and_holds_the_source_s_flows_until_then(
         self,
     ) -> None:
-        first, second = plan(self.facts(None, Stored(BEGUN)), self.gold(), dataflow()).targets
+        first, second = plan(self.facts(None, Stored(STARTED)), self.gold(), dataflow()).targets
         assert (first.target, first.phase, second.phase) == (ORDERS, "copying", "later")
         assert first.flows[0].action == "wait"
         assert second.steps == ()
@@ -479,7 +479,7 @@ class TestTwoTargets:
 
     def test_a_full_refresh_that_a_reader_would_take_twice_is_refused(self) -> None:
         orders = TableFacts(ORDERS, "orders-id", 4)
-        begun = MigrationStart(
+        migration_start = MigrationStart(
             "p",
             self.GOLD,
             PinnedCopy(self.GOLD_LEGACY, "gold-id", 0),
@@ -487,32 +487,32 @@ class TestTwoTargets:
             NOW,
         )
         both = frozenset({ORDERS.key, self.GOLD.key})
-        found = self.facts(orders, COPIED, Stored(begun, Tracking({}, 0)))
-        first, _ = plan(found, self.gold(), dataflow(), full_refresh=both).targets
+        known = self.facts(orders, COPIED, Stored(migration_start, Tracking({}, 0)))
+        first, _ = plan(known, self.gold(), dataflow(), full_refresh=both).targets
         assert "gold.orders, which has its own history and reads it from version 2" in first.refusals[0]
-        found, plain = self.facts(orders, COPIED), self.gold(migration=False)
-        first, _ = plan(found, plain, dataflow(), full_refresh=frozenset({ORDERS.key})).targets
+        known, plain = self.facts(orders, COPIED), self.gold(migration=False)
+        first, _ = plan(known, plain, dataflow(), full_refresh=frozenset({ORDERS.key})).targets
         assert first.refusals[0].endswith("would take them twice: add --full-refresh gold.orders")
-        assert not plan(found, plain, dataflow(), full_refresh=both).refusals
+        assert not plan(known, plain, dataflow(), full_refresh=both).refusals
 
     def test_a_table_that_is_only_looked_up_is_filled_first(self) -> None:
         lookup = View("v_gold", "stream", SqlSource("SELECT * FROM STREAM(bronze.x) JOIN silver.orders"), "x")
         reads = {(self.GOLD.key, "f_gold"): (Read("v_gold", OTHER, "x"),)}
         gold = replace(self.gold(migration=False), views={"v_gold": lookup})
         planned = plan(replace(self.facts(None, Stored()), reads=reads), gold, dataflow(migration=None))
-        assert [one.target for one in planned.targets] == [ORDERS, self.GOLD]
+        assert [target.target for target in planned.targets] == [ORDERS, self.GOLD]
 
     def test_a_source_whose_own_starts_are_given_is_read_from_its_start(self) -> None:
         plain = dataflow(migration=None)
-        found = self.facts(None, Stored())
-        reads = {**found.reads, (ORDERS.key, "f_orders"): (Read("v_orders", SOURCE, "x", 3),)}
-        _, second = plan(replace(found, reads=reads), self.gold(), plain).targets
+        known = self.facts(None, Stored())
+        reads = {**known.reads, (ORDERS.key, "f_orders"): (Read("v_orders", SOURCE, "x", 3),)}
+        _, second = plan(replace(known, reads=reads), self.gold(), plain).targets
         assert second.refusals == ()
         assert second.phase == "new"
         assert second.flows[0].starts == {}
 
 
-def test_what_only_databricks_can_do_with_a_table_is_said_and_a_row_filter_is_never_left_off() -> None:
+def test_what_only_databricks_can_do_with_a_table_is_reported_and_a_row_filter_is_never_left_off() -> None:
     target = only(facts(), dataflow(target=Target(ORDERS, cluster_auto=True)))
     assert target.notes == ("clusterByAuto is for Databricks: elsewhere silver.orders isn't clustered",)
     filtered = dataflow(

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 from tests.unit.test_decide import (
-    BEGUN,
     COPIED,
     FLOW,
     LEGACY,
     ORDERS,
     SOURCE,
+    STARTED,
     dataflow,
     facts,
     only,
@@ -35,7 +35,7 @@ def defined(target: TargetPlan) -> list[tuple[str, bool]]:
 
 @pytest.mark.parametrize("engine", ["databricks", "declarative"])
 def test_live_flows_wait_until_the_copy_is_compared(engine: str) -> None:
-    target = only(facts(source=MOVED_ON, stored=Stored(BEGUN)), engine=engine)
+    target = only(facts(source=MOVED_ON, stored=Stored(STARTED)), engine=engine)
     assert target.phase == "copying"
     assert defined(target) == [(HISTORY_FLOW, True)]
     assert [(wait.table, wait.why) for wait in target.waits] == [(LEGACY, "isn't copied and compared yet")]
@@ -97,7 +97,7 @@ def test_the_copy_streams_a_clone_where_a_flow_has_to_be_a_stream(
     settings = CdcSettings(("id",), "at", 2) if cdc else None
     migration = Migration(LEGACY, "hms", pinned_clone=pinned_clone)
     flow = dataflow(target=Target(ORDERS, settings), migration=migration)
-    target = only(facts(stored=Stored(BEGUN)), flow, engine=engine)
+    target = only(facts(stored=Stored(STARTED)), flow, engine=engine)
     assert target.clone == (TableName.parse("silver.orders__tableferry_pinned") if clone else None)
 
 
@@ -107,7 +107,7 @@ PROTECTED = {"pipelines.reset.allowed": "false"}
 @pytest.mark.parametrize(
     ("stored", "engine", "switched_on", "properties"),
     [
-        (Stored(BEGUN), "databricks", True, PROTECTED),
+        (Stored(STARTED), "databricks", True, PROTECTED),
         (COPIED, "declarative", True, PROTECTED),
         # Nothing would bring the history back any more, whatever the spec has of the migration.
         (Stored(finished=True), "databricks", True, PROTECTED),
@@ -144,8 +144,8 @@ def feeding(**properties: str) -> DataFlow:
 def test_what_a_kept_table_reads_from_the_pipeline_is_kept_too() -> None:
     # Else the platform ends every update with INVALID_RESETTABLE_DEPENDENCY.
     def properties(*flows: DataFlow) -> dict[str, dict[str, str]]:
-        found = facts(source=None, stored=COPIED)
-        steps = plan(found, *flows, engine="databricks").steps
+        known = facts(source=None, stored=COPIED)
+        steps = plan(known, *flows, engine="databricks").steps
         return {
             str(step.target.name): dict(step.target.properties)
             for step in steps
@@ -158,8 +158,8 @@ def test_what_a_kept_table_reads_from_the_pipeline_is_kept_too() -> None:
 
 
 def test_a_kept_table_that_reads_one_that_may_be_refreshed_is_refused() -> None:
-    found = facts(source=None, stored=COPIED)
-    planned = plan(found, feeding(**{"pipelines.reset.allowed": "true"}), dataflow(), engine="databricks")
+    known = facts(source=None, stored=COPIED)
+    planned = plan(known, feeding(**{"pipelines.reset.allowed": "true"}), dataflow(), engine="databricks")
     assert planned.refusals == (
         "source_main.json: targetDetails: bronze.orders has pipelines.reset.allowed=true, and silver.orders, "
         "which reads it, may not be refreshed in full: set it in both specs, or in neither",
@@ -186,7 +186,7 @@ def test_what_nobody_can_ask_while_a_pipeline_is_defined_refuses_nothing() -> No
     unknown = facts(
         source=replace(MOVED_ON, table_id=""),
         legacy=TableFacts(LEGACY, "", 9),
-        stored=Stored(BEGUN),
+        stored=Stored(STARTED),
     )
     assert only(unknown, engine="declarative").refusals == ()
 

@@ -80,8 +80,8 @@ class Block:
         """The commands, each as its words."""
         lines = self.text.replace("\\\n", " ").splitlines()
         parts = [re.split(r" && ", line) for line in lines]
-        words = [shlex.split(part, comments=True) for line in parts for part in line]
-        return [command for command in words if command]
+        commands = [shlex.split(part, comments=True) for line in parts for part in line]
+        return [command for command in commands if command]
 
 
 def name(page: Path) -> str:
@@ -100,14 +100,14 @@ def own(command: list[str]) -> list[str] | None:
     """The words behind ``tableferry``, without a redirection; None of another command."""
     if command[0] not in ("tableferry", ".venv/bin/tableferry"):
         return None
-    words = command[1:]
-    return words[: words.index(">")] if ">" in words else words
+    arguments = command[1:]
+    return arguments[: arguments.index(">")] if ">" in arguments else arguments
 
 
-def parse(words: list[str]) -> None:
+def parse(arguments: list[str]) -> None:
     """Read a command line as the application does, and run nothing."""
     command: Any = typer.main.get_command(cli.app)
-    context, called, rest = None, "tableferry", words
+    context, called, rest = None, "tableferry", arguments
     while True:
         context = command.make_context(called, list(rest), parent=context)
         rest = [*getattr(context, "_protected_args", ()), *context.args]
@@ -122,25 +122,25 @@ def targets() -> set[str]:
 
 def problem(command: list[str]) -> str | None:
     """Say what is wrong with a command, without running it."""
-    program, *words = command
-    if (arguments := own(command)) is not None:
+    program, *arguments = command
+    if (ours := own(command)) is not None:
         try:
-            parse(arguments)
+            parse(ours)
         except Exception as error:
             return f"{type(error).__name__}: {error}"
         return None
     match program:
         case "make":
-            missing = {word for word in words if "=" not in word} - targets()
+            missing = {word for word in arguments if "=" not in word} - targets()
             return f"no such target: {', '.join(missing)}" if missing else None
         case ".venv/bin/python":
-            paths = [word for word in words if "/" in word]
-            module = words[:2] == ["-m", "pytest"]
+            paths = [word for word in arguments if "/" in word]
+            module = arguments[:2] == ["-m", "pytest"]
             known = module and all((ROOT / path).exists() for path in paths)
             return None if known else "names a file that isn't there, or another module than pytest"
         case _ if program in FOREIGN:
             follows = FOREIGN[program]
-            return None if not follows or words[0] in follows else f"{program} {words[0]} isn't known"
+            return None if not follows or arguments[0] in follows else f"{program} {arguments[0]} isn't known"
     return "isn't known to this test"
 
 
@@ -207,7 +207,7 @@ def test_no_shell_takes_a_documented_name_for_a_pattern_of_files() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "found"),
+    ("line", "patterns"),
     [
         ("tableferry convert sales.*", ["sales.*"]),
         ("tableferry fleet add 'sales.*' main.s?", ["main.s?"]),
@@ -215,8 +215,8 @@ def test_no_shell_takes_a_documented_name_for_a_pattern_of_files() -> None:
         ("tableferry convert 'sales.*' \"logs.*\" # *", []),
     ],
 )
-def test_what_a_shell_takes_for_a_pattern_is_found(line: str, found: list[str]) -> None:
-    assert unquoted(line) == found
+def test_what_a_shell_takes_for_a_pattern_is_found(line: str, patterns: list[str]) -> None:
+    assert unquoted(line) == patterns
 
 
 def test_what_the_commands_say_to_type_is_quoted() -> None:
@@ -226,9 +226,9 @@ def test_what_the_commands_say_to_type_is_quoted() -> None:
     assert shown == []
 
 
-def cheap(words: list[str]) -> bool:
+def cheap(arguments: list[str]) -> bool:
     """Whether a command needs no Spark and ends by itself."""
-    match words:
+    match arguments:
         case ["--version"] | ["spec" | "bundle" | "new", *_] | ["fleet", "init" | "list" | "archive", *_]:
             return True
         case ["fleet", "status", *rest]:
@@ -279,7 +279,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def told(text: str) -> str:
+def shown_by(text: str) -> str:
     """What is compared of a line: its words."""
     return " ".join(text.split())
 
@@ -296,7 +296,7 @@ RUN = [
     page
     for page in PAGES
     if any(
-        (words := own(command)) and cheap(words)
+        (arguments := own(command)) and cheap(arguments)
         for block in blocks(page)
         if block.kind == "sh"
         for command in block.commands
@@ -318,18 +318,18 @@ def test_cheap_commands_do_what_the_page_says(
         printed = ""
         whole = True
         for command in block.commands:
-            words = own(command)
-            if words is None or not cheap(words):
+            arguments = own(command)
+            if arguments is None or not cheap(arguments):
                 whole = False
                 continue
             # A bundle is checked where it is.
-            monkeypatch.chdir(ROOT if words[:3] == ["bundle", "check", "."] else here)
-            result = CliRunner().invoke(cli.app, words)
-            refused = shlex.join(words) in REFUSED.get(name(page), ())
+            monkeypatch.chdir(ROOT if arguments[:3] == ["bundle", "check", "."] else here)
+            result = CliRunner().invoke(cli.app, arguments)
+            refused = shlex.join(arguments) in REFUSED.get(name(page), ())
             assert result.exit_code == int(refused), f"{shlex.join(command)}\n{result.output}"
-            printed += told(result.stdout) + " "
+            printed += shown_by(result.stdout) + " "
         if expected and whole:
-            missing = [line for line in expected.text.splitlines() if told(line) not in printed]
+            missing = [line for line in expected.text.splitlines() if shown_by(line) not in printed]
             assert missing == [], printed
 
 
@@ -365,9 +365,9 @@ def test_the_settings_of_a_fleet_in_the_docs_are_taken(
 def test_each_setting_and_each_command_is_in_the_reference() -> None:
     settings = reference_pages.settings_page()
     assert [
-        each for each in FleetSettings.model_fields if each != "mail" and f"`{each}`" not in settings
+        field for field in FleetSettings.model_fields if field != "mail" and f"`{field}`" not in settings
     ] == []
-    assert [each for each in MailSettings.model_fields if f"`mail.{each}`" not in settings] == []
+    assert [field for field in MailSettings.model_fields if f"`mail.{field}`" not in settings] == []
     page = reference_pages.cli_page()
     assert "## tableferry convert undo" in page
     assert "`--full-refresh` `TARGET`" in page
@@ -405,9 +405,9 @@ def sentences() -> Iterator[str]:
     return (text for file in sources() for text in texts(file))
 
 
-def test_the_refusals_that_are_explained_are_those_that_are_said() -> None:
+def test_the_refusals_that_are_explained_are_those_that_are_reported() -> None:
     """Each phrase in italics is found; pieces between … may be filled in one by one."""
-    said = "\n".join(sentences())
+    messages = "\n".join(sentences())
     pages = (
         "operations/refusals.md",
         "operations/backup.md",
@@ -423,7 +423,7 @@ def test_the_refusals_that_are_explained_are_those_that_are_said() -> None:
     unknown = [
         phrase
         for phrase in phrases
-        if any(piece.strip(" ,") not in said for piece in re.split(r"…| N ", phrase))
+        if any(piece.strip(" ,") not in messages for piece in re.split(r"…| N ", phrase))
     ]
     assert unknown == []
 

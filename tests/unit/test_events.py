@@ -44,17 +44,19 @@ def test_each_flow_s_newest_status_counts(ran: FakeWorkspace) -> None:
 
 
 def test_whether_a_flow_ever_ran_through_is_found_behind_later_updates(ran: FakeWorkspace) -> None:
-    found = flow_events("p1", statuses=[COMPLETED])
-    assert {name: (one.update_id, one.rows) for name, one in found.items()} == {COPY: ("u1", 2**40)}
+    updates = flow_events("p1", statuses=[COMPLETED])
+    assert {name: (update.update_id, update.rows) for name, update in updates.items()} == {
+        COPY: ("u1", 2**40)
+    }
 
 
 @pytest.mark.parametrize(
-    ("name", "found"), [("orders_history", [COPY]), (COPY, [COPY]), ("history", []), ("f_orders", [LIVE])]
+    ("name", "flows"), [("orders_history", [COPY]), (COPY, [COPY]), ("history", []), ("f_orders", [LIVE])]
 )
 def test_a_flow_is_found_with_catalog_and_schema_or_without(
-    ran: FakeWorkspace, name: str, found: list[str]
+    ran: FakeWorkspace, name: str, flows: list[str]
 ) -> None:
-    assert list(flow_events("p1", [name])) == found
+    assert list(flow_events("p1", [name])) == flows
 
 
 def test_older_pages_are_not_asked_for_once_all_is_known(ran: FakeWorkspace) -> None:
@@ -107,13 +109,13 @@ def test_a_pipeline_that_never_ran_has_no_events(logged_in: FakeWorkspace) -> No
     assert flow_events("p1") == {}
 
 
-def test_a_pipeline_that_is_not_there_is_said(logged_in: FakeWorkspace) -> None:
+def test_a_pipeline_that_is_not_there_is_reported(logged_in: FakeWorkspace) -> None:
     sentence = r"the events of pipeline no/such can't be read \(.*not found\): look for it in http://127"
     with pytest.raises(TableferryError, match=sentence):
         flow_events("no/such")
 
 
-def test_no_login_is_said(logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_login_is_reported(logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABRICKS_TOKEN", "another")
     with pytest.raises(SessionError, match=r"pipeline p1 can't be read \(.*\): log in with"):
         flow_events("p1")

@@ -15,14 +15,14 @@ from tableferry.errors import StateError
 from tableferry.files.local import Local, on_network
 from tableferry.files.volume import Volume
 
-PLACE = "/Volumes/main/bronze/state"
-FILE = Path(PLACE, "tracking/part-00000.csv")
+VOLUME = "/Volumes/main/bronze/state"
+FILE = Path(VOLUME, "tracking/part-00000.csv")
 
 
 @pytest.fixture
 def remote(logged_in: FakeWorkspace) -> FakeWorkspace:
     """A workspace with a volume, and this process is logged in to it."""
-    assert logged_in.make_volume("main", "bronze", "state") == PLACE
+    assert logged_in.make_volume("main", "bronze", "state") == VOLUME
     return logged_in
 
 
@@ -44,7 +44,7 @@ def test_a_local_path_is_here_and_a_volume_of_a_workspace_is_there(
 
 def test_a_mounted_volume_is_here(remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Path.is_dir
-    monkeypatch.setattr(Path, "is_dir", lambda path: str(path) == PLACE or real(path))
+    monkeypatch.setattr(Path, "is_dir", lambda path: str(path) == VOLUME or real(path))
     assert isinstance(files.storage(FILE), Local)
     assert remote.asked == []
 
@@ -74,7 +74,7 @@ def test_the_client_is_made_once_and_the_volume_looked_at_once(remote: FakeWorks
     for _ in range(3):
         assert files.read_text(FILE) is None
     assert [request for request in remote.asked if request.startswith("HEAD")] == [
-        f"HEAD /api/2.0/fs/directories{PLACE}"
+        f"HEAD /api/2.0/fs/directories{VOLUME}"
     ]
 
 
@@ -99,14 +99,14 @@ def test_no_login_is_reported_with_the_path_and_how_to_log_in(
         files.read_text(FILE)
 
 
-def test_a_missing_client_is_said(remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_client_is_reported(remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "databricks.sdk", None)
     with pytest.raises(StateError, match=r"isn.t installed here: pip install 'tableferry\[databricks\]'"):
         files.read_text(FILE)
 
 
 @pytest.mark.usefixtures("hurried")
-def test_a_workspace_that_does_not_answer_is_said(
+def test_a_workspace_that_does_not_answer_is_reported(
     logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DATABRICKS_HOST", "http://127.0.0.1:1")
@@ -133,7 +133,7 @@ def test_a_workspace_that_does_not_answer_is_said(
 )
 def test_whoever_has_no_right_is_told_so_with_the_path(remote: FakeWorkspace, work: object) -> None:
     assert callable(work)
-    remote.denied = (f"{PLACE}/",)
+    remote.denied = (f"{VOLUME}/",)
     with pytest.raises(StateError, match=rf"{FILE}.* can't be .*(READ VOLUME|Forbidden).*: ask whoever owns"):
         work(FILE)
 
@@ -141,22 +141,25 @@ def test_whoever_has_no_right_is_told_so_with_the_path(remote: FakeWorkspace, wo
 def test_names_are_of_every_page_and_hidden_ones_are_not_listed(remote: FakeWorkspace) -> None:
     names = [f"part-{number}" for number in range(8)]
     for name in [*names, "_claim", ".crc"]:
-        files.write_text(Path(PLACE, "a", name), "")
-    assert files.names(Path(PLACE, "a")) == tuple(names)
-    assert files.names(Path(PLACE, "b")) == ()
+        files.write_text(Path(VOLUME, "a", name), "")
+    assert files.names(Path(VOLUME, "a")) == tuple(names)
+    assert files.names(Path(VOLUME, "b")) == ()
 
 
 def test_a_file_comes_back_as_it_was_and_is_replaced_whole(remote: FakeWorkspace) -> None:
     text = "a,b\r\n\u00e4,'%2F'\n"
-    files.write_text(Path(PLACE, "target=a b%2Fc", "x"), text)
-    assert files.read_text(Path(PLACE, "target=a b%2Fc", "x")) == text
-    assert remote.files[f"{PLACE}/target=a b%2Fc/x"] == text.encode()
-    files.write_text(Path(PLACE, "target=a b%2Fc", "x"), "")
-    assert files.read_text(Path(PLACE, "target=a b%2Fc", "x")) == ""
-    assert (files.exists(Path(PLACE, "target=a b%2Fc", "x")), files.exists(Path(PLACE, "y"))) == (True, False)
+    files.write_text(Path(VOLUME, "target=a b%2Fc", "x"), text)
+    assert files.read_text(Path(VOLUME, "target=a b%2Fc", "x")) == text
+    assert remote.files[f"{VOLUME}/target=a b%2Fc/x"] == text.encode()
+    files.write_text(Path(VOLUME, "target=a b%2Fc", "x"), "")
+    assert files.read_text(Path(VOLUME, "target=a b%2Fc", "x")) == ""
+    assert (files.exists(Path(VOLUME, "target=a b%2Fc", "x")), files.exists(Path(VOLUME, "y"))) == (
+        True,
+        False,
+    )
 
 
-def test_what_is_not_text_is_said(remote: FakeWorkspace) -> None:
+def test_what_is_not_text_is_reported(remote: FakeWorkspace) -> None:
     remote.files[str(FILE)] = b"\xff"
     with pytest.raises(StateError, match=r"part-00000\.csv can't be read \(it isn't UTF-8 text\)"):
         files.read_text(FILE)
@@ -180,18 +183,18 @@ def test_a_creator_whose_answer_got_lost_does_not_think_that_it_won(remote: Fake
 
 def test_removing_takes_the_whole_folder_and_nothing_beside_it(remote: FakeWorkspace) -> None:
     for name in ("a/b/c", "a/.hidden", "a/d", "ab"):
-        files.write_text(Path(PLACE, name), "")
+        files.write_text(Path(VOLUME, name), "")
     for _ in range(2):
-        files.remove(Path(PLACE, "a"))
-        assert list(remote.files) == [f"{PLACE}/ab"]
-        assert remote.folders == {PLACE}
-    files.remove(Path(PLACE, "ab"))
+        files.remove(Path(VOLUME, "a"))
+        assert list(remote.files) == [f"{VOLUME}/ab"]
+        assert remote.folders == {VOLUME}
+    files.remove(Path(VOLUME, "ab"))
     assert remote.files == {}
 
 
 @pytest.mark.parametrize("crash", ["after the copies", "among the removals"])
 def test_a_move_that_died_is_gone_on_with(remote: FakeWorkspace, crash: str) -> None:
-    old, new = Path(PLACE, "old"), Path(PLACE, "new")
+    old, new = Path(VOLUME, "old"), Path(VOLUME, "new")
     for name in ("offsets/0", "offsets/1", "metadata"):
         files.write_text(old / name, name)
         files.write_text(new / name, name)
@@ -203,16 +206,16 @@ def test_a_move_that_died_is_gone_on_with(remote: FakeWorkspace, crash: str) -> 
 
 
 def test_the_api_knows_no_locks_and_nothing_is_written_for_one(remote: FakeWorkspace) -> None:
-    path = Path(PLACE, "checkpoints/_a.lock")
+    path = Path(VOLUME, "checkpoints/_a.lock")
     with files.locked([path], "a"), files.locked([path], "a"):
         assert remote.files == {}
-    assert remote.folders == {PLACE}
+    assert remote.folders == {VOLUME}
 
 
-def test_a_file_in_the_place_of_a_folder_is_said(remote: FakeWorkspace) -> None:
-    files.write_text(Path(PLACE, "a"), "")
-    with pytest.raises(StateError, match=rf"{PLACE}/a can't be written \(.*existing file"):
-        files.make_folder(Path(PLACE, "a"))
+def test_a_file_in_the_place_of_a_folder_is_reported(remote: FakeWorkspace) -> None:
+    files.write_text(Path(VOLUME, "a"), "")
+    with pytest.raises(StateError, match=rf"{VOLUME}/a can't be written \(.*existing file"):
+        files.make_folder(Path(VOLUME, "a"))
 
 
 def test_what_the_fake_does_not_know_is_remembered() -> None:

@@ -64,8 +64,8 @@ def start(pipeline_id: str = PIPELINE) -> MigrationStart:
 
 
 def call(command: str, project: ProjectFiles, *more: str) -> Result:
-    words = ["pipelines", command, str(project.root), "--engine", "databricks", "--pipeline-id", PIPELINE]
-    return CliRunner().invoke(cli.app, [*words, *more])
+    arguments = ["pipelines", command, str(project.root), "--engine", "databricks", "--pipeline-id", PIPELINE]
+    return CliRunner().invoke(cli.app, [*arguments, *more])
 
 
 def test_a_complete_migration_is_taken_out(
@@ -77,8 +77,8 @@ def test_a_complete_migration_is_taken_out(
     assert (done.exit_code, done.stderr) == (0, "")
     assert store.read(TARGET).finished
     assert [path for path in logged_in.files if "initial_versions" in path or "tracking" in path] == []
-    again = call("finish", project, "--target", "silver.orders", "--output", "json")
-    assert (again.exit_code, '"already"' in again.stdout) == (0, True)
+    second = call("finish", project, "--target", "silver.orders", "--output", "json")
+    assert (second.exit_code, '"already"' in second.stdout) == (0, True)
 
 
 def test_a_flow_that_is_recorded_to_have_run_is_not_asked_for(

@@ -23,8 +23,8 @@ ORDERS = TableName.parse("main.shop.orders")
 
 
 def kind_of(catalog: str) -> type:
-    said: list[str] = []
-    return type(open_catalog(NO_SPARK, catalog, users={}, require_lineage=False, say=said.append))
+    messages: list[str] = []
+    return type(open_catalog(NO_SPARK, catalog, users={}, require_lineage=False, say=messages.append))
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_each_catalog_is_opened_once(logged_in: FakeWorkspace) -> None:
     logged_in.put_table(str(ORDERS), "boss@corp.com", etl={"MODIFY"})
     logged_in.put_table("main.shop.copy")
     opened: list[str] = []
-    said: list[str] = []
+    messages: list[str] = []
 
     def rows(query: str) -> list[list[str]]:
         return [["a@corp.com"]]
@@ -78,7 +78,7 @@ def test_each_catalog_is_opened_once(logged_in: FakeWorkspace) -> None:
         if catalog != "main":
             return MetastoreAccess(NO_SPARK)
         users = {"main.shop.orders": ("file@corp.com",)}
-        return UnityAccess(workspace.client(), rows, users=users, say=said.append)
+        return UnityAccess(workspace.client(), rows, users=users, say=messages.append)
 
     access = AccessByCatalog(open_one)
     assert access.owners(ORDERS) == ("boss@corp.com",)
@@ -123,9 +123,9 @@ def test_a_file_of_users(tmp_path: Path) -> None:
 def test_a_wrong_file_of_users(tmp_path: Path, content: bytes, message: str) -> None:
     file = tmp_path / "users.csv"
     file.write_bytes(content)
-    with pytest.raises(TableError) as told:
+    with pytest.raises(TableError) as caught:
         read_users(file)
-    assert message in str(told.value)
+    assert message in str(caught.value)
 
 
 def test_no_file_of_users(tmp_path: Path) -> None:

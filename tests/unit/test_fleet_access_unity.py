@@ -31,11 +31,13 @@ def no_rows(query: str) -> Sequence[Sequence[Any]]:
 
 
 def access(
-    said: list[str] | None = None,
+    messages: list[str] | None = None,
     rows: Callable[[str], Sequence[Sequence[Any]]] = no_rows,
     **options: Any,
 ) -> UnityAccess:
-    return UnityAccess(workspace.client(), rows, say=(said if said is not None else []).append, **options)
+    return UnityAccess(
+        workspace.client(), rows, say=(messages if messages is not None else []).append, **options
+    )
 
 
 class Crash(BaseException):
@@ -68,8 +70,8 @@ def dying(unity: UnityAccess, after: int, *, answered: bool) -> Iterator[None]:
 def test_who_may_modify_is_kept_from_it_and_gets_it_back(logged_in: FakeWorkspace) -> None:
     before = {"etl": {"MODIFY", "SELECT"}, "lake": {"ALL_PRIVILEGES", "MANAGE"}, "bi": {"SELECT"}}
     logged_in.put_table(NAME, "boss@corp.com", **before)
-    said: list[str] = []
-    unity = access(said)
+    messages: list[str] = []
+    unity = access(messages)
     rights = unity.rights_to_write(TABLE)
     assert rights["grants"] == {
         "etl": {"taken": ["MODIFY"], "left": ["SELECT"], "lent": []},
@@ -85,7 +87,7 @@ def test_who_may_modify_is_kept_from_it_and_gets_it_back(logged_in: FakeWorkspac
     for _ in range(2):
         unity.give_back(TABLE, rights)
         assert logged_in.granted(NAME) == before
-    assert said == []
+    assert messages == []
 
 
 def test_the_listing_is_needed_where_rights_cannot_be_taken(logged_in: FakeWorkspace) -> None:
@@ -109,7 +111,7 @@ def test_nothing_to_take_is_nothing_to_note(logged_in: FakeWorkspace) -> None:
     assert access().rights_to_write(TABLE) == {}
     access().take(TABLE, {})
     access().give_back(TABLE, {})
-    assert not any(one.startswith("PATCH") for one in logged_in.asked)
+    assert not any(request.startswith("PATCH") for request in logged_in.asked)
 
 
 def test_what_the_client_has_no_word_for_is_kept(logged_in: FakeWorkspace) -> None:
@@ -131,8 +133,8 @@ def test_what_somebody_else_changed_meanwhile_is_kept(logged_in: FakeWorkspace) 
         more={"MODIFY", "SELECT"},
         bare={"MODIFY"},
     )
-    said: list[str] = []
-    unity = access(said)
+    messages: list[str] = []
+    unity = access(messages)
     rights = unity.rights_to_write(TABLE)
     unity.take(TABLE, rights)
     now = logged_in.grants["table", NAME]
@@ -148,27 +150,27 @@ def test_what_somebody_else_changed_meanwhile_is_kept(logged_in: FakeWorkspace) 
             "bare": {"MODIFY"},
             "new": {"SELECT", "MODIFY"},
         }
-    assert [line.split(",")[0] for line in said] == [
+    assert [line.split(",")[0] for line in messages] == [
         f"{NAME}: somebody revoked grants of {who} while writes were blocked" for who in ("gone", "less")
     ]
 
 
 def test_a_principal_that_is_gone_keeps_nobody_else_from_theirs(logged_in: FakeWorkspace) -> None:
     logged_in.put_table(NAME, leaver={"MODIFY"}, lake={"ALL_PRIVILEGES"})
-    said: list[str] = []
-    unity = access(said)
+    messages: list[str] = []
+    unity = access(messages)
     rights = unity.rights_to_write(TABLE)
     unity.take(TABLE, rights)
     logged_in.strangers.add("leaver")
     unity.give_back(TABLE, rights)
     assert logged_in.granted(NAME) == {"lake": {"ALL_PRIVILEGES"}}
-    assert said == [f"{NAME}: leaver doesn't exist any more, and its grants went with it"]
+    assert messages == [f"{NAME}: leaver doesn't exist any more, and its grants went with it"]
 
 
 def block(unity: UnityAccess, noted: list[Mapping[str, Any]]) -> None:
     """Block as the step does: what is found is noted first, and all that was ever noted is taken."""
-    if found := unity.rights_to_write(TABLE):
-        noted.append(found)
+    if taken := unity.rights_to_write(TABLE):
+        noted.append(taken)
     for rights in noted:
         unity.take(TABLE, rights)
 
@@ -301,7 +303,7 @@ def test_grants_and_owner_are_carried_exactly_and_once(logged_in: FakeWorkspace)
     assert logged_in.tables[str(COPY)]["owner"] == "data-owners"
     logged_in.asked.clear()
     unity.carry(TABLE, COPY)
-    assert not any(one.startswith("PATCH") for one in logged_in.asked)
+    assert not any(request.startswith("PATCH") for request in logged_in.asked)
 
 
 @given(source=GRANTS, target=GRANTS, after=st.integers(1, 14), answered=st.booleans())
@@ -361,16 +363,18 @@ def test_what_is_hidden_on_the_source_is_not_shown_by_the_copy(logged_in: FakeWo
         "columns": [{"name": "email", "mask": {"function_name": "main.shop.masked"}}, {"name": "region"}],
     }
     logged_in.tables[NAME] |= hidden
-    with pytest.raises(Refused) as told:
+    with pytest.raises(Refused) as caught:
         access().carry(TABLE, COPY)
-    assert str(told.value).startswith(f"{NAME} has a mask on column email and a row filter, and {COPY} would")
+    assert str(caught.value).startswith(
+        f"{NAME} has a mask on column email and a row filter, and {COPY} would"
+    )
     assert logged_in.granted(str(COPY)) == {}
     logged_in.tables[str(COPY)] |= hidden
     access().carry(TABLE, COPY)
     assert logged_in.granted(str(COPY)) == {"bi": {"SELECT"}}
 
 
-def test_an_owner_that_is_gone_is_told(logged_in: FakeWorkspace) -> None:
+def test_an_owner_that_is_gone_is_reported(logged_in: FakeWorkspace) -> None:
     logged_in.put_table(NAME, "left@corp.com")
     logged_in.put_table(str(COPY), ME)
     logged_in.strangers.add("left@corp.com")
@@ -405,11 +409,11 @@ def test_owners_are_people(logged_in: FakeWorkspace, owner: str | None, addresse
 def test_a_group_that_only_administrators_see_stays_its_name(logged_in: FakeWorkspace) -> None:
     logged_in.put_table(NAME, "team")
     logged_in.hidden = True
-    said: list[str] = []
-    unity = access(said)
+    messages: list[str] = []
+    unity = access(messages)
     assert unity.owners(TABLE) == unity.owners(TABLE) == ("team",)
-    assert len(said) == 1
-    assert "must be an administrator" in said[0]
+    assert len(messages) == 1
+    assert "must be an administrator" in messages[0]
 
 
 def test_readers_come_from_the_lineage_table(logged_in: FakeWorkspace) -> None:
@@ -443,7 +447,7 @@ class Denied:
         )
 
 
-def test_without_the_system_table_the_lineage_api_names_some_and_it_is_said(
+def test_without_the_system_table_the_lineage_api_names_some_and_it_is_reported(
     logged_in: FakeWorkspace,
 ) -> None:
     logged_in.put_table(NAME, "boss@corp.com")
@@ -460,15 +464,15 @@ def test_without_the_system_table_the_lineage_api_names_some_and_it_is_said(
         },
         {"notebookInfos": [{"workspace_id": 1, "notebook_id": 3}]},
     ]
-    said: list[str] = []
+    messages: list[str] = []
     denied = Denied()
-    unity = access(said, denied)
+    unity = access(messages, denied)
     for _ in range(2):
         assert unity.downstream_users(TABLE) == ("a@corp.com", "runner@corp.com")
     assert denied.asked == 1
-    assert len(said) == 1
-    assert "SELECT on system.access.table_lineage" in said[0]
-    assert "those who query a table get no notification" in said[0]
+    assert len(messages) == 1
+    assert "SELECT on system.access.table_lineage" in messages[0]
+    assert "those who query a table get no notification" in messages[0]
 
 
 def test_an_error_that_may_pass_is_asked_again(logged_in: FakeWorkspace) -> None:
@@ -479,13 +483,13 @@ def test_an_error_that_may_pass_is_asked_again(logged_in: FakeWorkspace) -> None
     assert denied.asked == 2
 
 
-def test_no_lineage_at_all_is_said(logged_in: FakeWorkspace) -> None:
+def test_no_lineage_at_all_is_reported(logged_in: FakeWorkspace) -> None:
     logged_in.put_table(NAME)
     logged_in.closed.add("lineage")
-    said: list[str] = []
-    assert access(said, Denied()).downstream_users(TABLE) == ()
-    assert len(said) == 2
-    assert said[1].startswith("the lineage API can't be asked (User does not have BROWSE")
+    messages: list[str] = []
+    assert access(messages, Denied()).downstream_users(TABLE) == ()
+    assert len(messages) == 2
+    assert messages[1].startswith("the lineage API can't be asked (User does not have BROWSE")
 
 
 def test_required_lineage_that_cannot_be_read_is_refused(logged_in: FakeWorkspace) -> None:
@@ -497,13 +501,13 @@ def test_required_lineage_that_cannot_be_read_is_refused(logged_in: FakeWorkspac
 def test_a_missing_right_says_which(logged_in: FakeWorkspace) -> None:
     logged_in.put_table(NAME)
     logged_in.closed.add(NAME)
-    with pytest.raises(TableError) as told:
+    with pytest.raises(TableError) as caught:
         access().rights_to_write(TABLE)
-    assert str(told.value).startswith(
+    assert str(caught.value).startswith(
         f"the grants on {NAME} can't be read (User does not have MANAGE on Table"
     )
     assert "): grant MANAGE on the table, or on its schema, and USE CATALOG and USE SCHEMA to" in str(
-        told.value
+        caught.value
     )
 
 

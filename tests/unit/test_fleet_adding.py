@@ -47,7 +47,7 @@ def test_a_name_or_a_pattern(text: str, meant: TableName | Pattern) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("orders", "'orders' has no schema: write it as schema.table"),
         ("*", r"'\*' names no table"),
@@ -58,8 +58,8 @@ def test_a_name_or_a_pattern(text: str, meant: TableName | Pattern) -> None:
         ("*.sales.orders", "has a star in its catalog: name one catalog"),
     ],
 )
-def test_what_names_no_table(text: str, told: str) -> None:
-    with pytest.raises(TableError, match=told):
+def test_what_names_no_table(text: str, message: str) -> None:
+    with pytest.raises(TableError, match=message):
         parse(text, "hive")
 
 
@@ -94,12 +94,12 @@ def test_a_csv_file_says_what_each_job_is_like(tmp_path: Path) -> None:
     assert third.job.tbl_owners == first.job.tbl_owners
 
 
-def test_every_wrong_line_of_a_file_is_told(tmp_path: Path) -> None:
+def test_every_wrong_line_of_a_file_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "tables.csv"
     file.write_text("table,initial_gap_days,target_format\norders,,\na.b,-1,\na.c,,orc\na.d,1,delta,4\n")
     with pytest.raises(SpecError) as caught:
         read_file(file, TEMPLATE, "hive")
-    assert [(each.path, each.message.split(":")[0]) for each in caught.value.problems] == [
+    assert [(problem.path, problem.message.split(":")[0]) for problem in caught.value.problems] == [
         ("line 2", "'orders' has no schema"),
         ("line 3", "initial_gap_days must be a number of days, and is '-1'"),
         ("line 4", "target_format must be iceberg or delta, and is 'orc'"),
@@ -108,7 +108,7 @@ def test_every_wrong_line_of_a_file_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"name\na.b\n", "line 1: unknown column 'name': there are table, owners"),
         (b"owners\na\n", "line 1: there is no column 'table'"),
@@ -116,11 +116,11 @@ def test_every_wrong_line_of_a_file_is_told(tmp_path: Path) -> None:
         (None, "can't be read"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_told(tmp_path: Path, content: bytes | None, told: str) -> None:
+def test_a_file_that_cannot_be_used_is_reported(tmp_path: Path, content: bytes | None, message: str) -> None:
     file = tmp_path / "tables.csv"
     if content is not None:
         file.write_bytes(content)
-    with pytest.raises(SpecError, match=told):
+    with pytest.raises(SpecError, match=message):
         read_file(file, TEMPLATE, "hive")
 
 
@@ -138,7 +138,7 @@ def test_each_table_gets_one_job_and_a_name_goes_before_a_pattern() -> None:
         ],
         find,
     )
-    assert {each.name: each.tbl_owners for each in jobs} == {
+    assert {added.name: added.tbl_owners for added in jobs} == {
         name("hive.sales.orders"): ("a@tea.example",),
         name("hive.sales.lines"): ("all@tea.example",),
     }
@@ -152,6 +152,6 @@ def test_tables_that_a_migration_made_are_left_out() -> None:
     owners = possible_owners(jobs)
     left, out = without_made(jobs, known)
 
-    assert {each.table for each in owners} == {"orders", "lines"}
-    assert [each.name.table for each in left] == ["orders", "orders_delta", "lines_hive"]
-    assert [each.table for each in out] == ["orders_hive", "orders_iceberg", "orders_hive_archived"]
+    assert {owner.table for owner in owners} == {"orders", "lines"}
+    assert [owner.name.table for owner in left] == ["orders", "orders_delta", "lines_hive"]
+    assert [owner.table for owner in out] == ["orders_hive", "orders_iceberg", "orders_hive_archived"]

@@ -68,7 +68,7 @@ reasons = st.sampled_from(["None", "REVERTED", "ROWS_DIFFER: 3: of 9", "ROWS_DIF
 
 @st.composite
 def some_jobs(draw: st.DrawFn, first: int) -> list[Job]:
-    found: list[Job] = []
+    made: list[Job] = []
     for number in range(first, first + draw(st.integers(0, 20))):
         state = draw(states)
         job = Job(
@@ -94,8 +94,8 @@ def some_jobs(draw: st.DrawFn, first: int) -> list[Job]:
             job = replace(job, claimed_by="w", lease_until=draw(times))
         if draw(st.integers(0, 3)) == 0:
             job = replace(job, migration_paused=True, pause_reason=draw(reasons))
-        found.append(job)
-    return found
+        made.append(job)
+    return made
 
 
 @st.composite
@@ -130,11 +130,11 @@ def fleets(draw: st.DrawFn) -> Fleet:
 
 @pytest.fixture
 def store(url: str) -> Iterator[SqlStore]:
-    found = open_store(url)
-    assert isinstance(found, SqlStore)
-    found.create()
-    yield found
-    found.close()
+    queue_store = open_store(url)
+    assert isinstance(queue_store, SqlStore)
+    queue_store.create()
+    yield queue_store
+    queue_store.close()
 
 
 # A notification that wasn't sent, about a job that is gone.
@@ -156,17 +156,17 @@ def write(connection: Connection, fleet: Fleet) -> None:
         jobs_archive: [{**to_row(job), "archived_at": NOW} for job in fleet.archived],
         events: [
             {
-                "task_id": each.task_id,
-                "at": each.at,
-                "day": each.at.date(),
-                "was": each.was,
-                "state": each.state,
-                "desired_state": each.desired_state,
-                "paused": each.paused,
-                "pause_reason": each.pause_reason,
-                "worker": each.worker,
+                "task_id": event.task_id,
+                "at": event.at,
+                "day": event.at.date(),
+                "was": event.was,
+                "state": event.state,
+                "desired_state": event.desired_state,
+                "paused": event.paused,
+                "pause_reason": event.pause_reason,
+                "worker": event.worker,
             }
-            for each in fleet.events
+            for event in fleet.events
         ],
         notifications: [to_row(letter) for letter in fleet.letters],
     }
@@ -236,9 +236,10 @@ def plainly(fleet: Fleet) -> Aggregates:
             if not job.migration_paused and job.state not in ENDS
         ),
         moved=tuple(
-            CountByMove(each.at.date(), each.was, each.state, 1)
-            for each in fleet.events
-            if each.was is not each.state and each.state not in (State.ICEBERG_READY, State.ICEBERG_PRIMARY)
+            CountByMove(event.at.date(), event.was, event.state, 1)
+            for event in fleet.events
+            if event.was is not event.state
+            and event.state not in (State.ICEBERG_READY, State.ICEBERG_PRIMARY)
         ),
         by_day_added=tuple(
             CountByDayAdded(job.created_at.date(), 1) for job in (*fleet.jobs, *fleet.archived)
@@ -279,7 +280,7 @@ def _unsent(fleet: Fleet) -> tuple[StuckJob, ...]:
 def _changed(fleet: Fleet, job: Job) -> datetime:
     if not job.in_process:
         return job.last_updated_time
-    return max((each.at for each in fleet.events if each.task_id == job.task_id), default=job.created_at)
+    return max((event.at for event in fleet.events if event.task_id == job.task_id), default=job.created_at)
 
 
 def _free(job: Job) -> bool:

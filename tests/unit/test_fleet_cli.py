@@ -94,10 +94,10 @@ def test_a_queue_is_made_and_filled_once(queue: Path) -> None:
     assert call("add", "sales.orders", "Sales.Refunds").stdout == (
         "Added 1 table; 1 had a job already.\nNext: tableferry fleet preprocess\n"
     )
-    found = {
+    by_table = {
         str(job.name): (job.tbl_owners, job.target_format.value, job.probation_gap_days) for job in jobs()
     }
-    assert found == {
+    assert by_table == {
         "spark_catalog.sales.orders": (("A@tea.example",), "iceberg", 14),
         "main.sales.lines": (("A@tea.example",), "iceberg", 14),
         "spark_catalog.logs.clicks": ((), "delta", 3),
@@ -129,7 +129,7 @@ def test_jobs_are_listed_by_state_pattern_owner_and_pause(queue: Path) -> None:
     change("lines", state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
 
     def names(*arguments: str) -> list[str]:
-        return [each["table"] for each in data("list", *arguments)]
+        return [row["table"] for row in data("list", *arguments)]
 
     assert names() == ["spark_catalog.sales.orders", "main.sales.lines", "spark_catalog.logs.clicks"]
     assert names("sales.*") == ["spark_catalog.sales.orders", "main.sales.lines"]
@@ -160,14 +160,14 @@ def test_a_job_is_shown_with_what_happened_and_what_comes_next(queue: Path) -> N
     assert f"Next: migrate: block writes to the Hive table, from {begins:%Y-%m-%d %H:%M} UTC on\n" in shown
     assert re.search(r"\n  comm_level1_date +2026-01-15 12:00 UTC\n", shown)
     assert re.search(r"when +state +desired +paused +by", shown)
-    found = data("show", "sales.orders")
-    assert found["next"] == {
+    details = data("show", "sales.orders")
+    assert details["next"] == {
         "mode": "migrate",
         "what": "block writes to the Hive table",
         "when": begins.isoformat(),
     }
-    assert [(each["was"], each["state"]) for each in found["events"]][-1] == ("Undefined", "Ready")
-    assert found["letters"] == []
+    assert [(event["was"], event["state"]) for event in details["events"]][-1] == ("Undefined", "Ready")
+    assert details["letters"] == []
 
 
 def test_a_name_that_means_two_jobs_is_asked_for_in_full(queue: Path) -> None:
@@ -197,11 +197,11 @@ def test_a_job_is_paused_with_a_reason_and_goes_on(queue: Path) -> None:
     assert call("pause", "sales.orders").stdout == (
         "spark_catalog.sales.orders is paused already: PAUSED_BY_USER: quarter end\n"
     )
-    assert [each["ok"] for each in data("resume", "sales.orders", "logs.clicks")] == [True, True]
-    found = {job.tbl_name: job for job in jobs()}
-    assert (found["orders"].migration_paused, found["orders"].pause_reason) == (False, "None")
-    assert found["orders"].pair == (State.ICEBERG_READY, State.ICEBERG_PRIMARY)
-    assert found["lines"].migration_paused
+    assert [row["ok"] for row in data("resume", "sales.orders", "logs.clicks")] == [True, True]
+    by_table = {job.tbl_name: job for job in jobs()}
+    assert (by_table["orders"].migration_paused, by_table["orders"].pause_reason) == (False, "None")
+    assert by_table["orders"].pair == (State.ICEBERG_READY, State.ICEBERG_PRIMARY)
+    assert by_table["lines"].migration_paused
 
 
 def test_what_was_found_is_accepted_for_once(queue: Path) -> None:
@@ -250,11 +250,11 @@ def test_jobs_that_are_through_move_to_the_archive(queue: Path) -> None:
     change("orders", state=State.HIVE_DROPPED, desired_state=State.HIVE_DROPPED, comm_level3_date=NOW)
     assert data("archive") == {"archived": 1}
     assert call("archive").stdout.startswith("0 jobs moved to the archive;")
-    assert [each["table"] for each in data("list", "--archived")] == ["spark_catalog.sales.orders"]
+    assert [row["table"] for row in data("list", "--archived")] == ["spark_catalog.sales.orders"]
     assert call("show", "sales.orders").stdout.startswith("spark_catalog.sales.orders: HiveDropped\n")
 
 
-def test_how_far_the_fleet_is_is_told_and_written(queue: Path) -> None:
+def test_how_far_the_fleet_is_is_reported_and_written(queue: Path) -> None:
     assert "Undefined" in call("status").stdout
     assert data("status")["total"] == 3
     assert call("status", "--html", "fleet.html").stdout == "Wrote fleet.html\n"
@@ -277,7 +277,7 @@ def test_which_queue_is_meant_is_said_by_flag_section_and_variable(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["add"], "no table is named: give names, patterns such as 'sales.*', --file or --query"),
         (["add", "orders"], "'orders' has no schema"),
@@ -294,8 +294,10 @@ def test_which_queue_is_meant_is_said_by_flag_section_and_variable(
         (["list", "--store", "orders"], "'orders' isn't the address of a queue"),
     ],
 )
-def test_what_cannot_be_done_is_told_with_the_remedy(queue: Path, arguments: list[str], told: str) -> None:
-    assert told in call(*arguments, status=1).stderr
+def test_what_cannot_be_done_is_reported_with_the_remedy(
+    queue: Path, arguments: list[str], message: str
+) -> None:
+    assert message in call(*arguments, status=1).stderr
 
 
 @pytest.mark.parametrize("worker", ["0/4", "5/4", "1", "a/b"])
@@ -308,7 +310,7 @@ def test_a_parameter_that_is_none_is_a_wrong_command_line(queue: Path, arguments
     call(*arguments, status=2)
 
 
-def words_of_jobs() -> list[list[str]]:
+def commands_of_jobs() -> list[list[str]]:
     """The command lines of the bundle's jobs, with a value for each reference."""
     values = {
         "${var.fleet_store}": "orders",
@@ -320,24 +322,24 @@ def words_of_jobs() -> list[list[str]]:
         "{{job.parameters.query}}": "",
         "{{input}}": "2/2",
     }
-    found = []
+    commands = []
     for path in sorted((ROOT / "resources").glob("fleet_*.job.yml")):
         for job in yaml.safe_load(path.read_text("utf-8"))["resources"]["jobs"].values():
             for task in job["tasks"]:
                 wheel = task.get("for_each_task", {}).get("task", task)["python_wheel_task"]
-                words = [str(each) for each in wheel["parameters"]]
+                arguments = [str(parameter) for parameter in wheel["parameters"]]
                 for reference, value in values.items():
-                    words = [word.replace(reference, value) for word in words]
-                found.append(words)
-    return found
+                    arguments = [word.replace(reference, value) for word in arguments]
+                commands.append(arguments)
+    return commands
 
 
-@pytest.mark.parametrize("words", words_of_jobs(), ids=lambda words: words[1])
-def test_what_the_jobs_of_the_bundle_say_is_understood(tmp_path: Path, words: list[str]) -> None:
-    assert not [word for word in words if "{" in word]
+@pytest.mark.parametrize("arguments", commands_of_jobs(), ids=lambda arguments: arguments[1])
+def test_what_the_jobs_of_the_bundle_say_is_understood(tmp_path: Path, arguments: list[str]) -> None:
+    assert not [word for word in arguments if "{" in word]
     # It comes as far as the queue, which is none.
-    told = call(*words[1:], status=1).stderr
-    assert "'orders' isn't the address of a queue" in told
+    output = call(*arguments[1:], status=1).stderr
+    assert "'orders' isn't the address of a queue" in output
 
 
 def test_a_password_in_the_address_is_never_shown() -> None:

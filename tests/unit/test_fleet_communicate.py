@@ -40,9 +40,9 @@ def mail_server() -> Iterator[MailServer]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    found = opened(tmp_path)
-    yield found
-    found.close()
+    queue_store = opened(tmp_path)
+    yield queue_store
+    queue_store.close()
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def jobs(store: Store) -> dict[str, Job]:
     return {job.tbl_name: job for job in store.jobs(everything())}
 
 
-def test_each_level_is_told_and_dated(
+def test_each_level_is_notified_and_dated(
     store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
 ) -> None:
     add(store, "a", tbl_owners=(ANN,), downstream_users=(BOB, EVE))
@@ -88,10 +88,10 @@ def test_each_level_is_told_and_dated(
     add(store, "c", tbl_owners=(ANN,), **at(State.HIVE_DROPPED))
     assert tell() == CommunicateReport(sent=4, jobs={1: 1, 2: 1, 3: 1})
     assert [to for _, to in mail_server.delivered] == [ANN, BOB, EVE, ANN, ANN]
-    found = jobs(store)
-    dates = [found["a"].comm_level1_date, found["b"].comm_level2_date, found["c"].comm_level3_date]
+    dated = jobs(store)
+    dates = [dated["a"].comm_level1_date, dated["b"].comm_level2_date, dated["c"].comm_level3_date]
     assert dates == [NOW, NOW, NOW]
-    assert [(job.claimed_by, job.record) for job in found.values()] == [(None, {})] * 3
+    assert [(job.claimed_by, job.record) for job in dated.values()] == [(None, {})] * 3
     assert {job.tbl_name for job in store.jobs(to_migrate(NOW + timedelta(days=14)))} == {"a"}
     assert {job.tbl_name for job in store.jobs(finished())} == {"c"}
     assert tell() == CommunicateReport()
@@ -111,8 +111,8 @@ def test_claims_are_renewed_while_notifications_go_out(
             clock.turn(minutes=settings.lease_minutes - 1)
             renew()
             clock.turn(minutes=2)
-            found = store.claim(everything(), "another", now=clock(), lease=lease, limit=9)
-            others.extend(job.task_id for job in found)
+            claimed = store.claim(everything(), "another", now=clock(), lease=lease, limit=9)
+            others.extend(job.task_id for job in claimed)
             return ""
 
         mail_server.rcpt = slowly
@@ -163,13 +163,13 @@ def test_names_get_the_domain_or_are_reported(
     add(store, "a", tbl_owners=("ann", "Data Team"))
     mail = MailSettings(host="127.0.0.1", port=mail_server.port, domain="corp.example")
     with caplog.at_level(logging.INFO, "tableferry"):
-        told = tell(mail=mail)
+        report = tell(mail=mail)
     assert [to for _, to in mail_server.delivered] == [ANN]
-    assert [(one.recipient, [str(table) for table in one.tables]) for one in told.left_out] == [
+    assert [(person.recipient, [str(table) for table in person.tables]) for person in report.left_out] == [
         ("Data Team", ["spark_catalog.sales.a"])
     ]
     assert f"letter 1 to {ANN} about spark_catalog.sales.a" in caplog.messages
-    assert told.jobs == {1: 1}
+    assert report.jobs == {1: 1}
 
 
 def test_who_is_refused_for_good_is_reported_and_blocks_nobody(
@@ -178,10 +178,10 @@ def test_who_is_refused_for_good_is_reported_and_blocks_nobody(
     mail_server.rcpt = lambda address: "550 5.1.1 no such user" if address == BOB else ""
     add(store, "a", tbl_owners=(BOB,), downstream_users=(ANN, EVE))
     add(store, "b", tbl_owners=(ANN,), downstream_users=(BOB, EVE))
-    told = tell()
-    assert told.jobs == {1: 2}
-    assert (told.ok, told.failed, told.problems) == (True, 0, ())
-    assert [(one.recipient, one.why) for one in told.left_out] == [
+    report = tell()
+    assert report.jobs == {1: 2}
+    assert (report.ok, report.failed, report.problems) == (True, 0, ())
+    assert [(person.recipient, person.why) for person in report.left_out] == [
         (BOB, "the mail server said: 550 5.1.1 no such user")
     ] * 2
     assert sorted(to for _, to in mail_server.delivered) == [ANN, ANN, EVE]
@@ -218,8 +218,8 @@ def test_notifications_recorded_and_not_sent_are_sent_as_recorded_and_new_ones_t
     for job in store.jobs(everything()):
         store.edit(replace(job, tbl_owners=(BOB,)), NOW)
     numbers.append(add(store, "c", tbl_owners=(ANN,)))
-    told = tell(NOW + timedelta(days=1))
-    assert (told.sent, told.repeated, told.jobs) == (3, 1, {1: 3})
+    report = tell(NOW + timedelta(days=1))
+    assert (report.sent, report.repeated, report.jobs) == (3, 1, {1: 3})
     recorded = store.notifications(message_id for message_id, _ in mail_server.delivered)
     sent = [(recorded[message_id].task_ids, to) for message_id, to in mail_server.delivered]
     assert sent == [(tuple(numbers[:2]), ANN), (tuple(numbers[:2]), BOB), ((numbers[2],), ANN)]
@@ -232,10 +232,10 @@ def test_without_a_server_nothing_is_lost(
     add(store, "b")
     with MailServer() as closed:
         pass
-    told = tell(mail=MailSettings(host="127.0.0.1", port=closed.port))
-    assert (told.sent, told.failed, told.jobs, told.untold) == (0, 2, {1: 1}, 1)
-    assert len(told.problems) == 1
-    assert "doesn't answer" in told.problems[0]
+    report = tell(mail=MailSettings(host="127.0.0.1", port=closed.port))
+    assert (report.sent, report.failed, report.jobs, report.untold) == (0, 2, {1: 1}, 1)
+    assert len(report.problems) == 1
+    assert "doesn't answer" in report.problems[0]
     assert tell() == CommunicateReport(sent=2, repeated=2, jobs={1: 1})
     assert [to for _, to in mail_server.delivered] == [ANN, BOB]
 
@@ -271,8 +271,8 @@ def test_a_lease_that_runs_out_is_renewed_between_notifications(
     def slow(mail: MailSettings) -> Outbox:
         return Slow()
 
-    told = communicate(store, settings, worker="w", clock=lambda: now, outbox=slow)
-    assert told.jobs == {1: 1}
+    report = communicate(store, settings, worker="w", clock=lambda: now, outbox=slow)
+    assert report.jobs == {1: 1}
     assert seen == [NOW + timedelta(minutes=minutes) for minutes in (60, 110, 100)]
 
 
@@ -283,8 +283,8 @@ def test_a_dry_run_writes_the_notifications_and_changes_nothing(
     add(store, "b", tbl_owners=(ANN,), target_format=TargetFormat.DELTA, **at(State.WRITES_UNBLOCKED))
     before, folder = jobs(store), tmp_path / "letters" / "new"
     for _ in range(2):
-        told = tell(dry_run_to=folder)
-        assert (told.sent, told.jobs, told.untold) == (3, {}, 2)
+        report = tell(dry_run_to=folder)
+        assert (report.sent, report.jobs, report.untold) == (3, {}, 2)
     files = sorted(folder.glob("*.eml"))
     assert [file.name.rsplit("-", 1)[0] for file in files] == [
         "level1-2_users",
@@ -302,7 +302,7 @@ def test_a_dry_run_writes_the_notifications_and_changes_nothing(
     assert mail_server.delivered[0] == (owner["Message-ID"], ANN)
 
 
-def test_what_is_wrong_with_the_settings_is_said_before_a_job_is_taken(
+def test_what_is_wrong_with_the_settings_is_reported_before_a_job_is_taken(
     store: Store, tell: Callable[..., CommunicateReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TABLEFERRY_FLEET_MAIL_PASSWORD", raising=False)

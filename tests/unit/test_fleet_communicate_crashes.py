@@ -47,7 +47,7 @@ class Crash(BaseException):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class NewTable:
     """A job to be told of."""
 
     level: Literal[1, 2, 3]
@@ -67,7 +67,7 @@ class Accident:
 class Round:
     """What changes before a run, and what happens in it."""
 
-    added: tuple[Wanted, ...]
+    added: tuple[NewTable, ...]
     owners: frozenset[str] | None
     batch_size: int
     moody: frozenset[str]
@@ -76,11 +76,11 @@ class Round:
 
 
 some = st.frozensets(st.sampled_from([*PEOPLE, GONE]), max_size=3)
-wanted = st.builds(Wanted, st.sampled_from([1, 1, 1, 2, 3]), some, some)
+new_tables = st.builds(NewTable, st.sampled_from([1, 1, 1, 2, 3]), some, some)
 accidents = st.builds(Accident, st.integers(0, 16), st.sampled_from(get_args(Kind)))
 rounds = st.builds(
     Round,
-    st.lists(wanted, max_size=3).map(tuple),
+    st.lists(new_tables, max_size=3).map(tuple),
     st.none() | some,
     st.sampled_from([1, 2, 100]),
     st.frozensets(st.sampled_from(PEOPLE), max_size=2),
@@ -109,19 +109,19 @@ class Scenario:
         self.now += timedelta(seconds=0.4)
         return self.now
 
-    def add(self, one: Wanted) -> None:
+    def add(self, table: NewTable) -> None:
         name = TableName(("spark_catalog", "d", f"t{next(self.numbers):03}"))
         self.store.add([NewJob(name, probation_gap_days=7)], self.now)
         (job,) = (job for job in self.store.jobs(everything()) if job.name == name)
-        state, desired = STATES[one.level]
+        state, desired = STATES[table.level]
         job = replace(
             job,
             state=state,
             desired_state=desired,
-            to_be_processed=one.level == 1,
-            in_process=one.level == 2,
-            tbl_owners=tuple(sorted(one.owners)),
-            downstream_users=tuple(sorted(one.users)),
+            to_be_processed=table.level == 1,
+            in_process=table.level == 2,
+            tbl_owners=tuple(sorted(table.owners)),
+            downstream_users=tuple(sorted(table.users)),
         )
         self.store.edit(job, self.now)
 
@@ -169,12 +169,12 @@ class Scenario:
         """Let a last run have no accident, and demand that all was said, under one Message-ID."""
         self.moody, self.vanish_at = frozenset(), None
         self.run()
-        said: dict[tuple[int, int, str], set[str]] = defaultdict(set)
+        tables_by_mail: dict[tuple[int, int, str], set[str]] = defaultdict(set)
         recorded = self.store.notifications({message_id for message_id, _ in self.mail_server.delivered})
         for message_id, to in self.mail_server.delivered:
             letter = recorded[message_id]
             for task in letter.task_ids:
-                said[task, letter.level, to].add(message_id)
+                tables_by_mail[task, letter.level, to].add(message_id)
         jobs = self.store.jobs(everything())
         names = {job.task_id: f"d.{job.tbl_name}" for job in jobs}
         for mail in self.mail_server.letters:
@@ -188,8 +188,8 @@ class Scenario:
             for job in jobs
             for to in {*job.tbl_owners, *job.downstream_users} - {GONE}
         }
-        assert people - said.keys() == set()
-        assert {key: ids for key, ids in said.items() if len(ids) > 1} == {}
+        assert people - tables_by_mail.keys() == set()
+        assert {key: ids for key, ids in tables_by_mail.items() if len(ids) > 1} == {}
 
 
 class Accidents:
@@ -276,23 +276,23 @@ def new_scenario(mail_server: MailServer, store: SqlStore) -> Callable[[], Scena
     max_examples=amount(5, 12),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-@given(first=st.lists(wanted, min_size=1, max_size=4), then=st.lists(rounds, min_size=1, max_size=4))
-def test_everybody_is_told_and_whatever_is_said_again_has_its_first_message_id(
-    new_scenario: Callable[[], Scenario], first: list[Wanted], then: list[Round]
+@given(first=st.lists(new_tables, min_size=1, max_size=4), then=st.lists(rounds, min_size=1, max_size=4))
+def test_everybody_is_notified_and_a_repeated_notification_has_its_first_message_id(
+    new_scenario: Callable[[], Scenario], first: list[NewTable], then: list[Round]
 ) -> None:
     scenario = new_scenario()
-    for one in first:
-        scenario.add(one)
-    for each in then:
-        for one in each.added:
-            scenario.add(one)
-        if each.owners is not None:
-            scenario.give_first_table_to(each.owners)
-        scenario.moody = each.moody
+    for table in first:
+        scenario.add(table)
+    for run in then:
+        for table in run.added:
+            scenario.add(table)
+        if run.owners is not None:
+            scenario.give_first_table_to(run.owners)
+        scenario.moody = run.moody
         scenario.vanish_at = (
-            None if each.vanish_at is None else len(scenario.mail_server.letters) + each.vanish_at
+            None if run.vanish_at is None else len(scenario.mail_server.letters) + run.vanish_at
         )
-        scenario.run(each.batch_size, each.accident)
+        scenario.run(run.batch_size, run.accident)
     scenario.check()
 
 
@@ -311,10 +311,10 @@ def test_an_accident_at_any_call_drops_nothing(new_scenario: Callable[[], Scenar
     for at in calls_for(kind):
         scenario = new_scenario()
         for _ in range(3):
-            scenario.add(Wanted(1, frozenset({ann, GONE}), frozenset({bob, eve})))
+            scenario.add(NewTable(1, frozenset({ann, GONE}), frozenset({bob, eve})))
         scenario.moody = frozenset({eve})
         scenario.run(accident=Accident(at, kind))
-        scenario.add(Wanted(1, frozenset({ann}), frozenset({bob})))
+        scenario.add(NewTable(1, frozenset({ann}), frozenset({bob})))
         scenario.give_first_table_to(frozenset({joe}))
         scenario.check()
         if not scenario.had_accident:
@@ -330,7 +330,7 @@ def test_an_accident_while_some_of_a_notifications_jobs_are_told_anew_drops_noth
     for at in calls_for(kind):
         scenario = new_scenario()
         for _ in range(3):
-            scenario.add(Wanted(1, frozenset({PEOPLE[0]}), frozenset()))
+            scenario.add(NewTable(1, frozenset({PEOPLE[0]}), frozenset()))
         scenario.vanish_at = 0
         scenario.run()
         scenario.run(batch_size=1, accident=Accident(at, kind))

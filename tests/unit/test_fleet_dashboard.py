@@ -112,20 +112,20 @@ def test_it_has_the_formats_shape(dashboard: Any) -> None:
 
 
 def test_every_kind_of_widget_has_its_version(layout: Any) -> None:
-    specs = [each["widget"]["spec"] for each in layout if "spec" in each["widget"]]
+    specs = [item["widget"]["spec"] for item in layout if "spec" in item["widget"]]
     assert {spec["widgetType"] for spec in specs} == set(VERSIONS)
     assert all(spec["version"] == VERSIONS[spec["widgetType"]] for spec in specs)
 
 
 def test_widgets_ask_for_columns_that_their_datasets_give(layout: Any) -> None:
-    given = {each.name: set(each.columns) for each in datasets()}
+    given = {item.name: set(item.columns) for item in datasets()}
     used = set()
-    for each in (each["widget"] for each in layout if "spec" in each["widget"]):
-        (query,) = each["queries"]
+    for item in (item["widget"] for item in layout if "spec" in item["widget"]):
+        (query,) = item["queries"]
         fields = {field["name"] for field in query["query"]["fields"]}
         assert fields <= given[query["query"]["datasetName"]]
         assert {field["expression"] for field in query["query"]["fields"]} == {f"`{name}`" for name in fields}
-        encodings = each["spec"]["encodings"]
+        encodings = item["spec"]["encodings"]
         shown = encodings.get("columns") or list(encodings.values())
         assert {field["fieldName"] for field in shown} == fields
         used.add(query["query"]["datasetName"])
@@ -134,8 +134,8 @@ def test_widgets_ask_for_columns_that_their_datasets_give(layout: Any) -> None:
 
 def test_names_are_there_once(dashboard: Any, layout: Any) -> None:
     for names in (
-        [each["name"] for each in dashboard["datasets"]],
-        [each["widget"]["name"] for each in layout],
+        [item["name"] for item in dashboard["datasets"]],
+        [item["widget"]["name"] for item in layout],
     ):
         assert len(names) == len(set(names))
 
@@ -149,16 +149,16 @@ def test_widgets_fill_the_grid_and_cover_none_another(layout: Any) -> None:
             for row in range(y, y + position["height"])
         }
 
-    taken = [cells(each["position"]) for each in layout]
-    assert all(not one & other for one, other in combinations(taken, 2))
+    taken = [cells(item["position"]) for item in layout]
+    assert all(not widget_cells & other for widget_cells, other in combinations(taken, 2))
     everything = set().union(*taken)
     height = max(row for _, row in everything) + 1
     assert everything == {(column, row) for column in range(6) for row in range(height)}
 
 
-@pytest.mark.parametrize("each", datasets(), ids=lambda each: each.name)
-def test_queries_name_their_tables_alone(each: Any) -> None:
-    parsed = sqlglot.parse_one(each.query, dialect="databricks")
+@pytest.mark.parametrize("dataset", datasets(), ids=lambda dataset: dataset.name)
+def test_queries_name_their_tables_alone(dataset: Any) -> None:
+    parsed = sqlglot.parse_one(dataset.query, dialect="databricks")
     names = {cte.alias for cte in parsed.find_all(sqlglot.exp.CTE)}
     tables = {table.sql() for table in parsed.find_all(sqlglot.exp.Table) if table.name not in names}
     named = {table.split(" AS ")[0] for table in tables}

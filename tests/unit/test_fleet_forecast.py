@@ -20,7 +20,7 @@ def waiting(
     state: State = State.READY,
     desired: State = State.WRITES_BLOCKED,
     *,
-    told: int | None = 30,
+    told_days_ago: int | None = 30,
     gap: int = 14,
     switched: int | None = None,
     probation: int = 14,
@@ -28,7 +28,7 @@ def waiting(
     def ago(days: int | None) -> date | None:
         return None if days is None else TODAY - timedelta(days=days)
 
-    notified = switched if state is State.WRITES_UNBLOCKED else told
+    notified = switched if state is State.WRITES_UNBLOCKED else told_days_ago
     return CountByWait(state, desired, gap, probation, ago(notified), jobs)
 
 
@@ -41,13 +41,13 @@ def on_probation(jobs: int, switched: int, probation: int = 14) -> CountByWait:
 def moved(migrated: int, finished: int, *, days: int = 28) -> list[CountByMove]:
     """So many on each of the last days."""
     return [
-        each
+        moved_day
         for day in range(1, days + 1)
-        for each in (
+        for moved_day in (
             CountByMove(TODAY - timedelta(days=day), State.ICEBERG_PRIMARY, State.WRITES_UNBLOCKED, migrated),
             CountByMove(TODAY - timedelta(days=day), State.WRITES_UNBLOCKED, State.HIVE_DROPPED, finished),
         )
-        if each.jobs
+        if moved_day.jobs
     ]
 
 
@@ -60,59 +60,61 @@ def after(days: int) -> date:
 
 
 def test_the_rest_at_the_pace_of_the_last_weeks() -> None:
-    found = seen([waiting(1000)], moved(100, 100))
-    assert found.migrated is not None
-    assert found.migrated.expected == after(10)
-    assert found.migrated.earliest <= found.migrated.expected <= (found.migrated.latest or date.max)
-    assert found.completed is not None
-    assert found.completed.expected == after(10 + 14)
+    result = seen([waiting(1000)], moved(100, 100))
+    assert result.migrated is not None
+    assert result.migrated.expected == after(10)
+    assert result.migrated.earliest <= result.migrated.expected <= (result.migrated.latest or date.max)
+    assert result.completed is not None
+    assert result.completed.expected == after(10 + 14)
 
 
 def test_no_job_is_done_before_its_gaps_are_over() -> None:
-    found = seen([waiting(1, told=4, gap=14, probation=30)], moved(1000, 1000))
-    assert found.migrated == Span(after(10), after(10), after(10))
-    assert found.completed == Span(after(40), after(40), after(40))
+    result = seen([waiting(1, told_days_ago=4, gap=14, probation=30)], moved(1000, 1000))
+    assert result.migrated == Span(after(10), after(10), after(10))
+    assert result.completed == Span(after(40), after(40), after(40))
 
 
 def test_a_job_that_wasnt_told_yet_waits_its_whole_gap() -> None:
-    found = seen([waiting(1, State.UNDEFINED, State.UNDEFINED, told=None, gap=21)], moved(1000, 1000))
-    assert found.migrated is not None
-    assert found.migrated.earliest == after(21)
+    result = seen(
+        [waiting(1, State.UNDEFINED, State.UNDEFINED, told_days_ago=None, gap=21)], moved(1000, 1000)
+    )
+    assert result.migrated is not None
+    assert result.migrated.earliest == after(21)
 
 
 def test_probation_alone_ends_when_it_ends() -> None:
-    found = seen([on_probation(5, switched=4)], [])
-    assert (found.to_migrate, found.to_finish, found.migrated) == (0, 5, None)
-    assert found.completed == Span(after(10), after(10), after(10))
-    assert found.words == "With probation, 5 tables should be completed on 2 December 2026."
+    result = seen([on_probation(5, switched=4)], [])
+    assert (result.to_migrate, result.to_finish, result.migrated) == (0, 5, None)
+    assert result.completed == Span(after(10), after(10), after(10))
+    assert result.words == "With probation, 5 tables should be completed on 2 December 2026."
 
 
 def test_nothing_moved_no_forecast() -> None:
-    found = seen([waiting(3)], [])
-    assert (found.migrated, found.completed) == (None, None)
-    assert found.words == "No forecast: no table was migrated in the last 28 days, and 3 tables to go."
+    result = seen([waiting(3)], [])
+    assert (result.migrated, result.completed) == (None, None)
+    assert result.words == "No forecast: no table was migrated in the last 28 days, and 3 tables to go."
 
 
 def test_archives_that_nobody_makes_are_no_forecast() -> None:
-    found = seen([on_probation(5, switched=20)], moved(5, 0))
-    assert found.completed is None
-    assert "none was archived" in found.words
+    result = seen([on_probation(5, switched=20)], moved(5, 0))
+    assert result.completed is None
+    assert "none was archived" in result.words
 
 
 def test_a_pace_that_could_be_none_has_no_latest_day() -> None:
     once = [CountByMove(TODAY - timedelta(days=20), State.ICEBERG_PRIMARY, State.WRITES_UNBLOCKED, 1)]
-    found = seen([waiting(2)], once)
-    assert found.migrated is not None
-    assert found.migrated.latest is None
-    assert "or much later" in found.words
+    result = seen([waiting(2)], once)
+    assert result.migrated is not None
+    assert result.migrated.latest is None
+    assert "or much later" in result.words
 
 
 def test_reverting_jobs_are_no_part_of_it() -> None:
     back = waiting(4, State.WRITES_BLOCKED, State.SYNC_HIVE)
     asked = waiting(4, State.WRITES_UNBLOCKED, State.WRITES_BLOCKED, switched=3)
-    found = seen([back, asked], moved(1, 1), left_out=2)
-    assert (found.to_finish, found.left_out) == (0, 2)
-    assert found.words == "Nothing is left to do but what is paused or on its way back."
+    result = seen([back, asked], moved(1, 1), left_out=2)
+    assert (result.to_finish, result.left_out) == (0, 2)
+    assert result.words == "Nothing is left to do but what is paused or on its way back."
 
 
 def test_a_young_fleet_counts_its_own_days_alone() -> None:
@@ -134,7 +136,7 @@ def test_the_words_name_the_days() -> None:
             st.builds(
                 waiting,
                 st.integers(1, 50_000),
-                told=st.one_of(st.none(), st.integers(0, 400)),
+                told_days_ago=st.one_of(st.none(), st.integers(0, 400)),
                 gap=st.integers(0, 365),
                 probation=st.integers(0, 365),
             ),
@@ -148,17 +150,17 @@ def test_the_words_name_the_days() -> None:
 def test_a_forecast_is_in_order_and_after_every_gap(
     jobs: list[CountByWait], rates: tuple[int, int], days: int
 ) -> None:
-    found = seen(jobs, moved(*rates, days=days))
-    for span in (found.migrated, found.completed):
+    result = seen(jobs, moved(*rates, days=days))
+    for span in (result.migrated, result.completed):
         if span is not None:
             assert TODAY <= span.earliest <= span.expected <= (span.latest or date.max)
-    if found.completed is not None:
+    if result.completed is not None:
         ends = [
-            (each.notified or TODAY) + timedelta(days=each.probation_gap_days)
-            for each in jobs
-            if each.state is State.WRITES_UNBLOCKED
+            (job.notified or TODAY) + timedelta(days=job.probation_gap_days)
+            for job in jobs
+            if job.state is State.WRITES_UNBLOCKED
         ]
-        assert found.completed.earliest >= max(ends, default=TODAY)
-        if found.migrated is not None:
-            assert found.completed.earliest >= found.migrated.earliest
-    assert found.words
+        assert result.completed.earliest >= max(ends, default=TODAY)
+        if result.migrated is not None:
+            assert result.completed.earliest >= result.migrated.earliest
+    assert result.words

@@ -72,18 +72,18 @@ def test_a_worker_changes_nothing_when_another_one_has_its_job(store: Store) -> 
     [job] = store.claim(everything(), "slow", now=NOW, lease=LEASE, limit=1)
     clock = FixedClock(NOW)
     nothing: Any = None
-    one = JobRun(job, store, Warehouse(nothing, nothing), clock, LEASE)
+    job_run = JobRun(job, store, Warehouse(nothing, nothing), clock, LEASE)
     done: list[str] = []
-    one.warehouse.effect(lambda: done.append("in time"))
+    job_run.warehouse.effect(lambda: done.append("in time"))
     clock.turn(minutes=60)
     with pytest.raises(ClaimLost, match=r"sales\.orders\) was changed or claimed by somebody else"):
-        one.warehouse.effect(lambda: done.append("its claim lapsed"))
+        job_run.warehouse.effect(lambda: done.append("its claim lapsed"))
     [theirs] = store.claim(everything(), "quick", now=clock(), lease=LEASE, limit=1)
     with pytest.raises(ClaimLost):
-        one.warehouse.effect(lambda: done.append("another one has it"))
+        job_run.warehouse.effect(lambda: done.append("another one has it"))
     store.save(theirs, clock(), release=True)
     with pytest.raises(ClaimLost):
-        one.warehouse.effect(lambda: done.append("another one has done it"))
+        job_run.warehouse.effect(lambda: done.append("another one has done it"))
     assert done == ["in time"]
 
 

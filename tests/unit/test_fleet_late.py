@@ -94,7 +94,7 @@ NAMES = st.builds(
 
 
 @given(
-    st.lists(NAMES, unique_by=lambda each: each.path),
+    st.lists(NAMES, unique_by=lambda value: value.path),
     st.sets(NAMES),
     st.booleans(),
     st.booleans(),
@@ -103,13 +103,15 @@ NAMES = st.builds(
 def test_each_file_is_classified_once(
     listed: list[ListedFile], known: set[ListedFile], ended: bool, logged: bool, shared: bool
 ) -> None:
-    paths = tuple(each.path for each in listed) if logged else ()
+    paths = tuple(value.path for value in listed) if logged else ()
     runs = ("aaaaaaaa",) if ended else ()
     findings = classified(*listed, known=tuple(known), runs=runs, logged=paths, shared=shared)
     every = [*findings.late, *findings.undecided, *findings.unfinished, *findings.logged, *findings.replaced]
     assert len(every) == len(set(every))
     # What is neither known nor ours is never passed over in silence.
-    places = {each.path for each in known}
-    for each in listed:
-        ours = basename("aaaaaaaa") in each.path
-        assert (each in every) == (each not in known if each.path in places else not ours or not ended), each
+    places = {value.path for value in known}
+    for value in listed:
+        ours = basename("aaaaaaaa") in value.path
+        assert (value in every) == (value not in known if value.path in places else not ours or not ended), (
+            value
+        )

@@ -49,9 +49,9 @@ READY: dict[str, Any] = {"state": S.READY, "desired_state": S.WRITES_BLOCKED, "t
 def test_the_mode_that_goes_on_is_named_with_its_time(
     columns: dict[str, Any], mode: str | None, when: datetime | None
 ) -> None:
-    found = next_action(job(**columns))
-    assert (found.mode, found.when) == (mode, when)
-    assert found.what
+    action = next_action(job(**columns))
+    assert (action.mode, action.when) == (mode, when)
+    assert action.what
 
 
 def test_a_step_without_days_has_no_letter() -> None:
@@ -64,9 +64,9 @@ def test_a_step_without_days_has_no_letter() -> None:
 def test_every_transition_has_a_mode() -> None:
     for transitions, mode in ((FORWARD, "migrate"), (BACK, "revert")):
         for state, desired in transitions:
-            found = next_action(job(state=state, desired_state=desired, in_process=True))
-            assert found == NextAction(found.mode, transitions[state, desired].action.value)
-            assert found.mode == mode
+            action = next_action(job(state=state, desired_state=desired, in_process=True))
+            assert action == NextAction(action.mode, transitions[state, desired].action.value)
+            assert action.mode == mode
 
 
 def test_a_paused_job_says_what_a_person_does() -> None:
@@ -87,7 +87,9 @@ def test_every_reason_has_a_remedy() -> None:
 def test_the_reference_lists_every_reason_with_its_remedy() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "reference" / "states.md").read_text(encoding="utf-8")
     remedies = dict(re.findall(r"^\| `([A-Z_]+)` \| .*? \| (.+?) \|$", guide, re.M))
-    assert remedies == {each.value: text for each, text in REMEDIES.items() if each is not PauseReason.NONE}
+    assert remedies == {
+        reason.value: text for reason, text in REMEDIES.items() if reason is not PauseReason.NONE
+    }
 
 
 def test_a_job_goes_on_where_it_was() -> None:
@@ -107,7 +109,7 @@ def test_a_reverted_job_starts_over() -> None:
     assert resumed(back) == job(tbl_owners=("a@tea.example",))
 
 
-def test_what_a_pause_leaves_behind_is_said() -> None:
+def test_what_a_pause_leaves_behind_is_reported() -> None:
     assert left_as(job(**READY)) == ""
     assert left_as(job(state=S.WRITES_BLOCKED)) == "writes to spark_catalog.sales.orders stay blocked"
     assert "orders_hive isn't kept in step" in left_as(job(**RESTING))

@@ -55,7 +55,10 @@ def composed(
 
 
 def envelopes(*jobs: Job, **how: Any) -> list[tuple[int, tuple[int, ...], tuple[str, ...]]]:
-    return [(one.level, one.task_ids, one.recipients) for one in composed(*jobs, **how).notifications]
+    return [
+        (notification.level, notification.task_ids, notification.recipients)
+        for notification in composed(*jobs, **how).notifications
+    ]
 
 
 def test_an_owner_gets_one_notification_about_all_their_tables() -> None:
@@ -81,7 +84,7 @@ def test_an_owner_who_also_reads_a_table_is_told_as_owner_alone() -> None:
 
 
 def test_each_level_has_notifications_of_its_own() -> None:
-    jobs = [one(number, tbl_owners=(ANN,)) for number, one in enumerate((job, on_probation, archived))]
+    jobs = [make(number, tbl_owners=(ANN,)) for number, make in enumerate((job, on_probation, archived))]
     assert envelopes(*jobs) == [(1, (0,), (ANN,)), (2, (1,), (ANN,)), (3, (2,), (ANN,))]
 
 
@@ -91,7 +94,7 @@ def test_who_has_a_notification_about_a_table_gets_none_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "initial", "probation", "needed"),
+    ("make", "initial", "probation", "needed"),
     [
         (job, 0, 14, False),
         (job, 1, 0, True),
@@ -103,9 +106,9 @@ def test_who_has_a_notification_about_a_table_gets_none_again() -> None:
     ],
 )
 def test_a_step_without_days_has_no_notification(
-    one: Any, initial: int, probation: int, needed: bool
+    make: Any, initial: int, probation: int, needed: bool
 ) -> None:
-    due = one(1, initial_gap_days=initial, probation_gap_days=probation, tbl_owners=(ANN,))
+    due = make(1, initial_gap_days=initial, probation_gap_days=probation, tbl_owners=(ANN,))
     assert is_needed(due) is needed
     assert bool(envelopes(due)) is needed
 
@@ -114,13 +117,15 @@ def test_names_that_are_no_addresses_get_the_domain_or_are_left_out() -> None:
     names = ("bob", "Data Team", "9b1b2c3d-1111-2222-3333-444455556666")
     assert envelopes(job(1, tbl_owners=names), domain="corp.example") == [(1, (1,), (BOB,))]
     left_out = composed(job(1, tbl_owners=names), job(2, tbl_owners=names)).left_out
-    assert [(one.recipient, len(one.tables)) for one in left_out] == [(name, 2) for name in sorted(names)]
-    assert "mail.domain" in next(one.why for one in left_out if one.recipient == "bob")
+    assert [(person.recipient, len(person.tables)) for person in left_out] == [
+        (name, 2) for name in sorted(names)
+    ]
+    assert "mail.domain" in next(person.why for person in left_out if person.recipient == "bob")
     assert "application" in left_out[0].why
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("name", "expected"),
     [
         (" Ann@Corp.Example ", ANN),
         ("jürgen@bücher.example", "jürgen@xn--bcher-kva.example"),
@@ -128,8 +133,8 @@ def test_names_that_are_no_addresses_get_the_domain_or_are_left_out() -> None:
         ("ann", "ann@d.example"),
     ],
 )
-def test_an_address_has_one_spelling(name: str, found: str) -> None:
-    assert address(name, "d.example") == found
+def test_an_address_has_one_spelling(name: str, expected: str) -> None:
+    assert address(name, "d.example") == expected
 
 
 @pytest.mark.parametrize(
@@ -187,12 +192,12 @@ def test_everybody_is_told_of_each_of_their_tables_once_whatever_the_order(
     ]
     letters = composed(*jobs, domain="corp.example", batch=batch).notifications
     told_of = [(task, to) for letter in letters for task in letter.task_ids for to in letter.recipients]
-    wanted = {
-        (one.task_id, to)
-        for one in jobs
-        for to in people(one, "corp.example").owners | people(one, "corp.example").users
+    expected = {
+        (known.task_id, to)
+        for known in jobs
+        for to in people(known, "corp.example").owners | people(known, "corp.example").users
     }
-    assert sorted(told_of) == sorted(wanted)
+    assert sorted(told_of) == sorted(expected)
     assert max((len(letter.recipients) for letter in letters), default=0) <= batch
     assert len({letter.message_id for letter in letters}) == len(letters)
     random.shuffle(jobs)
@@ -237,9 +242,9 @@ def test_a_notification_speaks_to_an_owner_of_all_its_tables() -> None:
     assert audience(replace(letter, recipients=(ANN, BOB)), owned, "") == "user"
 
 
-@pytest.mark.parametrize("one", [job, on_probation, archived])
-def test_the_date_is_that_of_the_level(one: Any) -> None:
+@pytest.mark.parametrize("make", [job, on_probation, archived])
+def test_the_date_is_that_of_the_level(make: Any) -> None:
     later = NOW + timedelta(days=1)
-    done = with_date(one(1), later)
+    done = with_date(make(1), later)
     dates = [done.comm_level1_date, done.comm_level2_date, done.comm_level3_date]
-    assert [number for number, date in enumerate(dates, 1) if date == later] == [level(one(1))]
+    assert [number for number, date in enumerate(dates, 1) if date == later] == [level(make(1))]

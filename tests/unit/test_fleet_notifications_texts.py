@@ -78,9 +78,9 @@ def test_text_and_page_say_the_same(templates: Templates, level: int, audience: 
         words = templates.words(level, audience, jobs, NOW)
         page, text = flat(Page(words.html).words), flat(words.text)
         sentences = re.findall(r"[A-Z][^.:]{30,}[.:]", re.sub(r" -+ | - |Hello, ", ". ", text))
-        said = [one for one in sentences if not re.search("https|Hive table:|Days of", one)]
-        assert len(said) >= 5
-        assert [one for one in said if one not in page] == []
+        shown = [sentence for sentence in sentences if not re.search("https|Hive table:|Days of", sentence)]
+        assert len(shown) >= 5
+        assert [sentence for sentence in shown if sentence not in page] == []
         assert words.subject in page
 
 

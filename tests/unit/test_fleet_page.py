@@ -25,9 +25,9 @@ VOID = {"meta", "link", "wbr", "br"}
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    found = opened(tmp_path)
-    yield found
-    found.close()
+    queue_store = opened(tmp_path)
+    yield queue_store
+    queue_store.close()
 
 
 class Page(HTMLParser):
@@ -63,18 +63,18 @@ class Page(HTMLParser):
 
 @pytest.mark.parametrize("name", ["none", "one", "some", "huge"])
 def test_a_page_is_whole_and_asks_nothing_of_others(name: str, store: Store) -> None:
-    found = Page(page(sized(name, store)))
-    tags = {tag for tag, _ in found.elements}
+    parsed = Page(page(sized(name, store)))
+    tags = {tag for tag, _ in parsed.elements}
     assert {"script", "img", "iframe", "object", "embed"} & tags == set()
     asked = [
         value
-        for _, attributes in found.elements
+        for _, attributes in parsed.elements
         for key, value in attributes.items()
         if key in {"src", "href", "srcset", "action", "data", "poster"}
     ]
     assert asked == ["data:,"]
-    assert "url(" not in found.text
-    assert "@import" not in found.text
+    assert "url(" not in parsed.text
+    assert "@import" not in parsed.text
 
 
 def sized(name: str, store: Store) -> Figures:
@@ -95,17 +95,17 @@ def test_a_pages_size_doesnt_grow_with_the_fleet() -> None:
 
 
 def test_every_table_and_chart_says_what_it_is() -> None:
-    found = Page(page(small_figures()))
-    headers = [attributes for tag, attributes in found.elements if tag == "th"]
+    parsed = Page(page(small_figures()))
+    headers = [attributes for tag, attributes in parsed.elements if tag == "th"]
     assert headers
     assert all(attributes["scope"] in {"row", "col"} for attributes in headers)
-    pictures = [attributes for tag, attributes in found.elements if tag == "svg"]
-    ids = {attributes.get("id") for _, attributes in found.elements}
+    pictures = [attributes for tag, attributes in parsed.elements if tag == "svg"]
+    ids = {attributes.get("id") for _, attributes in parsed.elements}
     assert len(pictures) == 2
     for picture in pictures:
         assert picture["role"] == "img"
         assert set(str(picture["aria-labelledby"]).split()) <= ids
-    for section in (attributes for tag, attributes in found.elements if tag == "section"):
+    for section in (attributes for tag, attributes in parsed.elements if tag == "section"):
         assert section["aria-labelledby"] in ids
 
 
@@ -126,23 +126,23 @@ NASTY = st.text(
 
 @given(names=st.tuples(NASTY, NASTY), owner=NASTY, reason=NASTY)
 def test_every_text_is_escaped(names: tuple[str, str], owner: str, reason: str) -> None:
-    one = small_figures()
+    figures = small_figures()
     table = TableName(("spark_catalog", *names))
     odd = replace(
-        one,
-        stuck=tuple(replace(each, table=table, owners=(owner,), command=reason) for each in one.stuck),
+        figures,
+        stuck=tuple(replace(entry, table=table, owners=(owner,), command=reason) for entry in figures.stuck),
         paused_jobs=tuple(
-            replace(each, table=table, reason=reason, owners=(owner,)) for each in one.paused_jobs
+            replace(entry, table=table, reason=reason, owners=(owner,)) for entry in figures.paused_jobs
         ),
-        owners=(replace(one.owners[0], owner=owner), *one.owners[1:]),
-        pauses=tuple(replace(each, reason=reason) for each in one.pauses),
+        owners=(replace(figures.owners[0], owner=owner), *figures.owners[1:]),
+        pauses=tuple(replace(entry, reason=reason) for entry in figures.pauses),
     )
-    plain, found = Page(page(one)), Page(page(odd))
-    without_breaks = [tag for tag, _ in found.elements if tag != "wbr"]
+    plain, odd_page = Page(page(figures)), Page(page(odd))
+    without_breaks = [tag for tag, _ in odd_page.elements if tag != "wbr"]
     assert without_breaks == [tag for tag, _ in plain.elements if tag != "wbr"]
-    assert found.text.count(str(table)) >= 2
-    assert owner in found.text
-    assert reason in found.text
+    assert odd_page.text.count(str(table)) >= 2
+    assert owner in odd_page.text
+    assert reason in odd_page.text
 
 
 def colours(css: str, media: str | None) -> dict[str, str]:
@@ -152,7 +152,7 @@ def colours(css: str, media: str | None) -> dict[str, str]:
     return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block))
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(first: str, other: str) -> float:
     """The contrast of two colours, as WCAG 2.2 has it."""
 
     def luminance(colour: str) -> float:
@@ -160,30 +160,30 @@ def contrast(one: str, other: str) -> float:
         linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    bright, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    bright, dark = sorted((luminance(first), luminance(other)), reverse=True)
     return (bright + 0.05) / (dark + 0.05)
 
 
 @pytest.mark.parametrize("media", [None, "(prefers-color-scheme: dark)", "print"])
 def test_words_stand_out_from_their_ground(media: str | None) -> None:
     css = Path(charts.__file__).with_name("templates").joinpath("page.css").read_text()
-    found = colours(css, media)
+    palette = colours(css, media)
     for ink in ("ink", "muted"):
         for paper in ("paper", "surface", "alarm-paper"):
-            assert contrast(found[ink], found[paper]) >= 4.5, (ink, paper)
-    assert contrast(found["alarm"], found["alarm-paper"]) >= 4.5
+            assert contrast(palette[ink], palette[paper]) >= 4.5, (ink, paper)
+    assert contrast(palette["alarm"], palette["alarm-paper"]) >= 4.5
     for shape in ("completed", "probation", "migrating", "going_back", "reverted"):
-        assert contrast(found[shape], found["surface"]) >= 3, shape
+        assert contrast(palette[shape], palette["surface"]) >= 3, shape
 
 
 def test_charts_of_one_day_are_drawn() -> None:
     today = NOW.date()
-    one = replace(small_figures(), days=(Day(today, 1, 0, 0, 0, 0, 0, 0),))
-    chart = over_time(one)
+    figures = replace(small_figures(), days=(Day(today, 1, 0, 0, 0, 0, 0, 0),))
+    chart = over_time(figures)
     assert chart is not None
     assert [(shape.key, shape.path) for shape in chart.shapes] == [("new", "M0 0L1000 0L1000 1000L0 1000Z")]
-    assert burn_down(one) is not None
-    assert over_time(replace(one, days=())) is None
+    assert burn_down(figures) is not None
+    assert over_time(replace(figures, days=())) is None
 
 
 @pytest.mark.parametrize(("days", "marked"), [(2, 2), (3, 3), (4, 2), (5, 5), (9, 5)])
@@ -203,9 +203,9 @@ def test_charts_stay_on_their_canvas(counts: list[list[int]]) -> None:
     for chart in (over_time(shown), burn_down(shown)):
         assert chart is not None
         for shape in chart.shapes:
-            numbers = [float(each) for each in re.findall(r"-?\d+(?:\.\d+)?", shape.path)]
+            numbers = [float(match) for match in re.findall(r"-?\d+(?:\.\d+)?", shape.path)]
             if shape.key not in {"forecast", "range"}:
-                assert all(0 <= each <= 1000 for each in numbers)
+                assert all(0 <= match <= 1000 for match in numbers)
         assert 2 <= len(chart.up) <= 6
         assert [tick.at for tick in chart.up] == sorted((tick.at for tick in chart.up), reverse=True)
         assert chart.up[-1].at == 0

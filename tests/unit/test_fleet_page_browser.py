@@ -63,9 +63,9 @@ def test_nothing_is_wider_than_the_screen_or_comes_from_elsewhere(pictures: Path
     size = f"--window-size={2 * sum(WIDTHS) + 50},3000"
     dom = browse(all_of_them, "--dump-dom", f"--screenshot={picture}", size)
     (text,) = re.findall(r'<p id="found">(.*?)</p>', dom)
-    for found, (name, width) in zip(json.loads(html.unescape(text)), shown, strict=True):
-        assert found.pop("rows") > 20, name
-        assert found == {"client": width, "scroll": width, "wide": [], "asked": []}, name
+    for measured, (name, width) in zip(json.loads(html.unescape(text)), shown, strict=True):
+        assert measured.pop("rows") > 20, name
+        assert measured == {"client": width, "scroll": width, "wide": [], "asked": []}, name
     assert picture.stat().st_size > 40_000
 
 

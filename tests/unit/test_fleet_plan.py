@@ -60,21 +60,21 @@ def done(step: Step, names: dict[TableName, Kind]) -> None:
             assert names.pop(table) is not Kind.HIVE
 
 
-def performed(one: Job, names: dict[TableName, Kind], crashes: list[int]) -> Job:
+def performed(job: Job, names: dict[TableName, Kind], crashes: list[int]) -> Job:
     """Run a job to its end, dying after so many steps of each run; the next run sees only the names."""
     left = iter(crashes)
-    while (transition := next_transition(one)) is not None:
+    while (transition := next_transition(job)) is not None:
         budget = next(left, None)
-        steps = plan(one, names)
+        steps = plan(job, names)
         for number, step in enumerate(steps):
             if number == budget:
                 break
             done(step, names)
         else:
             if budget is None or budget > len(steps):
-                one = replace(one, state=one.desired_state, desired_state=transition.then)
+                job = replace(job, state=job.desired_state, desired_state=transition.then)
             # Otherwise it died before the state was saved.
-    return one
+    return job
 
 
 def test_no_transition_leads_both_forward_and_back() -> None:
@@ -106,44 +106,44 @@ def test_forward_and_into_the_archive_whatever_dies(
     start = job(State.READY, State.WRITES_BLOCKED, form)
     names = Names.of(start)
     tables = {names.main: Kind.HIVE}
-    one = performed(start, tables, first)
-    assert one.pair == (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)
-    assert tables == {names.main: target_kind(one), names.hive: Kind.HIVE}
+    done = performed(start, tables, first)
+    assert done.pair == (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)
+    assert tables == {names.main: target_kind(done), names.hive: Kind.HIVE}
     if archive:
-        one = performed(replace(one, desired_state=State.HIVE_DROPPED), tables, second)
-        assert tables == {names.main: target_kind(one), names.archived: Kind.HIVE}
+        done = performed(replace(done, desired_state=State.HIVE_DROPPED), tables, second)
+        assert tables == {names.main: target_kind(done), names.archived: Kind.HIVE}
 
 
 @given(FORMATS, st.integers(0, 5), CRASHES, CRASHES, st.booleans())
 def test_every_state_is_reverted_whatever_died_before(
     form: TargetFormat, transitions: int, first: list[int], second: list[int], halfway: bool
 ) -> None:
-    one = job(State.READY, State.WRITES_BLOCKED, form)
-    names = Names.of(one)
+    reverting = job(State.READY, State.WRITES_BLOCKED, form)
+    names = Names.of(reverting)
     tables = {names.main: Kind.HIVE}
-    pairs = [one.pair]
+    pairs = [reverting.pair]
     for _ in range(transitions):
-        transition = next_transition(one)
+        transition = next_transition(reverting)
         if transition is None:
-            one = replace(one, desired_state=State.HIVE_DROPPED)
+            reverting = replace(reverting, desired_state=State.HIVE_DROPPED)
             continue
-        for step in plan(one, tables):
+        for step in plan(reverting, tables):
             done(step, tables)
-        one = replace(one, state=one.desired_state, desired_state=transition.then)
-        pairs.append(one.pair)
-    if halfway and next_transition(one) is not None:
+        reverting = replace(reverting, state=reverting.desired_state, desired_state=transition.then)
+        pairs.append(reverting.pair)
+    if halfway and next_transition(reverting) is not None:
         # The job was given up in the middle of a transition: it did some of its steps, and not its state.
-        for step in plan(one, tables)[:-1]:
+        for step in plan(reverting, tables)[:-1]:
             done(step, tables)
-    one = performed(replace(one, desired_state=REVERT_TO[one.state]), tables, second)
-    assert one.pair == (State.ICEBERG_DROPPED, State.ICEBERG_DROPPED)
+    reverting = performed(replace(reverting, desired_state=REVERT_TO[reverting.state]), tables, second)
+    assert reverting.pair == (State.ICEBERG_DROPPED, State.ICEBERG_DROPPED)
     assert tables == {names.main: Kind.HIVE}, pairs
 
 
 def test_the_rows_are_compared_before_each_switch_and_before_the_archive() -> None:
-    one = job(State.ICEBERG_READY, State.ICEBERG_PRIMARY)
-    names = Names.of(one)
-    steps = plan(one, {names.main: Kind.HIVE, names.copy: Kind.ICEBERG})
+    switching = job(State.ICEBERG_READY, State.ICEBERG_PRIMARY)
+    names = Names.of(switching)
+    steps = plan(switching, {names.main: Kind.HIVE, names.copy: Kind.ICEBERG})
     assert steps.index(Verify(names.main, names.copy)) < steps.index(Rename(names.main, names.hive))
 
     both = {names.main: Kind.ICEBERG, names.hive: Kind.HIVE}
@@ -160,7 +160,7 @@ def test_the_rows_are_compared_before_each_switch_and_before_the_archive() -> No
 
 
 @pytest.mark.parametrize(
-    ("state", "desired", "tables", "said"),
+    ("state", "desired", "tables", "message"),
     [
         (State.READY, State.WRITES_BLOCKED, {}, "orders doesn't exist"),
         (State.READY, State.WRITES_BLOCKED, {"main": Kind.ICEBERG}, "orders is an Iceberg table"),
@@ -186,27 +186,27 @@ def test_the_rows_are_compared_before_each_switch_and_before_the_archive() -> No
     ],
 )
 def test_names_that_no_transition_leaves_are_refused(
-    state: State, desired: State, tables: dict[str, Kind], said: str
+    state: State, desired: State, tables: dict[str, Kind], message: str
 ) -> None:
-    one = job(state, desired)
-    names = Names.of(one)
-    with pytest.raises(Refused, match=said):
-        plan(one, {getattr(names, which): kind for which, kind in tables.items()})
+    refused_job = job(state, desired)
+    names = Names.of(refused_job)
+    with pytest.raises(Refused, match=message):
+        plan(refused_job, {getattr(names, which): kind for which, kind in tables.items()})
 
 
 def test_giving_up_after_the_switch_keeps_what_was_written_to_the_copy() -> None:
-    one = job(State.ICEBERG_READY, State.HIVE_PRIMARY)
-    names = Names.of(one)
-    steps = plan(one, {names.main: Kind.ICEBERG, names.hive: Kind.HIVE})
+    reverting = job(State.ICEBERG_READY, State.HIVE_PRIMARY)
+    names = Names.of(reverting)
+    steps = plan(reverting, {names.main: Kind.ICEBERG, names.hive: Kind.HIVE})
     assert steps[:2] == (
-        Shadow(names.main, names.hive, one.target_format),
+        Shadow(names.main, names.hive, reverting.target_format),
         VerifyShadow(names.main, names.hive),
     )
     # What people changed of the rights, and what was written while the first name was being swapped.
     assert steps[2:] == (
         CopyAccess(names.main, names.hive),
         Rename(names.main, names.copy),
-        Shadow(names.copy, names.hive, one.target_format),
+        Shadow(names.copy, names.hive, reverting.target_format),
         Rename(names.hive, names.main),
     )
 
@@ -216,8 +216,8 @@ def test_a_resting_job_has_no_steps() -> None:
 
 
 def test_steps_say_what_they_do() -> None:
-    one = job(State.WRITES_BLOCKED, State.ICEBERG_READY, TargetFormat.DELTA)
-    assert [str(step) for step in plan(one, {one.name: Kind.HIVE})] == [
+    blocked = job(State.WRITES_BLOCKED, State.ICEBERG_READY, TargetFormat.DELTA)
+    assert [str(step) for step in plan(blocked, {blocked.name: Kind.HIVE})] == [
         "make spark_catalog.sales.orders external, so that a new name moves no file",
         "make spark_catalog.sales.orders_delta as Delta over the files of spark_catalog.sales.orders",
         "carry the definition of spark_catalog.sales.orders over to spark_catalog.sales.orders_delta",

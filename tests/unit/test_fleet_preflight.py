@@ -41,7 +41,7 @@ ICEBERG, DELTA = TargetFormat.ICEBERG, TargetFormat.DELTA
 
 
 def reasons(facts: PreflightFacts, form: TargetFormat = ICEBERG) -> list[PauseReason]:
-    return [each.reason for each in findings(facts, form)]
+    return [finding.reason for finding in findings(facts, form)]
 
 
 def test_a_table_that_can_be_migrated() -> None:
@@ -92,7 +92,7 @@ def test_what_a_later_step_would_refuse_is_found(
     assert reasons(facts, DELTA) == ([delta] if delta else [])
 
 
-def test_files_of_no_partition_are_said() -> None:
+def test_files_of_no_partition_are_reported() -> None:
     stray = replace(FACTS, files=Listing((FILE,), (), (ListedFile(f"{ROOT}/old/b", 1, 0),)))
     assert reasons(stray) == []
     assert f"{ROOT}/old/b" in remarks(stray)[1]
@@ -147,13 +147,13 @@ PLACES = st.lists(st.sampled_from(("a", "b", "a-", "ab")), max_size=4).map(
 
 @given(st.lists(PLACES, max_size=8), PLACES)
 def test_tables_around_a_directory(places: list[str], location: str) -> None:
-    tables = [(TableName(("c", "s", f"t{number}")), place) for number, place in enumerate(places)]
+    tables = [(TableName(("c", "s", f"t{number}")), root) for number, root in enumerate(places)]
     around = [
-        (name, place)
-        for name, place in tables
-        if below(place, location) is not None or below(location, place) is not None
+        (name, root)
+        for name, root in tables
+        if below(root, location) is not None or below(location, root) is not None
     ]
-    found = DirectoryIndex(tables)
-    assert sorted(found.around(NAME, location), key=str) == sorted(around, key=str)
-    for name, place in tables:
-        assert name not in [each for each, _ in found.around(name, place)]
+    index = DirectoryIndex(tables)
+    assert sorted(index.around(NAME, location), key=str) == sorted(around, key=str)
+    for name, root in tables:
+        assert name not in [neighbour for neighbour, _ in index.around(name, root)]

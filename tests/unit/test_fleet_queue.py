@@ -74,8 +74,8 @@ def queue(url: str, opened: Callable[[str], SqlStore]) -> Iterator[Queue]:
     store = opened(url)
     emptied(store)
     yield Queue(store, retry, put)
-    for each in others:
-        each.close()
+    for other in others:
+        other.close()
 
 
 @st.composite

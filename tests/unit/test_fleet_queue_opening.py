@@ -199,14 +199,14 @@ def test_a_newer_queue_is_left_alone(bare: SqlStore) -> None:
 
 @pytest.mark.parametrize("dialect", ["sqlite", "mysql+pymysql", "postgresql+psycopg"])
 def test_an_administrator_can_read_what_an_upgrade_runs(dialect: str) -> None:
-    told = config()
-    told.output_buffer = written = io.StringIO()
-    told.set_main_option("sqlalchemy.url", f"{dialect}://")
-    command.upgrade(told, "0001:head", sql=True)
-    said = written.getvalue()
-    assert "CREATE TABLE" in said
-    assert "ADD COLUMN lease_until" in said or "ADD COLUMN `lease_until`" in said
-    assert "tbl_owners" in said.split("jobs_archive")[1]
+    configuration = config()
+    configuration.output_buffer = written = io.StringIO()
+    configuration.set_main_option("sqlalchemy.url", f"{dialect}://")
+    command.upgrade(configuration, "0001:head", sql=True)
+    script = written.getvalue()
+    assert "CREATE TABLE" in script
+    assert "ADD COLUMN lease_until" in script or "ADD COLUMN `lease_until`" in script
+    assert "tbl_owners" in script.split("jobs_archive")[1]
 
 
 def test_a_database_without_a_queue_says_how_to_make_it(bare: SqlStore) -> None:
@@ -221,10 +221,10 @@ def test_a_file_is_read_while_it_is_written_and_no_commit_waits_for_the_disk(tmp
     assert isinstance(store, SqlStore)
     store.create()
     with store._engine.begin() as connection:
-        said = [
+        pragmas = [
             connection.execute(text(f"PRAGMA {name}")).scalar() for name in ("journal_mode", "synchronous")
         ]
-    assert said == ["wal", 1]
+    assert pragmas == ["wal", 1]
     store.close()
 
 
@@ -263,7 +263,7 @@ def test_a_server_that_doesnt_answer_is_named_without_its_password(scheme: str) 
 
 
 @pytest.mark.parametrize("url", ["mariadb", "postgresql"], indirect=True)
-def test_a_wrong_password_is_said(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_password_is_reported(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PASSWORD_VARIABLE, "not it")
     with pytest.raises(TableferryError, match=r"can't be reached .*TABLEFERRY_FLEET_STORE_PASSWORD"):
         open_store(url).create()

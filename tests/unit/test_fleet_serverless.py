@@ -41,7 +41,7 @@ def put(fleet: Fleet, mode: str, target: TargetFormat) -> None:
     fleet.add("orders", at=NOW, target=target, gap=0)
     if mode == "preprocess":
         return
-    fleet.ready("orders", NOW, told=NOW)
+    fleet.ready("orders", NOW, notified=NOW)
     if mode != "migrate":
         fleet.migrated("orders", NOW)
 

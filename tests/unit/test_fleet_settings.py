@@ -48,7 +48,7 @@ def problems(
         Path("fleet.yml").write_text(text, encoding="utf-8")
     with pytest.raises(SpecError) as caught:
         load(flags, env=env, environ=environ or {})
-    return [str(each) for each in caught.value.problems]
+    return [str(problem) for problem in caught.value.problems]
 
 
 def test_without_anything_the_defaults_hold(here: Path) -> None:
@@ -77,14 +77,14 @@ def test_flags_win_over_variables_and_these_over_the_file(here: Path) -> None:
         "TABLEFERRY_WAREHOUSE": "somewhere",
     }
 
-    found = load({"initial_gap_days": "0", "mail.batch": "10"}, environ=environ)
+    settings = load({"initial_gap_days": "0", "mail.batch": "10"}, environ=environ)
 
-    assert found.initial_gap_days == 0
-    assert found.mail.host == "mail.env.example"
-    assert (found.mail.batch, found.mail.port) == (10, 587)
-    assert found.require_owner is True
-    assert found.mail.password.get_secret_value() == "s3cret"
-    assert "s3cret" not in repr(found)
+    assert settings.initial_gap_days == 0
+    assert settings.mail.host == "mail.env.example"
+    assert (settings.mail.batch, settings.mail.port) == (10, 587)
+    assert settings.require_owner is True
+    assert settings.mail.password.get_secret_value() == "s3cret"
+    assert "s3cret" not in repr(settings)
 
 
 def test_a_file_is_named_by_a_flag_or_a_variable(here: Path) -> None:
@@ -117,12 +117,12 @@ def test_every_unknown_key_is_named_with_its_place(here: Path) -> None:
 
 
 def test_a_wrong_value_is_named_even_where_another_wins(here: Path) -> None:
-    told = problems(
+    reported = problems(
         "target_format: parquet\nmail: {port: 0}\nenvironments: {dev: {mail: nobody}}",
         flags={"target_format": "delta", "initial_gap_days": "-1"},
         environ={"TABLEFERRY_FLEET_MAIL_PORT": "25", "TABLEFERRY_FLEET_LEASE_MINUTES": "long"},
     )
-    assert told == [
+    assert reported == [
         "--set initial_gap_days: should be greater than or equal to 0, and is '-1'",
         "TABLEFERRY_FLEET_LEASE_MINUTES: should be a valid integer, unable to parse string as an integer, "
         "and is 'long'",
@@ -134,18 +134,18 @@ def test_a_wrong_value_is_named_even_where_another_wins(here: Path) -> None:
 
 @pytest.mark.parametrize("text", ["mail: {password: x}", "environments: {dev: {mail: {password: x}}}"])
 def test_a_password_in_a_file_is_refused_and_not_repeated(here: Path, text: str) -> None:
-    (told,) = problems(text.replace("x", "h4nter"))
-    assert "mail.password: a password isn't kept in a file: set TABLEFERRY_FLEET_MAIL_PASSWORD" in told
-    assert "h4nter" not in told
+    (report,) = problems(text.replace("x", "h4nter"))
+    assert "mail.password: a password isn't kept in a file: set TABLEFERRY_FLEET_MAIL_PASSWORD" in report
+    assert "h4nter" not in report
 
 
 def test_a_password_on_the_command_line_is_refused_and_not_repeated(here: Path) -> None:
-    (told,) = problems(flags={"mail.password": "h4nter"})
-    assert told == "--set mail.password: a command line isn't secret: set TABLEFERRY_FLEET_MAIL_PASSWORD"
+    (report,) = problems(flags={"mail.password": "h4nter"})
+    assert report == "--set mail.password: a command line isn't secret: set TABLEFERRY_FLEET_MAIL_PASSWORD"
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("a: [", "fleet.yml: isn't valid YAML: "),
         ("- store", "fleet.yml: must hold a mapping of settings to their values"),
@@ -156,18 +156,18 @@ def test_a_password_on_the_command_line_is_refused_and_not_repeated(here: Path) 
         ("a: " + "[" * 200 + "]" * 200, "fleet.yml: is nested deeper than 100 levels"),
     ],
 )
-def test_a_file_that_is_no_settings_file_is_told(here: Path, text: str, told: str) -> None:
-    assert problems(text)[0].startswith(told)
+def test_a_file_that_is_no_settings_file_is_reported(here: Path, text: str, message: str) -> None:
+    assert problems(text)[0].startswith(message)
 
 
-def test_a_file_that_cannot_be_read_is_told(here: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported(here: Path) -> None:
     with pytest.raises(SpecError, match=r"none\.yml: can't be read \(no such file or directory\)"):
         load(file=Path("none.yml"), environ={})
     (here / "fleet.yml").write_bytes(b"\xff\xfe")
     assert problems() == ["fleet.yml: isn't UTF-8 text (byte 0): save it as UTF-8"]
 
 
-def test_an_environment_that_nobody_wrote_is_told(here: Path) -> None:
+def test_an_environment_that_nobody_wrote_is_reported(here: Path) -> None:
     assert problems(env="prod") == [
         "fleet.yml: there is no such file, and --env prod names a section of it: write one, or leave it out"
     ]

@@ -53,7 +53,7 @@ class TestDecide:
         assert plan == Plan(rewrite=(A,))
 
     def test_a_directory_that_both_read_is_shared_if_it_is_exact(self) -> None:
-        added = {each: Added(f"{SHARED}/day={each[0]}") for each in (A, B, C)}
+        added = {values: Added(f"{SHARED}/day={values[0]}") for values in (A, B, C)}
         locations = {A: "file:///w/t/day=a", C: "file:/w/t_sync/day=c"}
         plan = self.plan(Changes(added), locations, shared=SHARED, exact={A, B, C})
         assert plan == Plan(in_place=(A,), share={B: f"{SHARED}/day=b"}, append=(C,))
@@ -94,9 +94,9 @@ class TestMarks:
 class TestColumns:
     def test_those_that_are_missing(self) -> None:
         hive, target = {"id": "int", "day": "string"}, {"ID": "int", "Day": "string", "new": "array<int>"}
-        found = plan_columns(hive, target, ["day"], {}, "t")
-        assert found == Columns({"id": "int", "new": "array<int>"}, {"new": "array<int>"})
-        assert found
+        column_plan = plan_columns(hive, target, ["day"], {}, "t")
+        assert column_plan == Columns({"id": "int", "new": "array<int>"}, {"new": "array<int>"})
+        assert column_plan
         assert not plan_columns(hive, {"id": "int", "day": "string"}, ["day"], {}, "t")
 
     def test_types_that_a_format_lacks(self) -> None:
@@ -116,8 +116,8 @@ class TestColumns:
             copy.demand_columns(Columns({"id": "int"}, {"id": "int"}, ("old",)))
 
     def test_types_that_hive_lacks(self) -> None:
-        found = plan_columns({"id": "int"}, {"id": "int", "at": "array<timestamp_ntz>"}, [], {}, "t")
-        assert found.added == {"at": "array<timestamp>"}
+        column_plan = plan_columns({"id": "int"}, {"id": "int", "at": "array<timestamp_ntz>"}, [], {}, "t")
+        assert column_plan.added == {"at": "array<timestamp>"}
 
     def test_those_that_are_lost_renamed_or_retyped(self) -> None:
         hive = {"id": "int", "Old": "string", "n": "smallint", "gone": "date", "day": "string"}
@@ -127,14 +127,14 @@ class TestColumns:
         )
 
     @pytest.mark.parametrize(
-        ("target", "said"),
+        ("target", "message"),
         [
             ({"id": "int"}, r"t is partitioned by day \(string\), which is no longer there"),
             ({"id": "int", "day": "date"}, r"t is partitioned by day \(string\), which is date by now"),
         ],
     )
-    def test_partitions_stay(self, target: dict[str, str], said: str) -> None:
-        with pytest.raises(Refused, match=said):
+    def test_partitions_stay(self, target: dict[str, str], message: str) -> None:
+        with pytest.raises(Refused, match=message):
             plan_columns({"id": "int", "day": "string"}, target, ["day"], {}, "t")
 
 
@@ -186,7 +186,7 @@ class TestUnused:
     def test_the_topmost_of_what_nobody_reads(self) -> None:
         root = "file:/w/t_sync/id"
         directories = [
-            f"{root}/{each}" for each in ("v1", "v1/a", "v1/a/b", "v2", "v2/a", "v2/b", "v3", "v3/x")
+            f"{root}/{path}" for path in ("v1", "v1/a", "v1/a/b", "v2", "v2/a", "v2/b", "v3", "v3/x")
         ]
         used = ["/w/t_sync/id/v2/a", "file:/w/t/c", "file:///w/t_sync/id/v3"]
         assert unused(directories, root, used) == (f"{root}/v1", f"{root}/v2/b")
@@ -223,17 +223,17 @@ def part(source: int, transform: str, number: int, name: str) -> dict[str, Any]:
 
 class TestMetadata:
     def test_snapshots_since(self) -> None:
-        found = metadata()
-        assert found.current == "3"
-        since = found.since("1")
+        table_metadata = metadata()
+        assert table_metadata.current == "3"
+        since = table_metadata.since("1")
         assert since is not None
-        assert [(each.id, each.operation, each.changed) for each in since] == [
+        assert [(snapshot.id, snapshot.operation, snapshot.changed) for snapshot in since] == [
             ("2", "delete", True),
             ("3", "overwrite", False),
         ]
-        assert found.since("3") == ()
-        assert found.since("4") is None
-        assert found.since(NO_SNAPSHOT) is None
+        assert table_metadata.since("3") == ()
+        assert table_metadata.since("4") is None
+        assert table_metadata.since(NO_SNAPSHOT) is None
 
     def test_an_expired_snapshot_in_between(self) -> None:
         assert metadata(snapshots=[{"snapshot-id": 3, "parent-snapshot-id": 2}]).since("1") is None
@@ -243,10 +243,10 @@ class TestMetadata:
         assert (empty.current, empty.since(NO_SNAPSHOT)) == (NO_SNAPSHOT, ())
 
     def test_columns_by_their_ids(self) -> None:
-        found = metadata()
-        assert found.same_columns("0", ["id", "day"])
-        assert not found.same_columns("0", ["x"])
-        assert not found.same_columns("9", ["id"])
+        table_metadata = metadata()
+        assert table_metadata.same_columns("0", ["id", "day"])
+        assert not table_metadata.same_columns("0", ["x"])
+        assert not table_metadata.same_columns("9", ["id"])
         other = {"schema-id": 1, "fields": [{"id": 7, "name": "id", "type": "int", "doc": "new"}]}
         repeated = metadata(
             schemas=[{"schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "int"}]}, other]
@@ -261,17 +261,23 @@ class TestMetadata:
         snapshots = [{"snapshot-id": 3, "schema-id": 0}]
         for newest, expected in ((added, False), (renamed, True)):
             schemas = [{"schema-id": 0, "fields": fields}, {"schema-id": 1, "fields": newest}]
-            found = metadata(schemas=schemas, snapshots=snapshots)
-            assert (found.schema, found.newest, found.is_renamed) == ("0", "1", expected)
+            table_metadata = metadata(schemas=schemas, snapshots=snapshots)
+            assert (table_metadata.schema, table_metadata.newest, table_metadata.is_renamed) == (
+                "0",
+                "1",
+                expected,
+            )
 
     def test_a_value_for_older_rows(self) -> None:
         fields = [
             {"id": 1, "name": "id", "type": "int"},
             {"id": 2, "name": "x", "type": "int", "initial-default": 5},
         ]
-        found = metadata(schemas=[{"schema-id": 0, "fields": fields[:1]}, {"schema-id": 1, "fields": fields}])
-        assert found.filled("0") == ("x",)
-        assert found.filled("1") == ()
+        table_metadata = metadata(
+            schemas=[{"schema-id": 0, "fields": fields[:1]}, {"schema-id": 1, "fields": fields}]
+        )
+        assert table_metadata.filled("0") == ("x",)
+        assert table_metadata.filled("1") == ()
 
     def test_specs_that_tell_a_files_partition(self) -> None:
         assert metadata().partition_fields(["day"]) == {0: ("d",), 1: ("d",)}

@@ -24,9 +24,9 @@ from tableferry.fleet.status.watch import watch
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    found = opened(tmp_path)
-    yield found
-    found.close()
+    queue_store = opened(tmp_path)
+    yield queue_store
+    queue_store.close()
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_paused_jobs_count_by_their_code(figures: Figures) -> None:
 
 
 def test_formats_are_counted(figures: Figures) -> None:
-    assert [(each.target_format, each.jobs, each.completed) for each in figures.formats] == [
+    assert [(counted.target_format, counted.jobs, counted.completed) for counted in figures.formats] == [
         (TargetFormat.ICEBERG, 6, 1),
         (TargetFormat.DELTA, 1, 0),
     ]
@@ -118,7 +118,7 @@ def test_a_running_job_that_doesnt_advance_is_stuck(figures: Figures) -> None:
 def test_a_job_that_advances_isnt_stuck(store: Store) -> None:
     fleet = Fleet(store)
     fleet.add("quick", at=days_ago(30))
-    fleet.ready("quick", days_ago(29), told=days_ago(29))
+    fleet.ready("quick", days_ago(29), notified=days_ago(29))
     fleet.migrated("quick", NOW - 2 * LEASE, steps=1)
     assert read_status(store, NOW, rest=3 * LEASE).stuck == ()
     assert len(read_status(store, NOW, rest=1.5 * LEASE).stuck) == 1
@@ -137,7 +137,7 @@ def test_a_lapsed_claim_is_stuck(store: Store) -> None:
     assert held == {"here", None}
     assert stuck == ()
     later = read_status(store, NOW + 2 * LEASE).stuck
-    assert [(each.trouble, each.words) for each in later] == [
+    assert [(stuck_job.trouble, stuck_job.words) for stuck_job in later] == [
         (Trouble.CLAIM_LAPSED, "worker here went away with it")
     ]
     assert later[0].command == "tableferry fleet preprocess"
@@ -154,10 +154,10 @@ def test_a_notification_that_wasnt_sent_for_a_day_is_stuck(store: Store) -> None
         ]
     )
     stuck = read_status(store, NOW).stuck
-    assert [(each.task_id, each.trouble) for each in stuck] == [
+    assert [(stuck_job.task_id, stuck_job.trouble) for stuck_job in stuck] == [
         (number, Trouble.NOTIFICATION_NOT_SENT) for number in numbers[:2]
     ]
-    assert {each.command for each in stuck} == {"tableferry fleet communicate"}
+    assert {stuck_job.command for stuck_job in stuck} == {"tableferry fleet communicate"}
     store.notifications_sent(["<1@x>"], NOW)
     assert read_status(store, NOW).stuck == ()
 
@@ -170,7 +170,7 @@ def test_a_notification_that_wasnt_sent_for_a_day_is_stuck(store: Store) -> None
 def test_a_copy_that_isnt_kept_in_step_is_stuck(store: Store, values: dict[str, object], at: object) -> None:
     fleet = Fleet(store)
     fleet.add("t", at=days_ago(30))
-    fleet.ready("t", days_ago(29), told=days_ago(29))
+    fleet.ready("t", days_ago(29), notified=days_ago(29))
     fleet.migrated("t", days_ago(3))
     assert read_status(store, NOW).stuck == ()
     fleet.change("t", days_ago(1.5), **values)
@@ -185,7 +185,7 @@ def test_a_copy_that_isnt_kept_in_step_is_stuck(store: Store, values: dict[str, 
 def test_a_revert_that_nobody_takes_up_is_stuck_after_a_day(store: Store) -> None:
     fleet = Fleet(store)
     fleet.add("t", at=days_ago(30))
-    fleet.ready("t", days_ago(29), told=days_ago(29))
+    fleet.ready("t", days_ago(29), notified=days_ago(29))
     fleet.migrated("t", days_ago(10))
     fleet.change("t", days_ago(0.9), desired_state=State.WRITES_BLOCKED)
     assert read_status(store, NOW).stuck == ()
@@ -196,12 +196,12 @@ def test_a_revert_that_nobody_takes_up_is_stuck_after_a_day(store: Store) -> Non
 def test_what_is_due(store: Store) -> None:
     fleet = Fleet(store)
     fleet.add("yesterday", "today", "tomorrow", "next_week", "untold", at=days_ago(40))
-    for table, told in (("yesterday", 15), ("today", 14), ("tomorrow", 13), ("next_week", 7)):
-        fleet.ready(table, days_ago(30), told=days_ago(told))
+    for table, days in (("yesterday", 15), ("today", 14), ("tomorrow", 13), ("next_week", 7)):
+        fleet.ready(table, days_ago(30), notified=days_ago(days))
     fleet.ready("untold", days_ago(30))
     fleet.add("over", "ends_today", at=days_ago(40))
     for table, switched in (("over", 20), ("ends_today", 14)):
-        fleet.ready(table, days_ago(39), told=days_ago(38))
+        fleet.ready(table, days_ago(39), notified=days_ago(38))
         fleet.migrated(table, days_ago(switched))
     due = read_status(store, NOW).due
     assert (due.migrations_overdue, due.migrations_today, due.migrations_week) == (1, 1, 2)
@@ -263,13 +263,13 @@ def test_an_empty_queue(store: Store) -> None:
 
 
 def test_the_json_has_keys_that_programs_can_rely_on(figures: Figures) -> None:
-    found = json.loads(report.as_json(figures))
-    assert list(found) == [
+    data = json.loads(report.as_json(figures))
+    assert list(data) == [
         "at", "total", "archived", "paused", "states", "ages", "owners", "owner_count", "pauses", "formats",
         "stuck", "stuck_total", "paused_jobs", "due", "pace", "forecast", "days",
     ]  # fmt: skip
-    assert found["stuck"][0] == {
-        "task_id": found["stuck"][0]["task_id"],
+    assert data["stuck"][0] == {
+        "task_id": data["stuck"][0]["task_id"],
         "table": "spark_catalog.sales.half",
         "trouble": "not_moving",
         "words": "writes are blocked, and no run takes it on",

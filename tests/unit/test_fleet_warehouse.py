@@ -41,10 +41,10 @@ def struct(*fields: tuple[str, dict[str, Any]]) -> dict[str, Any]:
 def test_a_type_that_iceberg_lacks_is_named_with_its_column(
     of: dict[str, Any], path: str, named: str
 ) -> None:
-    said = ineligibility(table(HiveColumn("c", of)), TargetFormat.ICEBERG)
-    assert said is not None
-    assert said[0] is PauseReason.UNSUPPORTED_SCHEMA
-    assert said[1].startswith(f"column {path} of {NAME} is {named}, ")
+    reason = ineligibility(table(HiveColumn("c", of)), TargetFormat.ICEBERG)
+    assert reason is not None
+    assert reason[0] is PauseReason.UNSUPPORTED_SCHEMA
+    assert reason[1].startswith(f"column {path} of {NAME} is {named}, ")
     to_delta = ineligibility(table(HiveColumn("c", of)), TargetFormat.DELTA)
     assert (to_delta is not None) == named.startswith(("void", "interval"))
 
@@ -52,9 +52,9 @@ def test_a_type_that_iceberg_lacks_is_named_with_its_column(
 def test_only_iceberg_refuses_partitions_by_time() -> None:
     by_time = table(HiveColumn("at", kind("timestamp_ltz")), by=("AT",))
     assert ineligibility(by_time, TargetFormat.DELTA) is None
-    said = ineligibility(by_time, TargetFormat.ICEBERG)
-    assert said is not None
-    assert "column at" in said[1]
+    reason = ineligibility(by_time, TargetFormat.ICEBERG)
+    assert reason is not None
+    assert "column at" in reason[1]
 
 
 def test_types_are_written_as_iceberg_has_them() -> None:
@@ -123,7 +123,7 @@ def test_a_name_that_a_file_has_twice_is_left_to_the_comparison() -> None:
 
 def test_old_orc_files_are_read_by_place() -> None:
     spelled = with_orc_positions([MAPPING[2], *MAPPING[:2]], ("K",))
-    assert [each["names"] for each in spelled] == [["k"], ["id", "_col0"], ["s", "_col1"]]
+    assert [struct["names"] for struct in spelled] == [["k"], ["id", "_col0"], ["s", "_col1"]]
 
 
 def test_a_schema_s_own_names_are_mapped() -> None:

@@ -27,10 +27,10 @@ VIEW = TableName(("spark_catalog", "db", "v"))
     ],
 )
 def test_what_a_view_mentions(text: str, keys: set[str]) -> None:
-    said = {"view_text": text, "view_catalog_and_namespace": "spark_catalog.other"}
-    assert mentioned(said, VIEW) >= keys
+    view = {"view_text": text, "view_catalog_and_namespace": "spark_catalog.other"}
+    assert mentioned(view, VIEW) >= keys
     if "ISN'T" not in text:
-        assert mentioned(said, VIEW) == keys
+        assert mentioned(view, VIEW) == keys
 
 
 def test_a_view_that_doesn_t_say_where_it_was_made_is_of_its_own_schema() -> None:
@@ -45,7 +45,7 @@ def test_properties_that_somebody_set_are_carried() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("text", "kind"),
     [
         ("Type: VIEW\nView Text: SELECT 1\nProvider: delta", Kind.VIEW),
         ("Type: MANAGED\nProvider: delta", Kind.DELTA),
@@ -57,5 +57,5 @@ def test_properties_that_somebody_set_are_carried() -> None:
         ("Type: MANAGED\nProvider: parquet", Kind.HIVE),
     ],
 )
-def test_what_an_entry_is(said: str, kind: Kind) -> None:
-    assert kind_of(said) is kind
+def test_what_an_entry_is(text: str, kind: Kind) -> None:
+    assert kind_of(text) is kind

@@ -12,7 +12,7 @@ ROOT = "file:/data/t"
 
 
 @pytest.mark.parametrize(
-    ("location", "place"),
+    ("location", "relative"),
     [
         ("file:/data/t", ""),
         ("file:///data//t/", ""),
@@ -23,8 +23,8 @@ ROOT = "file:/data/t"
         ("hdfs://name/data/t/a", None),
     ],
 )
-def test_a_location_is_below_its_root_or_outside(location: str, place: str | None) -> None:
-    assert below(location, ROOT) == place
+def test_a_location_is_below_its_root_or_outside(location: str, relative: str | None) -> None:
+    assert below(location, ROOT) == relative
 
 
 def test_the_root_of_a_storage_holds_all_of_it() -> None:

@@ -154,8 +154,10 @@ def in_statements() -> Iterator[tuple[str, str]]:
 
 def test_what_stands_where_sql_takes_a_name_is_quoted() -> None:
     quoted = re.compile(r".*\.sql|(quote|literal|pattern|in_metastore|spec)\(.*\)")
-    found = list(in_statements())
-    assert len(found) > 80
+    names = list(in_statements())
+    assert len(names) > 80
     assert [
-        (place, value) for place, value in found if not quoted.fullmatch(value) and value not in SQL_ALREADY
+        (location, value)
+        for location, value in names
+        if not quoted.fullmatch(value) and value not in SQL_ALREADY
     ] == []

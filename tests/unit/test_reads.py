@@ -27,8 +27,8 @@ def views(**sources: Source) -> dict[str, View]:
     return {name: View(name, "stream", source, f"x_main.json: {name}") for name, source in sources.items()}
 
 
-def tables(found: tuple[Read, ...]) -> list[str]:
-    return [str(read.table) for read in found]
+def tables(reads: tuple[Read, ...]) -> list[str]:
+    return [str(read.table) for read in reads]
 
 
 @pytest.mark.parametrize(
@@ -50,21 +50,21 @@ def test_an_explicit_start_is_read_as_spark_reads_options(
 
 def test_a_delta_source_is_followed_by_its_name_or_by_its_path() -> None:
     path = TableName.at("/data/src/")
-    found = views(v_name=DeltaSource(SRC, options={"startingVersion": "4"}), v_path=DeltaSource(path))
-    assert followed(found, "v_name", {}) == (Read("v_name", SRC, "x_main.json: v_name", 4),)
-    assert [read.table.key for read in followed(found, "v_path", {})] == ["/data/src"]
+    reads = views(v_name=DeltaSource(SRC, options={"startingVersion": "4"}), v_path=DeltaSource(path))
+    assert followed(reads, "v_name", {}) == (Read("v_name", SRC, "x_main.json: v_name", 4),)
+    assert [read.table.key for read in followed(reads, "v_path", {})] == ["/data/src"]
 
 
 def test_static_sides_of_a_join_and_batch_views_are_looked_up_not_followed() -> None:
     sides = (JoinSide("s", "stream", DeltaSource(SRC)), JoinSide("d", "static", DeltaSource(DIM)))
-    found = views(v_join=JoinSource(sides, (Join("left", "s.id = d.id"),)))
-    assert tables(followed(found, "v_join", {})) == ["bronze.src"]
-    found["v_batch"] = View("v_batch", "batch", DeltaSource(DIM), "x")
-    assert followed(found, "v_batch", {}) == ()
+    reads = views(v_join=JoinSource(sides, (Join("left", "s.id = d.id"),)))
+    assert tables(followed(reads, "v_join", {})) == ["bronze.src"]
+    reads["v_batch"] = View("v_batch", "batch", DeltaSource(DIM), "x")
+    assert followed(reads, "v_batch", {}) == ()
 
 
 def test_sql_follows_what_it_streams_through_other_views_too() -> None:
-    found = views(
+    reads = views(
         v_src=DeltaSource(SRC),
         v_python=PythonSource(PythonCode("/f.py", None)),
         v_sql=SqlSource(
@@ -73,15 +73,15 @@ def test_sql_follows_what_it_streams_through_other_views_too() -> None:
         ),
     )
     python = {"v_python": (Read("v_python", TableName.parse("bronze.seen"), "y"),)}
-    assert tables(followed(found, "v_sql", python)) == ["bronze.src", "bronze.seen", "a.b.c"]
-    assert views_behind(found, "v_sql") == ("v_src", "v_python", "v_sql")
+    assert tables(followed(reads, "v_sql", python)) == ["bronze.src", "bronze.seen", "a.b.c"]
+    assert views_behind(reads, "v_sql") == ("v_src", "v_python", "v_sql")
 
 
 def test_sql_that_streams_nothing_and_sources_that_are_no_tables_say_why_nothing_is_known_of_them() -> None:
-    found = views(v_sql=SqlSource("SELECT * FROM bronze.src"), v_kafka=OtherSource("kafka"))
-    (read,) = followed(found, "v_sql", {})
+    reads = views(v_sql=SqlSource("SELECT * FROM bronze.src"), v_kafka=OtherSource("kafka"))
+    (read,) = followed(reads, "v_sql", {})
     assert (read.explicit, "name the source as STREAM(table)" in read.unseen) == (None, True)
-    (read,) = followed(found, "v_kafka", {})
+    (read,) = followed(reads, "v_kafka", {})
     assert read.explicit is not None
     assert read.unseen == "kafka isn't a table"
 

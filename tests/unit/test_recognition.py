@@ -38,7 +38,7 @@ SOUND = Recorded("orders-id", IDENTITY, IDENTITY, {"query-id": 3})
 MOVED_ON = TableFacts(SOURCE, "source-id", 8)
 
 
-def found(recorded: Recorded = SOUND, checkpoint: Checkpoint = RUNS, stored: Stored = COPIED) -> Facts:
+def facts_of(recorded: Recorded = SOUND, checkpoint: Checkpoint = RUNS, stored: Stored = COPIED) -> Facts:
     return facts(
         source=MOVED_ON,
         stored=stored,
@@ -58,26 +58,26 @@ def identified(known: Facts, *flows: DataFlow, **request: object) -> list[FlowSe
 
 
 def test_what_is_as_it_was_goes_on_and_is_not_recorded_again() -> None:
-    assert refusals(found()) == ""
-    assert identified(found()) == [None]
+    assert refusals(facts_of()) == ""
+    assert identified(facts_of()) == [None]
 
 
 def test_a_flow_is_recorded_before_it_starts_and_after_each_full_refresh() -> None:
-    fresh = found(Recorded("orders-id"), Checkpoint())
+    fresh = facts_of(Recorded("orders-id"), Checkpoint())
     settings = FlowSettings({}, {SOURCE.key: "source-id"})
     assert identified(fresh) == [settings]
-    assert identified(found(), full_refresh=frozenset({ORDERS.key})) == [settings]
+    assert identified(facts_of(), full_refresh=frozenset({ORDERS.key})) == [settings]
 
 
 @pytest.mark.parametrize("half", [replace(SOUND, on_table=None), replace(SOUND, in_state=None)])
 def test_what_one_place_lacks_is_recorded_there_too(half: Recorded) -> None:
-    assert refusals(found(half)) == ""
-    assert len(identified(found(half))) == 1
-    assert identified(found(half)) != [None]
+    assert refusals(facts_of(half)) == ""
+    assert len(identified(facts_of(half))) == 1
+    assert identified(facts_of(half)) != [None]
 
 
 def test_flows_from_before_anything_was_recorded_go_on() -> None:
-    assert refusals(found(Recorded("orders-id", batches={"query-id": 3}))) == ""
+    assert refusals(facts_of(Recorded("orders-id", batches={"query-id": 3}))) == ""
 
 
 @pytest.mark.parametrize(
@@ -99,32 +99,32 @@ def test_flows_from_before_anything_was_recorded_go_on() -> None:
 def test_what_was_lost_replaced_or_set_back_is_refused(
     recorded: Recorded, checkpoint: Checkpoint, why: str
 ) -> None:
-    target = only(found(recorded, checkpoint))
+    target = only(facts_of(recorded, checkpoint))
     assert why in " ".join(target.refusals)
     assert all("--full-refresh silver.orders" in refusal for refusal in target.refusals)
     assert target.steps == ()
     # And that remedy is taken.
-    assert refusals(found(recorded, checkpoint), full_refresh=frozenset({ORDERS.key})) == ""
+    assert refusals(facts_of(recorded, checkpoint), full_refresh=frozenset({ORDERS.key})) == ""
 
 
 def test_a_batch_that_died_behind_its_commit_to_the_table_is_no_harm() -> None:
     died = replace(SOUND, batches={"query-id": 4})
-    assert refusals(found(died, replace(RUNS, offered=4))) == ""
+    assert refusals(facts_of(died, replace(RUNS, offered=4))) == ""
 
 
 def test_a_table_that_says_nothing_of_batches_is_believed() -> None:
-    assert refusals(found(replace(SOUND, batches={}))) == ""
+    assert refusals(facts_of(replace(SOUND, batches={}))) == ""
 
 
 def test_a_checkpoint_that_brought_nothing_may_be_lost() -> None:
     nothing_yet = replace(SOUND, batches={"query-id": -1})
-    assert refusals(found(nothing_yet, Checkpoint())) == ""
-    assert len(identified(found(nothing_yet, Checkpoint()))) == 1
+    assert refusals(facts_of(nothing_yet, Checkpoint())) == ""
+    assert len(identified(facts_of(nothing_yet, Checkpoint()))) == 1
 
 
 def test_a_renamed_flow_is_known_by_its_checkpoint() -> None:
     renamed = dataflow(flows=(replace(FLOW, name="f_new"),))
-    known = found(checkpoint=Checkpoint())
+    known = facts_of(checkpoint=Checkpoint())
     known = replace(
         known,
         reads={(ORDERS.key, "f_new"): known.reads[ORDERS.key, "f_orders"]},
@@ -133,7 +133,7 @@ def test_a_renamed_flow_is_known_by_its_checkpoint() -> None:
     assert refusals(replace(known, orphans={ORDERS.key: {"f_orders": RUNS}}), renamed) == ""
     assert "the checkpoint of f_orders is gone, so f_new would bring rows again" in refusals(known, renamed)
     explicit = {
-        (ORDERS.key, "f_new"): tuple(replace(one, explicit=8) for one in known.reads[ORDERS.key, "f_new"])
+        (ORDERS.key, "f_new"): tuple(replace(read, explicit=8) for read in known.reads[ORDERS.key, "f_new"])
     }
     assert refusals(replace(known, reads=explicit), renamed) == ""
 
@@ -141,7 +141,7 @@ def test_a_renamed_flow_is_known_by_its_checkpoint() -> None:
 def test_a_flow_that_is_switched_off_may_keep_its_checkpoint_to_itself() -> None:
     other = replace(FLOW, name="f_other")
     both = replace(IDENTITY, flows={**IDENTITY.flows, "f_off": replace(BEGUN_FLOW, checkpoint="off-id")})
-    known = found(replace(SOUND, on_table=both, in_state=both))
+    known = facts_of(replace(SOUND, on_table=both, in_state=both))
     known = replace(
         known,
         reads={**known.reads, (ORDERS.key, "f_other"): known.reads[ORDERS.key, "f_orders"]},
@@ -164,7 +164,7 @@ def test_other_settings_are_one_sentence(changes: dict[str, object], why: str) -
     spec = dataflow(target=Target(ORDERS, cdc=settings), flows=(replace(FLOW, kind="cdc"),))
     flow = replace(BEGUN_FLOW, settings={"keys": "id", "scd_type": "1", "sequence_by": "at"})
     identity = replace(IDENTITY, flows={FLOW.name: flow})
-    known = found(Recorded("orders-id", identity, identity))
+    known = facts_of(Recorded("orders-id", identity, identity))
     assert refusals(known, spec) == ""
     changed = replace(spec, target=Target(ORDERS, cdc=replace(settings, **changes)))  # type: ignore[arg-type]
     assert why in refusals(known, changed)
@@ -183,11 +183,11 @@ def test_a_source_may_be_renamed_but_not_exchanged() -> None:
 
 def test_generations_count_on_from_whatever_is_recorded() -> None:
     later = replace(SOUND, on_table=replace(IDENTITY, generation=4))
-    refreshed = only(found(later, Checkpoint()), full_refresh=frozenset({ORDERS.key}))
+    refreshed = only(facts_of(later, Checkpoint()), full_refresh=frozenset({ORDERS.key}))
     assert refreshed.steps[0] == Reset(ORDERS, (ORDERS,), 5)
     assert COPIED.tracking
     copied = replace(COPIED, tracking=replace(COPIED.tracking, copied=2))
-    lost = found(Recorded("orders-id"), Checkpoint(), copied)
+    lost = facts_of(Recorded("orders-id"), Checkpoint(), copied)
     assert "its history was copied after 2 full refreshes" in refusals(lost)
     refreshed = only(lost, full_refresh=frozenset({ORDERS.key}))
     assert refreshed.steps[0] == Reset(ORDERS, (ORDERS,), 3)
@@ -195,16 +195,16 @@ def test_generations_count_on_from_whatever_is_recorded() -> None:
 
 def test_history_that_nothing_brings_back_is_dropped_only_if_that_is_meant() -> None:
     plain, refresh = dataflow(migration=None), frozenset({ORDERS.key})
-    for known in (found(stored=Stored(finished=True)), found(stored=Stored())):
+    for known in (facts_of(stored=Stored(finished=True)), facts_of(stored=Stored())):
         assert f"would drop its history for good, copied from {LEGACY}@9" in refusals(
             known, plain, full_refresh=refresh
         )
         target = only(known, plain, full_refresh=refresh, drop_history=True)
         assert isinstance(target.steps[0], Reset)
         assert [step.history for step in target.steps if isinstance(step, DefineTable)] == [""]
-    forgotten = found(Recorded("orders-id"), stored=Stored(finished=True))
+    forgotten = facts_of(Recorded("orders-id"), stored=Stored(finished=True))
     assert "would drop its history for good, for its" in refusals(forgotten, plain, full_refresh=refresh)
-    running = only(found(), full_refresh=refresh)
+    running = only(facts_of(), full_refresh=refresh)
     assert [step.history for step in running.steps if isinstance(step, DefineTable)] == [f"{LEGACY}@9"]
 
 

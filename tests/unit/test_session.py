@@ -97,7 +97,7 @@ def test_choice_by_profile(tmp_path: Path, text: str, environ: Mapping[str, str]
     assert choose(environ, databricks_connect=True) == expected
 
 
-def test_an_unreadable_profile_is_told(tmp_path: Path) -> None:
+def test_an_unreadable_profile_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "databrickscfg"
     file.write_text("host = https://w\n")
     with pytest.raises(SessionError, match=r"databrickscfg can't be read .*: fix it"):
@@ -183,7 +183,7 @@ def test_the_line_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "Spark: here\n")
 
 
-def test_a_remote_where_nobody_listens_is_told_at_once(bare: pytest.MonkeyPatch) -> None:
+def test_a_remote_where_nobody_listens_is_reported_at_once(bare: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     bare.setenv("SPARK_REMOTE", "sc://localhost:1/;token=secret")
     with pytest.raises(SessionError) as refusal:

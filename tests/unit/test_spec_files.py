@@ -174,8 +174,8 @@ def test_specs_that_are_not_handled_are_skipped_with_their_parts(project: Projec
     project.write(SPECS + "c_main.json", held)
     project.write(SPECS + "c_flow.json", group)
     loaded = project.load()
-    assert [one.id for one in loaded.dataflows] == ["orders_append"]
-    assert [(one.file, str(one.target)) for one in loaded.skipped] == [
+    assert [dataflow.id for dataflow in loaded.dataflows] == ["orders_append"]
+    assert [(dataflow.file, str(dataflow.target)) for dataflow in loaded.skipped] == [
         (f"{SPECS}b_main.yaml", "None"),
         (f"{SPECS}c_main.json", "silver.Held"),
     ]
@@ -233,7 +233,7 @@ def test_problems_carry_file_path_and_message(project: ProjectFiles) -> None:
 
 
 @pytest.mark.parametrize("broken", ["{", '{"dataFlowId": "customer", "flowGroupId": "main", "flows": []}'])
-def test_a_broken_flow_file_is_told_alone(project: ProjectFiles, broken: str) -> None:
+def test_a_broken_flow_file_is_reported_alone(project: ProjectFiles, broken: str) -> None:
     project.write(MAIN, project.flow(flowGroups=None))
     project.write(SPECS + "customer_flow.json", broken)
     (problem,) = project.problems()

@@ -46,10 +46,10 @@ def mutation(draw: st.DrawFn) -> Any:
     value, name = draw(VALUES), draw(st.text(max_size=5) | st.sampled_from(WORDS))
 
     def spoil(written: Any) -> None:
-        found = list(containers(written))
-        if not found:
+        nodes = list(containers(written))
+        if not nodes:
             return
-        container = found[min(int(where * len(found)), len(found) - 1)]
+        container = nodes[min(int(where * len(nodes)), len(nodes) - 1)]
         keys = list(container) if isinstance(container, dict) else list(range(len(container)))
         key = keys[min(int(which * len(keys)), len(keys) - 1)]
         if how == "set" or (how == "rename" and isinstance(container, list)):
@@ -104,7 +104,7 @@ def problems(file: Path) -> tuple[Problem, ...]:
 
 
 @pytest.mark.parametrize("key", ["mode", "sourceDetails", "targetDetails", "dataFlowId"])
-def test_a_wrong_value_is_told_with_its_path(project: ProjectFiles, key: str) -> None:
+def test_a_wrong_value_is_reported_with_its_path(project: ProjectFiles, key: str) -> None:
     project.write("dataflows/x/x_main.json", project.append(**{key: 1}))
     with pytest.raises(SpecError) as caught:
         project.load()

@@ -403,10 +403,10 @@ def test_flow_spec(project: ProjectFiles, changes: dict[str, Any], expected: lis
 
 def test_names_taken_twice(project: ProjectFiles) -> None:
     written = project.flow()
-    again = copy.deepcopy(written["flowGroups"][0])
-    del again["stagingTables"]
-    again["flows"]["f_rows"]["views"]["v_rows"]["sourceDetails"]["table"] = "other"
-    written["flowGroups"].append(again)
+    repeated = copy.deepcopy(written["flowGroups"][0])
+    del repeated["stagingTables"]
+    repeated["flows"]["f_rows"]["views"]["v_rows"]["sourceDetails"]["table"] = "other"
+    written["flowGroups"].append(repeated)
     project.write(MAIN, written)
     assert project.problems() == [
         f"{MAIN}: flowGroups[1].flowGroupId: 'main' is taken by {MAIN}: flowGroups[0]: give it another id",

@@ -31,8 +31,8 @@ def test_sql_that_cannot_be_read(project: ProjectFiles, statement: str, reason: 
     places = [f"{SPECS}c_main.json: flowGroups[0].flows.f_sql.flowDetails.sqlStatement"]
     places.append(f"{MAIN}: sourceDetails.sqlStatement")
     assert project.problems() == [
-        f"{place}: its SQL can't be read ({reason}): correct it"
-        for place in (["dataflows/sales/dml/a.sql"] if in_file else places)
+        f"{location}: its SQL can't be read ({reason}): correct it"
+        for location in (["dataflows/sales/dml/a.sql"] if in_file else places)
     ]
 
 

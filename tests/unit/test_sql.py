@@ -17,13 +17,19 @@ WHERE id IN (SELECT id FROM lookup)
 
 
 def test_streams_and_look_ups_are_distinguished() -> None:
-    found = {".".join(one.parts): one.streamed for one in references(STATEMENT)}
-    assert {name for name, streamed in found.items() if streamed} == {"v_orders", "bronze.e", "silver.source"}
-    assert {"x.y", "cat.db.my t", "lookup"} <= {name for name, streamed in found.items() if not streamed}
+    streamed_by_name = {".".join(reference.parts): reference.streamed for reference in references(STATEMENT)}
+    assert {name for name, streamed in streamed_by_name.items() if streamed} == {
+        "v_orders",
+        "bronze.e",
+        "silver.source",
+    }
+    assert {"x.y", "cat.db.my t", "lookup"} <= {
+        name for name, streamed in streamed_by_name.items() if not streamed
+    }
 
 
 def test_names_take_the_place_of_the_whole_stream() -> None:
-    text = renamed(STATEMENT, {one: "T" for one in references(STATEMENT) if one.streamed})
+    text = renamed(STATEMENT, {reference: "T" for reference in references(STATEMENT) if reference.streamed})
     assert "FROM T o" in text
     assert "c.id, T e" in text
     assert "JOIN T ON true" in text
@@ -35,4 +41,4 @@ def test_names_take_the_place_of_the_whole_stream() -> None:
     "statement", ["SELECT stream FROM t", "SELECT 1", "SELECT * FROM range(3)", "SELECT a AS stream FROM t"]
 )
 def test_nothing_is_streamed_without_stream(statement: str) -> None:
-    assert not [one for one in references(statement) if one.streamed]
+    assert not [reference for reference in references(statement) if reference.streamed]

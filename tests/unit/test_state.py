@@ -53,9 +53,9 @@ def volume(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def text(path: Path) -> str:
-    found = files.read_text(path)
-    assert found is not None
-    return found
+    content = files.read_text(path)
+    assert content is not None
+    return content
 
 
 def test_what_is_written_is_read_back_with_64_bit_versions(volume: Path) -> None:
@@ -63,11 +63,11 @@ def test_what_is_written_is_read_back_with_64_bit_versions(volume: Path) -> None
     assert store.read(TARGET) == Stored()
     assert store.begin(migration_start())
     store.track(migration_start(), Tracking({"bronze.orders": BIG + 1}, 0, 12, "match"))
-    found = store.read(TARGET)
-    assert found.migration_start == migration_start()
-    assert found.tracking is not None
-    assert found.tracking.current["bronze.orders"] == BIG + 1
-    assert (found.tracking.copied, found.tracking.copied_rows, found.tracking.verified) == (0, 12, "match")
+    actual = store.read(TARGET)
+    assert actual.migration_start == migration_start()
+    assert actual.tracking is not None
+    assert actual.tracking.current["bronze.orders"] == BIG + 1
+    assert (actual.tracking.copied, actual.tracking.copied_rows, actual.tracking.verified) == (0, 12, "match")
 
 
 def test_the_files_lie_where_the_document_says_and_have_its_columns(volume: Path) -> None:
@@ -109,8 +109,8 @@ def test_a_file_cut_anywhere_is_refused_and_never_read_as_no_state(volume: Path,
     # Each cut costs some requests through the API, where the reading of what was read is no other. A cut
     # beside the end of a line leaves whole lines.
     step = amount(5, 1) if files.is_mounted(volume) else amount(35, 7)
-    lines = [place for place, sign in enumerate(whole) if sign == "\n"]
-    for length in sorted({*range(0, len(whole), step), *lines, *(place + 1 for place in lines[:-1])}):
+    lines = [offset for offset, sign in enumerate(whole) if sign == "\n"]
+    for length in sorted({*range(0, len(whole), step), *lines, *(offset + 1 for offset in lines[:-1])}):
         files.write_text(path, whole[:length])
         with pytest.raises(StateError, match=r"part-00000\.csv isn't a whole state file"):
             store.read(TARGET)
@@ -144,12 +144,12 @@ def test_another_pipeline_is_seen_and_adopted_again_after_a_crash(volume: Path) 
     assert new.read(TARGET).elsewhere == ("old",)
     new.begin(migration_start("new id/2"))  # where an adoption died
     new.adopt(TARGET, "old")
-    found = new.read(TARGET)
-    assert found.migration_start is not None
-    assert found.migration_start.baselines == migration_start().baselines
-    assert found.tracking is not None
-    assert found.tracking.copied_rows == 5
-    assert found.elsewhere == ()
+    actual = new.read(TARGET)
+    assert actual.migration_start is not None
+    assert actual.migration_start.baselines == migration_start().baselines
+    assert actual.tracking is not None
+    assert actual.tracking.copied_rows == 5
+    assert actual.elsewhere == ()
     assert old.read(TARGET).elsewhere == ("new id/2",)
 
 
@@ -267,9 +267,9 @@ def test_a_migration_s_state_is_kept_where_no_file_can_be_appended_to(mounted: P
             assert store.begin(migration_start()) is first
             store.track(migration_start(), Tracking({"bronze.orders": BIG + 1}, 0, 12, "match"))
             store.leave(TARGET, 0, {"silver.orders": 7})
-    found = store.read(TARGET)
-    assert found.migration_start == migration_start()
-    assert (found.copied, store.versions(TARGET, 0)) == (True, {"silver.orders": 7})
+    actual = store.read(TARGET)
+    assert actual.migration_start == migration_start()
+    assert (actual.copied, store.versions(TARGET, 0)) == (True, {"silver.orders": 7})
     with locked([store.lock_file(TARGET)], "the migration of a"):
         store.finish(TARGET)
     assert store.read(TARGET) == Stored(finished=True)

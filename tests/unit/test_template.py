@@ -115,7 +115,7 @@ def rendered(folder: Path, **answers: str) -> Path:
 def contents(root: Path, *names: str) -> dict[str, bytes | Path]:
     """Read the files, and where the links lead to, below these names or below the whole folder."""
     places = [root / name for name in names] if names else [root]
-    files = [path for place in places for path in (place.rglob("*") if place.is_dir() else [place])]
+    files = [path for source in places for path in (source.rglob("*") if source.is_dir() else [source])]
     return {
         path.relative_to(root).as_posix(): path.readlink() if path.is_symlink() else path.read_bytes()
         for path in files
@@ -152,11 +152,11 @@ def test_the_golden_files_are_in_step(tmp_path: Path) -> None:
 
 
 def test_each_pair_of_answers_that_is_possible_is_rendered() -> None:
-    for one, other in combinations(VARIED, 2):
-        for pair in product(VARIED[one], VARIED[other]):
-            asked_together = any((each[one], each[other]) == pair for each in MATRIX)
-            rendered = any((each[one], each[other]) == pair for each in RENDERED)
-            assert rendered == asked_together, (one, other, pair)
+    for question, other in combinations(VARIED, 2):
+        for pair in product(VARIED[question], VARIED[other]):
+            asked_together = any((answers[question], answers[other]) == pair for answers in MATRIX)
+            rendered = any((answers[question], answers[other]) == pair for answers in RENDERED)
+            assert rendered == asked_together, (question, other, pair)
     assert len(covering(MATRIX)) < len(MATRIX) / 4
 
 
@@ -231,15 +231,15 @@ def test_a_bundle_with_the_source_has_what_its_route_needs(tmp_path: Path, route
 def test_every_bundle_reads_as_if_written_by_hand(matrix: list[tuple[Answers, Path]]) -> None:
     for _, made in matrix:
         for name, text in own_files(made):
-            place = f"{made.name}/{name}"
+            location = f"{made.name}/{name}"
             left = re.sub(r"\{\{(input|job\.parameters\.[a-z_]+)\}\}|\$\{\{[^{}]+\}\}", "", text).lower()
-            assert not [mark for mark in ("cookiecutter", "{%", "{{", "}}", "{#") if mark in left], place
-            assert text[0] not in "\n ", place
-            assert text.endswith("\n"), place
-            assert not text.endswith("\n\n"), place
+            assert not [mark for mark in ("cookiecutter", "{%", "{{", "}}", "{#") if mark in left], location
+            assert text[0] not in "\n ", location
+            assert text.endswith("\n"), location
+            assert not text.endswith("\n\n"), location
             lines = text.split("\n")
-            assert not [line for line in lines if line != line.rstrip()], place
-            assert ("\n\n\n" not in text) or name.endswith(".py"), place
+            assert not [line for line in lines if line != line.rstrip()], location
+            assert ("\n\n\n" not in text) or name.endswith(".py"), location
 
 
 def test_every_file_of_every_bundle_parses(matrix: list[tuple[Answers, Path]]) -> None:
@@ -263,8 +263,8 @@ def test_every_file_of_every_bundle_parses(matrix: list[tuple[Answers, Path]]) -
 
 def test_every_bundle_has_nothing_wrong(matrix: list[tuple[Answers, Path]]) -> None:
     for answers, made in matrix:
-        found = bundle.examine(made)
-        assert (found.problems, found.notes) == ((), ()), answers
+        examination = bundle.examine(made)
+        assert (examination.problems, examination.notes) == ((), ()), answers
 
 
 def test_every_job_runs_the_wheel_on_the_compute_that_was_chosen(matrix: list[tuple[Answers, Path]]) -> None:
@@ -272,32 +272,34 @@ def test_every_job_runs_the_wheel_on_the_compute_that_was_chosen(matrix: list[tu
         chosen, other = ("environments", "job_clusters")[:: 1 if answers["compute"] == "serverless" else -1]
         jobs = [yaml.safe_load(path.read_text("utf-8")) for path in (made / "resources").glob("*.job.yml")]
         # The example's job is in a target.
-        found = [one for each in jobs for one in each.get("resources", {}).get("jobs", {}).values()]
-        assert len(found) == {"all": 8, "pipelines": 1, "convert": 1, "fleet": 6}[answers["route"]]
-        for job in found:
+        defined = [
+            entry for document in jobs for entry in document.get("resources", {}).get("jobs", {}).values()
+        ]
+        assert len(defined) == {"all": 8, "pipelines": 1, "convert": 1, "fleet": 6}[answers["route"]]
+        for job in defined:
             assert chosen in job
             assert other not in job
             tasks = [task.get("for_each_task", {}).get("task", task) for task in job["tasks"]]
             wheels = [task["python_wheel_task"] for task in tasks if "python_wheel_task" in task]
             assert wheels
-            assert {one["package_name"] for one in wheels} == {"tableferry"}
-            assert {one["entry_point"] for one in wheels} == {"tableferry"}
+            assert {entry["package_name"] for entry in wheels} == {"tableferry"}
+            assert {entry["entry_point"] for entry in wheels} == {"tableferry"}
 
 
 def test_the_specs_of_every_bundle_are_right(matrix: list[tuple[Answers, Path]]) -> None:
     for made in [made for answers, made in matrix if answers["route"] in WITH_PIPELINES]:
         for environment in ("dev", "prod"):
             project = spec.load(made / "src" / "orders", environment=environment)
-            assert [one.target.name.table for one in project.dataflows] == ["customers", "orders"]
-            assert all(one.migration for one in project.dataflows)
+            assert [dataflow.target.name.table for dataflow in project.dataflows] == ["customers", "orders"]
+            assert all(dataflow.migration for dataflow in project.dataflows)
 
 
 def test_the_python_of_every_bundle_is_clean(matrix: list[tuple[Answers, Path]]) -> None:
     folder = matrix[0][1].parents[1]
     # A cache would be in the bundles, which other tests read.
     for command in (["check", "--no-cache"], ["format", "--check", "--no-cache"]):
-        said = run("ruff", *command, ".", cwd=folder)
-        assert said.returncode == 0, said.stdout
+        result = run("ruff", *command, ".", cwd=folder)
+        assert result.returncode == 0, result.stdout
 
 
 def test_names_that_are_answered_are_the_names_that_are_used(tmp_path: Path) -> None:
@@ -305,7 +307,9 @@ def test_names_that_are_answered_are_the_names_that_are_used(tmp_path: Path) -> 
     assert made == tmp_path / "tea_shop"
     written = yaml.safe_load((made / "databricks.yml").read_text(encoding="utf-8"))
     assert written["bundle"]["name"] == "tea_shop"
-    defaults = {name: one["default"] for name, one in written["variables"].items() if "default" in one}
+    defaults = {
+        name: variable["default"] for name, variable in written["variables"].items() if "default" in variable
+    }
     assert defaults["catalog"] == "tea-eu"
     assert (defaults["schema"], defaults["fleet_schema"]) == ("tea_shop", "tea_shop_fleet")
     assert defaults["convert_sources"] == "tea-eu.landing.*"
@@ -319,9 +323,11 @@ def test_names_that_are_answered_are_the_names_that_are_used(tmp_path: Path) -> 
 def test_each_bundle_has_an_identity_of_its_own(tmp_path: Path) -> None:
     wheel = tmp_path / new.wheel_name()
     wheel.touch()
-    one, other = (new.create(tmp_path / name, no_input=True, wheel=wheel) for name in ("one", "other"))
-    found = {yaml.safe_load((made / "databricks.yml").read_text())["bundle"]["uuid"] for made in (one, other)}
-    assert len(found) == 2
+    first, other = (new.create(tmp_path / name, no_input=True, wheel=wheel) for name in ("one", "other"))
+    identities = {
+        yaml.safe_load((made / "databricks.yml").read_text())["bundle"]["uuid"] for made in (first, other)
+    }
+    assert len(identities) == 2
 
 
 WRONG = {
@@ -341,9 +347,9 @@ SENTENCES = [
 
 def test_cookiecutter_refuses_wrong_answers_all_at_once(tmp_path: Path) -> None:
     answers = [f"{name}={answer}" for name, answer in WRONG.items()]
-    said = run("cookiecutter", ROOT, "--directory", "template", "--no-input", *answers, cwd=tmp_path)
-    assert said.returncode == 1
-    assert said.stderr.splitlines()[: len(SENTENCES)] == SENTENCES
+    result = run("cookiecutter", ROOT, "--directory", "template", "--no-input", *answers, cwd=tmp_path)
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[: len(SENTENCES)] == SENTENCES
     assert list(tmp_path.iterdir()) == []
 
 
@@ -363,40 +369,40 @@ def test_a_name_that_would_break_the_bundle_is_refused(tmp_path: Path, name: str
 
 
 def test_a_repository_without_its_url_is_refused(tmp_path: Path) -> None:
-    said = run("cookiecutter", ROOT, "--directory", "template", "--no-input", "package=git", cwd=tmp_path)
-    assert said.returncode == 1
+    result = run("cookiecutter", ROOT, "--directory", "template", "--no-input", "package=git", cwd=tmp_path)
+    assert result.returncode == 1
     sentence = "package=git needs package_source: the URL of the repository."
-    assert said.stderr.splitlines()[0] == sentence
+    assert result.stderr.splitlines()[0] == sentence
     with pytest.raises(TemplateError, match=re.escape(sentence)):
         new.create(tmp_path, {"package": "git", "package_source": ""}, no_input=True)
 
 
 def test_a_choice_that_cookiecutter_itself_refuses_leaves_nothing(tmp_path: Path) -> None:
-    said = run("cookiecutter", ROOT, "--directory", "template", "--no-input", "compute=big", cwd=tmp_path)
-    assert said.returncode == 1
-    assert "big provided for choice variable compute" in said.stderr
+    result = run("cookiecutter", ROOT, "--directory", "template", "--no-input", "compute=big", cwd=tmp_path)
+    assert result.returncode == 1
+    assert "big provided for choice variable compute" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_command_says_what_to_type_next(tmp_path: Path) -> None:
-    words = ["new", str(tmp_path), "--no-input", "--answer", "package=index"]
-    said = CliRunner().invoke(cli.app, [*words, "--answer", "project_name=tea_shop"])
-    assert (said.exit_code, said.stderr) == (0, "")
-    assert said.stdout == (
+    arguments = ["new", str(tmp_path), "--no-input", "--answer", "package=index"]
+    result = CliRunner().invoke(cli.app, [*arguments, "--answer", "project_name=tea_shop"])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == (
         f"Made {tmp_path}/tea_shop. Next:\n\n    cd {tmp_path}/tea_shop\n    make test\n"
         "    databricks bundle deploy\n"
     )
     answers = "tea_bar\n\n\n\n2\n\n\n"
-    said = CliRunner().invoke(cli.app, ["new", str(tmp_path / "a b")], input=answers)
-    assert f"Made {tmp_path}/a b/tea_bar. Next:\n\n    cd '{tmp_path}/a b/tea_bar'\n" in said.stdout
-    said = CliRunner().invoke(cli.app, [*words, "--answer", "catalog"])
-    assert (said.exit_code, said.stderr) == (1, "Error: --answer catalog: write it as NAME=VALUE\n")
+    result = CliRunner().invoke(cli.app, ["new", str(tmp_path / "a b")], input=answers)
+    assert f"Made {tmp_path}/a b/tea_bar. Next:\n\n    cd '{tmp_path}/a b/tea_bar'\n" in result.stdout
+    result = CliRunner().invoke(cli.app, [*arguments, "--answer", "catalog"])
+    assert (result.exit_code, result.stderr) == (1, "Error: --answer catalog: write it as NAME=VALUE\n")
 
 
 def test_without_anybody_who_answers_new_says_what_to_give(tmp_path: Path) -> None:
-    said = CliRunner().invoke(cli.app, ["new", str(tmp_path)], input="tea_shop\n")
-    assert said.exit_code == 1
-    assert said.stderr == "Error: nobody answers the questions here: give --no-input and --answer\n"
+    result = CliRunner().invoke(cli.app, ["new", str(tmp_path)], input="tea_shop\n")
+    assert result.exit_code == 1
+    assert result.stderr == "Error: nobody answers the questions here: give --no-input and --answer\n"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -420,8 +426,8 @@ def test_a_clone_is_rendered_from_a_relative_path(tmp_path: Path) -> None:
     copy_of_the_repository(tmp_path / "clone")
     (tmp_path / "here").mkdir()
     command = ("cookiecutter", "../clone", "--directory", "template", "--no-input")
-    said = run(*command, cwd=tmp_path / "here")
-    assert (said.returncode, said.stderr) == (0, "")
+    result = run(*command, cwd=tmp_path / "here")
+    assert (result.returncode, result.stderr) == (0, "")
     made = tmp_path / "here" / "table_migration"
     (wheel,) = (made / "libs").iterdir()
     assert wheel.name == new.wheel_name()
@@ -432,20 +438,20 @@ def test_a_clone_is_rendered_from_a_relative_path(tmp_path: Path) -> None:
     }
     assert kept == {f"tableferry/{name}" for name in (*contents(PACKAGE), "LICENSE")}
     # A shell's PWD that isn't kept up to date does no harm.
-    said = run(*command, "project_name=other", "package=vendored", cwd=tmp_path / "here", PWD="/")
-    assert (said.returncode, said.stderr) == (0, "")
+    result = run(*command, "project_name=other", "package=vendored", cwd=tmp_path / "here", PWD="/")
+    assert (result.returncode, result.stderr) == (0, "")
     assert contents(tmp_path / "here/other/vendor/tableferry/src/tableferry") == contents(PACKAGE)
 
 
 def test_a_git_url_is_rendered(tmp_path: Path) -> None:
     repository = copy_of_the_repository(tmp_path / "tableferry.git")
-    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "All"]):
+    for arguments in (["init", "-q"], ["add", "."], ["commit", "-qm", "All"]):
         identity = ["-c", "user.name=A", "-c", "user.email=a@tea.example"]
-        subprocess.run(["git", *identity, *words], cwd=repository, check=True)
+        subprocess.run(["git", *identity, *arguments], cwd=repository, check=True)
     (tmp_path / "here").mkdir()
     given = ("--directory", "template", "--no-input", "package=vendored", f"__uuid={FIXED['__uuid']}")
-    said = run("cookiecutter", f"file://{repository}", *given, cwd=tmp_path / "here")
-    assert said.returncode == 0, said.stderr
+    result = run("cookiecutter", f"file://{repository}", *given, cwd=tmp_path / "here")
+    assert result.returncode == 0, result.stderr
     expected = rendered(tmp_path / "expected", package="vendored")
     assert contents(tmp_path / "here" / "table_migration") == contents(expected)
 
@@ -454,9 +460,9 @@ def test_a_template_without_its_repository_is_refused(tmp_path: Path) -> None:
     shutil.copytree(TEMPLATE, tmp_path / "elsewhere" / "template")
     (tmp_path / "here").mkdir()
     template = tmp_path / "elsewhere" / "template"
-    said = run("cookiecutter", template, "--no-input", cwd=tmp_path / "here")
-    assert said.returncode == 1
-    assert said.stderr.splitlines()[0] == (
+    result = run("cookiecutter", template, "--no-input", cwd=tmp_path / "here")
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[0] == (
         f"There is no src/tableferry beside the template {template}: name the whole repository, by its "
         "absolute path or its URL, with --directory template; or answer package=index or package=git."
     )
@@ -499,7 +505,9 @@ def test_the_template_is_of_the_packages_version_and_pythons(tmp_path: Path) -> 
         assert bundle["project"]["requires-python"] == package["requires-python"]
         extras = package["optional-dependencies"]
         tools = (*extras["dev"], *extras["test"], *extras["local"])
-        assert [each for each in bundle["dependency-groups"]["dev"] if each not in tools] == []
+        assert [
+            requirement for requirement in bundle["dependency-groups"]["dev"] if requirement not in tools
+        ] == []
 
 
 def test_clusters_install_what_the_extras_of_the_wheel_name(tmp_path: Path) -> None:
@@ -508,8 +516,12 @@ def test_clusters_install_what_the_extras_of_the_wheel_name(tmp_path: Path) -> N
     ]
     written = yaml.safe_load((rendered(tmp_path, compute="classic") / "databricks.yml").read_text("utf-8"))
     for variable, needed in (("libraries", ["databricks"]), ("fleet_libraries", ["databricks", "fleet"])):
-        found = [one["pypi"]["package"] for one in written["variables"][variable]["default"] if "pypi" in one]
-        assert found == [each for extra in needed for each in extras[extra]]
+        installed = [
+            library["pypi"]["package"]
+            for library in written["variables"][variable]["default"]
+            if "pypi" in library
+        ]
+        assert installed == [requirement for extra in needed for requirement in extras[extra]]
 
 
 def copy_of_the_repository(target: Path) -> Path:

@@ -74,7 +74,7 @@ def test_either_sum_alone_breaks_the_match() -> None:
         assert not compared({(): (Aggregate(2, (1, 2)), other)}).rows_match
 
 
-def test_a_widened_type_is_told_and_matches_while_a_missing_column_does_not() -> None:
+def test_a_widened_type_is_reported_and_matches_while_a_missing_column_does_not() -> None:
     same = Aggregate(1, (5, 5))
     widened = SchemaDifferences(types=(ColumnDifference("n", "int", "bigint", "bigint"),))
     verdict = compared({(): (same, same)}, widened)
@@ -93,7 +93,7 @@ def test_a_widened_type_is_told_and_matches_while_a_missing_column_does_not() ->
     )
 
 
-def test_partitions_roll_up_and_only_those_that_differ_are_told() -> None:
+def test_partitions_roll_up_and_only_those_that_differ_are_reported() -> None:
     first, second = Aggregate(1, (10, 11)), Aggregate(2, (20, 21))
     verdict = compared(
         {("b",): (second, first), ("a",): (first, first), (None,): (Aggregate(), first)},

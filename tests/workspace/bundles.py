@@ -31,8 +31,8 @@ class Bundles:
         self.permissions: dict[str, list[dict[str, Any]]] = {}
         self._ids = itertools.count(1001)
         self._objects: dict[str, int] = {}
-        for one in ("/", "/Users", _HOME):
-            self._objects[one] = next(self._ids)
+        for folder in ("/", "/Users", _HOME):
+            self._objects[folder] = next(self._ids)
 
     @route("GET", "/api/2.0/workspace/get-status")
     def get_status(self, request: Request) -> dict[str, Any]:
@@ -53,10 +53,10 @@ class Bundles:
     @route("POST", "/api/2.0/workspace/mkdirs")
     def mkdirs(self, request: Request) -> dict[str, Any]:
         path = PurePosixPath(_canonical(request.json["path"]))
-        for one in (path, *path.parents):
-            if str(one) in self.documents:
-                raise RefusedRequest(400, "RESOURCE_ALREADY_EXISTS", f"{one} is a file")
-            self._objects.setdefault(str(one), next(self._ids))
+        for folder in (path, *path.parents):
+            if str(folder) in self.documents:
+                raise RefusedRequest(400, "RESOURCE_ALREADY_EXISTS", f"{folder} is a file")
+            self._objects.setdefault(str(folder), next(self._ids))
         return {}
 
     @route("POST", "/api/2.0/workspace-files/import-file{path...}")
@@ -84,12 +84,12 @@ class Bundles:
         path = _canonical(request.json["path"])
         if path not in self._objects:
             raise RefusedRequest(404, "RESOURCE_DOES_NOT_EXIST", f"Path ({path}) doesn't exist.")
-        inside = [one for one in self._objects if one.startswith(f"{path}/")]
+        inside = [member for member in self._objects if member.startswith(f"{path}/")]
         if inside and not request.json.get("recursive"):
             raise RefusedRequest(400, "DIRECTORY_NOT_EMPTY", f"Folder ({path}) is not empty")
-        for one in (path, *inside):
-            del self._objects[one]
-            self.documents.pop(one, None)
+        for member in (path, *inside):
+            del self._objects[member]
+            self.documents.pop(member, None)
         return {}
 
     @route("POST", "/api/2.2/jobs/create")
@@ -130,18 +130,18 @@ class Bundles:
         given = request.json["access_control_list"]
         if (
             kind in ("jobs", "pipelines")
-            and [one["permission_level"] for one in given].count("IS_OWNER") != 1
+            and [entry["permission_level"] for entry in given].count("IS_OWNER") != 1
         ):
             raise RefusedRequest(400, "INVALID_PARAMETER_VALUE", f"{kind} must have exactly one owner.")
         self.permissions[f"/{kind}/{identity}"] = [
             {
-                **{key: value for key, value in one.items() if key != "permission_level"},
-                "all_permissions": [{"permission_level": one["permission_level"], "inherited": False}],
+                **{key: value for key, value in entry.items() if key != "permission_level"},
+                "all_permissions": [{"permission_level": entry["permission_level"], "inherited": False}],
             }
-            for one in given
+            for entry in given
         ]
-        found: dict[str, Any] = self.get_permissions(request)
-        return found
+        permissions: dict[str, Any] = self.get_permissions(request)
+        return permissions
 
     def _put_job(self, identity: int, settings: dict[str, Any]) -> None:
         for task in settings.get("tasks", ()):

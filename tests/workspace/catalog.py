@@ -55,8 +55,8 @@ class Catalog(Volumes):
         self._known(self.schemas, f"{catalog}.{schema}", "Schema")
         self._new(self.volumes, f"{catalog}.{schema}.{name}", "VOLUME_ALREADY_EXISTS")
         self.make_volume(catalog, schema, name)
-        found = {**given, "schema_name": schema, "name": name}
-        return self._made(self.volumes, "volume", found, f"{catalog}.{schema}.{name}")
+        volume = {**given, "schema_name": schema, "name": name}
+        return self._made(self.volumes, "volume", volume, f"{catalog}.{schema}.{name}")
 
     @route("GET", f"{_UC}/schemas/{{name}}")
     def get_schema(self, request: Request) -> dict[str, Any]:
@@ -68,21 +68,21 @@ class Catalog(Volumes):
 
     @route("PATCH", f"{_UC}/schemas/{{name}}")
     def update_schema(self, request: Request) -> dict[str, Any]:
-        found = self._known(self.schemas, request.names["name"], "Schema")
-        found.update({key: value for key, value in request.json.items() if key != "new_name"})
-        return found
+        schema = self._known(self.schemas, request.names["name"], "Schema")
+        schema.update({key: value for key, value in request.json.items() if key != "new_name"})
+        return schema
 
     @route("PATCH", f"{_UC}/volumes/{{name}}")
     def update_volume(self, request: Request) -> dict[str, Any]:
-        found = self._known(self.volumes, request.names["name"], "Volume")
-        found.update({key: value for key, value in request.json.items() if key != "new_name"})
-        return found
+        volume = self._known(self.volumes, request.names["name"], "Volume")
+        volume.update({key: value for key, value in request.json.items() if key != "new_name"})
+        return volume
 
     @route("DELETE", f"{_UC}/schemas/{{name}}")
     def delete_schema(self, request: Request) -> None:
         name = request.names["name"]
         self._known(self.schemas, name, "Schema")
-        inside = [one for one in self.volumes if one.startswith(f"{name}.")]
+        inside = [volume for volume in self.volumes if volume.startswith(f"{name}.")]
         if inside and request.query.get("force") != "true":
             raise RefusedRequest(
                 400, "INVALID_STATE", f"Cannot delete schema '{name}', it is not empty: {inside}"
@@ -121,8 +121,8 @@ class Catalog(Volumes):
                 privileges.intersection_update(_NOT_IN_ALL)
             privileges.difference_update(change.get("remove", ()))
             privileges.update(change.get("add", ()))
-        found: dict[str, Any] = self.get_grants(request)
-        return found
+        grants: dict[str, Any] = self.get_grants(request)
+        return grants
 
     def paged(self, listed: list[dict[str, Any]], request: Request) -> dict[str, Any]:
         """Return a page of assignments: all of them, unless pages are asked for."""

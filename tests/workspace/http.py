@@ -89,8 +89,8 @@ class Server:
         self._http = _HTTPServer(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01})
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
-        found = [getattr(type(self), name) for name in dir(type(self))]
-        self._routes = [(*each, handler) for handler in found for each in getattr(handler, "routes", ())]
+        members = [getattr(type(self), name) for name in dir(type(self))]
+        self._routes = [(*route, handler) for handler in members for route in getattr(handler, "routes", ())]
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -132,10 +132,10 @@ class Server:
                         401, "UNAUTHENTICATED", "Credential was not sent or was of an unsupported type"
                     )
                 names = {name: unquote(value) for name, value in match.groupdict().items()}
-                found = handler(
+                answer = handler(
                     self, Request(request.method, request.path, request.query, request.body, names)
                 )
-                return found if isinstance(found, Answer) else Answer(found)
+                return answer if isinstance(answer, Answer) else Answer(answer)
         self.unknown.append(f"{request.method} {request.path}")
         raise RefusedRequest(501, "NOT_IMPLEMENTED", f"{request.method} {request.path} isn't known here")
 
@@ -157,16 +157,16 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
             parts = urlsplit(self.path)
             query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
             request = Request(self.command, parts.path, query, self.content())
-            said = server.answer(request, self.headers.get("Authorization", ""))
+            answer = server.answer(request, self.headers.get("Authorization", ""))
             if server.loses(request):
                 self.close_connection = True
                 return
-            body = said.body
+            body = answer.body
             if not isinstance(body, bytes):
                 body = b"" if body is None else json.dumps(body).encode()
-            self.send_response(said.status)
-            kind = "application/octet-stream" if isinstance(said.body, bytes) else "application/json"
-            for name, value in {"Content-Type": kind, **said.headers}.items():
+            self.send_response(answer.status)
+            kind = "application/octet-stream" if isinstance(answer.body, bytes) else "application/json"
+            for name, value in {"Content-Type": kind, **answer.headers}.items():
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -34,8 +34,8 @@ class People:
         if match is None:
             raise RefusedRequest(400, "INVALID_PARAMETER_VALUE", "only one filter is known here")
         name = re.sub(r"\\(.)", r"\1", match[1])
-        found = [self._group(name)] if name in self.groups and int(request.query["startIndex"]) == 1 else []
-        return {"Resources": found, "totalResults": len(found)}
+        groups = [self._group(name)] if name in self.groups and int(request.query["startIndex"]) == 1 else []
+        return {"Resources": groups, "totalResults": len(groups)}
 
     @route("GET", f"{_SCIM}/Groups/{{name}}")
     def get_group(self, request: Request) -> dict[str, Any]:

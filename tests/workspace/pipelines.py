@@ -66,7 +66,7 @@ class Pipelines:
             known = _TYPES.fullmatch(types)
             if not known:
                 raise RefusedRequest(400, "INVALID_PARAMETER_VALUE", f"filter {types} isn't known here")
-            events = [one for one in events if f"'{one['event_type']}'" in known[1]]
+            events = [event for event in events if f"'{event['event_type']}'" in known[1]]
         start = int(first)
         more = {"next_page_token": f"{start + size}:{types}"} if start + size < len(events) else {}
         return {"events": events[start : start + size], **more}
@@ -99,7 +99,7 @@ class Pipelines:
 
     def _put(self, identity: str, given: dict[str, Any]) -> None:
         spec = {key: value for key, value in given.items() if key not in ("run_as", "dry_run", "parameters")}
-        told: dict[str, Any] = {key: given[key] for key in ("run_as", "parameters") if key in given}
+        settings: dict[str, Any] = {key: given[key] for key in ("run_as", "parameters") if key in given}
         self.pipelines[identity] = {
             "pipeline_id": identity,
             "name": given["name"],
@@ -107,5 +107,5 @@ class Pipelines:
             "creator_user_name": "someone@example.com",
             "run_as_user_name": "someone@example.com",
             "spec": {**spec, "id": identity},
-            **told,
+            **settings,
         }

@@ -34,14 +34,14 @@ class Tables(Catalog):
 
     def rename_table(self, name: str, to: str) -> None:
         """Give a table another name, under which it keeps its owner and its grants."""
-        found, grants = self.tables.pop(name), self.grants.pop(("table", name))
-        self.tables[to] = {**found, "name": to.split(".")[2], "full_name": to}
+        table, grants = self.tables.pop(name), self.grants.pop(("table", name))
+        self.tables[to] = {**table, "name": to.split(".")[2], "full_name": to}
         self.grants["table", to] = grants
 
     def granted(self, name: str) -> dict[str, set[str]]:
         """Return a copy of who was granted what on a table."""
-        found = self.grants.get(("table", name), {})
-        return {who: set(privileges) for who, privileges in found.items() if privileges}
+        grants = self.grants.get(("table", name), {})
+        return {who: set(privileges) for who, privileges in grants.items() if privileges}
 
     def securables(self) -> dict[str, dict[str, dict[str, Any]]]:
         return {**super().securables(), "table": self.tables}
@@ -68,12 +68,12 @@ class Tables(Catalog):
 
     @route("PATCH", f"{_UC}/tables/{{name}}")
     def update_table(self, request: Request) -> dict[str, Any]:
-        found = self._open(request.names["name"])
+        table = self._open(request.names["name"])
         owner = request.json["owner"]
         if owner in self.strangers:
             raise RefusedRequest(404, "PRINCIPAL_DOES_NOT_EXIST", f"Could not find principal {owner}")
-        found["owner"] = owner
-        return found
+        table["owner"] = owner
+        return table
 
     @route("GET", f"{_UC}/effective-permissions/table/{{name}}")
     def get_effective(self, request: Request) -> dict[str, Any]:
@@ -85,8 +85,10 @@ class Tables(Catalog):
             for principal, privileges in self.grants.get((kind, name), {}).items():
                 for privilege in sorted(privileges):
                     here = kind == "table"
-                    place = {} if here else {"inherited_from_type": kind.upper(), "inherited_from_name": name}
-                    by.setdefault(principal, []).append({"privilege": privilege, **place})
+                    origin = (
+                        {} if here else {"inherited_from_type": kind.upper(), "inherited_from_name": name}
+                    )
+                    by.setdefault(principal, []).append({"privilege": privilege, **origin})
         listed = [{"principal": who, "privileges": privileges} for who, privileges in by.items()]
         return self.paged(listed, request)
 

@@ -38,8 +38,8 @@ class Volumes:
     def drop_volume(self, catalog: str, schema: str, name: str) -> None:
         """Drop a volume with all that is in it."""
         root = f"/Volumes/{catalog}/{schema}/{name}"
-        self.folders = {one for one in self.folders if not _within(one, root)}
-        self.files = {one: content for one, content in self.files.items() if not _within(one, root)}
+        self.folders = {path for path in self.folders if not _within(path, root)}
+        self.files = {path: content for path, content in self.files.items() if not _within(path, root)}
 
     @route("HEAD", "/api/2.0/fs/files{path...}")
     def file_metadata(self, request: Request) -> Answer:
@@ -78,17 +78,17 @@ class Volumes:
         folder = self._path(request)
         self._folder(folder)
         inside = sorted(
-            one for one in self.folders | self.files.keys() if str(PurePosixPath(one).parent) == folder
+            path for path in self.folders | self.files.keys() if str(PurePosixPath(path).parent) == folder
         )
         first = int(request.query.get("page_token", 0))
         page = [
             {
-                "path": one,
-                "name": PurePosixPath(one).name,
-                "is_directory": one in self.folders,
-                **({} if one in self.folders else {"file_size": len(self.files[one])}),
+                "path": path,
+                "name": PurePosixPath(path).name,
+                "is_directory": path in self.folders,
+                **({} if path in self.folders else {"file_size": len(self.files[path])}),
             }
-            for one in inside[first : first + _PAGE]
+            for path in inside[first : first + _PAGE]
         ]
         more = {"next_page_token": str(first + _PAGE)} if first + _PAGE < len(inside) else {}
         return {"contents": page, **more}
@@ -96,17 +96,17 @@ class Volumes:
     @route("PUT", "/api/2.0/fs/directories{path...}")
     def create_directory(self, request: Request) -> Answer:
         path = PurePosixPath(self._path(request))
-        wanted = [str(one) for one in (path, *path.parents) if len(one.parts) >= 5]
-        if any(one in self.files for one in wanted):
+        folders = [str(folder) for folder in (path, *path.parents) if len(folder.parts) >= 5]
+        if any(folder in self.files for folder in folders):
             raise RefusedRequest(409, "ALREADY_EXISTS", "The given path points to an existing file.")
-        self.folders.update(wanted)
+        self.folders.update(folders)
         return Answer(status=204)
 
     @route("DELETE", "/api/2.0/fs/directories{path...}")
     def delete_directory(self, request: Request) -> Answer:
         path = self._path(request)
         self._folder(path)
-        if any(one != path and _within(one, path) for one in self.folders | self.files.keys()):
+        if any(other != path and _within(other, path) for other in self.folders | self.files.keys()):
             raise RefusedRequest(
                 400,
                 "INVALID_PARAMETER_VALUE",
