@@ -130,11 +130,11 @@ def main() -> None:
         size = sum(file.stat().st_size for file in folder.rglob("*.parquet"))
         print(f"\n{title}, {size / 1e6:,.0f} MB\n{HEADING}", flush=True)
         for name in arguments.only:
-            found = measure(name, title, folder, arguments.repeat)
-            measured.append(found)
-            print(line(found), flush=True)
+            timing = measure(name, title, folder, arguments.repeat)
+            measured.append(timing)
+            print(line(timing), flush=True)
     if arguments.output:
-        arguments.output.write_text(json.dumps([asdict(each) for each in measured], indent=1))
+        arguments.output.write_text(json.dumps([asdict(result) for result in measured], indent=1))
     print(f"\n{goals(measured)}")
     if arguments.markdown:
         print(f"\n{markdown(measured)}")
@@ -147,8 +147,8 @@ def measure(name: str, data: str, folder: Path, repeat: int) -> Measured:
     command = [sys.executable, __file__, "--run", name, str(folder), "--repeat", str(warm)]
     environment = os.environ | {"TABLEFERRY_MASTER": f"local[{contender.cores}]", "SPARK_DRIVER_MEMORY": "4g"}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    found = json.loads(done.stdout)
-    times = found.pop("times")
+    figures = json.loads(done.stdout)
+    times = figures.pop("times")
     return Measured(
         name,
         data,
@@ -156,24 +156,24 @@ def measure(name: str, data: str, folder: Path, repeat: int) -> Measured:
         warm=statistics.median(times[1:]),
         least=min(times[1:]),
         most=max(times[1:]),
-        **found,
+        **figures,
     )
 
 
 def run(name: str, folder: Path, repeat: int) -> dict[str, object]:
     """Convert a directory again and again, in this process."""
     with tempfile.TemporaryDirectory(prefix="tableferry-bench-") as scratch:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         convert = CONTENDERS[name].start(Path(scratch))
-        start = time.perf_counter() - begun
+        start = time.perf_counter() - started
         times = []
         commit = 0
         for number in range(1 + repeat):
             # Under a name of its own, for Delta keeps the logs that it has seen by their path.
             with renamed(folder, number) as table:
-                begun = time.perf_counter()
+                started = time.perf_counter()
                 convert(table)
-                times.append(time.perf_counter() - begun)
+                times.append(time.perf_counter() - started)
                 commit = (table / "_delta_log" / FIRST_COMMIT).stat().st_size
         peaks = peak_megabytes()
         if "pyspark" in sys.modules:
@@ -206,14 +206,14 @@ def peak_megabytes() -> dict[str, int]:
         process = int(status.parent.name)
         parents[process], names[process] = int(fields["PPid"]), fields["Name"].strip()
         peaks[process] = int(fields.get("VmHWM", "0 kB").split()[0])
-    found = {"python": peaks[os.getpid()], "java": 0, "workers": 0}
+    actual = {"python": peaks[os.getpid()], "java": 0, "workers": 0}
     for process in peaks:
         above = parents.get(process, 0)
         while above and above != os.getpid():
             above = parents.get(above, 0)
         if above:
-            found["java" if names[process] == "java" else "workers"] += peaks[process]
-    return {kind: kilobytes >> 10 for kind, kilobytes in found.items()}
+            actual["java" if names[process] == "java" else "workers"] += peaks[process]
+    return {kind: kilobytes >> 10 for kind, kilobytes in actual.items()}
 
 
 # Those who convert.
@@ -346,12 +346,12 @@ def made(cache: Path, count: int, rows: int) -> Path:
         shutil.rmtree(left / "_delta_log", ignore_errors=True)
         left.rename(folder)
     if not folder.exists():
-        begun = folder.with_suffix(".part")
-        shutil.rmtree(begun, ignore_errors=True)
+        unfinished = folder.with_suffix(".part")
+        shutil.rmtree(unfinished, ignore_errors=True)
         chunks = [range(start, min(start + CHUNK, count)) for start in range(0, count, CHUNK)]
         with ProcessPoolExecutor() as pool:
-            list(pool.map(partial(write_files, begun, count, rows), chunks))
-        begun.rename(folder)
+            list(pool.map(partial(write_files, unfinished, count, rows), chunks))
+        unfinished.rename(folder)
     return folder
 
 
@@ -368,46 +368,46 @@ GOALS = (
 HEADING = f"{'':<58}{'start':>8}{'first':>8}{'warm':>8}{'min':>8}{'max':>8}  MB: Python, Java, workers"
 
 
-def line(found: Measured) -> str:
-    times = (found.start, found.first, found.warm, found.least, found.most)
-    seconds = "".join(f"{each:>8.2f}" for each in times)
-    return f"{CONTENDERS[found.contender].title:<58}{seconds}  {found.memory}"
+def line(result: Measured) -> str:
+    times = (result.start, result.first, result.warm, result.least, result.most)
+    seconds = "".join(f"{time:>8.2f}" for time in times)
+    return f"{CONTENDERS[result.contender].title:<58}{seconds}  {result.memory}"
 
 
 def machine() -> str:
     versions = [
         f"{name} {metadata.version(name)}" for name in ("pyspark", "delta-spark", "pyarrow", "deltalake")
     ]
-    said = [f"{os.cpu_count()} cores", platform.machine(), f"Python {platform.python_version()}", *versions]
-    return ", ".join([*said, f"load {os.getloadavg()[0]:.1f}"])
+    parts = [f"{os.cpu_count()} cores", platform.machine(), f"Python {platform.python_version()}", *versions]
+    return ", ".join([*parts, f"load {os.getloadavg()[0]:.1f}"])
 
 
 def goals(measured: Sequence[Measured]) -> str:
     """Compare warm runs with those whom a conversion of small files is to beat, and one core with two."""
-    warm = {(each.data, each.contender): each.warm for each in measured}
-    said = []
-    for data in dict.fromkeys(each.data for each in measured if each.data != LARGE):
+    warm = {(result.data, result.contender): result.warm for result in measured}
+    verdicts = []
+    for data in dict.fromkeys(result.data for result in measured if result.data != LARGE):
         for slower, faster, goal in GOALS:
             if (data, slower) in warm and (data, faster) in warm:
                 ratio = warm[data, slower] / warm[data, faster]
                 titles = CONTENDERS[faster].title, CONTENDERS[slower].title
                 verdict = "holds" if ratio >= goal else "is missed"
-                said.append(
+                verdicts.append(
                     f"{data}: {titles[0]} is {ratio:.1f} times as fast as {titles[1]} ({goal}: {verdict})"
                 )
-    return "\n".join(said)
+    return "\n".join(verdicts)
 
 
 def markdown(measured: Sequence[Measured]) -> str:
     """Write the table for docs/benchmarks.md: warm seconds, and what the most small files take besides."""
-    sets = list(dict.fromkeys(each.data for each in measured))
-    most = max((each for each in sets if each != LARGE), key=len, default=LARGE)
-    found = {(each.contender, each.data): each for each in measured}
+    sets = list(dict.fromkeys(result.data for result in measured))
+    most = max((data for data in sets if data != LARGE), key=len, default=LARGE)
+    results = {(result.contender, result.data): result for result in measured}
     heads = ["", *sets, f"first in a process, {most}", f"peak memory in MB, {most}"]
     rows = [heads, ["---", *["---:"] * (len(heads) - 1)]]
-    for name in dict.fromkeys(each.contender for each in measured):
-        last = found[name, most]
-        warm = [f"{found[name, data].warm:.2f} s" for data in sets]
+    for name in dict.fromkeys(result.contender for result in measured):
+        last = results[name, most]
+        warm = [f"{results[name, data].warm:.2f} s" for data in sets]
         rows.append([CONTENDERS[name].title, *warm, f"{last.first:.2f} s", last.memory])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 

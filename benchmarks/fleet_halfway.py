@@ -36,7 +36,7 @@ _STEP = timedelta(minutes=7)
 
 
 @dataclass
-class Way:
+class JobHistory:
     """A job, and what happened to it."""
 
     job: Job
@@ -61,22 +61,22 @@ class Way:
                 }
             )
 
-    def walk(self, at: datetime, steps: int = 9) -> datetime:
+    def advance(self, at: datetime, steps: int = 9) -> datetime:
         """Go on from where it is until it rests."""
-        ways = {**BACK, **FORWARD}
-        while steps and (way := ways.get(self.job.pair)) is not None:
+        transitions = {**BACK, **FORWARD}
+        while steps and (transition := transitions.get(self.job.pair)) is not None:
             at, steps = at + _STEP, steps - 1
-            self.change(at, state=self.job.desired_state, desired_state=way.then)
+            self.change(at, state=self.job.desired_state, desired_state=transition.then)
         return at
 
 
 def fill(engine: Engine, count: int, now: datetime) -> int:
     """Write a fleet into an empty queue, and say how many events it has."""
     written = 0
-    for some in chunks(ways(count, now), 5000):
-        archived = [{**to_row(each.job), "archived_at": now} for each in some if each.archived]
-        there = [to_row(each.job) for each in some if not each.archived]
-        happened = [event for each in some for event in each.happened]
+    for some in chunks(histories(count, now), 5000):
+        archived = [{**to_row(history.job), "archived_at": now} for history in some if history.archived]
+        there = [to_row(history.job) for history in some if not history.archived]
+        happened = [event for history in some for event in history.happened]
         with engine.begin() as connection:
             for table, rows in ((jobs, there), (jobs_archive, archived), (events, happened)):
                 for part in chunks(rows):
@@ -89,15 +89,15 @@ def fill(engine: Engine, count: int, now: datetime) -> int:
     return written
 
 
-def ways(count: int, now: datetime) -> Iterator[Way]:
+def histories(count: int, now: datetime) -> Iterator[JobHistory]:
     """Make jobs and what happened to them, the same each time."""
     chance = random.Random(2026)
     kinds, shares = list(_SHARES), list(_SHARES.values())
     for number in range(1, count + 1):
-        yield _way(number, chance.choices(kinds, shares)[0], chance, now)
+        yield _history(number, chance.choices(kinds, shares)[0], chance, now)
 
 
-def _way(number: int, kind: str, chance: random.Random, now: datetime) -> Way:
+def _history(number: int, kind: str, chance: random.Random, now: datetime) -> JobHistory:
     nearest, farthest = _AGES.get(kind, (40, 200))
     last = now - timedelta(days=chance.uniform(nearest, farthest))
     team = chance.randrange(TEAMS)
@@ -106,7 +106,7 @@ def _way(number: int, kind: str, chance: random.Random, now: datetime) -> Way:
     added = (last - timedelta(days=chance.uniform(30, _DAYS - 200))).replace(
         hour=9, minute=0, second=0, microsecond=0
     )
-    way = Way(
+    history = JobHistory(
         Job(
             number,
             "spark_catalog",
@@ -115,7 +115,7 @@ def _way(number: int, kind: str, chance: random.Random, now: datetime) -> Way:
             created_at=added,
             last_updated_time=added,
             stg_format="parquet",
-            tbl_owners=tuple(f"owner{each}@example.org" for each in people),
+            tbl_owners=tuple(f"owner{person}@example.org" for person in people),
             downstream_users=tuple(f"user{chance.randrange(5000)}@example.org" for _ in range(3)),
             target_format=chance.choice(list(TargetFormat)),
             probation_gap_days=14,
@@ -123,39 +123,39 @@ def _way(number: int, kind: str, chance: random.Random, now: datetime) -> Way:
         )
     )
     if kind == "new":
-        return way
-    told = last - timedelta(days=15)
-    way.change(told, state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
+        return history
+    notified = last - timedelta(days=15)
+    history.change(notified, state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
     if chance.random() < 0.1:
-        way.change(told + _STEP, migration_paused=True, pause_reason="MISSING_OWNER: nobody")
-        way.change(told + 2 * _STEP, migration_paused=False, pause_reason="None")
-    way.change(told + 3 * _STEP, comm_level1_date=told + 3 * _STEP)
+        history.change(notified + _STEP, migration_paused=True, pause_reason="MISSING_OWNER: nobody")
+        history.change(notified + 2 * _STEP, migration_paused=False, pause_reason="None")
+    history.change(notified + 3 * _STEP, comm_level1_date=notified + 3 * _STEP)
     match kind:
         case "ready":
-            return way
+            return history
         case "paused":
-            reason = chance.choice([each for each in PauseReason if each is not PauseReason.NONE])
-            way.change(last, migration_paused=True, pause_reason=f"{reason.value}: {number} is why")
-            return way
+            reason = chance.choice([reason for reason in PauseReason if reason is not PauseReason.NONE])
+            history.change(last, migration_paused=True, pause_reason=f"{reason.value}: {number} is why")
+            return history
         case "walking":
-            way.change(last, in_process=True, to_be_processed=False)
-            way.walk(last, chance.randrange(1, 4))
-            return way
-    way.change(last, in_process=True, to_be_processed=False)
-    at = way.walk(last)
-    way.change(at + _STEP, comm_level2_date=at + _STEP, shadow_watermark="1")
+            history.change(last, in_process=True, to_be_processed=False)
+            history.advance(last, chance.randrange(1, 4))
+            return history
+    history.change(last, in_process=True, to_be_processed=False)
+    at = history.advance(last)
+    history.change(at + _STEP, comm_level2_date=at + _STEP, shadow_watermark="1")
     if kind in ("through", "archived"):
         at += timedelta(days=15)
-        way.change(at, desired_state=State.HIVE_DROPPED)
-        way.walk(at, 1)
-        way.change(at + 2 * _STEP, in_process=False, comm_level3_date=at)
-        way.archived = kind == "archived"
+        history.change(at, desired_state=State.HIVE_DROPPED)
+        history.advance(at, 1)
+        history.change(at + 2 * _STEP, in_process=False, comm_level3_date=at)
+        history.archived = kind == "archived"
     elif kind == "back":
         at += timedelta(days=2)
-        way.change(at, desired_state=State.WRITES_BLOCKED)
-        way.walk(at)
-        way.change(at + _STEP, migration_paused=True, pause_reason="REVERTED", in_process=False)
+        history.change(at, desired_state=State.WRITES_BLOCKED)
+        history.advance(at)
+        history.change(at + _STEP, migration_paused=True, pause_reason="REVERTED", in_process=False)
     elif chance.random() < 0.5:
         # Kept in step a moment ago.
-        way.change(now - timedelta(hours=chance.uniform(0, 20)), shadow_watermark="2")
-    return way
+        history.change(now - timedelta(hours=chance.uniform(0, 20)), shadow_watermark="2")
+    return history

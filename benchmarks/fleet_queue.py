@@ -65,7 +65,7 @@ class Task:
         worker: The worker's number.
         workers: How many there are.
         now: The time; every earlier claim has lapsed.
-        each: How many jobs it claims.
+        jobs: How many jobs it claims.
         batch: How many at once.
         seconds: How long it saves one by one, at most.
     """
@@ -74,7 +74,7 @@ class Task:
     worker: int
     workers: int
     now: datetime
-    each: int
+    jobs: int
     batch: int
     seconds: float
 
@@ -84,7 +84,7 @@ class Span:
     """How many jobs, from when to when by the machine's clock."""
 
     jobs: int
-    begun: float
+    started: float
     ended: float
 
 
@@ -120,20 +120,20 @@ def measure(
     url: str,
     jobs: int,
     claims: int,
-    told: argparse.Namespace,
+    arguments: argparse.Namespace,
     run: Callable[..., list[list[Span]]],
 ) -> None:
     """Fill a queue and print a row for each number of workers."""
     store = open_store(url)
     store.create()
-    begun = time.monotonic()
+    started = time.monotonic()
     assert store.add(new_jobs(jobs), BEGIN) == jobs
-    added = time.monotonic() - begun
+    added = time.monotonic() - started
     now = BEGIN
-    for workers in told.workers:
+    for workers in arguments.workers:
         now += 2 * LEASE
         tasks = [
-            Task(url, worker, workers, now, claims // workers, told.batch, told.seconds)
+            Task(url, worker, workers, now, claims // workers, arguments.batch, arguments.seconds)
             for worker in range(workers)
         ]
         rates = [rate(spans) for spans in zip(*run(tasks), strict=True)]
@@ -143,7 +143,7 @@ def measure(
                 f"{jobs:,}",
                 f"{added:.1f} s",
                 workers,
-                *(f"{each:,.{1 if each < 10 else 0}f}" for each in rates),
+                *(f"{value:,.{1 if value < 10 else 0}f}" for value in rates),
             ]
         )
     store.close()
@@ -158,11 +158,11 @@ def measure_status(name: str, url: str, jobs: int) -> None:
     took: list[float] = []
     worked: list[float] = []
     for _ in range(LOOKS):
-        begun, busy = time.monotonic(), time.process_time()
+        started, busy = time.monotonic(), time.process_time()
         assert read_status(store, BEGIN).total == jobs
-        took.append(time.monotonic() - begun)
+        took.append(time.monotonic() - started)
         worked.append(time.process_time() - busy)
-    seconds = [f"{each:.2f} s" for each in (statistics.median(took), min(took), statistics.median(worked))]
+    seconds = [f"{value:.2f} s" for value in (statistics.median(took), min(took), statistics.median(worked))]
     print_row([name, f"{jobs:,}", f"{happened:,}", *seconds, f"{os.getloadavg()[0]:.1f}"])
     store.close()
 
@@ -182,56 +182,56 @@ def new_jobs(count: int) -> Iterator[NewJob]:
 
 def rate(spans: Sequence[Span]) -> float:
     """Return jobs a second of all workers, from the first one's beginning to the last one's end."""
-    took = max(each.ended for each in spans) - min(each.begun for each in spans)
-    return sum(each.jobs for each in spans) / took
+    took = max(span.ended for span in spans) - min(span.started for span in spans)
+    return sum(span.jobs for span in spans) / took
 
 
 def work(task: Task, store: Store, together: Any) -> list[Span]:
     """Claim, save one by one, and save in batches, each at the same time as the others."""
     mine: list[Any] = []
     together.wait()
-    begun = time.monotonic()
-    while len(mine) < task.each:
+    started = time.monotonic()
+    while len(mine) < task.jobs:
         mine += store.claim(
             to_preprocess(task.now),
             f"w{task.worker}",
             now=task.now,
             lease=LEASE,
-            limit=min(task.batch, task.each - len(mine)),
+            limit=min(task.batch, task.jobs - len(mine)),
             share=(task.worker, task.workers),
         )
-    claimed = Span(len(mine), begun, time.monotonic())
+    claimed = Span(len(mine), started, time.monotonic())
     together.wait()
-    begun = time.monotonic()
+    started = time.monotonic()
     saved = 0
-    while saved < len(mine) and time.monotonic() < begun + task.seconds:
+    while saved < len(mine) and time.monotonic() < started + task.seconds:
         mine[saved] = store.save(replace(mine[saved], stg_format="parquet"), task.now)
         saved += 1
-    one_by_one = Span(saved, begun, time.monotonic())
+    one_by_one = Span(saved, started, time.monotonic())
     together.wait()
-    begun = time.monotonic()
+    started = time.monotonic()
     for start in range(0, len(mine), task.batch):
         some = mine[start : start + task.batch]
         assert len(store.save_all(some, task.now, release=True)) == len(some)
-    return [claimed, one_by_one, Span(len(mine), begun, time.monotonic())]
+    return [claimed, one_by_one, Span(len(mine), started, time.monotonic())]
 
 
 def in_processes(tasks: Sequence[Task]) -> list[list[Span]]:
     """Run each task in a process of its own."""
     context = multiprocessing.get_context("spawn")
-    together, found = context.Barrier(len(tasks)), context.SimpleQueue()
-    processes = [context.Process(target=_process, args=(task, together, found)) for task in tasks]
+    together, results = context.Barrier(len(tasks)), context.SimpleQueue()
+    processes = [context.Process(target=_process, args=(task, together, results)) for task in tasks]
     for process in processes:
         process.start()
-    spans = [found.get() for _ in processes]
+    spans = [results.get() for _ in processes]
     for process in processes:
         process.join()
     return spans
 
 
-def _process(task: Task, together: Any, found: Any) -> None:
+def _process(task: Task, together: Any, results: Any) -> None:
     store = open_store(task.url)
-    found.put(work(task, store, together))
+    results.put(work(task, store, together))
     store.close()
 
 
@@ -242,10 +242,10 @@ def delta() -> Iterator[tuple[str, Callable[[Sequence[Task]], list[list[Span]]]]
         spark = session.resolve(folder, say=lambda line: None)
 
         def run(tasks: Sequence[Task]) -> list[list[Span]]:
-            together, found = threading.Barrier(len(tasks)), list[list[Span]]()
+            together, results = threading.Barrier(len(tasks)), list[list[Span]]()
             threads = [
                 threading.Thread(
-                    target=lambda task=task: found.append(work(task, open_store(task.url, spark), together))
+                    target=lambda task=task: results.append(work(task, open_store(task.url, spark), together))
                 )
                 for task in tasks
             ]
@@ -253,7 +253,7 @@ def delta() -> Iterator[tuple[str, Callable[[Sequence[Task]], list[list[Span]]]]
                 thread.start()
             for thread in threads:
                 thread.join()
-            return found
+            return results
 
         yield "delta:spark_catalog.fleet", run
         session.stop(spark)
@@ -274,8 +274,8 @@ STORES: dict[str, Callable[[], Any]] = {
 
 def machine() -> str:
     versions = [f"{name} {metadata.version(name)}" for name in ("sqlalchemy", "pymysql", "psycopg")]
-    said = [f"{os.cpu_count()} cores", platform.machine(), f"Python {platform.python_version()}", *versions]
-    return ", ".join([*said, f"load {os.getloadavg()[0]:.1f}"])
+    parts = [f"{os.cpu_count()} cores", platform.machine(), f"Python {platform.python_version()}", *versions]
+    return ", ".join([*parts, f"load {os.getloadavg()[0]:.1f}"])
 
 
 if __name__ == "__main__":

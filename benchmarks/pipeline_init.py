@@ -87,18 +87,18 @@ def measure(spark: SparkSession, folder: Path, targets: int, *, quiet: bool = Fa
             define(target.definitions, engine)
 
     def show(what: str, work: Callable[[], None]) -> None:
-        before, begun = jobs(spark), time.perf_counter()
+        before, started = jobs(spark), time.perf_counter()
         work()
-        seconds, ran = time.perf_counter() - begun, jobs(spark) - before
+        seconds, ran = time.perf_counter() - started, jobs(spark) - before
         if not quiet:
-            each = ran / (targets * SOURCES)
-            print(f"{targets:>8} {what:<15} {seconds:>8.2f} {ran:>11} {each:>14.1f}", flush=True)
+            per_source = ran / (targets * SOURCES)
+            print(f"{targets:>8} {what:<15} {seconds:>8.2f} {ran:>11} {per_source:>14.1f}", flush=True)
 
     show("first start", start)
     store = StateStore(folder / "state", "bench")
-    for one in pipelines.plan(project, spark, pipeline_id="bench").targets:
-        assert one.migration_start
-        store.track(one.migration_start, Tracking({}, 0, 1, "match"))
+    for planned in pipelines.plan(project, spark, pipeline_id="bench").targets:
+        assert planned.migration_start
+        store.track(planned.migration_start, Tracking({}, 0, 1, "match"))
     show("later start", start)
     for table in tables:
         if table.startswith("source"):

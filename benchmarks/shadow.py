@@ -84,9 +84,9 @@ def measure(
         for statement in statements(table):
             spark.sql(statement)
         before = files(folder)
-        begun = time.perf_counter()
+        started = time.perf_counter()
         shadow(warehouse, TARGET, HIVE, form, baseline)
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - started
         written = sum(size for path, size in files(folder).items() if path not in before)
         print(f"{form}, {partitions:,} partitions, {title}: {seconds:.1f} s, {written:,} bytes", flush=True)
         measured.append(Measured(form, partitions, title, seconds, written))
@@ -129,18 +129,18 @@ def files(folder: Path) -> dict[str, int]:
 
 def machine() -> str:
     versions = [f"{name} {metadata.version(name)}" for name in ("pyspark", "delta-spark")]
-    said = [f"{os.cpu_count()} cores", platform.machine(), f"Python {platform.python_version()}", *versions]
-    return ", ".join([*said, f"load {os.getloadavg()[0]:.1f}"])
+    parts = [f"{os.cpu_count()} cores", platform.machine(), f"Python {platform.python_version()}", *versions]
+    return ", ".join([*parts, f"load {os.getloadavg()[0]:.1f}"])
 
 
 def markdown(measured: list[Measured], partitions: list[int]) -> str:
     """Write a table: a row for each format and change, a column for each number of partitions."""
-    found = {(each.form, each.change, each.partitions): each for each in measured}
+    by_case = {(cell.form, cell.change, cell.partitions): cell for cell in measured}
     rows = [["", *(f"{count:,} partitions" for count in partitions)], ["---", *["---:"] * len(partitions)]]
-    for form, change in dict.fromkeys((each.form, each.change) for each in measured):
-        cells = [found[form, change, count] for count in partitions]
-        told = [f"{each.seconds:.1f} s, {each.written / 1000:,.0f} kB" for each in cells]
-        rows.append([f"{form.capitalize()}: {change}", *told])
+    for form, change in dict.fromkeys((cell.form, cell.change) for cell in measured):
+        cells = [by_case[form, change, count] for count in partitions]
+        texts = [f"{cell.seconds:.1f} s, {cell.written / 1000:,.0f} kB" for cell in cells]
+        rows.append([f"{form.capitalize()}: {change}", *texts])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

@@ -77,10 +77,10 @@ class Demo:
         self.command(f"pipelines status {self.project}")
         show.print_status(self.console, pipelines.status(self.project, self.spark))
 
-    def verify(self, expected: str, found: str) -> bool:
+    def verify(self, expected: str, actual: str) -> bool:
         """Show whether two tables of this demo hold the same rows."""
-        self.command(f"verify {expected} {found}")
-        verdict = verify.verify_tables(self.spark, expected, found)
+        self.command(f"verify {expected} {actual}")
+        verdict = verify.verify_tables(self.spark, expected, actual)
         self.console.print(verify.render(verdict))
         return verdict.matches
 
@@ -219,9 +219,9 @@ def tell_proof(demo: Demo) -> bool:
     )
     same = demo.verify(f"{demo.bronze}.flights", f"{demo.silver}.flights")
     same &= demo.verify(f"{demo.silver}.aircraft_check", f"{demo.silver}.aircraft")
-    one = demo.spark.table(f"{demo.silver}.aircraft").where("tailnum = 'N978AT'").orderBy("__START_AT")
-    rows = [tuple("still open" if value is None else value for value in row) for row in one.collect()]
-    report.table(demo.console, one.columns, rows)
+    aircraft = demo.spark.table(f"{demo.silver}.aircraft").where("tailnum = 'N978AT'").orderBy("__START_AT")
+    rows = [tuple("still open" if value is None else value for value in row) for row in aircraft.collect()]
+    report.table(demo.console, aircraft.columns, rows)
     demo.say(
         "This aircraft crossed the hand-over point. AirTran's row (FL) was copied open, and October's commit "
         "closed it.",

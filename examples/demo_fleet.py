@@ -212,13 +212,15 @@ class Demo:
 
     def tell(self, done: ModeReport) -> None:
         """Sum up a mode's run; what paused or failed is told in full."""
-        outcomes = Counter(one.outcome for one in done.jobs)
+        outcomes = Counter(result.outcome for result in done.jobs)
         self.console.print(
             "   " + (", ".join(f"{n} {what}" for what, n in outcomes.items()) or "nothing to do")
         )
-        for one in done.jobs:
-            if one.outcome in ("paused", "failed"):
-                self.console.print(f"   {one.job.name} {one.outcome}: {one.error or one.job.pause_reason}")
+        for result in done.jobs:
+            if result.outcome in ("paused", "failed"):
+                self.console.print(
+                    f"   {result.job.name} {result.outcome}: {result.error or result.job.pause_reason}"
+                )
 
     def letters(self) -> None:
         """Send what is to be sent, and show the first letter."""
@@ -285,8 +287,8 @@ def tell(demo: Demo) -> bool:
     )
     demo.command(f"add '{demo.schema}.*'")
     jobs = [
-        NewJob(demo.name(each.table), each.form, 14, 14, (each.owner,), ("analysts@example.org",))
-        for each in demo.tables
+        NewJob(demo.name(recipe.table), recipe.form, 14, 14, (recipe.owner,), ("analysts@example.org",))
+        for recipe in demo.tables
     ]
     demo.store.create()
     demo.console.print(f"   {demo.store.add(jobs, demo.clock())} jobs added")
@@ -311,10 +313,10 @@ def tell(demo: Demo) -> bool:
     demo.command("shadow")
     shadowed = shadow(demo.worker)
     demo.console.print(
-        f"   {sum(bool(one.did) for one in shadowed.jobs)} of {len(shadowed.jobs)} had changed"
+        f"   {sum(bool(result.did) for result in shadowed.jobs)} of {len(shadowed.jobs)} had changed"
     )
 
-    [reverted, *_] = (each.table for each in demo.tables)
+    [reverted, *_] = (recipe.table for recipe in demo.tables)
     demo.step(
         "5. Somebody wants the old table back", f"{reverted} goes back, with all that was written since."
     )
@@ -337,7 +339,7 @@ def tell(demo: Demo) -> bool:
 
 def write(demo: Demo) -> None:
     """Write to tables on probation, as their users would: rows added, rows taken away."""
-    for recipe in [each for each in demo.tables if each.table.startswith("flights_")][:4]:
+    for recipe in [recipe for recipe in demo.tables if recipe.table.startswith("flights_")][:4]:
         target = migrated(demo, recipe).sql
         demo.spark.sql(f"INSERT INTO {target} SELECT * FROM {target} WHERE month = 1 LIMIT 10")
         demo.spark.sql(f"DELETE FROM {target} WHERE month = 2 AND day = 14")
@@ -351,7 +353,7 @@ def migrated(demo: Demo, recipe: Recipe) -> TableName:
 
 def count(demo: Demo, table: str) -> int:
     """Count a migrated table's rows."""
-    [recipe] = (each for each in demo.tables if each.table == table)
+    [recipe] = (recipe for recipe in demo.tables if recipe.table == table)
     return demo.spark.table(migrated(demo, recipe).sql).count()
 
 
@@ -360,13 +362,13 @@ def ended(demo: Demo) -> bool:
     demo.command("status")
     demo.console.print(as_text(read_status(demo.store, demo.clock())))
     demo.command("list")
-    found = demo.store.jobs(everything())
+    jobs = demo.store.jobs(everything())
     report.table(
         demo.console,
         ["table", "target", "state", "why it waits"],
         [
             [job.tbl_name, job.target_format, job.state, job.pause_reason if job.migration_paused else None]
-            for job in found
+            for job in jobs
         ],
     )
     matches = 0
@@ -379,7 +381,7 @@ def ended(demo: Demo) -> bool:
         matches += verdict.matches
         if not verdict.matches:
             demo.console.print(verify.render(verdict))
-    completed = sum(not job.migration_paused for job in found)
+    completed = sum(not job.migration_paused for job in jobs)
     demo.console.print(f"   {matches} of {completed} tables hold the rows of their Hive copies")
     return matches == completed == len(demo.tables) - 2
 

@@ -94,12 +94,14 @@ def preamble(questions: dict[str, Any]) -> str:
     for refused in questions["_refused"]:
         held = " ".join(f'(eq .{name} "{answer}")' for name, answer in refused["when"].items())
         lines.append(f'{{{{if and {held}}}}}{{{{fail "{refused["why"]}."}}}}{{{{end}}}}')
-    for each in questions["_only_with"]:
-        answers = " ".join(f'"{answer}"' for answer in each["answers"])
-        paths = sorted({path.relative_to(BODY) for pattern in each["files"] for path in BODY.glob(pattern)})
+    for question in questions["_only_with"]:
+        answers = " ".join(f'"{answer}"' for answer in question["answers"])
+        paths = sorted(
+            {path.relative_to(BODY) for pattern in question["files"] for path in BODY.glob(pattern)}
+        )
         skips = "".join(f'{{{{skip "{{{{.project_name}}}}/{path.as_posix()}"}}}}' for path in paths)
         if skips:
-            lines.append(f"{{{{if not (eq .{each['question']} {answers})}}}}{skips}{{{{end}}}}")
+            lines.append(f"{{{{if not (eq .{question['question']} {answers})}}}}{skips}{{{{end}}}}")
     return "\n".join(lines) + "\n"
 
 
@@ -112,28 +114,28 @@ def files(folder: Path) -> Iterator[Path]:
 
 def _property(questions: dict[str, Any], name: str, order: int) -> dict[str, Any]:
     default, prompt = questions[name], questions["__prompts__"][name]
-    found: dict[str, Any] = {"order": order, "type": "string"}
+    schema: dict[str, Any] = {"order": order, "type": "string"}
     if isinstance(default, list):
         # What a choice means is told above the question, which the CLI shows in one line.
         choices = [choice for choice in default if name != "package" or choice not in NEED_A_HOOK]
         words = [f"{choice}: {prompt[choice]}\n" for choice in choices]
-        found["description"] = "".join(words) + prompt["__prompt__"]
-        return {**found, "default": choices[0], "enum": choices}
+        schema["description"] = "".join(words) + prompt["__prompt__"]
+        return {**schema, "default": choices[0], "enum": choices}
     rule = questions["_rules"][name]
-    found["description"] = prompt
-    found["default"] = default
-    found["pattern"] = f"^(?:{rule['pattern']})$"
-    found["pattern_match_failure_message"] = f"It must {rule['must']}."
-    return found
+    schema["description"] = prompt
+    schema["default"] = default
+    schema["pattern"] = f"^(?:{rule['pattern']})$"
+    schema["pattern_match_failure_message"] = f"It must {rule['must']}."
+    return schema
 
 
 def _value(questions: dict[str, Any], expression: str) -> str:
-    found = _NAME.fullmatch(expression)
-    if not found:
+    match = _NAME.fullmatch(expression)
+    if not match:
         raise ValueError(f"'{expression}' has no translation: write {{{{ cookiecutter.NAME }}}} alone")
-    if found[1] == "__uuid":
+    if match[1] == "__uuid":
         return "{{bundle_uuid}}"
-    return str(questions[found[1]]) if found[1].startswith("__") else f"{{{{.{found[1]}}}}}"
+    return str(questions[match[1]]) if match[1].startswith("__") else f"{{{{.{match[1]}}}}}"
 
 
 def _action(word: str, condition: Sequence[str]) -> str:
@@ -158,25 +160,29 @@ def _either(words: Sequence[str]) -> str:
 
 def _split(word: str, words: Sequence[str]) -> list[list[str]]:
     parts: list[list[str]] = [[]]
-    for each in words:
-        if each == word:
+    for token in words:
+        if token == word:
             parts.append([])
         else:
-            parts[-1].append(each)
+            parts[-1].append(token)
     return parts
 
 
 def _joined(word: str, conditions: Sequence[str]) -> str:
-    return conditions[0] if len(conditions) == 1 else f"{word} {' '.join(f'({each})' for each in conditions)}"
+    return (
+        conditions[0]
+        if len(conditions) == 1
+        else f"{word} {' '.join(f'({condition})' for condition in conditions)}"
+    )
 
 
 def _single(words: Sequence[str]) -> str:
     condition = "".join(words)
-    if found := _EQUALS.fullmatch(condition):
-        return f'{"eq" if found[2] == "==" else "ne"} .{found[1]} "{found[3]}"'
-    if found := _AMONG.fullmatch(condition):
+    if match := _EQUALS.fullmatch(condition):
+        return f'{"eq" if match[2] == "==" else "ne"} .{match[1]} "{match[3]}"'
+    if match := _AMONG.fullmatch(condition):
         # Go's eq is true if the first value is any of the others.
-        return f"eq .{found[1]} {found[2].replace(',', ' ')}"
+        return f"eq .{match[1]} {match[2].replace(',', ' ')}"
     raise ValueError(f"'{condition}' has no translation: use ==, !=, in, and, or")
 
 

@@ -112,7 +112,7 @@ def golden_file(defaults: Path, made: Path) -> str:
     for name in sorted({*before, *after}):
         if before.get(name) == after.get(name):
             continue
-        old, new = (found.get(name, "").splitlines(keepends=True) for found in (before, after))
+        old, new = (files.get(name, "").splitlines(keepends=True) for files in (before, after))
         gone, added = name not in after, name not in before
         lines += ["\n", f"--- {'' if added else name}\n", f"+++ {'' if gone else name}\n"]
         lines += [] if gone else list(unified_diff(old, new, n=1))[2:]

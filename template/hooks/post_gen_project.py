@@ -22,14 +22,14 @@ def repository() -> Path:
     # A template that was named by a relative path is told as such, and this isn't the caller's folder.
     callers = (os.environ.get("PWD", ""), ANSWERS["_output_dir"])
     homes = [Path(caller, ANSWERS["_repo_dir"]).parent for caller in callers]
-    found = next((home for home in homes if (home / "src/tableferry/__init__.py").is_file()), None)
-    if found is None:
+    home = next((home for home in homes if (home / "src/tableferry/__init__.py").is_file()), None)
+    if home is None:
         sys.exit(
             f"There is no src/tableferry beside the template {ANSWERS['_repo_dir']}: name the whole "
             "repository, by its absolute path or its URL, with --directory template; or answer package=index "
             "or package=git."
         )
-    return found
+    return home
 
 
 def put_wheel() -> None:
@@ -60,10 +60,10 @@ def put_wheel() -> None:
             sys.exit(f"The wheel can't be built by {' '.join(command)}:\n{built.stdout}")
         # So that no tool's own note keeps the wheel out of the repository.
         Path("libs", ".gitignore").unlink(missing_ok=True)
-    found = [path.name for path in Path("libs").iterdir()]
-    if found != [WHEEL]:
+    wheels = [path.name for path in Path("libs").iterdir()]
+    if wheels != [WHEEL]:
         sys.exit(
-            f"libs must hold {WHEEL}, and holds {' and '.join(found)}: take the template of that version."
+            f"libs must hold {WHEEL}, and holds {' and '.join(wheels)}: take the template of that version."
         )
 
 
@@ -85,10 +85,10 @@ def remove_what_was_not_chosen() -> None:
     """Remove the files that belong to other answers, and what pip compiled when it installed the template."""
     for compiled in list(Path().rglob("__pycache__")):
         shutil.rmtree(compiled)
-    for each in ANSWERS["_only_with"]:
-        if ANSWERS[each["question"]] in each["answers"]:
+    for rule in ANSWERS["_only_with"]:
+        if ANSWERS[rule["question"]] in rule["answers"]:
             continue
-        for path in [path for pattern in each["files"] for path in Path().glob(pattern)]:
+        for path in [path for pattern in rule["files"] for path in Path().glob(pattern)]:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     for folder in sorted(filter(Path.is_dir, Path().rglob("*")), reverse=True):
         if not any(folder.iterdir()):

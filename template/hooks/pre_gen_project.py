@@ -13,25 +13,25 @@ def problems(answers: dict[str, str], questions: dict[str, Any]) -> list[str]:
         answers: What was answered, by the question's name.
         questions: The content of cookiecutter.json.
     """
-    found = []
+    faults = []
     for name, answer in answers.items():
         choices, rule = questions.get(name), questions["_rules"].get(name)
         if isinstance(choices, list) and answer not in choices:
-            found.append(f"{name} can't be '{answer}': choose {' or '.join(choices)}.")
+            faults.append(f"{name} can't be '{answer}': choose {' or '.join(choices)}.")
         if rule and not re.fullmatch(rule["pattern"], answer):
-            found.append(f"{name} must {rule['must']}; it is '{answer}'.")
+            faults.append(f"{name} must {rule['must']}; it is '{answer}'.")
         for reserved in questions["_reserved"]:
             if name in reserved["questions"] and answer.lower() in reserved["words"]:
-                found.append(f"{name} can't be '{answer}', as {reserved['why']}: choose another word.")
+                faults.append(f"{name} can't be '{answer}', as {reserved['why']}: choose another word.")
     for refused in questions["_refused"]:
         if refused["when"].items() <= answers.items():
-            found.append(f"{refused['why']}.")
-    return found
+            faults.append(f"{refused['why']}.")
+    return faults
 
 
 if __name__ == "__main__":
     order = json.loads(r"""{{ cookiecutter | list | tojson }}""")
     given = json.loads(r"""{{ cookiecutter | tojson }}""")
     asked = json.loads(r"""{{ _cookiecutter | tojson }}""")
-    if found := problems({name: given[name] for name in order if name in asked}, {**given, **asked}):
-        sys.exit("\n".join(found))
+    if faults := problems({name: given[name] for name in order if name in asked}, {**given, **asked}):
+        sys.exit("\n".join(faults))

@@ -113,10 +113,10 @@ def test_the_history_flows_once_and_live_rows_follow() -> None:
         ),
         {},
     )
-    said = {
+    defined_by_name = {
         name: (kind, arguments, build and build()) for name, (kind, arguments, build) in dp.defined.items()
     }
-    assert said == {
+    assert defined_by_name == {
         "silver.orders": ("table", {"comment": "Orders"}, None),
         "history": ("flow", {"target": "silver.orders", "once": True}, "v_history as it is now"),
         "rows_of_live": ("view", {}, "v as it goes on, without what breaks {'positive': 'id > 0'}"),

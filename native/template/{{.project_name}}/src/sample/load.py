@@ -43,8 +43,8 @@ def load(spark: SparkSession, folder: Path, schema: str, rows: str) -> None:
     for feed, columns in FEEDS.items():
         spark.sql(f"CREATE TABLE IF NOT EXISTS {schema}.{feed} ({columns}) USING delta")
         lines = (folder / f"{feed}.csv").read_text(encoding="utf-8").splitlines()
-        wanted = [line.removeprefix(f"{rows},") for line in lines if line.startswith(f"{rows},")]
-        line = functions.explode(functions.split(functions.lit("\n".join(wanted)), "\n"))
+        chosen = [line.removeprefix(f"{rows},") for line in lines if line.startswith(f"{rows},")]
+        line = functions.explode(functions.split(functions.lit("\n".join(chosen)), "\n"))
         row = functions.from_csv("line", columns)
         arriving = spark.range(1).select(line.alias("line")).select(row.alias("row")).select("row.*")
         new = arriving.exceptAll(spark.table(f"{schema}.{feed}"))
