@@ -403,7 +403,7 @@ def markdown(measured: Sequence[Measured]) -> str:
     sets = list(dict.fromkeys(result.data for result in measured))
     most = max((data for data in sets if data != LARGE), key=len, default=LARGE)
     results = {(result.contender, result.data): result for result in measured}
-    heads = ["", *sets, f"first in a process, {most}", f"peak memory in MB, {most}"]
+    heads = ["converter", *sets, f"first in a process, {most}", f"peak memory in MB, {most}"]
     rows = [heads, ["---", *["---:"] * (len(heads) - 1)]]
     for name in dict.fromkeys(result.contender for result in measured):
         last = results[name, most]

@@ -136,7 +136,8 @@ def machine() -> str:
 def markdown(measured: list[Measured], partitions: list[int]) -> str:
     """Write a table: a row for each format and change, a column for each number of partitions."""
     by_case = {(cell.form, cell.change, cell.partitions): cell for cell in measured}
-    rows = [["", *(f"{count:,} partitions" for count in partitions)], ["---", *["---:"] * len(partitions)]]
+    heads = ["change", *(f"{count:,} partitions" for count in partitions)]
+    rows = [heads, ["---", *["---:"] * len(partitions)]]
     for form, change in dict.fromkeys((cell.form, cell.change) for cell in measured):
         cells = [by_case[form, change, count] for count in partitions]
         texts = [f"{cell.seconds:.1f} s, {cell.written / 1000:,.0f} kB" for cell in cells]

@@ -33,7 +33,8 @@ def cli_page() -> str:
     shared = {param.name: param for command in commands.values() for param in command.params}
     parts = [
         "# Command line",
-        "Written from the commands' own definitions; `--help` after any of them shows the same.",
+        "Every command with its arguments and options, written from the code; `--help` after any of them "
+        "shows the same.",
         "Results go to stdout and everything else to stderr. "
         "Exit codes: 0 done or nothing to do, 1 failed or refused, 2 wrong usage.",
         "## Options of every command",
@@ -94,9 +95,9 @@ def settings_page() -> str:
     """Describe each setting of a fleet."""
     parts = [
         "# Fleet settings",
-        "Written from the settings' own definitions.",
-        "Options win over variables of the environment, these over the section of `--env NAME` in the file, "
-        "and that section over the rest of the file. A name that isn't known is refused, with its place. "
+        "The settings of `fleet.yml`, written from their definitions in the code.",
+        "Options override environment variables, these the section of `--env NAME` in the file, "
+        "and that section the rest of the file. An unknown name is refused, with its position. "
         "The file is `--settings FILE`, or what `TABLEFERRY_FLEET_SETTINGS` names, or `fleet.yml` in the "
         "working directory.",
         "Any setting can be given as `--set NAME=VALUE` (`--set mail.host=localhost`) to `add` and the "
