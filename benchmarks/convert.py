@@ -247,7 +247,7 @@ def delta_rs(scratch: Path) -> Convert:
     from deltalake import Field, Schema, convert_to_deltalake
     from deltalake.schema import PrimitiveType
 
-    # It has to be told what is in the paths.
+    # It has to be given what is in the paths.
     days = Schema([Field("day", PrimitiveType("date"))])
     return partial(convert_to_deltalake, partition_by=days, partition_strategy="hive")
 

@@ -71,7 +71,7 @@ def tell(console: Console, lake: Path) -> None:
     run(console, str(lake), "--recursive")
 
     console.print("\n4. Change your mind", style="bold")
-    console.print("   While nothing was written after it, a conversion can be taken back.")
+    console.print("   While nothing was written after it, a conversion can be undone.")
     run(console, "undo", str(flights))
     console.print(
         f"   {flights} holds what it held before: {sorted(path.name for path in flights.iterdir())[:3]} …"

@@ -211,7 +211,7 @@ class Demo:
         return Worker(self.store, warehouse, self.settings, "demo", self.clock)
 
     def tell(self, done: ModeReport) -> None:
-        """Sum up a mode's run; what paused or failed is told in full."""
+        """Sum up a mode's run; what paused or failed is printed in full."""
         outcomes = Counter(result.outcome for result in done.jobs)
         self.console.print(
             "   " + (", ".join(f"{n} {what}" for what, n in outcomes.items()) or "nothing to do")

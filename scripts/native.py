@@ -116,7 +116,7 @@ def _property(questions: dict[str, Any], name: str, order: int) -> dict[str, Any
     default, prompt = questions[name], questions["__prompts__"][name]
     schema: dict[str, Any] = {"order": order, "type": "string"}
     if isinstance(default, list):
-        # What a choice means is told above the question, which the CLI shows in one line.
+        # What a choice means stands above the question, which the CLI shows in one line.
         choices = [choice for choice in default if name != "package" or choice not in NEED_A_HOOK]
         words = [f"{choice}: {prompt[choice]}\n" for choice in choices]
         schema["description"] = "".join(words) + prompt["__prompt__"]

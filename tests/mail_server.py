@@ -44,7 +44,7 @@ class Certificate:
 
 
 class MailServer:
-    """Takes mail, and refuses what it is told to.
+    """Takes mail, and refuses what it is set to refuse.
 
     Attributes:
         delivered: The Message-ID and the recipient of each letter, once for each time.

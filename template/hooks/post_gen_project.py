@@ -19,7 +19,7 @@ END = "# Below is what only this repository needs."
 
 def repository() -> Path:
     """Find the repository that the template lies in."""
-    # A template that was named by a relative path is told as such, and this isn't the caller's folder.
+    # A template that was named by a relative path is passed on as such, and this isn't the caller's folder.
     callers = (os.environ.get("PWD", ""), ANSWERS["_output_dir"])
     homes = [Path(caller, ANSWERS["_repo_dir"]).parent for caller in callers]
     home = next((home for home in homes if (home / "src/tableferry/__init__.py").is_file()), None)

@@ -83,7 +83,7 @@ def get_df(spark, tokens):
     assert project.rows("orders") == expected
     assert project.status().complete
 
-    # What goes wrong over there is told as if it had gone wrong here.
+    # What goes wrong over there is reported as if it had gone wrong here.
     project.insert("src", (7, "no sequence", None))
     with pytest.raises(TableError) as caught:
         project.run()

@@ -202,7 +202,7 @@ def demand_our_rows(spark: SparkSession, both: Twins, *, deltars: bool = True) -
     """Hold the same where there is no native table."""
     our_rows = spark_rows(spark, both.ours)
     reader = spark.read.schema(spark.read.format("delta").load(str(both.ours)).schema)
-    # Without partitions Spark reads no file that is in a folder, unless it's told to.
+    # Without partitions Spark reads no file that is in a folder, unless an option says so.
     if not any(path.is_dir() and "=" in path.name for path in both.plain.iterdir()):
         reader = reader.option("recursiveFileLookup", "true")
     assert our_rows == rows(reader.parquet(str(both.plain)).toArrow())

@@ -1,4 +1,4 @@
-"""What users get wrong is told in one sentence with its place and its remedy, and nothing is written."""
+"""What users get wrong is reported in one sentence, with its location and remedy, and nothing is written."""
 
 from __future__ import annotations
 

@@ -372,7 +372,7 @@ def test_mapped_columns_are_read_by_their_names(spark: SparkSession, schema: str
     spark.sql(f"ALTER TABLE {schema}.t RENAME COLUMN `a name` TO tidy")
     spark.sql(f"INSERT INTO {schema}.t VALUES (3, null, 'r', null)")
     assert spark.sql(f"SELECT sum(tidy) FROM {schema}.t").collect() == [(6,)]
-    # Who doesn't know the feature is told so, and reads nothing wrong.
+    # A reader that doesn't know the feature refuses, and reads nothing wrong.
     table = deltalake.DeltaTable(tmp_path / "t")
     with pytest.raises(Exception, match=r"(?i)columnMapping"):
         table.to_pyarrow_table()

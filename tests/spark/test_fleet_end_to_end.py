@@ -40,7 +40,7 @@ def test_a_table_is_migrated_end_to_end(ours: Fleet, form: TargetFormat) -> None
     before = ours.rows("orders")
     ours.add("orders", form=form)
     assert errors(ours.preprocess()) == []
-    assert ours.migrate().jobs == ()  # Nobody was told.
+    assert ours.migrate().jobs == ()  # Nobody was notified.
     ours.notify()
     ours.clock.turn(days=13, minutes=1439)
     assert ours.migrate().jobs == ()  # Not yet.

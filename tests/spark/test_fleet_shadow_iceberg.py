@@ -89,7 +89,7 @@ def test_a_name_that_no_snapshot_has(spark: SparkSession, schema: str, tmp_path:
 
 def test_the_same_name_and_yet_another_column(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     pair = Pair(spark, schema, tmp_path, ICEBERG).make(*ROWS)
-    # By its id alone it can be told.
+    # Only its id distinguishes it.
     pair.add_column("extra")
     pair.insert((8, "h", 1, "tue", 2))
     assert pair.shadow().columns == ("extra",)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
-    """A project with one migration, whose copy was made and whose live flow runs."""
+    """A project with one migration, whose copy was made and whose streaming flow runs."""
     project = Project(tmp_path / "shop", schema, spark)
     project.create("src", "id int", (1,))
     project.create("rows_legacy", "id int", (1,))

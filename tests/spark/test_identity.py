@@ -34,7 +34,7 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
 
 @pytest.fixture
 def flowing(project: Project) -> Project:
-    """A migration whose live flow has started: the target has 1 and 2 by the copy, and 3 by its flow."""
+    """A migration whose streaming flow has started: the target has 1 and 2 by the copy, and 3 by its flow."""
     project.create("src", COLUMNS, (1, "a"), (2, "b"))
     project.create("out_legacy", COLUMNS, (1, "a"), (2, "b"))
     project.standard("out", "src", migration={})

@@ -121,7 +121,7 @@ def test_two_stars_in_an_include_are_one(shop: BundleFiles) -> None:
 def cli(tmp_path: Path) -> Path:
     """What stands for the CLI: it prints one configuration for a target, and refuses any other."""
     script = tmp_path / "databricks"
-    answer_file = tmp_path / "told.json"
+    answer_file = tmp_path / "answer.json"
     script.write_text(
         f'#!/bin/sh\n[ "$6" = dev ] || {{ echo "Error: not $6" >&2; exit 1; }}\ncat {answer_file}\n'
     )
@@ -150,7 +150,7 @@ resources:
 
 def test_the_cli_resolves_what_files_do_not_tell(shop: BundleFiles, cli: Path) -> None:
     resolved = yaml.safe_load(CLI_ANSWER.replace("FOLDER", str(shop.root)))
-    (cli.parent / "told.json").write_text(json.dumps(resolved))
+    (cli.parent / "answer.json").write_text(json.dumps(resolved))
     examination = bundle.examine(shop.root, "dev", cli=str(cli))
     assert examination.notes == ()
     made = "resources.jobs.made_in_python"
@@ -168,7 +168,7 @@ def test_the_cli_resolves_what_files_do_not_tell(shop: BundleFiles, cli: Path) -
 
 def test_where_the_cli_refuses_the_files_are_read(shop: BundleFiles, cli: Path) -> None:
     shop.replace(*WAITS)
-    (cli.parent / "told.json").write_text('{"bundle": {}}')
+    (cli.parent / "answer.json").write_text('{"bundle": {}}')
     examination = bundle.examine(shop.root, cli=str(cli))
     (note,) = examination.notes
     assert note == "the Databricks CLI refused target 'prod', so its files were read (Error: not prod)"

@@ -26,7 +26,7 @@ STARTED = datetime(2025, 12, 31, tzinfo=UTC)
 
 @pytest.fixture
 def flow(project: ProjectFiles, logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The live flow of a pipeline in a workspace; this machine has the specs and a login."""
+    """The streaming flow of a pipeline in a workspace; this machine has the specs and a login."""
     volume = logged_in.make_volume("main", "bronze", "state")
     project.write("pipeline_configs/global.json", {"table_migration_state_volume_path": volume})
     project.write("dataflows/sales/dataflowspec/orders_main.json", project.append())
@@ -52,7 +52,7 @@ def flow(project: ProjectFiles, logged_in: FakeWorkspace, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def store(flow: str) -> StateStore:
-    """The state of a migration that has begun."""
+    """The state of a migration that has started."""
     store = StateStore(Path("/Volumes/main/bronze/state"), PIPELINE)
     assert store.begin(start())
     return store

@@ -58,7 +58,7 @@ def tell(store: Store, mail_server: MailServer) -> Callable[..., CommunicateRepo
 
 
 def add(store: Store, table: str, **more: Any) -> int:
-    """Add a table whose owners are to be told of its migration, and return its job's number."""
+    """Add a table whose owners are to be notified of its migration, and return its job's number."""
     name = TableName(("spark_catalog", "sales", table))
     store.add([NewJob(name)], NOW)
     (job,) = (job for job in store.jobs(everything()) if job.name == name)

@@ -48,7 +48,7 @@ class Crash(BaseException):
 
 @dataclass(frozen=True)
 class NewTable:
-    """A job to be told of."""
+    """A job to notify people of."""
 
     level: Literal[1, 2, 3]
     owners: frozenset[str]
@@ -160,7 +160,7 @@ class Scenario:
         return self.vanish_at is not None and len(self.mail_server.letters) == self.vanish_at + 1
 
     def give_first_table_to(self, owners: frozenset[str]) -> None:
-        """Change the owners, unless they were told."""
+        """Change the owners, unless they were notified."""
         job = self.store.jobs(everything())[0]
         if untold(job):
             self.store.edit(replace(job, tbl_owners=tuple(sorted(owners))), self.now)

@@ -1,4 +1,4 @@
-"""What is found out of tables before anybody is told, and how it reads."""
+"""What is found out about tables before anybody is notified, and how it is printed."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def test_a_notification_that_wasnt_sent_for_a_day_is_stuck(store: Store) -> None
 @pytest.mark.parametrize(
     ("values", "at"),
     [({"shadow_status": "Shadowing"}, days_ago(1.5)), ({"shadow_watermark": None}, days_ago(3))],
-    ids=["broken off", "never begun"],
+    ids=["broken off", "never started"],
 )
 def test_a_copy_that_isnt_kept_in_step_is_stuck(store: Store, values: dict[str, object], at: object) -> None:
     fleet = Fleet(store)

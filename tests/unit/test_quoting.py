@@ -62,7 +62,7 @@ def test_a_name_is_a_pattern_that_finds_it(names: list[str], written: str) -> No
 
 
 class Asked:
-    """A session that is told statements and knows nothing."""
+    """A session that takes statements and knows nothing."""
 
     def __init__(self) -> None:
         self.statements: list[str] = []

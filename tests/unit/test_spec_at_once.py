@@ -1,4 +1,4 @@
-"""What is wrong behind something else that is wrong is told too, and nothing that isn't wrong."""
+"""A mistake behind another mistake is reported too, and nothing that isn't wrong."""
 
 # Messages are written whole, as they are read.
 # ruff: noqa: E501

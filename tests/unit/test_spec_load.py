@@ -197,7 +197,7 @@ def source_of(project: ProjectFiles, kind: str, details: dict[str, Any], mode: s
 
 def test_delta_source_with_everything(project: ProjectFiles) -> None:
     schema = project.write("dataflows/sales/schemas/source/orders.json", "{}")
-    code = project.write("dataflows/sales/python_functions/mend.py", "")
+    code = project.write("dataflows/sales/python_functions/fix.py", "")
     source = source_of(
         project,
         "delta",
@@ -210,7 +210,7 @@ def test_delta_source_with_everything(project: ProjectFiles) -> None:
             "whereClause": ["A > 1"],
             "schemaPath": "source/orders.json",
             "readerOptions": {"startingVersion": 7, "skipChangeCommits": True, "x": 0.5},
-            "pythonTransform": {"functionPath": "mend.py", "tokens": {"deep": {"t": "{bronze_schema}.x"}}},
+            "pythonTransform": {"functionPath": "fix.py", "tokens": {"deep": {"t": "{bronze_schema}.x"}}},
         },
     )
     assert source.table == TableName((), "/data/orders")

@@ -1,4 +1,4 @@
-"""State files: written whole, read strictly, adopted, and told apart from no state at all.
+"""State files: written whole, read strictly, adopted, and distinguished from no state at all.
 
 Once in a folder of this machine, and once in a volume that only the workspace's Files API reaches.
 """
