@@ -38,9 +38,9 @@ def put_wheel() -> None:
         Path("libs").mkdir()
         shutil.copy(ANSWERS["_wheel"], "libs")
     else:
-        home = str(repository())
+        home, libs = str(repository().resolve()), str(Path("libs").resolve())
         if shutil.which("uv"):
-            command = ["uv", "build", "--quiet", "--wheel", "--out-dir", "libs", home]
+            command = ["uv", "build", "--quiet", "--wheel", "--out-dir", libs, home]
         elif importlib.util.find_spec("pip"):
             command = [
                 sys.executable,
@@ -50,12 +50,13 @@ def put_wheel() -> None:
                 "--quiet",
                 "--no-deps",
                 "--wheel-dir",
-                "libs",
+                libs,
                 home,
             ]
         else:
             sys.exit("Building the wheel needs uv or pip: install uv, and try again.")
-        built = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        # In the repository, for uv would take the settings of the new project, where nothing is in libs yet.
+        built = subprocess.run(command, cwd=home, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if built.returncode:
             sys.exit(f"The wheel can't be built by {' '.join(command)}:\n{built.stdout}")
         # So that no tool's own note keeps the wheel out of the repository.

@@ -14,6 +14,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+import uv
 import yaml
 from scripts.native import render_native
 from scripts.render import (
@@ -441,6 +442,17 @@ def test_a_clone_is_rendered_from_a_relative_path(tmp_path: Path) -> None:
     result = run(*command, "project_name=other", "package=vendored", cwd=tmp_path / "here", PWD="/")
     assert (result.returncode, result.stderr) == (0, "")
     assert contents(tmp_path / "here/other/vendor/tableferry/src/tableferry") == contents(PACKAGE)
+
+
+def test_a_wheel_is_built_with_uv_where_it_is(tmp_path: Path) -> None:
+    """The new bundle's own settings of uv, which look for wheels in libs, aren't those of the build."""
+    copy_of_the_repository(tmp_path / "clone")
+    (tmp_path / "here").mkdir()
+    command = ("cookiecutter", "../clone", "--directory", "template", "--no-input")
+    path = os.pathsep.join([str(Path(uv.find_uv_bin()).parent), os.environ["PATH"]])
+    said = run(*command, cwd=tmp_path / "here", PATH=path)
+    assert (said.returncode, said.stderr) == (0, "")
+    assert [file.name for file in (tmp_path / "here/table_migration/libs").iterdir()] == [new.wheel_name()]
 
 
 def test_a_git_url_is_rendered(tmp_path: Path) -> None:
