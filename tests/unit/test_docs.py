@@ -337,6 +337,19 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_table_has_a_header(page: Path) -> None:
+    """An empty line ends a table: the rows below it would be a paragraph of text."""
+    lines = ["", *FENCE.sub("", page.read_text(encoding="utf-8")).splitlines(), ""]
+    starts = [
+        number
+        for number, (before, line) in enumerate(pairwise(lines), 1)
+        if line.startswith("|") and not before.startswith("|")
+    ]
+    separator = re.compile(r"\|( *:?-+:? *\|)+")
+    assert [lines[start] for start in starts if not separator.fullmatch(lines[start + 1])] == []
+
+
 def test_each_page_links_to_files_that_are_there() -> None:
     """The site's build looks at its own links; this one at those that are followed in the repository."""
     generated = {ROOT / "docs" / path for path in reference_pages.PAGES}
