@@ -124,6 +124,18 @@ def test_its_jobs_install_what_they_need(bundle: Bundle, tmp_path: Path) -> None
         assert "refused" in result.stdout, (driver, result.stdout)
 
 
+def test_its_test_in_a_workspace_needs_what_the_readme_names(bundle: Bundle) -> None:
+    """The README's command, with a client that any Python takes, finds that test; nothing connects."""
+    readme = (bundle.folder / "README.md").read_text("utf-8")
+    (line,) = re.findall(r"^TEST_CATALOG=.*$", readme, re.MULTILINE)
+    client = line.replace("--python 3.12", f"--python {sys.base_prefix}/bin/python3").replace(
+        "'databricks-connect==16.4.*'", "'pyspark-client==4.1.*'"
+    )
+    assert client.count("pyspark-client") == 1
+    said = bundle.call("sh", "-c", f"{client} --collect-only -q")
+    assert "tests/test_migration.py::test_a_plan_reads_the_tables_of_the_workspace\n" in said
+
+
 def test_another_version_is_one_command_away(bundle: Bundle, tmp_path: Path) -> None:
     copy = Bundle(
         shutil.copytree(bundle.folder, tmp_path / "tea_shop", ignore=shutil.ignore_patterns(".venv"))
