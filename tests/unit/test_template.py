@@ -522,6 +522,29 @@ def test_the_template_is_of_the_packages_version_and_pythons(tmp_path: Path) -> 
         ] == []
 
 
+@pytest.mark.parametrize(
+    ("package", "sentence"),
+    [
+        ("wheel", "Name the new wheel: make upgrade WHEEL=/path/to/tableferry-VERSION-py3-none-any.whl"),
+        ("index", "Name the version: make upgrade VERSION=1.2.3"),
+        (
+            "vendored",
+            "Name a bundle that has the newer package: make upgrade BUNDLE=/path/to/the/newer/bundle",
+        ),
+    ],
+)
+def test_an_upgrade_to_nothing_says_what_to_name(tmp_path: Path, package: str, sentence: str) -> None:
+    made = rendered(tmp_path, package=package)
+    before = contents(made)
+    for named in ([], ["WHEEL=nothing.whl", "BUNDLE=/nowhere"]):
+        said = subprocess.run(
+            ["make", "upgrade", "UV=/bin/true", *named], cwd=made, capture_output=True, text=True
+        )
+        assert said.returncode != 0
+        assert said.stderr.splitlines()[0] == sentence
+        assert contents(made) == before
+
+
 def test_clusters_install_what_the_extras_of_the_wheel_name(tmp_path: Path) -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
         "optional-dependencies"
