@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -97,31 +98,46 @@ def test_its_style_and_its_specs_are_right(bundle: Bundle) -> None:
 
 
 def test_its_jobs_install_what_they_need(bundle: Bundle, tmp_path: Path) -> None:
-    """Each environment of the jobs holds the entry point, and the drivers of every kind of queue."""
-    written = yaml.safe_load((bundle.folder / "databricks.yml").read_text("utf-8"))["variables"]
+    """What each job installs has the command that its tasks call, and the drivers of every kind of queue."""
+    variables = yaml.safe_load((bundle.folder / "databricks.yml").read_text("utf-8"))["variables"]
     known = {
         "workspace.file_path": str(bundle.folder),
-        "var.tableferry_version": written["tableferry_version"]["default"],
+        "var.tableferry_version": variables["tableferry_version"]["default"],
     }
-    named = {
-        re.sub(r"\$\{([^}]+)\}", lambda match: known[match[1]], requirement): variable
-        for variable in ("dependencies", "fleet_dependencies")
-        for requirement in written[variable]["default"]
+    scripts: dict[str, Path] = {}
+    jobs = {
+        name: job
+        for file in sorted((bundle.folder / "resources").glob("*.job.yml"))
+        for name, job in yaml.safe_load(file.read_text("utf-8")).get("resources", {}).get("jobs", {}).items()
     }
-    assert list(named.values()) == ["dependencies", "fleet_dependencies"]
-    for dependency, variable in named.items():
-        venv = tmp_path / variable
-        bundle.call("uv", "venv", "--quiet", venv)
-        pinned = ("--constraint", CONSTRAINTS)
-        bundle.call("uv", "pip", "install", "--quiet", "--python", venv, *pinned, dependency)
-        code = "import databricks.sdk, importlib.metadata as m; print(*m.entry_points(name='tableferry'))"
-        assert "tableferry.cli:main" in bundle.call(venv / "bin/python", "-c", code)
-    for scheme, driver in (("postgresql", "psycopg"), ("mysql", "pymysql")):
-        store = f"{scheme}://nobody@127.0.0.1:9/fleet"
-        result = bundle.run(tmp_path / "fleet_dependencies/bin/tableferry", "fleet", "list", "--store", store)
-        assert result.returncode == 1
-        # The driver is there, and says that nobody listens.
-        assert "refused" in result.stdout, (driver, result.stdout)
+    for name, job in jobs.items():
+        (environment,) = job["environments"]
+        variable = environment["spec"]["dependencies"].removeprefix("${var.").removesuffix("}")
+        if variable not in scripts:
+            scripts[variable] = tmp_path / variable / "bin"
+            dependencies = [
+                re.sub(r"\$\{([^}]+)\}", lambda reference: known[reference[1]], line)
+                for line in variables[variable]["default"]
+            ]
+            bundle.call("uv", "venv", "--quiet", tmp_path / variable)
+            python = ("--python", tmp_path / variable, "--constraint", CONSTRAINTS)
+            bundle.call("uv", "pip", "install", "--quiet", *python, *dependencies)
+            bundle.call(scripts[variable] / "python", "-c", "import databricks.sdk")
+        for task in (task.get("for_each_task", {}).get("task", task) for task in job["tasks"]):
+            if wheel := task.get("python_wheel_task"):
+                command = list(takewhile(lambda word: not word.startswith("-"), wheel["parameters"]))
+                said = bundle.call(scripts[variable] / wheel["entry_point"], *command, "--help")
+                assert f"tableferry {' '.join(command)} " in said
+        if not name.startswith("fleet_"):
+            continue
+        for scheme, driver in (("postgresql", "psycopg"), ("mysql", "pymysql")):
+            store = f"{scheme}://nobody@127.0.0.1:9/fleet"
+            refused = bundle.run(scripts[variable] / "tableferry", "fleet", "list", "--store", store)
+            assert refused.returncode == 1
+            # The driver is there, and says that nobody listens.
+            assert "refused" in refused.stdout, (name, driver, refused.stdout)
+    assert list(scripts) == ["dependencies", "fleet_dependencies"]
+    assert len(jobs) == 8
 
 
 def test_its_test_in_a_workspace_needs_what_the_readme_names(bundle: Bundle) -> None:

@@ -26,7 +26,7 @@ from tableferry.pipelines.identities import (
     TableIdentity,
     on_table,
 )
-from tableferry.pipelines.plans import Checkpoint, Facts, Offset
+from tableferry.pipelines.plans import HISTORY_FLOW, Checkpoint, Facts, Offset
 from tableferry.pipelines.state import Stored
 from tableferry.pipelines.steps import DefineAppend, DefineTable, Reset
 from tableferry.tables import TableFacts
@@ -184,13 +184,13 @@ def test_a_source_may_be_renamed_but_not_exchanged() -> None:
 def test_generations_count_on_from_whatever_is_recorded() -> None:
     later = replace(SOUND, on_table=replace(IDENTITY, generation=4))
     refreshed = only(facts_of(later, Checkpoint()), full_refresh=frozenset({ORDERS.key}))
-    assert refreshed.steps[0] == Reset(ORDERS, (ORDERS,), 5)
+    assert refreshed.steps[0] == Reset(ORDERS, (ORDERS,), 5, {ORDERS.key: (HISTORY_FLOW,)})
     assert COPIED.tracking
     copied = replace(COPIED, tracking=replace(COPIED.tracking, copied=2))
     lost = facts_of(Recorded("orders-id"), Checkpoint(), copied)
     assert "its history was copied after 2 full refreshes" in refusals(lost)
     refreshed = only(lost, full_refresh=frozenset({ORDERS.key}))
-    assert refreshed.steps[0] == Reset(ORDERS, (ORDERS,), 3)
+    assert refreshed.steps[0] == Reset(ORDERS, (ORDERS,), 3, {ORDERS.key: (HISTORY_FLOW,)})
 
 
 def test_history_that_nothing_brings_back_is_dropped_only_if_that_is_meant() -> None:
