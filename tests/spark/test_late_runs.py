@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 FEED = "id int, v string"
 
 
+class Crash(BaseException):
+    pass
+
+
+def die_before_the_copy(what: str) -> None:
+    if what.startswith(f"rows of {HISTORY_FLOW}"):
+        raise Crash
+
+
 def test_what_woke_after_a_full_refresh_changes_nothing(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
@@ -33,32 +42,35 @@ def test_what_woke_after_a_full_refresh_changes_nothing(
         migration={},
         targetDetails={"database": schema, "table": "out", "partitionColumns": ["v"]},
     )
-    project.run()
-    project.insert("src", (3, "c"))
-    project.run()
-    (checkpoint,) = project.state.glob("checkpoints/*/generation=0/f_v_out")
-    slept = tmp_path / "slept"
-    shutil.copytree(checkpoint, slept)
-    project.insert("src", (4, "d"))
+    with pytest.raises(Crash):
+        project.run(before=die_before_the_copy)
+    rows = [(1, "a"), (2, "b")]
     assert project.run(full_refresh=[str(out)]).ok
-    rows = [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
-    assert project.rows("out") == rows
-
-    # In the middle of its copy: Delta takes rows of one generation once, and none once it is over.
+    # It was about to copy. Delta takes the rows of a generation once, and none once it is over.
     copy = spark.table(f"{schema}.out_legacy").write.format("delta").mode("append")
     writer = transactions.run_once(out, HISTORY_FLOW, 0)
     copy.options(**transactions.options(writer, 1)).saveAsTable(out.sql)
     assert project.rows("out") == rows
+
+    project.insert("src", (3, "c"))
+    project.run()
+    (checkpoint,) = project.state.glob("checkpoints/*/generation=1/f_v_out")
+    slept = tmp_path / "slept"
+    shutil.copytree(checkpoint, slept)
+    project.insert("src", (4, "d"))
+    assert project.run(full_refresh=[str(out)]).ok
+    rows += [(3, "c"), (4, "d")]
     # In the middle of a batch of a stream.
-    stream = spark.readStream.table(f"{schema}.src").writeStream.option("checkpointLocation", str(slept))
-    stream.trigger(availableNow=True).toTable(out.sql).awaitTermination()
+    stream = spark.readStream.table(f"{schema}.src").writeStream.format("delta")
+    stream = stream.option("checkpointLocation", str(slept)).trigger(availableNow=True)
+    stream.toTable(out.sql).awaitTermination()
     assert project.rows("out") == rows
     # Right before it drops the rows of a full refresh that another one has ended since.
     with (
         session.settings(spark, {"spark.sql.sources.partitionOverwriteMode": "dynamic"}, "the test"),
         pytest.raises(Busy, match="another run has refreshed it in full and filled it meanwhile"),
     ):
-        transactions.empty(spark, out, out, 1)
+        transactions.empty(spark, out, out, 2)
     assert project.rows("out") == rows
     project.insert("src", (5, "e"))
     assert project.run(full_refresh=[str(out)]).ok
