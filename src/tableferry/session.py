@@ -44,12 +44,12 @@ class Choice:
 
     Attributes:
         kind: The kind of session.
-        place: The runtime's version, the compute in the workspace, or the remote's address.
+        detail: The runtime's version, the compute in the workspace, or the remote's address.
         serverless: Whether serverless compute has to be asked for, as no cluster is named.
     """
 
     kind: Kind
-    place: str = ""
+    detail: str = ""
     serverless: bool = False
 
 
@@ -177,8 +177,8 @@ def on_serverless() -> bool:
     choice = choose(os.environ, databricks_connect=has_databricks_connect())
     if choice.kind == "runtime":
         # Its runtime is called so, as its version is that of the client in it.
-        return choice.place.startswith("client.") or os.environ.get("IS_SERVERLESS", "").lower() == "true"
-    return choice.place.startswith(_SERVERLESS)
+        return choice.detail.startswith("client.") or os.environ.get("IS_SERVERLESS", "").lower() == "true"
+    return choice.detail.startswith(_SERVERLESS)
 
 
 def has_databricks_connect() -> bool:
@@ -201,13 +201,13 @@ def _workspace(environ: Mapping[str, str], profile: Mapping[str, str]) -> Choice
 
 def _take(choice: Choice, app_name: str, say: Callable[[str], None]) -> SparkSession:
     if choice.kind == "runtime":
-        say(f"Spark: the session of Databricks runtime {choice.place}")
+        say(f"Spark: the session of Databricks runtime {choice.detail}")
         return _runtime()
     if choice.kind == "databricks-connect":
-        say(f"Spark: Databricks Connect, {choice.place}")
+        say(f"Spark: Databricks Connect, {choice.detail}")
         return _databricks_connect(choice)
-    say(f"Spark: Spark Connect at {choice.place}")
-    return _remote(os.environ["SPARK_REMOTE"], choice.place, app_name)
+    say(f"Spark: Spark Connect at {choice.detail}")
+    return _remote(os.environ["SPARK_REMOTE"], choice.detail, app_name)
 
 
 def _quiet() -> None:
@@ -239,7 +239,7 @@ def _databricks_connect(choice: Choice) -> SparkSession:
     except Exception as error:
         # The client raises bare Exception, ValueError and errors of its transport for the same causes.
         raise SessionError(
-            f"Databricks Connect gives no session on {choice.place} ({_first_line(error)}): check "
+            f"Databricks Connect gives no session on {choice.detail} ({_first_line(error)}): check "
             "DATABRICKS_HOST, the profile and its login, or unset them to work locally"
         ) from error
     return session

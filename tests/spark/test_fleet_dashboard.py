@@ -117,8 +117,8 @@ def test_the_dashboard_says_what_the_command_line_says(
     assert {row["table"]: row["trouble"] for row in rows["stuck"]} == troubles
     assert {table.removeprefix("spark_catalog.sales."): words for table, words in troubles.items()} == {
         "behind": "the Hive copy isn't kept in step",
-        "claimed": "worker w went away with it",
-        "half": "writes are blocked, and no run takes it on",
+        "claimed": "worker w claimed it and gives no sign of life",
+        "half": "writes are blocked, and no run goes on with it",
         "asked": "asked for, and no run took it up",
         "untold": "its letter of level 1 was recorded and not sent",
     }

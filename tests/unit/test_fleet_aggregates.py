@@ -190,12 +190,12 @@ def plainly(fleet: Fleet) -> Aggregates:
         ),
         _stuck_by(
             Trouble.CLAIM_LAPSED,
-            "worker {claimed_by} went away with it",
+            "worker {claimed_by} claimed it and gives no sign of life",
             ((job.lease_until, job) for job in fleet.jobs if _lapsed(job)),
         ),
         _stuck_by(
             Trouble.NOT_MOVING,
-            "writes are blocked, and no run takes it on",
+            "writes are blocked, and no run goes on with it",
             ((_changed(fleet, job), job) for job in fleet.jobs if job.state in WALK and _rests(fleet, job)),
         ),
         _stuck_by(

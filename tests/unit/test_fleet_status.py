@@ -138,7 +138,7 @@ def test_a_lapsed_claim_is_stuck(store: Store) -> None:
     assert stuck == ()
     later = read_status(store, NOW + 2 * LEASE).stuck
     assert [(stuck_job.trouble, stuck_job.words) for stuck_job in later] == [
-        (Trouble.CLAIM_LAPSED, "worker here went away with it")
+        (Trouble.CLAIM_LAPSED, "worker here claimed it and gives no sign of life")
     ]
     assert later[0].command == "tableferry fleet preprocess"
 
@@ -272,7 +272,7 @@ def test_the_json_has_keys_that_programs_can_rely_on(figures: Figures) -> None:
         "task_id": data["stuck"][0]["task_id"],
         "table": "spark_catalog.sales.half",
         "trouble": "not_moving",
-        "words": "writes are blocked, and no run takes it on",
+        "words": "writes are blocked, and no run goes on with it",
         "state": "IcebergReady",
         "since": "2026-11-20T12:00:00+00:00",
         "owners": ["ann@example.com"],

@@ -27,7 +27,7 @@ app = App(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-bundle_app = App(help="The bundle that deploys it all.", no_args_is_help=True)
+bundle_app = App(help="Check a Databricks bundle.", no_args_is_help=True)
 for _name in ("pipelines", "convert", "fleet", "spec"):
     # A bundle that has the package's source has it for its own routes only.
     if find_spec(f"tableferry.cli.{_name}"):

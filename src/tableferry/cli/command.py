@@ -58,7 +58,8 @@ class Common:
     )
     debug: Annotated[bool, typer.Option("--debug", help="Show the stack trace of an error.")] = False
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Also say what matters only to a search.")
+        bool,
+        typer.Option("--verbose", "-v", help="Also log details that help to find the cause of a problem."),
     ] = False
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Say nothing on the way but warnings and errors.")

@@ -53,7 +53,8 @@ def fleet_add(
         typer.Option("--owner", metavar="ADDRESS", help="An owner, where the catalog isn't to be asked."),
     ] = None,
     users: Annotated[
-        list[str] | None, typer.Option("--user", metavar="ADDRESS", help="Somebody who reads them, likewise.")
+        list[str] | None,
+        typer.Option("--user", metavar="ADDRESS", help="Somebody who reads these tables; may be repeated."),
     ] = None,
     catalog: Catalog = DEFAULT_CATALOG,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show which, and add none.")] = False,

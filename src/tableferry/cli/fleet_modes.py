@@ -41,7 +41,7 @@ class ModeOptions:
         str, typer.Option("--worker", metavar="I/N", help="The I-th of N workers that share the queue.")
     ] = "1/1"
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say of each job what would be done, and do nothing.")
+        bool, typer.Option("--dry-run", help="Print what would be done to each table, and do nothing.")
     ] = False
     dryrun: Annotated[
         Dry, typer.Option("--dryrun", help="The same, for schedulers that can pass only values.")

@@ -45,5 +45,7 @@ def _preflights(opened: OpenFleet, named: fleet.Named) -> list[Preflight]:
             fleet.NewJob(job.name, job.target_format) for job in store.jobs(fleet.selections.not_started())
         )
         if not jobs:
-            raise TableError("no job is yet to begin: name tables, or add some with tableferry fleet add")
+            raise TableError(
+                "no table waits for its migration: name tables, or add some with tableferry fleet add"
+            )
     return fleet.precheck(store, opened.warehouse(), jobs)

@@ -40,7 +40,7 @@ class Named:
         query: A query that gives catalog, schema and table; empty for none.
         catalog: Of names that have none.
         owners: Mail addresses, where a file says nothing else.
-        downstream_users: Mail addresses, likewise.
+        downstream_users: Mail addresses of people who read the tables.
     """
 
     tables: Sequence[str] = ()

@@ -79,13 +79,13 @@ class FleetSettings(_Settings):
         store_password_secret: A secret of the workspace with the database's password, ``scope/key``.
         target_format: What tables become, where a job doesn't say.
         initial_gap_days: Days between the first notification and the migration, for jobs that are added.
-        probation_gap_days: Days between the second notification and the archive, likewise.
+        probation_gap_days: Days between the second notification and the archive, for jobs that are added.
         lease_minutes: How long a worker's claim holds without a sign of life.
         stuck_hours: How long a table may stay where it should go on before it counts as stuck.
         late_files: Whether a table pauses when somebody has left files in its old directories after the
             switch, or their rows are taken into the new table.
         removed_partitions: Whether a table pauses when a write in probation replaced all its rows and left
-            partitions empty, before the Hive copy follows, or it's said and the copy follows.
+            partitions empty, before the Hive copy follows, or it is reported and the copy follows.
         column_mapping: Whether Delta tables map names that they don't take otherwise (spaces, brackets),
             which needs readers that know it.
         iceberg_catalog: The Spark catalog of Iceberg tables, over the same metastore.

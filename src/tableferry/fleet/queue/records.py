@@ -19,7 +19,7 @@ class NewJob:
         initial_gap_days: Days between the first notification and the migration.
         probation_gap_days: Days between the second notification and the archive.
         tbl_owners: Mail addresses, if the catalog isn't to be asked.
-        downstream_users: Mail addresses, likewise.
+        downstream_users: Mail addresses of people who read the table.
     """
 
     name: TableName

@@ -72,13 +72,13 @@ def rules(ago: Ago, rest: timedelta, changed: ColumnElement[datetime]) -> tuple[
         ),
         Rule(
             Trouble.CLAIM_LAPSED,
-            "worker {claimed_by} went away with it",
+            "worker {claimed_by} claimed it and gives no sign of life",
             and_(_c.claimed_by.is_not(None), _c.lease_until < ago(timedelta(0))),
             _c.lease_until,
         ),
         Rule(
             Trouble.NOT_MOVING,
-            "writes are blocked, and no run takes it on",
+            "writes are blocked, and no run goes on with it",
             and_(unclaimed, _c.state.in_(_WRITES_BLOCKED), changed < ago(rest)),
             changed,
         ),
