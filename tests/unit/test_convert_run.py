@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -22,6 +23,7 @@ from tableferry import convert
 from tableferry.convert.folder import discover
 from tableferry.convert.log import commit
 from tableferry.errors import Refused, TableError
+from tableferry.files import local
 
 FIRST = "00000000000000000000.json"
 
@@ -491,6 +493,43 @@ def test_undo_refuses_what_was_never_converted(tmp_path: Path, events: Path) -> 
         convert.undo(str(tmp_path / "born"), resolve=no_session)
     with pytest.raises(TableError, match="isn't a Delta table"):
         convert.undo(str(events), resolve=no_session)
+
+
+def test_of_two_converters_where_no_file_is_created_exclusively_the_replaced_one_says_so(
+    events: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def move(temporary: Path, path: Path) -> bool:
+        """Put a file as storage does that has no hard links, and on which any number may make one folder."""
+        os.replace(temporary, path)
+        return True
+
+    def no_links(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOTSUP, "not supported")
+
+    together, real = threading.Barrier(2), commit.put
+
+    def put(root: Path, lines: Any) -> None:
+        together.wait(60)
+        real(root, lines)
+        together.wait(60)
+
+    monkeypatch.setattr(local, "_claim_and_move", move)
+    monkeypatch.setattr(os, "link", no_links)
+    monkeypatch.setattr(commit, "put", put)
+    done: list[convert.TableReport] = []
+    threads = [
+        threading.Thread(target=lambda: done.extend(convert.run([str(events)], resolve=no_session).tables))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(one.outcome for one in done) == ["converted", "failed"]
+    [error] = [one.error for one in done if one.error]
+    assert "was converted by another process meanwhile, and this one's commit isn't there" in error
+    assert len(rows(events)) == 4
 
 
 def test_put_leaves_no_folder_when_the_lines_fail(tmp_path: Path) -> None:

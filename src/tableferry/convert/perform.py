@@ -117,11 +117,13 @@ def put(root: Path, planned: contents.Contents) -> None:
     """Write the first commit, if the files are those that it names before and after it's there.
 
     Raises:
-        Busy: Another converter's commit came first.
+        Busy: Another converter's commit came first, or in the place of this one.
         Refused: A file came, went or changed meanwhile; the folder has no log.
     """
     _unchanged(root, planned)
     commit.put(root, contents.lines(planned, commit.now()))
+    # Where storage can't create a file exclusively, the last of two converters at once has replaced it.
+    commit.demand_table(root, planned.table_id)
     try:
         _unchanged(root, planned)
     except Refused:

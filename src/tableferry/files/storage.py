@@ -20,7 +20,10 @@ class Storage(Protocol):
         """Replace the file, so that a reader sees the old one or the new one; folders above it are made."""
 
     def create_text(self, path: Path, text: str | Iterable[str]) -> bool:
-        """Create the file unless it exists; of any number of callers at once at most one gets True."""
+        """Create the file unless it exists; of any number of callers at once at most one gets True.
+
+        The exception is storage that can't create anything exclusively: see `tableferry.files.local`.
+        """
 
     def exists(self, path: Path) -> bool:
         """Return whether there is such a file."""

@@ -122,6 +122,16 @@ def is_only_commit(root: Path) -> bool:
     return versions == {FIRST[:20]} and files.exists(log(root) / FIRST)
 
 
+def demand_table(root: Path, table_id: str) -> None:
+    """Make sure that the first commit is the one that was written, and no other's.
+
+    Raises:
+        Busy: It made another table.
+    """
+    if _table_id(log(root)) != table_id:
+        raise _converted_meanwhile(root)
+
+
 def now() -> int:
     """Return the time as milliseconds since 1970, UTC."""
     return time.time_ns() // 1_000_000
