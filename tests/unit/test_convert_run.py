@@ -532,6 +532,67 @@ def test_of_two_converters_where_no_file_is_created_exclusively_the_replaced_one
     assert len(rows(events)) == 4
 
 
+@pytest.mark.parametrize("full", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("effect", ["mkdir", "open", "fsync", "link"])
+def test_a_full_disk_is_called_full_and_nothing_is_left(
+    events: Path, monkeypatch: pytest.MonkeyPatch, effect: str, full: int
+) -> None:
+    before = content(events)
+    log, real_open = events / "_delta_log", Path.open
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError(full, os.strerror(full))
+
+    def open_(path: Path, *arguments: Any, **options: Any) -> Any:
+        return fail() if path.parent == log else real_open(path, *arguments, **options)
+
+    match effect:
+        case "open":
+            monkeypatch.setattr(Path, "open", open_)
+        case "mkdir":
+            monkeypatch.setattr(Path, "mkdir", fail)
+        case _:
+            monkeypatch.setattr(os, effect, fail)
+
+    one = convert.run([str(events)], resolve=no_session).tables[0]
+
+    assert one.outcome == "failed"
+    assert one.error == f"{log / FIRST} can't be written ({os.strerror(full)}): make room there" or (
+        effect == "mkdir" and one.error == f"{log} can't be written ({os.strerror(full)}): make room there"
+    )
+    assert content(events) == before
+
+
+def test_a_folder_of_another_format_is_called_by_that(tmp_path: Path) -> None:
+    iceberg = write(tmp_path / "ice", {"data/a.parquet": {"id": [1]}})
+    (iceberg / "metadata").mkdir()
+    (iceberg / "metadata" / "v1.metadata.json").write_text("{}")
+    hudi = write(tmp_path / "hudi", {"a.parquet": {"id": [1]}})
+    (hudi / ".hoodie").mkdir()
+
+    done = convert.run([str(iceberg), str(hudi)], resolve=no_session)
+
+    assert [one.error for one in done.tables] == [
+        f"CONVERT TO DELTA only supports parquet tables, but you are trying to convert {source}: {folder}"
+        for source, folder in (("an Iceberg source", iceberg), ("a Hudi source", hudi))
+    ]
+
+
+def test_a_file_with_a_colon_in_its_name_is_refused_by_name(tmp_path: Path) -> None:
+    root = write(tmp_path / "t", {"k=1/a.parquet": {"id": [1]}, "k=1/10:30.parquet": {"id": [2]}})
+    before = content(root)
+
+    one = convert.run([str(root)], resolve=no_session).tables[0]
+
+    assert (one.outcome, one.error) == (
+        "refused",
+        f"{root}: k=1/10:30.parquet has a colon in its name, so Spark can't read it: rename it",
+    )
+    assert content(root) == before
+    (root / "k=1" / "10:30.parquet").rename(root / "k=1" / "10.30.parquet")
+    assert convert.run([str(root)], resolve=no_session).ok
+
+
 def test_put_leaves_no_folder_when_the_lines_fail(tmp_path: Path) -> None:
     def lines() -> Any:
         yield "{}\n"
