@@ -8,13 +8,16 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 from tableferry import convert
+from tableferry.convert.converting import Report, TableReport
 from tableferry.convert.entry import Entry
 from tableferry.convert.facts import ExistingLog
 from tableferry.convert.folder import discover
@@ -274,6 +277,15 @@ def test_where_nobody_can_know_which_files_count_it_is_refused_by_name(
         decide(replace(FACTS, log=log, entry=entry), Options())
     text = str(refused.value)
     assert all(part in text for part in ("db.t", "/t", "late.parquet appeared", *parts)), text
+
+
+def test_a_table_whose_rows_were_compared_again_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = decide(replace(FACTS, log=replace(LATE, differences=()), entry=None), Options(verify=True))
+    report = TableReport("db.t", "already", plan, verdict=Mock(matches=True))
+
+    convert.show.print_report(Console(width=200), Report((report,)))
+
+    assert "is already a delta table. Its rows are those of the Parquet files." in capsys.readouterr().out
 
 
 def test_rows_are_compared_whenever_that_was_asked_for() -> None:
