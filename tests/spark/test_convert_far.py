@@ -5,11 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from tableferry import convert
+from tableferry.convert.through_spark import native
 from tableferry.errors import Refused
 
 
@@ -48,6 +50,32 @@ def test_only_spark_reaches_it_so_spark_converts_it(spark: SparkSession, far: st
     assert convert.run([far], spark).tables[0].outcome == "already"
     with pytest.raises(Refused, match=f"remove {far}/_delta_log"):
         convert.undo(far, spark)
+
+
+def test_a_file_that_the_log_there_does_not_name_is_said(
+    spark: SparkSession, far: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = "SELECT 9 AS id, 1 AS k, 'a' AS day"
+
+    def write() -> None:
+        spark.sql(late).write.partitionBy("k", "day").mode("append").parquet(f"{tmp_path}/t")
+
+    real = native.convert
+
+    def slow(*arguments: Any, **options: Any) -> None:
+        real(*arguments, **options)
+        write()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(native, "convert", slow)
+        meanwhile = convert.run([far], spark).tables[0]
+    afterwards = convert.run([far], spark).tables[0]
+
+    assert meanwhile.outcome == "failed"
+    assert "was written while Spark converted it: k=1/day=a/part-" in meanwhile.error
+    assert afterwards.outcome == "refused"
+    assert "appeared" in afterwards.error
+    assert f"remove {far}/_delta_log" in afterwards.error
 
 
 def test_our_own_engine_cannot_write_there(spark: SparkSession, far: str) -> None:

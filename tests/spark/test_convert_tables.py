@@ -256,6 +256,81 @@ def test_a_table_converted_by_its_path_before(spark: SparkSession, schema: str, 
     assert converted(table, spark).outcome == "already"
 
 
+def test_rows_that_came_as_parquet_after_the_commit_are_kept_or_named(
+    spark: SparkSession, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = f"{schema}.first", f"{schema}.second"
+    write(tmp_path / "t" / "a.parquet", {"id": [1]})
+    for table in (first, second):
+        external(spark, table, "id bigint", tmp_path / "t")
+    with monkeypatch.context() as patched:
+        dying(patched, 2)
+        with pytest.raises(Death):
+            convert.run([first], spark)
+    spark.sql(f"INSERT INTO {first} VALUES (2)")
+
+    # The catalog says Parquet, so its rows are what the files say.
+    done = converted(first, spark, verify=True)
+
+    assert (done.outcome, done.error) == ("converted", "")
+    assert done.verdict is not None
+    assert done.verdict.matches
+    assert rows(spark, first) == ["Row(id=1)", "Row(id=2)"]
+    assert versions(spark, first) == [0]
+
+    # A job that writes Parquet right as the entry is switched isn't overlooked either.
+    convert.undo(first, spark)
+    late, real = tmp_path / "t" / "late.parquet", switching.switch_to_delta
+
+    def switch(*arguments: Any, **options: Any) -> None:
+        write(late, {"id": [9]})
+        real(*arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(switching, "switch_to_delta", switch)
+        failed = converted(first, spark)
+    assert failed.outcome == "failed"
+    assert "late.parquet appeared" in failed.error
+    late.unlink()
+
+    # The other table of the folder is Parquet still, and so is what is written to it.
+    spark.sql(f"INSERT INTO {second} VALUES (3)")
+    refused = converted(second, spark)
+    assert refused.outcome == "refused"
+    assert f"tableferry convert undo {first}, and convert all of them again" in refused.error
+    assert not entry_of(spark, second).is_delta
+    assert converted(first, spark).outcome == "refused"
+    convert.undo(first, spark)
+    assert [table.outcome for table in convert.run([first, second], spark).tables] == [
+        "converted",
+        "switched",
+    ]
+    assert rows(spark, first) == rows(spark, second) == ["Row(id=1)", "Row(id=2)", "Row(id=3)"]
+
+
+def test_a_log_in_use_is_switched_to_only_if_it_has_the_folders_files(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
+    table, root = f"{schema}.t", tmp_path / "a table"
+    write(root / "a b.parquet", {"id": [1]})
+    external(spark, table, "id bigint", root)
+    assert convert.run([str(root)], spark).ok
+    spark.sql(f"INSERT INTO delta.`{root}` VALUES (2)")
+    write(root / "late.parquet", {"id": [3]})
+
+    refused = converted(table, spark)
+
+    assert refused.outcome == "refused"
+    assert "late.parquet appeared: if the folder is right, move its _delta_log away" in refused.error
+    assert not entry_of(spark, table).is_delta
+    (root / "late.parquet").unlink()
+    done = converted(table, spark, verify=True)
+    assert (done.outcome, done.error) == ("switched", "")
+    assert done.verdict is not None
+    assert done.verdict.matches
+    assert rows(spark, table) == ["Row(id=1)", "Row(id=2)"]
+
+
 def test_a_schema_in_bulk(
     spark: SparkSession, schema: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -22,6 +23,7 @@ from tableferry import convert
 from tableferry.convert.folder import discover
 from tableferry.convert.log import commit
 from tableferry.errors import Refused, TableError
+from tableferry.files import local
 
 FIRST = "00000000000000000000.json"
 
@@ -491,6 +493,104 @@ def test_undo_refuses_what_was_never_converted(tmp_path: Path, events: Path) -> 
         convert.undo(str(tmp_path / "born"), resolve=no_session)
     with pytest.raises(TableError, match="isn't a Delta table"):
         convert.undo(str(events), resolve=no_session)
+
+
+def test_of_two_converters_where_no_file_is_created_exclusively_the_replaced_one_says_so(
+    events: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def move(temporary: Path, path: Path) -> bool:
+        """Put a file as storage does that has no hard links, and on which any number may make one folder."""
+        os.replace(temporary, path)
+        return True
+
+    def no_links(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOTSUP, "not supported")
+
+    together, real = threading.Barrier(2), commit.put
+
+    def put(root: Path, lines: Any) -> None:
+        together.wait(60)
+        real(root, lines)
+        together.wait(60)
+
+    monkeypatch.setattr(local, "_claim_and_move", move)
+    monkeypatch.setattr(os, "link", no_links)
+    monkeypatch.setattr(commit, "put", put)
+    done: list[convert.TableReport] = []
+    threads = [
+        threading.Thread(target=lambda: done.extend(convert.run([str(events)], resolve=no_session).tables))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(one.outcome for one in done) == ["converted", "failed"]
+    [error] = [one.error for one in done if one.error]
+    assert "was converted by another process meanwhile, and this one's commit isn't there" in error
+    assert len(rows(events)) == 4
+
+
+@pytest.mark.parametrize("full", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("effect", ["mkdir", "open", "fsync", "link"])
+def test_a_full_disk_is_called_full_and_nothing_is_left(
+    events: Path, monkeypatch: pytest.MonkeyPatch, effect: str, full: int
+) -> None:
+    before = content(events)
+    log, real_open = events / "_delta_log", Path.open
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError(full, os.strerror(full))
+
+    def open_(path: Path, *arguments: Any, **options: Any) -> Any:
+        return fail() if path.parent == log else real_open(path, *arguments, **options)
+
+    match effect:
+        case "open":
+            monkeypatch.setattr(Path, "open", open_)
+        case "mkdir":
+            monkeypatch.setattr(Path, "mkdir", fail)
+        case _:
+            monkeypatch.setattr(os, effect, fail)
+
+    one = convert.run([str(events)], resolve=no_session).tables[0]
+
+    assert one.outcome == "failed"
+    assert one.error == f"{log / FIRST} can't be written ({os.strerror(full)}): make room there" or (
+        effect == "mkdir" and one.error == f"{log} can't be written ({os.strerror(full)}): make room there"
+    )
+    assert content(events) == before
+
+
+def test_a_folder_of_another_format_is_called_by_that(tmp_path: Path) -> None:
+    iceberg = write(tmp_path / "ice", {"data/a.parquet": {"id": [1]}})
+    (iceberg / "metadata").mkdir()
+    (iceberg / "metadata" / "v1.metadata.json").write_text("{}")
+    hudi = write(tmp_path / "hudi", {"a.parquet": {"id": [1]}})
+    (hudi / ".hoodie").mkdir()
+
+    done = convert.run([str(iceberg), str(hudi)], resolve=no_session)
+
+    assert [one.error for one in done.tables] == [
+        f"CONVERT TO DELTA only supports parquet tables, but you are trying to convert {source}: {folder}"
+        for source, folder in (("an Iceberg source", iceberg), ("a Hudi source", hudi))
+    ]
+
+
+def test_a_file_with_a_colon_in_its_name_is_refused_by_name(tmp_path: Path) -> None:
+    root = write(tmp_path / "t", {"k=1/a.parquet": {"id": [1]}, "k=1/10:30.parquet": {"id": [2]}})
+    before = content(root)
+
+    one = convert.run([str(root)], resolve=no_session).tables[0]
+
+    assert (one.outcome, one.error) == (
+        "refused",
+        f"{root}: k=1/10:30.parquet has a colon in its name, so Spark can't read it: rename it",
+    )
+    assert content(root) == before
+    (root / "k=1" / "10:30.parquet").rename(root / "k=1" / "10.30.parquet")
+    assert convert.run([str(root)], resolve=no_session).ok
 
 
 def test_put_leaves_no_folder_when_the_lines_fail(tmp_path: Path) -> None:

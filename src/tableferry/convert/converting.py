@@ -18,9 +18,9 @@ from tableferry.convert.gather import ResolvedSource, expand, gather, single
 from tableferry.convert.log import commit, definitions
 from tableferry.convert.partitions.columns import declared
 from tableferry.convert.perform import perform
-from tableferry.convert.plan import Engine, Options, Plan, Statistics, decide
+from tableferry.convert.plan import Engine, Facts, Options, Plan, Statistics, decide
 from tableferry.convert.spark_provider import SparkProvider
-from tableferry.convert.steps import Reader
+from tableferry.convert.steps import Reader, SwitchEntry
 from tableferry.errors import Refused, TableferryError, first_line, is_sparks
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ def run(
 ) -> Report:
     """Convert Parquet to Delta in place: nothing is written but the first commit of each table's log.
 
-    Run again, it goes on where it stopped: what is Delta already is left alone.
+    Run again, it goes on where it stopped: what is Delta already is left alone. If files changed since a
+    conversion, its table is converted anew where that is safe, and refused with their names elsewhere.
 
     Args:
         sources: Folders (``/data/events``, ``parquet.`/data/events```), tables of the catalog
@@ -172,7 +173,13 @@ def _convert(
             f"with tableferry convert undo {shlex.quote(source)}"
         )
         return TableReport(source, "failed", plan, f"{differs}\n{verifying.render(verdict)}", verdict)
-    return TableReport(source, "switched" if facts.delta else "converted", plan, verdict=verdict)
+    return TableReport(source, _outcome(facts, plan), plan, verdict=verdict)
+
+
+def _outcome(facts: Facts, plan: Plan) -> Outcome:
+    if not facts.delta:
+        return "converted"
+    return "switched" if any(isinstance(step, SwitchEntry) for step in plan.steps) else "already"
 
 
 def _with_source(error: TableferryError, resolved: ResolvedSource) -> str:

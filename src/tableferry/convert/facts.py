@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from tableferry.hive.partitions import PartitionColumn
+from tableferry.tables import TableName
 from tableferry.types import Primitive, Struct
 
 ColumnPath: TypeAlias = tuple[str, ...]
@@ -112,6 +113,30 @@ class Unreadable(NamedTuple):
     """A file whose footer can't be had; the reason follows its name, as in ``is not a Parquet file``."""
 
     reason: str
+
+
+@dataclass(frozen=True)
+class ExistingLog:
+    """A Delta log that a folder has before its conversion, compared with the files in the folder.
+
+    Attributes:
+        table_id: The id of its table.
+        ours: Whether it is nothing but the first commit of a conversion by Tableferry.
+        differences: How the folder's files differ from those that the log names: a sentence for each.
+        missed: Whether each of these is a file that was there before the commit, which a conversion that died
+            didn't look for any more. No writer of Delta can have left it.
+        shown_by: The Delta tables of the catalog, other than the one to convert, that are in this folder.
+        columns: All columns of the table; None if they can't be told.
+        partition_columns: From the root down.
+    """
+
+    table_id: str
+    ours: bool
+    differences: tuple[str, ...] = ()
+    missed: bool = False
+    shown_by: tuple[TableName, ...] = ()
+    columns: Struct | None = None
+    partition_columns: tuple[PartitionColumn, ...] = ()
 
 
 Footers: TypeAlias = Iterator[Footer | Unreadable]

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from tableferry.convert import merging, sources, through_spark
 from tableferry.convert.entry import check_declared
-from tableferry.convert.facts import DataFile, FileSchema, Partitions
+from tableferry.convert.facts import DataFile, ExistingLog, FileSchema, Partitions
 from tableferry.convert.folder import discover
 from tableferry.convert.folder.formats import already_delta, empty_commit, foreign_format
 from tableferry.convert.folder.roots import find_roots
+from tableferry.convert.log import existing
 from tableferry.convert.partitions import inference
-from tableferry.convert.plan import Facts, Options, Statistics, all_schemas
+from tableferry.convert.plan import Facts, Options, Statistics, all_schemas, to_be_redone
 from tableferry.convert.readers import all_readable, read_footers
 from tableferry.convert.spark_provider import SparkProvider
 from tableferry.errors import Refused, TableError
@@ -94,6 +95,10 @@ def gather(
 ) -> Facts:
     """Read everything that is to be known of one table; nothing is written.
 
+    A log that is there is compared with the folder's files. It isn't where the folder is Delta and was
+    written to as that, for its files aren't the folder's any more, nor where the catalog says Delta and only
+    Spark reaches the storage.
+
     Raises:
         TableferryError: It's missing, or something about it can't be read or understood.
     """
@@ -105,12 +110,12 @@ def gather(
     location = str(entry.folder or entry.location)
     facts = Facts(source.source, location, local=entry.folder is not None, delta=entry.is_delta, entry=entry)
     if facts.delta:
-        return facts
+        return _with_log(facts, options, spark_provider) if facts.local else facts
     if options.partitioned_by is not None:
         check_declared(entry, options.partitioned_by)
     by_catalog = replace(options, partitioned_by=entry.partition_columns)
     facts = _read(facts, by_catalog, spark_provider, progress)
-    if facts.delta:
+    if facts.delta and facts.log is None:
         return facts
     return replace(facts, mismatches=through_spark.partitions.partitions_of(spark, entry, facts.files))
 
@@ -134,7 +139,9 @@ def _near(
                 f"{empty} is empty, as a writer leaves it that dies before it writes: make sure that nobody "
                 "converts the folder right now, remove that file, and convert again"
             )
-        return replace(facts, delta=True)
+        facts = _with_log(facts, options, spark_provider)
+        if facts.log is None or not to_be_redone(facts.log, facts.entry):
+            return replace(facts, delta=True)
     if foreign := foreign_format(root):
         raise sources.wrong_provider(foreign, facts.source)
     files = discover.list_files(root)
@@ -161,7 +168,14 @@ def _far(facts: Facts, options: Options, spark_provider: SparkProvider) -> Facts
     """List what only Spark reaches; its own command reads the footers."""
     spark = spark_provider.session()
     if through_spark.native.has_log(spark, facts.location):
-        return replace(facts, delta=True)
+        facts = replace(facts, delta=True)
+        if options.keep_log:
+            return facts
+        if facts.entry is None and not through_spark.logs.is_only_conversion(spark, facts.location):
+            return facts
+        files = through_spark.native.list_files(spark, facts.location)
+        log = through_spark.logs.compare(spark, facts.location, files)
+        return replace(facts, files=files, log=log)
     files = through_spark.native.list_files(spark, facts.location)
     if not files:
         raise Refused(f"{facts.location} holds no Parquet file: name the directory that holds the table")
@@ -169,6 +183,46 @@ def _far(facts: Facts, options: Options, spark_provider: SparkProvider) -> Facts
     if not options.include_subfolders:
         discover.demand_no_subfolders(facts.location, files)
     return replace(facts, files=files, partitions=_partitions(files, options))
+
+
+def _with_log(facts: Facts, options: Options, spark_provider: SparkProvider) -> Facts:
+    """Compare a log that this process reaches with the folder's files, if they have to be the same."""
+    if options.keep_log:
+        return facts
+    root, entry = Path(facts.location), facts.entry
+    conversion = existing.conversion(root)
+    if entry is None or entry.is_delta:
+        if conversion is None:
+            return facts
+        # A table that was copied has other times.
+        return replace(facts, log=_compared(conversion, discover.visible_files(root), times=False))
+    spark, files = spark_provider.session(), discover.visible_files(root)
+    facts = replace(facts, files=files)
+    if conversion is None:
+        return replace(facts, log=through_spark.logs.compare(spark, entry.location, files))
+    log = _compared(conversion, files, times=conversion.ours)
+    if log.differences:
+        tables = through_spark.entries.delta_tables_in(spark, entry.name.parts[:-1], root)
+        log = replace(log, shown_by=tuple(tables))
+    return replace(facts, log=log)
+
+
+def _compared(conversion: existing.Conversion, files: Sequence[DataFile], *, times: bool) -> ExistingLog:
+    logged, listed = (
+        sorted(file if times else file._replace(modified=0) for file in these)
+        for these in (conversion.files, files)
+    )
+    named = {file.path for file in conversion.files}
+    new = [file for file in files if file.path not in named]
+    only_new = [file for file in listed if file.path in named] == logged
+    return ExistingLog(
+        conversion.table_id,
+        conversion.ours,
+        tuple(discover.changes(logged, listed)),
+        missed=only_new and all(file.modified <= conversion.written for file in new),
+        columns=conversion.columns,
+        partition_columns=conversion.partition_columns,
+    )
 
 
 def _partitions(files: Sequence[DataFile], options: Options) -> Partitions:

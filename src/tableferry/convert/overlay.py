@@ -125,7 +125,8 @@ def _root_of_empty(entry: Entry) -> Path:
 
 
 def _plan(spark: SparkSession, table: TableName, column_mapping: bool) -> Plan:
-    options = Options(column_mapping=column_mapping)
+    # Whether a log that is there is the right one, the route decides that asked.
+    options = Options(column_mapping=column_mapping, keep_log=True)
     found = ResolvedSource(str(table), table=table)
     return decide(
         gather(found, options, SparkProvider(spark, lambda: spark), lambda done, total: None), options

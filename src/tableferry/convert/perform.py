@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import shlex
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +14,7 @@ from tableferry import verify
 from tableferry.activity import Activity, activity
 from tableferry.convert import through_spark
 from tableferry.convert.folder import discover
-from tableferry.convert.log import commit, contents
+from tableferry.convert.log import commit, contents, existing
 from tableferry.convert.plan import Plan
 from tableferry.convert.readers import all_readable, scan
 from tableferry.convert.spark_provider import SparkProvider
@@ -22,10 +24,11 @@ from tableferry.convert.steps import (
     RegisterPartitions,
     Step,
     SwitchEntry,
+    UndoConversion,
     Verify,
 )
 from tableferry.driver import following
-from tableferry.errors import Refused
+from tableferry.errors import Busy, Refused, TableError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,6 +53,8 @@ def _perform(step: Step, plan: Plan, spark: SparkProvider, running: Activity) ->
     match step:
         case RegisterPartitions():
             through_spark.partitions.register_partitions(spark.session(), step.table)
+        case UndoConversion():
+            commit.undo(Path(step.root), step.table_id)
         case PutFirstCommit():
             put(Path(step.root), _scanned(step, spark, running))
             running.count("files", len(step.contents.files))
@@ -62,6 +67,8 @@ def _perform(step: Step, plan: Plan, spark: SparkProvider, running: Activity) ->
             entry = through_spark.entries.entry(session, step.table)
             # A log that was there before may lack what only the catalog has.
             through_spark.switching.switch_to_delta(session, entry, merge_properties=True)
+            if entry.folder is not None:
+                _demand_switched_in_time(entry.folder, plan.source)
         case Verify():
             session = spark.session()
             names = [column.name for column in plan.partition_columns]
@@ -93,22 +100,53 @@ def _natively(spark: SparkSession, step: ConvertNatively) -> None:
         through_spark.native.convert_table(spark, entry, statistics=step.statistics)
     else:
         through_spark.native.convert(spark, step.location, step.partitions, statistics=step.statistics)
+    # That command lists the folder once, and may then read for hours.
+    listed = through_spark.native.list_files(spark, step.location)
+    log = through_spark.logs.compare(spark, step.location, listed, step.table)
+    if log.differences:
+        raise TableError(
+            f"{step.location} was written while Spark converted it: {'; '.join(log.differences)}: it is "
+            "Delta, and its commit says otherwise: stop what writes there, undo the conversion, and run again"
+        )
 
 
 def put(root: Path, planned: contents.Contents) -> None:
     """Write the first commit, if the files are those that it names before and after it's there.
 
     Raises:
-        Busy: Another converter's commit came first.
+        Busy: Another converter's commit came first, or in the place of this one.
         Refused: A file came, went or changed meanwhile; the folder has no log.
     """
     _unchanged(root, planned)
     commit.put(root, contents.lines(planned, commit.now()))
+    # Where storage can't create a file exclusively, the last of two converters at once has replaced it.
+    commit.demand_table(root, planned.table_id)
     try:
         _unchanged(root, planned)
     except Refused:
-        commit.undo(root)
+        # Another process may have seen the same, and undone it.
+        with suppress(Busy, TableError):
+            commit.undo(root, planned.table_id)
         raise
+
+
+def _demand_switched_in_time(root: Path, source: str) -> None:
+    """Make sure that nobody wrote Parquet between the look at the folder's files and the entry's switch.
+
+    Raises:
+        TableError: There are files that the commit doesn't name.
+    """
+    if (conversion := existing.conversion(root)) is None:
+        return
+    named, listed = (
+        [file._replace(modified=0) for file in files]
+        for files in (conversion.files, discover.visible_files(root))
+    )
+    if changes := discover.changes(named, listed):
+        raise TableError(
+            f"{source} was written while its entry was switched: {'; '.join(changes)}: stop what writes "
+            f"there, undo it with tableferry convert undo {shlex.quote(source)}, and run again"
+        )
 
 
 def _unchanged(root: Path, planned: contents.Contents) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -15,7 +16,7 @@ from tableferry.convert.entry import (
     losses,
     needs_defaults,
 )
-from tableferry.convert.facts import DataFile, FileSchema, Footer, Partitions
+from tableferry.convert.facts import DataFile, ExistingLog, FileSchema, Footer, Partitions
 from tableferry.convert.log import mapping
 from tableferry.convert.log.contents import Contents
 from tableferry.convert.merging import Merged
@@ -27,6 +28,7 @@ from tableferry.convert.steps import (
     RegisterPartitions,
     Step,
     SwitchEntry,
+    UndoConversion,
     Verify,
 )
 from tableferry.errors import Refused
@@ -58,7 +60,10 @@ class Engine(StrEnum):
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for: the options of `tableferry.convert.run`."""
+    """What the user asked for: the options of `tableferry.convert.run`.
+
+    With ``keep_log`` a log that is there stays without being compared with the files.
+    """
 
     partitioned_by: tuple[PartitionColumn, ...] | None = None
     statistics: Statistics = Statistics.FOOTERS
@@ -68,6 +73,7 @@ class Options:
     column_mapping: bool = False
     verify: bool = False
     include_subfolders: bool = False
+    keep_log: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,12 +83,13 @@ class Facts:
     Attributes:
         location: Its root: a local path, or a URI where only Spark reaches it.
         local: Whether this process reaches it.
-        delta: Whether its log has commits.
+        delta: Whether it has a Delta log that is to stay.
         table_id: The id that the table would get.
         footers: What each file's footer says; empty where only Spark reaches them.
         merged: The schema of all files together; None where only Spark reaches them.
         entry: What the catalog says of it, if it was named by its name.
         mismatches: How the partitions that the catalog knows differ from those on disk.
+        log: The log that is there, compared with the files; None if there is none, or if they needn't agree.
     """
 
     source: str
@@ -96,6 +103,7 @@ class Facts:
     merged: Merged | None = None
     entry: Entry | None = None
     mismatches: PartitionMismatches = _NO_MISMATCHES
+    log: ExistingLog | None = None
 
 
 @dataclass(frozen=True)
@@ -153,15 +161,21 @@ def decide(facts: Facts, options: Options) -> Plan:
     plan = Plan(facts.source, facts.location, engine, because)
     entry = facts.entry
     switch: tuple[Step, ...] = (SwitchEntry(entry.name),) if entry and not entry.is_delta else ()
-    if facts.delta:
-        return replace(plan, steps=switch)
     register: tuple[Step, ...] = ()
     if entry and facts.mismatches:
         if not (options.msck and facts.mismatches.fixable):
             raise Refused(". ".join(sentences(entry.name, entry.location, facts.mismatches)))
         register = (RegisterPartitions(entry.name),)
+    if facts.delta:
+        return _keep_log(plan, facts, options, (*register, *switch))
+    undo: tuple[Step, ...] = ()
+    if facts.log:
+        undo = (UndoConversion(facts.location, facts.log.table_id),)
     write: Step
     notes = (*facts.partitions.notes, *(losses(entry) if entry else ()))
+    if facts.log:
+        changes = "; ".join(facts.log.differences)
+        notes = (f"since an earlier conversion files changed, so it is done again: {changes}", *notes)
     if engine is Engine.NATIVE:
         # By its name, Spark's own command switches the entry too.
         table, switch = (entry.name if entry else None), ()
@@ -180,8 +194,68 @@ def decide(facts: Facts, options: Options) -> Plan:
         partition_columns=facts.partitions.columns,
         files=len(facts.files),
         bytes=sum(file.size for file in facts.files),
-        steps=(*register, write, *switch, *((Verify(for_spark(facts.location)),) if options.verify else ())),
+        steps=(*register, *undo, write, *switch, *_verification(facts, options)),
         notes=notes,
+    )
+
+
+def to_be_redone(log: ExistingLog, entry: Entry | None) -> bool:
+    """Say whether the conversion that wrote a log is to be undone and done again, for its files changed.
+
+    Where the catalog says Parquet, the files are what the table's readers see. Elsewhere a new file may be
+    what a failed write to the Delta table left, and no row of it; only one that is older than the log can't.
+    """
+    if not log.ours or not log.differences:
+        return False
+    if entry is None:
+        return log.missed
+    return not entry.is_delta and not log.shown_by
+
+
+def _keep_log(plan: Plan, facts: Facts, options: Options, switch: tuple[Step, ...]) -> Plan:
+    """Plan what is left to do where there is a log.
+
+    Raises:
+        Refused: The log's files aren't the folder's.
+    """
+    log = facts.log
+    if log is None:
+        notes = ("its rows aren't compared, for as a Delta table in use it may have others than the folder",)
+        return replace(plan, steps=switch, notes=notes if options.verify else ())
+    if log.differences:
+        raise _differing(facts, log)
+    if not (steps := (*switch, *_verification(facts, options))):
+        return plan
+    return replace(plan, schema=log.columns, partition_columns=log.partition_columns, steps=steps)
+
+
+def _verification(facts: Facts, options: Options) -> tuple[Step, ...]:
+    return (Verify(for_spark(facts.location)),) if options.verify else ()
+
+
+def _differing(facts: Facts, log: ExistingLog) -> Refused:
+    changes = "; ".join(log.differences)
+    entry = facts.entry
+    if entry is None or entry.is_delta:
+        undo = f"tableferry convert undo {shlex.quote(facts.source)}"
+        if not facts.local:
+            undo = f"remove {facts.location}/_delta_log with its storage's own tools"
+        return Refused(
+            f"{facts.source} is Delta, and files in {facts.location} changed since its conversion: "
+            f"{changes}: if they are the table's, {undo} and convert it again; what a failed write to the "
+            "Delta table left goes with VACUUM"
+        )
+    if log.shown_by:
+        names = ", ".join(map(str, log.shown_by))
+        return Refused(
+            f"{entry.name} is Parquet and {names} is Delta, both in {facts.location}, where files changed "
+            f"since its conversion: {changes}: undo that with tableferry convert undo {log.shown_by[0]}, and "
+            "convert all of them again"
+        )
+    return Refused(
+        f"{entry.name} is Parquet in the catalog, and the Delta log in {facts.location} has other files or "
+        f"rows: {changes}: if the folder is right, move its _delta_log away and convert again; if the log "
+        f"is, run CONVERT TO DELTA {entry.name.sql} in Spark, which switches the entry alone"
     )
 
 

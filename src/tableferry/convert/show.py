@@ -93,15 +93,16 @@ def _next(result: Report) -> Iterator[str]:
     """Say what to do now."""
     outcomes = Counter[str](table.outcome for table in result.tables)
     single = len(result.tables) == 1
+    same = " Its rows are those of the Parquet files." if single and result.tables[0].verdict else ""
     if single and outcomes["already"]:
-        yield f"{result.tables[0].source}: The table you are trying to convert is already a delta table"
+        sentence = f"{result.tables[0].source}: The table you are trying to convert is already a delta table"
+        yield f"{sentence}.{same}" if same else sentence
     if outcomes["planned"]:
         yield "Nothing was written: run it without --dry-run."
     if not result.ok and not single:
         yield "Fix what was refused or failed, and run the same again: what is Delta already is left alone."
     if single and result.tables[0].outcome in _DONE:
         [table] = result.tables
-        same = " Its rows are those of the Parquet files." if table.verdict else ""
         undo = f"tableferry convert undo {shlex.quote(table.source)}"
         yield f"{_DONE[table.outcome]}{same} To undo it: {undo}"
     elif any(outcomes[outcome] for outcome in _DONE):

@@ -30,6 +30,22 @@ class RegisterPartitions:
 
 
 @dataclass(frozen=True)
+class UndoConversion:
+    """Take away the first commit of an earlier conversion, whose files aren't those of the folder.
+
+    Attributes:
+        root: The table's folder.
+        table_id: The id of the table that the commit made; another one isn't touched.
+    """
+
+    root: str
+    table_id: str
+
+    def __str__(self) -> str:
+        return f"undo the earlier conversion, whose commit in {self.root}/_delta_log names other files"
+
+
+@dataclass(frozen=True)
 class PutFirstCommit:
     """Write the first commit of a log, unless there is one.
 
@@ -88,4 +104,6 @@ class Verify:
         return f"compare the rows of {self.location} as Parquet and as Delta"
 
 
-Step: TypeAlias = RegisterPartitions | PutFirstCommit | ConvertNatively | SwitchEntry | Verify
+Step: TypeAlias = (
+    RegisterPartitions | UndoConversion | PutFirstCommit | ConvertNatively | SwitchEntry | Verify
+)

@@ -42,7 +42,11 @@ class Local:
             os.replace(temporary, path)
 
     def create_text(self, path: Path, text: str | Iterable[str]) -> bool:
-        """Create the file with ``text`` unless it exists; of two callers at once exactly one gets True."""
+        """Create the file with ``text`` unless it exists; of two callers at once exactly one gets True.
+
+        Where hard links aren't known, that rests on making a folder, which a mount of an object store may let
+        two callers do at once. The file is whole there too, and the last of them has replaced the other's.
+        """
         with self._written_beside(path, text) as temporary:
             try:
                 os.link(temporary, path)

@@ -25,12 +25,7 @@ def list_files(root: Path) -> tuple[DataFile, ...]:
         TableError: There is no such directory, or one may not be read.
         Refused: There is no data file, or something that can't be part of a table of Parquet files.
     """
-    demand_directory(root)
-    files = sorted(_walk(root))
-    log = root / formats.SINK_LOG
-    if log.is_dir():
-        by_path = {file.path: file for file in files}
-        files = sorted(by_path[path] for path in sinklog.committed(log, by_path))
+    files = visible_files(root)
     if not files:
         raise Refused(
             f"{root} holds no Parquet file, at any depth (names that begin with '_' or '.' don't count): "
@@ -38,6 +33,22 @@ def list_files(root: Path) -> tuple[DataFile, ...]:
         )
     _demand_utf8(root, files)
     demand_readable_names(str(root), files)
+    return files
+
+
+def visible_files(root: Path) -> tuple[DataFile, ...]:
+    """List the same files, none included, whatever their names.
+
+    Raises:
+        TableError: There is no such directory, or one may not be read.
+        Refused: It holds something that can't be part of a table of Parquet files.
+    """
+    demand_directory(root)
+    files = sorted(_walk(root))
+    log = root / formats.SINK_LOG
+    if log.is_dir():
+        by_path = {file.path: file for file in files}
+        files = sorted(by_path[path] for path in sinklog.committed(log, by_path))
     return tuple(files)
 
 

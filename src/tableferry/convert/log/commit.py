@@ -15,6 +15,9 @@ from tableferry.errors import Busy, Refused, StateError, TableError
 
 FIRST = "00000000000000000000.json"
 
+OPERATION = "CONVERT"
+"""What a conversion calls itself in its commit."""
+
 # A name that nobody lists, for a log that is being removed.
 _ASIDE = "_tableferry_undo"
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -40,23 +43,28 @@ def put(root: Path, lines: Iterable[str]) -> None:
             log(root).rmdir()
         raise
     if not created:
-        raise Busy(
-            f"{root} was converted by another process meanwhile; this one wrote nothing: look at its history"
-        )
+        raise _converted_meanwhile(root)
 
 
-def undo(root: Path) -> None:
-    """Undo a conversion: the folder is as it was, and no data file was touched; refused as by `set_aside`."""
-    set_aside(root)
+def undo(root: Path, table_id: str | None = None) -> None:
+    """Undo a conversion: the folder is as it was, and no data file was touched.
+
+    Raises:
+        TableError: The folder is no Delta table.
+        Refused: Its first commit is no conversion, or something was written after it.
+        Busy: A table id was given, and the commit made another table.
+    """
+    set_aside(root, table_id)
     forget(root)
 
 
-def set_aside(root: Path) -> None:
+def set_aside(root: Path, table_id: str | None = None) -> None:
     """Take the log of a conversion out of readers' and writers' sight; done already is fine.
 
     Raises:
         TableError: The folder is no Delta table.
         Refused: Its first commit is no conversion, or something was written after it.
+        Busy: A table id was given, and the commit made another table.
     """
     folder, aside = log(root), root / _ASIDE
     if aside.exists() and folder.exists():
@@ -81,6 +89,9 @@ def set_aside(root: Path) -> None:
     if _versions(aside) not in ([0], []):
         aside.rename(folder)
         raise _written_after(root)
+    if table_id is not None and _table_id(aside) != table_id:
+        aside.rename(folder)
+        raise _converted_meanwhile(root)
 
 
 def is_aside(root: Path) -> bool:
@@ -105,6 +116,22 @@ def info(root: Path) -> dict[str, Any]:
     return {}
 
 
+def is_only_commit(root: Path) -> bool:
+    """Say whether a log has its first commit and no other."""
+    versions = {name[:20] for name in files.names(log(root)) if name[:20].isdigit()}
+    return versions == {FIRST[:20]} and files.exists(log(root) / FIRST)
+
+
+def demand_table(root: Path, table_id: str) -> None:
+    """Make sure that the first commit is the one that was written, and no other's.
+
+    Raises:
+        Busy: It made another table.
+    """
+    if _table_id(log(root)) != table_id:
+        raise _converted_meanwhile(root)
+
+
 def now() -> int:
     """Return the time as milliseconds since 1970, UTC."""
     return time.time_ns() // 1_000_000
@@ -124,7 +151,7 @@ def demand_only_a_conversion(root: Path) -> None:
     if first is None or versions != [0]:
         raise _written_after(root)
     operation = _commit_info(first).get("operation", "something nameless")
-    if operation != "CONVERT":
+    if operation != OPERATION:
         raise Refused(
             f"{root} began as {operation} and not as a conversion: it was "
             "never Parquet alone, so there is nothing to undo"
@@ -132,16 +159,31 @@ def demand_only_a_conversion(root: Path) -> None:
 
 
 def _commit_info(text: str) -> dict[str, Any]:
+    return _action(text, "commitInfo")
+
+
+def _table_id(folder: Path) -> str:
+    return str(_action(files.read_text(folder / FIRST) or "", "metaData").get("id", ""))
+
+
+def _action(text: str, name: str) -> dict[str, Any]:
     # Other characters that end a line for Python may be in a table's comment.
     for line in text.split("\n"):
-        if line.startswith('{"commitInfo"'):
-            info = json.loads(line)["commitInfo"]
-            return info if isinstance(info, dict) else {}
+        if line.startswith(f'{{"{name}"'):
+            action = json.loads(line)[name]
+            return action if isinstance(action, dict) else {}
     return {}
 
 
 def _versions(folder: Path) -> list[int]:
     return sorted(int(match[1]) for name in files.names(folder) if (match := _COMMIT.fullmatch(name)))
+
+
+def _converted_meanwhile(root: Path) -> Busy:
+    return Busy(
+        f"{root} was converted by another process meanwhile, and this one's commit isn't there: look at its "
+        "history"
+    )
 
 
 def _written_after(root: Path) -> Refused:

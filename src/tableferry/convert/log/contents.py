@@ -17,7 +17,7 @@ from urllib.parse import quote
 from tableferry import __version__, types
 from tableferry.convert.entry import Entry
 from tableferry.convert.facts import ColumnPath, DataFile, Footer
-from tableferry.convert.log import definitions
+from tableferry.convert.log import commit, definitions
 from tableferry.convert.log.statistics import INDEXED, statistics_json, with_statistics
 from tableferry.types import TIMESTAMP_NTZ, VARIANT, Struct
 
@@ -97,7 +97,7 @@ def _commit_info(contents: Contents, now: int) -> dict[str, Any]:
         own = {definitions.KEY: definitions.plain(contents.catalog_entry)}
     return {
         "timestamp": now,
-        "operation": "CONVERT",
+        "operation": commit.OPERATION,
         "operationParameters": parameters,
         "readVersion": -1,
         "isolationLevel": "Serializable",

@@ -15,6 +15,8 @@ Known wrong:
 - **DuckDB before 2.0** doesn't say in which order its bounds are; those of strings don't count then.
 - **arrow-go** counts nulls below zero (apache/arrow-go 489); **arrow2** counted those of the dictionary.
 
+What Athena calls itself isn't published: only as Trino, which its version 3 is built on, it counts.
+
 All others known, Arrow's among them, leave NaN out of bounds, while Spark orders it above infinity.
 """
 

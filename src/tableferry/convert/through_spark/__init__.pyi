@@ -1,5 +1,6 @@
 from tableferry.convert.through_spark import batches as batches
 from tableferry.convert.through_spark import entries as entries
+from tableferry.convert.through_spark import logs as logs
 from tableferry.convert.through_spark import native as native
 from tableferry.convert.through_spark import partitions as partitions
 from tableferry.convert.through_spark import switching as switching

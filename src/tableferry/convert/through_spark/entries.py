@@ -7,8 +7,10 @@ for a Delta table, and for one that another connector owns, Spark has the plain 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tableferry import catalog
@@ -92,6 +94,20 @@ def tables(spark: SparkSession, schema: Sequence[str]) -> SchemaTables:
             article = "a view" if table.provider == "view" else f"a {table.provider} table"
             skipped.append(Skipped(table.name, f"is {article}"))
     return SchemaTables(tuple(sorted(names)), tuple(sorted(skipped)))
+
+
+def delta_tables_in(spark: SparkSession, schema: Sequence[str], folder: Path) -> list[TableName]:
+    """Name the Delta tables of a schema that are in a folder.
+
+    Raises:
+        TableError: There is no such schema, or it may not be listed.
+    """
+    real = os.path.realpath(folder)
+    return [
+        table.name
+        for table in list_tables(spark, schema).values()
+        if table.is_delta and table.folder is not None and os.path.realpath(table.folder) == real
+    ]
 
 
 def _entry(spark: SparkSession, name: TableName) -> Entry:

@@ -19,7 +19,7 @@ from tableferry import files, types
 from tableferry.catalog import explained
 from tableferry.convert.entry import Entry
 from tableferry.convert.log import commit, definitions
-from tableferry.convert.through_spark.entries import entry
+from tableferry.convert.through_spark.entries import delta_tables_in, entry
 from tableferry.convert.through_spark.partitions import register_partitions
 from tableferry.errors import Refused, StateError, TableError
 from tableferry.hive.catalog_tables import list_tables, qualified
@@ -192,14 +192,8 @@ def _original_entry(
     assert table.entry is not None
     if not commit.is_aside(table.files):
         commit.demand_only_a_conversion(table.root)
-    others = [
-        neighbour.name
-        for neighbour in list_tables(spark, table.name.parts[:-1]).values()
-        if neighbour.name not in (table.name, table.spare)
-        and neighbour.is_delta
-        and neighbour.folder is not None
-        and _same_folder(neighbour.folder, table.root)
-    ]
+    inside = delta_tables_in(spark, table.name.parts[:-1], table.root)
+    others = [name for name in inside if name not in (table.name, table.spare)]
     if others:
         raise Refused(
             f"{', '.join(map(str, others))} shows the same files as {table.name} and would "

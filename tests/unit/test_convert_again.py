@@ -1,0 +1,296 @@
+"""A folder that has a log already, and files that the log doesn't name: they aren't lost without a word."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from tableferry import convert
+from tableferry.convert.converting import Report, TableReport
+from tableferry.convert.entry import Entry
+from tableferry.convert.facts import ExistingLog
+from tableferry.convert.folder import discover
+from tableferry.convert.log import commit
+from tableferry.convert.merging import merge
+from tableferry.convert.overlay import write_empty
+from tableferry.convert.plan import Facts, Options, all_schemas, decide, to_be_redone
+from tableferry.errors import Busy, Refused
+from tableferry.tables import TableName
+from tableferry.types import LONG, Field, Struct
+
+
+def write(file: Path, *ids: int) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"id": list(ids)}), file)
+    return file
+
+
+def no_session() -> Any:
+    raise AssertionError("a folder needs no Spark")
+
+
+def run(root: Path, **options: Any) -> convert.TableReport:
+    [report] = convert.run([str(root)], resolve=no_session, **options).tables
+    return report
+
+
+def ids(root: Path) -> list[int]:
+    return sorted(deltalake.DeltaTable(root).to_pyarrow_table()["id"].to_pylist())
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A folder of one file."""
+    write(tmp_path / "t" / "a.parquet", 1)
+    return tmp_path / "t"
+
+
+@pytest.fixture
+def converted(root: Path) -> Path:
+    """The folder, converted."""
+    assert run(root).outcome == "converted"
+    return root
+
+
+class Death(BaseException):
+    """Stands for a process that ends: nothing catches it."""
+
+
+@pytest.mark.parametrize("moment", ["before the commit", "after the commit"])
+def test_a_file_that_came_as_a_conversion_died_is_converted_too_or_named(
+    root: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    real = commit.put
+
+    def put(folder: Path, lines: Any) -> None:
+        if moment == "before the commit":
+            write(root / "late.parquet", 2)
+        real(folder, lines)
+        if moment == "after the commit":
+            later = (folder / "_delta_log" / commit.FIRST).stat().st_mtime + 1
+            os.utime(write(root / "late.parquet", 2), (later, later))
+        raise Death
+
+    with monkeypatch.context() as patched:
+        patched.setattr(commit, "put", put)
+        with pytest.raises(Death):
+            run(root)
+    assert ids(root) == [1]
+
+    planned = run(root, dry_run=True)
+    again = run(root)
+
+    if moment == "before the commit":
+        assert planned.plan is not None
+        assert [type(step).__name__ for step in planned.plan.steps] == ["UndoConversion", "PutFirstCommit"]
+        assert "late.parquet appeared" in planned.plan.notes[0]
+        assert (again.outcome, again.error) == ("converted", "")
+    else:
+        # It may as well be what a failed write to the Delta table left.
+        assert (planned.outcome, again.outcome) == ("refused", "refused")
+        assert "late.parquet appeared" in again.error
+        assert f"tableferry convert undo {root} and convert it again" in again.error
+        assert "VACUUM" in again.error
+        assert ids(root) == [1]
+        convert.undo(str(root), resolve=no_session)
+        assert run(root).outcome == "converted"
+    assert ids(root) == [1, 2]
+    assert run(root).outcome == "already"
+    assert sorted(os.listdir(root)) == ["_delta_log", "a.parquet", "late.parquet"]
+
+
+def test_a_folder_of_many_names_the_one_whose_files_changed(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        write(tmp_path / name / "1.parquet", 1)
+    assert convert.run([str(tmp_path)], recursive=True, resolve=no_session).ok
+    (tmp_path / "b" / "1.parquet").rename(tmp_path / "b" / "2.parquet")
+
+    again = convert.run([str(tmp_path)], recursive=True, resolve=no_session)
+
+    assert [table.outcome for table in again.tables] == ["already", "refused", "already"]
+    assert "1.parquet vanished; 2.parquet appeared" in again.tables[1].error
+    assert not again.ok
+
+
+def test_a_file_that_was_written_again_in_place_is_named(converted: Path) -> None:
+    write(converted / "a.parquet", *range(2_000))
+
+    refused = run(converted)
+
+    assert refused.outcome == "refused"
+    assert "a.parquet changed from" in refused.error
+
+
+def test_a_table_in_use_as_delta_is_left_alone(converted: Path) -> None:
+    """Its folder holds files that aren't rows of it any more, and files that aren't rows of it yet."""
+    deltalake.write_deltalake(converted, pa.table({"id": [2]}), mode="append")
+    deltalake.DeltaTable(converted).delete("id = 1")
+    write(converted / "left.parquet", 9)
+
+    again = run(converted, verify=True)
+
+    assert (again.outcome, again.error) == ("already", "")
+    assert again.plan is not None
+    assert "its rows aren't compared" in again.plan.notes[0]
+
+
+def test_a_log_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    deltalake.write_deltalake(tmp_path / "t", pa.table({"id": [1]}))
+    write(tmp_path / "t" / "left.parquet", 9)
+
+    assert run(tmp_path / "t").outcome == "already"
+
+
+def test_a_table_that_was_copied_or_is_empty_is_as_converted(converted: Path, tmp_path: Path) -> None:
+    shutil.copytree(converted, tmp_path / "copy", copy_function=shutil.copyfile)
+    os.utime(tmp_path / "copy" / "a.parquet", (1, 1))
+    assert run(tmp_path / "copy").outcome == "already"
+    (tmp_path / "empty").mkdir()
+    write_empty(replace(ENTRY, location=f"file:{tmp_path}/empty", folder=tmp_path / "empty"))
+    assert run(tmp_path / "empty").outcome == "already"
+
+
+def test_a_log_that_no_reader_takes_is_not_called_delta(converted: Path) -> None:
+    first = converted / "_delta_log" / commit.FIRST
+    first.write_text(first.read_text()[:-20])
+
+    broken = run(converted)
+
+    assert broken.outcome == "failed"
+    assert f"{first} can't be understood" in broken.error
+
+
+def test_only_the_conversion_that_was_looked_at_is_undone(converted: Path) -> None:
+    before = (converted / "_delta_log" / commit.FIRST).read_text()
+
+    with pytest.raises(Busy, match="was converted by another process meanwhile"):
+        commit.undo(converted, "another table's id")
+
+    assert (converted / "_delta_log" / commit.FIRST).read_text() == before
+    assert os.listdir(converted / "_delta_log") == [commit.FIRST]
+
+
+def test_a_conversion_that_another_process_did_again_says_so_and_leaves_that_alone(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, looks = discover.list_files, 0
+
+    def list_files(folder: Path) -> Any:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            # This one has committed and looks again; the other sees a file that was missed.
+            os.utime(write(root / "late.parquet", 2), (1, 1))
+            assert run(root).outcome == "converted"
+        return real(folder)
+
+    monkeypatch.setattr(discover, "list_files", list_files)
+
+    first = run(root)
+
+    assert first.outcome == "refused"
+    assert "late.parquet appeared" in first.error
+    assert ids(root) == [1, 2]
+
+
+@pytest.mark.parametrize("at", range(1, 8))
+def test_a_conversion_that_is_done_again_may_die_anywhere(
+    converted: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    os.utime(write(converted / "late.parquet", 2), (1, 1))
+    effects = 0
+
+    def dying(real: Any) -> Any:
+        def effect(*arguments: Any, **options: Any) -> Any:
+            nonlocal effects
+            effects += 1
+            if effects == at:
+                raise Death
+            return real(*arguments, **options)
+
+        return effect
+
+    with monkeypatch.context() as patched:
+        for module, name in ((Path, "rename"), (os, "link"), (os, "unlink"), (shutil, "rmtree")):
+            patched.setattr(module, name, dying(getattr(module, name)))
+        with suppress(Death):
+            run(converted)
+
+    assert run(converted).outcome in ("converted", "already")
+    assert ids(converted) == [1, 2]
+    convert.undo(str(converted), resolve=no_session)
+    assert sorted(os.listdir(converted)) == ["a.parquet", "late.parquet"]
+
+
+COLUMNS = Struct((Field("id", LONG),))
+ENTRY = Entry(
+    TableName(("spark_catalog", "db", "t")), "parquet", "external", "file:/t", Path("/t"), columns=COLUMNS
+)
+LATE = ExistingLog("its id", ours=True, differences=("late.parquet appeared",), columns=COLUMNS)
+FACTS = Facts("db.t", "/t", local=True, delta=True, entry=ENTRY)
+
+
+def steps(facts: Facts, **options: Any) -> list[str]:
+    return [type(step).__name__ for step in decide(facts, Options(**options)).steps]
+
+
+def test_a_table_of_the_catalog_is_converted_anew_for_files_that_came_before_its_switch() -> None:
+    assert to_be_redone(LATE, ENTRY)
+    facts = replace(FACTS, delta=False, log=LATE, merged=merge(all_schemas((), ENTRY)))
+    assert steps(facts, verify=True) == ["UndoConversion", "PutFirstCommit", "SwitchEntry", "Verify"]
+    assert "late.parquet appeared" in decide(facts, Options()).notes[0]
+
+
+@pytest.mark.parametrize(
+    ("log", "entry", "parts"),
+    [
+        (
+            replace(LATE, ours=False),
+            ENTRY,
+            ["move its _delta_log away", "CONVERT TO DELTA `spark_catalog`.`db`.`t`"],
+        ),
+        (
+            replace(LATE, shown_by=(TableName(("spark_catalog", "db", "other")),)),
+            ENTRY,
+            ["db.other is Delta", "tableferry convert undo spark_catalog.db.other", "convert all of them"],
+        ),
+        (replace(LATE, missed=True), replace(ENTRY, provider="delta"), ["convert undo db.t and convert it"]),
+        (LATE, None, ["convert undo db.t and convert it again", "VACUUM"]),
+    ],
+)
+def test_where_nobody_can_know_which_files_count_it_is_refused_by_name(
+    log: ExistingLog, entry: Entry | None, parts: list[str]
+) -> None:
+    assert not to_be_redone(log, entry)
+    with pytest.raises(Refused) as refused:
+        decide(replace(FACTS, log=log, entry=entry), Options())
+    text = str(refused.value)
+    assert all(part in text for part in ("db.t", "/t", "late.parquet appeared", *parts)), text
+
+
+def test_a_table_whose_rows_were_compared_again_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = decide(replace(FACTS, log=replace(LATE, differences=()), entry=None), Options(verify=True))
+    report = TableReport("db.t", "already", plan, verdict=Mock(matches=True))
+
+    convert.show.print_report(Console(width=200), Report((report,)))
+
+    assert "is already a delta table. Its rows are those of the Parquet files." in capsys.readouterr().out
+
+
+def test_rows_are_compared_whenever_that_was_asked_for() -> None:
+    current = replace(LATE, differences=())
+    assert steps(replace(FACTS, log=current)) == ["SwitchEntry"]
+    assert steps(replace(FACTS, log=current), verify=True) == ["SwitchEntry", "Verify"]
+    assert steps(replace(FACTS, log=current, entry=None), verify=True) == ["Verify"]
+    assert steps(replace(FACTS, log=current, entry=None)) == []
