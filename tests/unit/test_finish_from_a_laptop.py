@@ -81,6 +81,18 @@ def test_a_complete_migration_is_taken_out(
     assert (again.exit_code, '"already"' in again.stdout) == (0, True)
 
 
+def test_a_flow_whose_first_batch_failed_has_not_run(
+    project: ProjectFiles, store: StateStore, flow: str, logged_in: FakeWorkspace
+) -> None:
+    store.track(start(), Tracking({SOURCE.key: 5}, copied=0, copied_rows=9, verified="match"))
+    for status in ("QUEUED", "STARTING", "RUNNING", "FAILED"):
+        logged_in.flow_progress(PIPELINE, f"main.silver.{flow_name(flow, TARGET)}", status)
+    refused = call("finish", project)
+    assert refused.exit_code == 1
+    assert_says(refused, r"its migration isn't complete \(copied, ready to flow; \w+ hasn't run yet\)")
+    assert not store.read(TARGET).finished
+
+
 def test_a_flow_that_is_recorded_to_have_run_is_not_asked_for(
     project: ProjectFiles, store: StateStore, flow: str, logged_in: FakeWorkspace
 ) -> None:
