@@ -218,13 +218,24 @@ def test_a_flow_is_complete_when_its_first_batch_is_committed(project: Project, 
 
 def test_other_keys_and_another_scd_type_are_one_sentence(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
-    project.standard("out", "src", cdc=SCD1)
+    project.create("out_legacy", FEED, (1, "a", 1))
+
+    def spec(**changes: Any) -> None:
+        project.standard("out", "src", cdc={**SCD1, **changes}, migration={})
+
+    spec()
     project.run()
     project.insert("src", (1, "b", 2))
-    project.standard("out", "src", cdc={**SCD1, "keys": ["id", "v"]})
-    refused(project, r"f_v_out has filled .*\.out with keys id, and the spec now says keys id, v")
-    project.standard("out", "src", cdc={**SCD1, "scd_type": "2"})
-    refused(project, r"with scd_type 1, and the spec now says scd_type 2")
-    project.standard("out", "src", cdc=SCD1)
+    # Nothing but the copy is there yet.
+    spec(keys=["id", "v"])
+    refused(project, r"\.out was made with keys id, and the spec now says keys id, v")
+    spec()
     project.run()
-    assert project.rows("out", "id", "v") == [(1, "b")]
+    project.insert("src", (1, "c", 3))
+    spec(keys=["id", "v"])
+    refused(project, r"f_v_out has filled .*\.out with keys id, and the spec now says keys id, v")
+    spec(scd_type="2")
+    refused(project, r"with scd_type 1, and the spec now says scd_type 2")
+    spec()
+    project.run()
+    assert project.rows("out", "id", "v") == [(1, "c")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tableferry.pipelines.flows import CdcSettings, Flow, Target
-from tableferry.pipelines.identities import FlowIdentity, FlowSettings, Recorded
+from tableferry.pipelines.identities import FlowIdentity, FlowSettings, Recorded, cdc_settings
 from tableferry.pipelines.planning_context import Findings, PlanningContext, refused
 from tableferry.pipelines.plans import Checkpoint
 
@@ -53,14 +53,7 @@ def settings(context: PlanningContext, flow: Flow, cdc: CdcSettings | None) -> F
         if not read.unseen:
             source = context.facts.tables.get(read.table.key)
             sources[read.table.key] = source.table_id if source else ""
-    if flow.kind != "cdc" or cdc is None:
-        return FlowSettings({}, sources)
-    cdc_settings = {
-        "keys": ", ".join(cdc.keys),
-        "scd_type": str(cdc.scd_type),
-        "sequence_by": cdc.sequence_by,
-    }
-    return FlowSettings(cdc_settings, sources)
+    return FlowSettings(cdc_settings(cdc if flow.kind == "cdc" else None), sources)
 
 
 def is_recorded(context: PlanningContext, flow: Flow) -> bool:
@@ -100,13 +93,22 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
             f"checkpoints weren't, so rows are missing: restore version {recorded.left_at}, or {rebuild}"
         )
     identities: dict[str, FlowIdentity] = {}
+    made_with: Mapping[str, str] | None = None
     for identity in (on_table, in_state):
         if identity and identity.generation == context.stored.generation:
             identities |= identity.flows
+            made_with = identity.settings if made_with is None else made_with
     findings = Findings()
     for flow in context.dataflow.streaming_flows:
         if flow.target.key == table.name.key:
             findings += context.ambiguous(flow) + _check_flow(context, table, flow, identities, recorded)
+    # What its flows brought says it better; before their first batch there is only what the copy rests on.
+    if not findings and made_with is not None:
+        for before, now in FlowSettings(made_with).changes(FlowSettings(cdc_settings(table.cdc))):
+            findings += refused(
+                f"{table.place}: {table.name} was made with {before}, and the spec now says {now}: put that "
+                f"back, or {rebuild}"
+            )
     return findings
 
 

@@ -26,7 +26,14 @@ from tableferry.errors import TableError, TableferryError, first_line
 from tableferry.pipelines import batches, cdc, checkpoints, views
 from tableferry.pipelines.flows import Flow, HistorySource, Source, Target
 from tableferry.pipelines.history import history_events
-from tableferry.pipelines.identities import PROPERTY, FlowIdentity, FlowSettings, TableIdentity, on_table
+from tableferry.pipelines.identities import (
+    PROPERTY,
+    FlowIdentity,
+    FlowSettings,
+    TableIdentity,
+    cdc_settings,
+    on_table,
+)
 from tableferry.pipelines.rows import flow_rows, history_rows
 from tableferry.pipelines.state import StateStore
 from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView, FlowDefinition
@@ -233,7 +240,8 @@ class StreamingEngine:
         if not anew and table.key in self._store.identities(owner, generation):
             return
         self._before(f"recording in the state which table {table} is")
-        identity = TableIdentity(self._facts(table).table_id, generation, {}, definition.history)
+        settings = cdc_settings(definition.target.cdc)
+        identity = TableIdentity(self._facts(table).table_id, generation, {}, definition.history, settings)
         self._store.identify(owner, generation, table, identity)
 
     def _facts(self, table: TableName) -> TableFacts:
@@ -254,7 +262,9 @@ class StreamingEngine:
             if recorded and recorded.generation == generation:
                 flows |= recorded.flows
         flows[name] = FlowIdentity(settings.settings, settings.sources, checkpoint)
-        identity = TableIdentity(table_facts.table_id, generation, flows, self._tables[table.key].history)
+        made = self._tables[table.key]
+        made_with = cdc_settings(made.target.cdc)
+        identity = TableIdentity(table_facts.table_id, generation, flows, made.history, made_with)
         text = identity.to_json()
         if table_facts.properties.get(PROPERTY) != text:
             self._before(f"recording on {table} that {name} fills it")
