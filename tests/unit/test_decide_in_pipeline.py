@@ -20,9 +20,10 @@ from tests.unit.test_decide import (
 )
 
 from tableferry.pipelines.flows import CdcSettings, DataFlow, Migration, Target
+from tableferry.pipelines.identities import FlowIdentity, Recorded, TableIdentity
 from tableferry.pipelines.plans import HISTORY_FLOW, Checkpoint, TargetPlan
 from tableferry.pipelines.state import Stored
-from tableferry.pipelines.steps import DefineAppend, DefineTable, DefineView, RenameFlow
+from tableferry.pipelines.steps import DefineAppend, DefineTable, DefineView, RenameFlow, Reset
 from tableferry.tables import TableFacts, TableName
 
 MOVED_ON = TableFacts(SOURCE, "source-id", 6)
@@ -218,3 +219,74 @@ def test_what_a_pipeline_of_spark_s_own_cannot_do_is_refused_before_anything_sta
         "orders_main.json: flow: f_orders runs once",
     ]
     assert only(facts(), once, engine="databricks").refusals == ()
+
+
+def filled_by(engine: str, *started: str) -> Stored:
+    """What is stored of a copied target that an engine has filled."""
+    assert COPIED.tracking
+    return replace(COPIED, tracking=replace(COPIED.tracking, engine=engine, started=started))
+
+
+@pytest.mark.parametrize(
+    ("stored", "engine", "sentence"),
+    [
+        (
+            filled_by("databricks", FLOW.name),
+            "streaming",
+            "silver.orders: its migration is run by a pipeline on Databricks, and the streaming engine "
+            "doesn't know how far its flows are, so rows would come twice: go on with --engine databricks, "
+            "or rebuild it with --full-refresh silver.orders",
+        ),
+        # A release before this recorded only which flows a pipeline has run.
+        (
+            filled_by("", FLOW.name),
+            "streaming",
+            "is run by a pipeline, and the streaming engine doesn't know",
+        ),
+        (
+            filled_by("declarative"),
+            "databricks",
+            "is run by a pipeline of Spark's own, and a pipeline on Data",
+        ),
+        (
+            filled_by("streaming"),
+            "declarative",
+            "is run by the streaming engine, and a pipeline of Spark's own doesn't know how far its flows "
+            "are, so rows would come twice: go on with --engine streaming, or drop silver.orders and its "
+            "folders under /state, and migrate it anew",
+        ),
+        (Stored(finished=True, finished_by="databricks"), "streaming", "is run by a pipeline on Databricks"),
+        (Stored(finished=True, finished_by="streaming"), "databricks", "is run by the streaming engine"),
+    ],
+)
+def test_another_engine_would_bring_rows_twice(stored: Stored, engine: str, sentence: str) -> None:
+    target = only(facts(source=MOVED_ON, stored=stored, state="/state"), engine=engine)
+    assert (target.phase, target.steps) == ("refused", ())
+    assert sentence in target.refusals[0]
+
+
+def test_what_the_same_engine_has_filled_goes_on() -> None:
+    for engine in ("streaming", "databricks", "declarative"):
+        for stored in (filled_by(engine), filled_by(""), Stored(finished=True, finished_by=engine)):
+            assert only(facts(source=MOVED_ON, stored=stored), engine=engine).refusals == ()
+    for engine in ("databricks", "declarative"):
+        ran = facts(source=MOVED_ON, stored=filled_by("", FLOW.name), checkpoint=RAN)
+        assert only(ran, engine=engine).refusals == ()
+
+
+def test_a_full_refresh_by_the_streaming_engine_makes_the_target_its_own() -> None:
+    refresh = frozenset({ORDERS.key})
+    found = facts(source=MOVED_ON, stored=filled_by("databricks", FLOW.name))
+    assert isinstance(only(found, full_refresh=refresh).steps[0], Reset)
+    # It died when the rows were dropped and nothing was copied again.
+    dropped = facts(source=MOVED_ON, stored=replace(filled_by("databricks", FLOW.name), generation=1))
+    assert only(dropped).refusals == ()
+    assert "is run by the streaming engine" in only(dropped, engine="databricks").refusals[0]
+
+
+def test_a_table_that_the_streaming_engine_has_filled_is_no_pipeline_s() -> None:
+    """What an earlier release left says nothing of engines, but the flows' checkpoints have ids."""
+    identity = TableIdentity("orders-id", 0, {FLOW.name: FlowIdentity({}, {}, "query-id")})
+    for recorded in (Recorded("orders-id", identity), Recorded("orders-id", None, identity)):
+        found = facts(source=MOVED_ON, stored=COPIED, recorded={ORDERS.key: recorded})
+        assert "is run by the streaming engine" in only(found, engine="databricks").refusals[0]

@@ -134,6 +134,12 @@ class Recorded:
     left_at: int | None = None
     set_back: int | None = None
 
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether its flows have checkpoints that the state holds; those of a pipeline are its own."""
+        identities = filter(None, (self.on_table, self.in_state))
+        return any(flow.checkpoint for identity in identities for flow in identity.flows.values())
+
 
 def on_table(table: TableFacts) -> TableIdentity | None:
     """Read a table's property; None where it has none, or one of the table that it is a clone of.

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from tableferry.pipelines.flows import CdcSettings, Flow, Target
 from tableferry.pipelines.identities import FlowIdentity, FlowSettings, Recorded, cdc_settings
 from tableferry.pipelines.planning_context import Findings, PlanningContext, refused
-from tableferry.pipelines.plans import Checkpoint
+from tableferry.pipelines.plans import Checkpoint, EngineKind
+from tableferry.pipelines.state import Stored
+
+_ENGINES = {
+    "streaming": "the streaming engine",
+    "databricks": "a pipeline on Databricks",
+    "declarative": "a pipeline of Spark's own",
+    "pipeline": "a pipeline",
+}
 
 
 def check(context: PlanningContext) -> Findings:
     """Refuse a target where something was lost, replaced, or brought back from a backup, between two runs."""
-    if context.request.in_pipeline or context.stored.resetting or context.refreshed:
+    if context.stored.resetting or context.refreshed:
+        return Findings()
+    if change := engine_change(context.stored, context.request.engine, all_recorded(context)):
+        anew = f"drop {context.target} and its folders under {context.facts.state}, and migrate it anew"
+        refresh = f"rebuild it with --full-refresh {context.target}"
+        return refused(f"{context.target}: {change}, or {anew if context.request.in_pipeline else refresh}")
+    if context.request.in_pipeline:
         return Findings()
     generation, newest = context.stored.generation, _newest_copy(context)
     if newest > generation:
@@ -26,6 +40,23 @@ def check(context: PlanningContext) -> Findings:
         if recorded := context.facts.recorded.get(table.name.key):
             findings += _check_table(context, table, recorded)
     return findings
+
+
+def engine_change(stored: Stored, engine: EngineKind, recorded: Iterable[Recorded] = ()) -> str:
+    """Say why an engine can't go on where another one has run a target's flows; empty if it can."""
+    runs = stored.engine
+    if not runs:
+        # A release that didn't record the engine wrote this, but each kind has left something of its own.
+        in_pipeline = stored.tracking is not None and bool(stored.tracking.started)
+        streamed = any(identities.has_checkpoints for identities in recorded)
+        runs = "pipeline" if in_pipeline else "streaming" if streamed else ""
+    if runs in ("", engine) or (runs == "pipeline" and engine != "streaming"):
+        return ""
+    option = "the --engine that it was" if runs == "pipeline" else f"--engine {runs}"
+    return (
+        f"its migration is run by {_ENGINES[runs]}, and {_ENGINES[engine]} doesn't know how far its flows "
+        f"are, so rows would come twice: go on with {option}"
+    )
 
 
 def newest_generation(context: PlanningContext) -> int:
