@@ -107,6 +107,32 @@ def test_what_was_lost_replaced_or_set_back_is_refused(
     assert refusals(found(recorded, checkpoint), full_refresh=frozenset({ORDERS.key})) == ""
 
 
+@pytest.mark.parametrize(
+    ("stored", "flow", "remedy"),
+    [
+        (COPIED, dataflow(), "rebuild it with --full-refresh silver.orders"),
+        (
+            Stored(finished=True),
+            dataflow(),
+            "remove the folders of silver.orders under /state, to migrate it anew",
+        ),
+        (Stored(finished=True), dataflow(migration=None), "rebuild it with --full-refresh silver.orders"),
+    ],
+)
+def test_a_table_that_is_gone_is_refused_before_anything_starts(
+    stored: Stored, flow: DataFlow, remedy: str
+) -> None:
+    """Where the sources have nothing new, nothing would have asked for it."""
+    read = facts(source=TableFacts(SOURCE, "source-id", 6), stored=stored, checkpoint=RUNS, state="/state")
+    gone = replace(read, tables={**read.tables, ORDERS.key: None})
+    target = only(gone, flow)
+    assert target.refusals == (
+        "orders_main.json: targetDetails: silver.orders is gone, though its flows have filled it before: "
+        f"restore it, or {remedy}",
+    )
+    assert only(read, flow).refusals == ()
+
+
 def test_a_batch_that_died_behind_its_commit_to_the_table_is_no_harm() -> None:
     died = replace(SOUND, batches={"query-id": 4})
     assert refusals(found(died, replace(RUNS, offered=4))) == ""

@@ -114,10 +114,11 @@ class TableIdentity:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What is recorded of a table that is there, and what it says itself.
+    """What is recorded of a table, and what it says itself.
 
     Attributes:
-        table_id: The id of its Delta log.
+        table_id: The id of its Delta log; empty where its platform doesn't say, None where there is no such
+            table.
         on_table: From its property; None where it has none, or one that a clone took over.
         in_state: From beside the checkpoints.
         batches: By the checkpoint's id, the newest batch that the table holds of it, -1 for none; one that
@@ -127,7 +128,7 @@ class Recorded:
             None if nobody has.
     """
 
-    table_id: str
+    table_id: str | None
     on_table: TableIdentity | None = None
     in_state: TableIdentity | None = None
     batches: Mapping[str, int] = field(default_factory=dict)

@@ -23,10 +23,9 @@ def check(context: PlanningContext) -> Findings:
     if context.stored.resetting or context.refreshed:
         return Findings()
     if change := engine_change(context.stored, context.request.engine, all_recorded(context)):
-        anew = f"drop {context.target} and its folders under {context.facts.state}, and migrate it anew"
-        refresh = f"rebuild it with --full-refresh {context.target}"
-        return refused(f"{context.target}: {change}, or {anew if context.request.in_pipeline else refresh}")
+        return refused(f"{context.target}: {change}, or {_rebuilt_by_this_engine(context)}")
     if context.request.in_pipeline:
+        # A pipeline keeps its checkpoints to itself: what shows of it is for `pipeline_tables`.
         return Findings()
     generation, newest = context.stored.generation, _newest_copy(context)
     if newest > generation:
@@ -35,11 +34,41 @@ def check(context: PlanningContext) -> Findings:
             f"checkpoints know of {generation}: restore {context.facts.state}, or rebuild it with "
             f"--full-refresh {context.target}"
         )
-    findings = Findings()
+    findings = _check_gone(context)
     for table in context.dataflow.tables:
         if recorded := context.facts.recorded.get(table.name.key):
             findings += _check_table(context, table, recorded)
     return findings
+
+
+def _rebuilt_by_this_engine(context: PlanningContext) -> str:
+    target, state = context.target, context.facts.state
+    if not context.request.in_pipeline:
+        return f"rebuild it with --full-refresh {target}"
+    if context.stored.finished:
+        return (
+            f"drop {target} and its folder under {state}/checkpoints, and the pipeline fills it with what "
+            "its sources still hold"
+        )
+    # Its baselines stay, for what has come since then is in no legacy table.
+    return (
+        f"drop {target} and its folders under {state}/tracking and {state}/checkpoints, and the pipeline "
+        "fills it anew from its baselines"
+    )
+
+
+def _check_gone(context: PlanningContext) -> Findings:
+    tables, target = context.facts.tables, context.dataflow.target
+    filled = context.stored.finished or context.stored.copied
+    if not filled or target.name.key not in tables or tables[target.name.key] is not None:
+        return Findings()
+    remedy = f"rebuild it with --full-refresh {target.name}"
+    if context.stored.finished and context.dataflow.migration:
+        remedy = f"remove the folders of {target.name} under {context.facts.state}, to migrate it anew"
+    return refused(
+        f"{target.place}: {target.name} is gone, though its flows have filled it before: restore it, or "
+        f"{remedy}"
+    )
 
 
 def engine_change(stored: Stored, engine: EngineKind, recorded: Iterable[Recorded] = ()) -> str:
@@ -87,6 +116,11 @@ def settings(context: PlanningContext, flow: Flow, cdc: CdcSettings | None) -> F
     return FlowSettings(cdc_settings(cdc if flow.kind == "cdc" else None), sources)
 
 
+def flows_into(context: PlanningContext, table: Target) -> Iterator[Flow]:
+    """Return the streaming flows that fill one of a spec's tables."""
+    return (flow for flow in context.dataflow.streaming_flows if flow.target.key == table.name.key)
+
+
 def is_recorded(context: PlanningContext, flow: Flow) -> bool:
     """Say whether a flow's identity is recorded both on its table and in the state."""
     recorded = context.facts.recorded.get(flow.target.key)
@@ -130,17 +164,10 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
             identities |= identity.flows
             made_with = identity.settings if made_with is None else made_with
     findings = Findings()
-    for flow in context.dataflow.streaming_flows:
-        if flow.target.key == table.name.key:
-            findings += context.ambiguous(flow) + _check_flow(context, table, flow, identities, recorded)
+    for flow in flows_into(context, table):
+        findings += context.ambiguous(flow) + _check_flow(context, table, flow, identities, recorded)
     # What its flows brought says it better; before their first batch there is only what the copy rests on.
-    if not findings and made_with is not None:
-        for before, now in FlowSettings(made_with).changes(FlowSettings(cdc_settings(table.cdc))):
-            findings += refused(
-                f"{table.place}: {table.name} was made with {before}, and the spec now says {now}: put that "
-                f"back, or {rebuild}"
-            )
-    return findings
+    return findings or check_made_with(table, made_with, rebuild)
 
 
 def _check_flow(
@@ -169,12 +196,36 @@ def _check_flow(
             f"{flow.place}: the checkpoint of {flow.name} isn't the one that {table.name} was filled from: "
             f"restore that one, or {rebuild}"
         )
-    changes = (
-        f"{flow.place}: {flow.name} has filled {table.name} with {before}, and the spec now says {now}: put "
-        f"that back, or {rebuild}"
-        for before, now in identity.changes(settings(context, flow, table.cdc))
+    return check_settings(context, table, flow, identity, rebuild) + _check_batches(
+        context, table, flow, checkpoint, recorded
     )
-    return refused(*changes) + _check_batches(context, table, flow, checkpoint, recorded)
+
+
+def check_settings(
+    context: PlanningContext, table: Target, flow: Flow, identity: FlowIdentity, rebuild: str
+) -> Findings:
+    """Refuse other settings than those that a flow has filled its table with."""
+    return refused(
+        *(
+            f"{flow.place}: {flow.name} has filled {table.name} with {before}, and the spec now says {now}: "
+            f"put that back, or {rebuild}"
+            for before, now in identity.changes(settings(context, flow, table.cdc))
+        )
+    )
+
+
+def check_made_with(table: Target, made_with: Mapping[str, str] | None, rebuild: str) -> Findings:
+    """Refuse other settings than those that a table was made and its history copied with, if recorded."""
+    if made_with is None:
+        return Findings()
+    now = FlowSettings(cdc_settings(table.cdc))
+    return refused(
+        *(
+            f"{table.place}: {table.name} was made with {before}, and the spec now says {after}: put that "
+            f"back, or {rebuild}"
+            for before, after in FlowSettings(made_with).changes(now)
+        )
+    )
 
 
 def _lost(
