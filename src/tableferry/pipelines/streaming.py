@@ -88,8 +88,14 @@ class FlowResult:
 
 def failed(flow: Flow, error: Exception) -> TableferryError:
     """Say where a flow failed, why, and what to do."""
+    # What a task failed with is a cause of what the query says.
+    texts, cause = [str(error)], getattr(error, "_cause", None)
+    while cause is not None:
+        texts.append(str(cause))
+        cause = getattr(cause, "_cause", None)
     remedy = next(
-        (remedy for code, remedy in _REMEDIES.items() if code in str(error)), "fix it and run again"
+        (remedy for code, remedy in _REMEDIES.items() if any(code in text for text in texts)),
+        "fix it and run again",
     )
     what = f"{flow.place or flow.name}: flow {flow.name} into {flow.target} failed"
     return TableferryError(f"{what} ({first_line(error)}): {remedy}")
