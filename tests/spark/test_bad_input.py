@@ -307,3 +307,24 @@ def test_wrong_usage_is_exit_code_2(arguments: list[str], tmp_path: Path) -> Non
     assert "Usage: " in result.stderr
     assert "Traceback" not in result.output
     assert list(tmp_path.iterdir()) == []
+
+
+def test_plan_says_which_legacy_rows_are_open_until_a_date_in_the_future(
+    project: Project, spark: SparkSession
+) -> None:
+    project.create("src", "id INT, v STRING, at DATE")
+    spark.sql(
+        f"CREATE TABLE {project.schema}.out_legacy USING delta AS SELECT id, 'a' AS v, DATE'2020-01-01' AS "
+        "since, DATE'9999-12-31' AS until FROM VALUES (1), (2) AS keys (id)"
+    )
+    mapped = ["id", "v", "since AS __START_AT", "until AS __END_AT"]
+    cdc = {"keys": ["id"], "sequence_by": "at", "scd_type": "2", "except_column_list": ["at"]}
+    project.standard("out", "src", cdc=cdc, migration={"selectExp": mapped})
+    sentence = (
+        f"2 rows of {project.schema}.out_legacy end in the future (at 9999-12-31), which doesn't mean open "
+        "to AUTO CDC: a later row of the key won't close them. Map them in selectExp as NULLIF(end, "
+        "DATE'9999-12-31') AS __END_AT, where end stands for what is mapped now"
+    )
+    for arguments in ([], ["--check"]):
+        planned = call(project, "plan", *arguments)
+        assert (planned.exit_code, sentence in " ".join(planned.stdout.split())) == (0, True), planned.output

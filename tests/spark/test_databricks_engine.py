@@ -88,9 +88,18 @@ def test_an_append_target_is_copied_once_compared_and_then_flows(project: Projec
     taken.toTable(f"{project.schema}.taken").awaitTermination()
     assert project.rows("taken") == [(3, "c")]
 
-    assert pipelines.status(project.root, project.spark, pipeline=Ran(HISTORY, "f_v_new")).complete
-    pipelines.finish(project.root, project.spark, pipeline=Ran(HISTORY, "f_v_new"))
+    ran = Ran(HISTORY, "f_v_new")
+    assert pipelines.status(project.root, project.spark, pipeline=ran).complete
+    pipelines.finish(project.root, project.spark, pipeline=ran)
     assert list(declared(project).appends) == [live]
+    # The table itself was recorded when its copy was compared, before the live flow could start.
+    assert pipelines.plan(project.root, project.spark, pipeline=ran).refusals == ()
+    project.spark.sql(f"DROP TABLE {project.schema}.new")
+    with pytest.raises(Refused, match=r"\.new is gone, and its rows with it: restore it, or remove"):
+        pipelines.prepare(project.root, project.spark, pipeline=ran)
+    project.create("new", "id INT, v STRING")
+    with pytest.raises(Refused, match=r"\.new was replaced since its history was copied"):
+        pipelines.prepare(project.root, project.spark, pipeline=ran)
 
 
 def test_a_flow_goes_on_when_its_source_s_log_is_cleaned(project: Project) -> None:

@@ -495,6 +495,33 @@ class TestTwoTargets:
         assert first.refusals[0].endswith("would take them twice: add --full-refresh gold.orders")
         assert not plan(known, plain, dataflow(), full_refresh=both).refusals
 
+    def test_a_history_that_a_reader_with_its_own_would_take_for_new_rows_is_not_copied(self) -> None:
+        """The reader began while the spec of what it reads was skipped, or had no migration."""
+        orders = TableFacts(ORDERS, "orders-id", 4)
+        copy = PinnedCopy(self.GOLD_LEGACY, "gold-id", 0)
+        begun = MigrationStart("p", self.GOLD, copy, {ORDERS.key: Baseline(ORDERS, "orders-id", 1)}, NOW)
+        both = (self.gold(), dataflow())
+        found = self.facts(orders, Stored(), Stored(begun, Tracking({}, 0)))
+        sentence = (
+            "orders_main.json: tableMigrationDetails: gold.orders has its own history and takes whatever "
+            "comes into silver.orders for new rows, and so this history: drop gold.orders and its state "
+            "folders, and migrate it anew behind silver.orders, or leave this history out"
+        )
+        first, _ = plan(found, *both).targets
+        assert (first.refusals, first.steps) == ((sentence,), ())
+        finished = (self.gold(migration=False), dataflow())
+        first, _ = plan(self.facts(orders, Stored(), Stored(finished=True)), *finished).targets
+        assert first.refusals == (sentence,)
+        # Where the user says what is new to the reader, and where nothing reads it.
+        reads = {**found.reads, (self.GOLD.key, "f_gold"): (Read("v_gold", ORDERS, "x", 0),)}
+        assert not plan(replace(found, reads=reads), *both).targets[0].refusals
+        reads = {**found.reads, (self.GOLD.key, "f_gold"): (Read("v_gold", OTHER, "x"),)}
+        assert not plan(replace(found, reads=reads), *both).targets[0].refusals
+        # A reader without a history of its own takes all rows, and what has begun goes on.
+        assert not plan(self.facts(orders, Stored()), *finished).targets[0].refusals
+        going = self.facts(orders, Stored(STARTED), Stored(begun, Tracking({}, 0)))
+        assert not plan(going, *both).targets[0].refusals
+
     def test_a_table_that_is_only_looked_up_is_filled_first(self) -> None:
         lookup = View("v_gold", "stream", SqlSource("SELECT * FROM STREAM(bronze.x) JOIN silver.orders"), "x")
         reads = {(self.GOLD.key, "f_gold"): (Read("v_gold", OTHER, "x"),)}

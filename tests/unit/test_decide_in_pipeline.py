@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.unit.test_decide import (
@@ -20,9 +21,10 @@ from tests.unit.test_decide import (
 )
 
 from tableferry.pipelines.flows import CdcSettings, DataFlow, Migration, Target
-from tableferry.pipelines.plans import HISTORY_FLOW, Checkpoint, TargetPlan
+from tableferry.pipelines.identities import FlowIdentity, Recorded, TableIdentity
+from tableferry.pipelines.plans import HISTORY_FLOW, Checkpoint, Facts, TargetPlan
 from tableferry.pipelines.state import Stored
-from tableferry.pipelines.steps import DefineAppend, DefineTable, DefineView, RenameFlow
+from tableferry.pipelines.steps import DefineAppend, DefineTable, DefineView, Recognise, RenameFlow, Reset
 from tableferry.tables import TableFacts, TableName
 
 MOVED_ON = TableFacts(SOURCE, "source-id", 6)
@@ -218,3 +220,215 @@ def test_what_a_pipeline_of_spark_s_own_cannot_do_is_refused_before_anything_sta
         "orders_main.json: flow: f_orders runs once",
     ]
     assert only(facts(), once, engine="databricks").refusals == ()
+
+
+def filled_by(engine: str, *started: str) -> Stored:
+    """What is stored of a copied target that an engine has filled."""
+    assert COPIED.tracking
+    return replace(COPIED, tracking=replace(COPIED.tracking, engine=engine, started=started))
+
+
+@pytest.mark.parametrize(
+    ("stored", "engine", "sentence"),
+    [
+        (
+            filled_by("databricks", FLOW.name),
+            "streaming",
+            "silver.orders: its migration is run by a pipeline on Databricks, and the streaming engine "
+            "doesn't know how far its flows are, so rows would come twice: go on with --engine databricks, "
+            "or rebuild it with --full-refresh silver.orders",
+        ),
+        # A release before this recorded only which flows a pipeline has run.
+        (
+            filled_by("", FLOW.name),
+            "streaming",
+            "is run by a pipeline, and the streaming engine doesn't know",
+        ),
+        (
+            filled_by("declarative"),
+            "databricks",
+            "is run by a pipeline of Spark's own, and a pipeline on Data",
+        ),
+        (
+            filled_by("streaming"),
+            "declarative",
+            "is run by the streaming engine, and a pipeline of Spark's own doesn't know how far its flows "
+            "are, so rows would come twice: go on with --engine streaming, or drop silver.orders and its "
+            "folders under /state/tracking and /state/checkpoints, and the pipeline fills it anew from its "
+            "baselines",
+        ),
+        (Stored(finished=True, finished_by="databricks"), "streaming", "is run by a pipeline on Databricks"),
+        (
+            Stored(finished=True, finished_by="streaming"),
+            "databricks",
+            "or drop silver.orders and its folder under /state/checkpoints, and the pipeline fills it with "
+            "what its sources still hold",
+        ),
+    ],
+)
+def test_another_engine_would_bring_rows_twice(stored: Stored, engine: str, sentence: str) -> None:
+    target = only(facts(source=MOVED_ON, stored=stored, state="/state"), engine=engine)
+    assert (target.phase, target.steps) == ("refused", ())
+    assert sentence in target.refusals[0]
+
+
+def test_what_the_same_engine_has_filled_goes_on() -> None:
+    for engine in ("streaming", "databricks", "declarative"):
+        for stored in (filled_by(engine), filled_by(""), Stored(finished=True, finished_by=engine)):
+            assert only(facts(source=MOVED_ON, stored=stored), engine=engine).refusals == ()
+    for engine in ("databricks", "declarative"):
+        ran = facts(source=MOVED_ON, stored=filled_by("", FLOW.name), checkpoint=RAN)
+        assert only(ran, engine=engine).refusals == ()
+
+
+def test_a_full_refresh_by_the_streaming_engine_makes_the_target_its_own() -> None:
+    refresh = frozenset({ORDERS.key})
+    found = facts(source=MOVED_ON, stored=filled_by("databricks", FLOW.name))
+    assert isinstance(only(found, full_refresh=refresh).steps[0], Reset)
+    # It died when the rows were dropped and nothing was copied again.
+    dropped = facts(source=MOVED_ON, stored=replace(filled_by("databricks", FLOW.name), generation=1))
+    assert only(dropped).refusals == ()
+    assert "is run by the streaming engine" in only(dropped, engine="databricks").refusals[0]
+
+
+def test_a_table_that_the_streaming_engine_has_filled_is_no_pipeline_s() -> None:
+    """What an earlier release left says nothing of engines, but the flows' checkpoints have ids."""
+    identity = TableIdentity("orders-id", 0, {FLOW.name: FlowIdentity({}, {}, "query-id")})
+    for recorded in (Recorded("orders-id", identity), Recorded("orders-id", None, identity)):
+        found = facts(source=MOVED_ON, stored=COPIED, recorded={ORDERS.key: recorded})
+        assert "is run by the streaming engine" in only(found, engine="databricks").refusals[0]
+
+
+KEYED = CdcSettings(("id",), "at", 1)
+CDC_FLOW = replace(FLOW, kind="cdc")
+MADE_WITH = {"keys": "id", "scd_type": "1", "sequence_by": "at"}
+BOUND = TableIdentity(
+    "orders-id", 0, {FLOW.name: FlowIdentity(MADE_WITH, {SOURCE.key: "source-id"})}, f"{LEGACY}@9", MADE_WITH
+)
+FINISHED = Stored(finished=True, finished_by="databricks")
+
+
+def keyed(cdc: CdcSettings | None = KEYED, **changes: object) -> DataFlow:
+    """A spec whose target is filled by AUTO CDC."""
+    target = Target(ORDERS, cdc=cdc, location="orders_main.json: targetDetails")
+    return dataflow(target=target, flows=(CDC_FLOW if cdc else FLOW,), **changes)
+
+
+def known(
+    bound: TableIdentity | None = BOUND,
+    *,
+    table_id: str | None = "orders-id",
+    checkpoint: Checkpoint = RAN,
+    stored: Stored = COPIED,
+) -> Facts:
+    """What `prepare` finds: the target's table, unless the id is None, and what is recorded of it."""
+    found = facts(source=MOVED_ON, stored=stored, checkpoint=checkpoint, state="/state")
+    table = None if table_id is None else TableFacts(ORDERS, table_id, 3)
+    recorded = Recorded(table_id, None, bound)
+    return replace(found, tables={**found.tables, ORDERS.key: table}, recorded={ORDERS.key: recorded})
+
+
+def recognised(found: Facts, flow: DataFlow | None = None) -> list[TableIdentity]:
+    target = only(found, flow or keyed(), engine="databricks")
+    assert target.refusals == ()
+    return [step.identity for step in target.state_steps if isinstance(step, Recognise)]
+
+
+def test_a_table_is_known_again_once_its_copy_is_compared() -> None:
+    assert recognised(known(None)) == [BOUND]
+    assert recognised(known()) == []
+    # A copy that differs is made again, and one that isn't compared may be.
+    assert COPIED.tracking
+    for stored in (replace(COPIED, tracking=replace(COPIED.tracking, verified="differ")), Stored(STARTED)):
+        assert recognised(known(None, stored=stored)) == []
+    # What an earlier release has finished is known from now on.
+    flow_alone = replace(BOUND, history="")
+    assert recognised(known(None, stored=FINISHED)) == [flow_alone]
+    # A platform that doesn't say which table it is, and a pipeline that is being defined.
+    assert recognised(known(None, table_id="")) == []
+    assert recognised(known(BOUND, table_id="")) == []
+    assert recognised(replace(known(), recorded={})) == []
+
+
+def test_a_flow_that_has_brought_nothing_may_still_be_changed() -> None:
+    sources = {SOURCE.key: "source-id", "bronze.gone": "gone-id"}
+    before = replace(BOUND, flows={FLOW.name: FlowIdentity(MADE_WITH, sources)})
+    assert recognised(known(before, checkpoint=Checkpoint())) == [BOUND]
+    # One that another spec's owner takes out keeps what is recorded of it.
+    more = replace(BOUND, flows={**BOUND.flows, "f_off": FlowIdentity(MADE_WITH, {})})
+    assert recognised(known(more)) == []
+
+
+@pytest.mark.parametrize("stored", [COPIED, FINISHED], ids=["copied", "finished"])
+@pytest.mark.parametrize(
+    ("found", "flow", "sentence"),
+    [
+        (
+            {"table_id": "new-id"},
+            keyed(),
+            "silver.orders was replaced since its history was copied (the id of its log was orders-id and is "
+            "new-id), so it may not have that: restore the old table, or remove ",
+        ),
+        (
+            {"table_id": None},
+            keyed(),
+            "silver.orders is gone, and its rows with it: restore it, or remove ",
+        ),
+        (
+            {},
+            keyed(CdcSettings(("id", "v"), "at", 1)),
+            "f_orders has filled silver.orders with keys id, and the spec now says keys id, v: put that "
+            "back, or remove _tables.json of silver.orders under /state/checkpoints and refresh it in full",
+        ),
+        ({}, keyed(CdcSettings(("id",), "at", 2)), "with scd_type 1, and the spec now says scd_type 2"),
+        ({}, keyed(None), "with keys id, and the spec now says no keys"),
+        (
+            {"checkpoint": Checkpoint()},
+            keyed(CdcSettings(("id", "v"), "at", 1)),
+            "silver.orders was made with keys id, and the spec now says keys id, v",
+        ),
+        (
+            {"bound": replace(BOUND, flows={FLOW.name: FlowIdentity(MADE_WITH, {"bronze.gone": "gone-id"})})},
+            keyed(),
+            "f_orders has filled silver.orders with sources bronze.gone, and the spec now says sources",
+        ),
+    ],
+)
+def test_a_pipeline_s_table_is_refused_once_it_is_another_or_its_settings_are(
+    found: dict[str, Any], flow: DataFlow, sentence: str, stored: Stored
+) -> None:
+    target = only(known(**found, stored=stored), flow, engine="databricks")
+    assert target.steps == ()
+    assert sentence in " ".join(target.refusals)
+    if "or remove" in sentence and "table_id" in found:
+        remedy = (
+            "remove the folder of silver.orders under /state/checkpoints, to begin anew"
+            if stored.finished
+            else "remove _tables.json of silver.orders under /state/checkpoints and refresh it in full in "
+            "its pipeline, for which its tableProperties must set pipelines.reset.allowed to true"
+        )
+        assert target.refusals[0].endswith(f"or {remedy}")
+    # A pipeline that is being defined can't ask, and the spec may be out of its migration.
+    if stored.finished:
+        plain = replace(flow, migration=None)
+        assert sentence in " ".join(only(known(**found, stored=stored), plain, engine="databricks").refusals)
+    defining = replace(known(**found, stored=stored), recorded={}, tables=facts(source=MOVED_ON).tables)
+    assert only(defining, flow, engine="databricks").refusals == ()
+
+
+def test_a_checkpoint_that_a_pipeline_of_spark_s_own_has_lost_is_refused() -> None:
+    stored = filled_by("declarative", FLOW.name)
+    lost = facts(source=MOVED_ON, stored=stored)
+    target = only(lost, engine="declarative")
+    assert (target.phase, target.steps) == ("refused", ())
+    assert target.refusals == (
+        "orders_main.json: flow: the checkpoint of f_orders, which the pipeline has run, is gone, so "
+        "f_orders would bring rows again that silver.orders has: restore it in the pipeline's storage, or "
+        "refresh silver.orders in full in its pipeline, for which its tableProperties must set "
+        "pipelines.reset.allowed to true",
+    )
+    # After a full refresh there is a new one, which may not have brought anything yet.
+    for checkpoint in (Checkpoint(id="query-id"), RAN):
+        assert only(facts(source=MOVED_ON, stored=stored, checkpoint=checkpoint), engine="declarative").steps
+    # Who is being defined can't say.
+    assert only(replace(lost, checkpoints={}), engine="declarative").steps

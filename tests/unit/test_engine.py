@@ -5,6 +5,7 @@ from __future__ import annotations
 from tableferry.pipelines.engine import Engine, define
 from tableferry.pipelines.flows import CdcSettings, DeltaSource, Flow, Target, View
 from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView
+from tableferry.pipelines.streaming import failed
 from tableferry.tables import TableName
 from tableferry.testing import RecordingEngine
 
@@ -54,3 +55,19 @@ def test_each_definition_is_described_in_one_line() -> None:
         "append v_orders to silver.orders, once",
         "apply v_orders to silver.orders as SCD type 1",
     ]
+
+
+def test_a_remedy_is_found_by_what_a_task_failed_with() -> None:
+    class Failed(Exception):
+        def __init__(self, text: str, cause: Exception | None = None) -> None:
+            super().__init__(text)
+            self._cause = cause
+
+    flow = Flow("f_orders", "append", ORDERS, "v_orders", location="orders_main.json: flow")
+    read = Failed("[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file x.parquet")
+    written = Failed("[TASK_WRITE_FAILED] Task failed while writing rows to x. SQLSTATE: 58030", read)
+    assert str(failed(flow, Failed("[STREAM_FAILED] terminated", written))) == (
+        "orders_main.json: flow: flow f_orders into silver.orders failed ([STREAM_FAILED] terminated): files "
+        "that a commit names are gone (VACUUM): restore them, or start behind that commit with "
+        "readerOptions.startingVersion"
+    )

@@ -16,6 +16,14 @@ from tableferry.tables import TableName
 COPY, LIVE = "main.silver.orders_history", "main.silver.f_orders"
 
 
+def ran_through(event: FlowEvent) -> bool:
+    return event.status == COMPLETED
+
+
+def failed(event: FlowEvent) -> bool:
+    return event.status == "FAILED"
+
+
 @pytest.fixture
 def ran(logged_in: FakeWorkspace) -> FakeWorkspace:
     """A workspace whose pipeline `p1` made two updates: the copy ran through in the first one."""
@@ -44,7 +52,7 @@ def test_each_flow_s_newest_status_counts(ran: FakeWorkspace) -> None:
 
 
 def test_whether_a_flow_ever_ran_through_is_found_behind_later_updates(ran: FakeWorkspace) -> None:
-    updates = flow_events("p1", statuses=[COMPLETED])
+    updates = flow_events("p1", counts=ran_through)
     assert {name: (update.update_id, update.rows) for name, update in updates.items()} == {
         COPY: ("u1", 2**40)
     }
@@ -65,7 +73,7 @@ def test_older_pages_are_not_asked_for_once_all_is_known(ran: FakeWorkspace) -> 
     flow_events("p1", ["orders_history", "f_orders"])
     assert ran.asked.count(asked) == 1
     ran.asked.clear()
-    flow_events("p1", ["f_orders"], statuses=["FAILED"])
+    flow_events("p1", ["f_orders"], counts=failed)
     assert ran.asked.count(asked) == 2
     ran.asked.clear()
     assert len(flow_events("p1")) == 2
@@ -84,10 +92,10 @@ def test_nobody_pages_back_behind_what_counts(ran: FakeWorkspace, second: int, p
 def test_what_a_flow_did_before_it_counts_is_not_found(ran: FakeWorkspace) -> None:
     copied, later = (datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in (3, 4))
     name = "orders_history"
-    assert list(flow_events("p1", [name], statuses=[COMPLETED], since={name: copied})) == [COPY]
-    assert flow_events("p1", [name], statuses=[COMPLETED], since={name: later}) == {}
+    assert list(flow_events("p1", [name], counts=ran_through, since={name: copied})) == [COPY]
+    assert flow_events("p1", [name], counts=ran_through, since={name: later}) == {}
     # Of another one older events still count.
-    both = flow_events("p1", [name, "f_orders"], statuses=["FAILED"], since={name: later})
+    both = flow_events("p1", [name, "f_orders"], counts=failed, since={name: later})
     assert list(both) == [LIVE]
 
 
@@ -102,6 +110,29 @@ def test_what_a_pipeline_did_before_a_migration_started_is_not_its_progress(logg
     # Clocks of two machines differ by less than this.
     progress = pipeline.progress(flows, {target.key: datetime(2026, 1, 1, 0, 4, tzinfo=UTC)})
     assert [progress[owner.key, flow].done for owner, flow in flows] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("events", "started", "done"),
+    [
+        ([("QUEUED", {}), ("STARTING", {}), ("RUNNING", {})], False, False),
+        ([("RUNNING", {}), ("FAILED", {})], False, False),
+        ([("RUNNING", {"num_output_rows": 0}), ("IDLE", {}), ("STOPPED", {})], False, False),
+        ([("RUNNING", {"num_output_rows": 3}), ("IDLE", {}), ("RUNNING", {})], True, False),
+        ([("RUNNING", {"num_output_rows": 3}), ("FAILED", {})], True, False),
+        # What AUTO CDC reports.
+        ([("RUNNING", {"num_upserted_rows": 0, "num_deleted_rows": 1})], True, False),
+        ([("COMPLETED", {}), ("FAILED", {})], True, True),
+    ],
+)
+def test_a_flow_has_started_once_a_batch_is_committed(
+    logged_in: FakeWorkspace, events: list[tuple[str, dict[str, int]]], started: bool, done: bool
+) -> None:
+    target = TableName.parse("silver.orders")
+    for status, metrics in events:
+        logged_in.flow_progress("p1", flow_name("f_live", target), status, update="u1", **metrics)
+    checkpoint = DatabricksPipeline("p1").progress([(target, "f_live")])[target.key, "f_live"]
+    assert (checkpoint.started, checkpoint.done) == (started, done)
 
 
 def test_a_pipeline_that_never_ran_has_no_events(logged_in: FakeWorkspace) -> None:

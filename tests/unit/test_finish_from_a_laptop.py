@@ -53,7 +53,7 @@ def flow(project: ProjectFiles, logged_in: FakeWorkspace, monkeypatch: pytest.Mo
 @pytest.fixture
 def store(flow: str) -> StateStore:
     """The state of a migration that has started."""
-    store = StateStore(Path("/Volumes/main/bronze/state"), PIPELINE)
+    store = StateStore(Path("/Volumes/main/bronze/state"), PIPELINE, "databricks")
     assert store.begin(start())
     return store
 
@@ -81,6 +81,18 @@ def test_a_complete_migration_is_taken_out(
     assert (second.exit_code, '"already"' in second.stdout) == (0, True)
 
 
+def test_a_flow_whose_first_batch_failed_has_not_run(
+    project: ProjectFiles, store: StateStore, flow: str, logged_in: FakeWorkspace
+) -> None:
+    store.track(start(), Tracking({SOURCE.key: 5}, copied=0, copied_rows=9, verified="match"))
+    for status in ("QUEUED", "STARTING", "RUNNING", "FAILED"):
+        logged_in.flow_progress(PIPELINE, f"main.silver.{flow_name(flow, TARGET)}", status)
+    refused = call("finish", project)
+    assert refused.exit_code == 1
+    assert_says(refused, r"its migration isn't complete \(copied, ready to flow; \w+ hasn't run yet\)")
+    assert not store.read(TARGET).finished
+
+
 def test_a_flow_that_is_recorded_to_have_run_is_not_asked_for(
     project: ProjectFiles, store: StateStore, flow: str, logged_in: FakeWorkspace
 ) -> None:
@@ -88,6 +100,19 @@ def test_a_flow_that_is_recorded_to_have_run_is_not_asked_for(
     assert call("finish", project).exit_code == 0
     assert store.read(TARGET).finished
     assert EVENTS not in logged_in.asked
+
+
+def test_what_another_engine_runs_is_not_finished_here(
+    project: ProjectFiles, store: StateStore, flow: str, logged_in: FakeWorkspace
+) -> None:
+    store.track(start(), Tracking({SOURCE.key: 5}, 0, 9, "match", engine="streaming"))
+    logged_in.flow_progress(PIPELINE, f"main.silver.{flow_name(flow, TARGET)}", "COMPLETED")
+    refused = call("finish", project)
+    assert refused.exit_code == 1
+    assert_says(
+        refused, r"silver\.orders: its migration is run by the streaming engine, .* --engine streaming"
+    )
+    assert not store.read(TARGET).finished
 
 
 def test_the_clone_that_an_scd_copy_has_read_goes_first(

@@ -107,6 +107,32 @@ def test_what_was_lost_replaced_or_set_back_is_refused(
     assert refusals(facts_of(recorded, checkpoint), full_refresh=frozenset({ORDERS.key})) == ""
 
 
+@pytest.mark.parametrize(
+    ("stored", "flow", "remedy"),
+    [
+        (COPIED, dataflow(), "rebuild it with --full-refresh silver.orders"),
+        (
+            Stored(finished=True),
+            dataflow(),
+            "remove the folders of silver.orders under /state, to migrate it anew",
+        ),
+        (Stored(finished=True), dataflow(migration=None), "rebuild it with --full-refresh silver.orders"),
+    ],
+)
+def test_a_table_that_is_gone_is_refused_before_anything_starts(
+    stored: Stored, flow: DataFlow, remedy: str
+) -> None:
+    """Where the sources have nothing new, nothing would have asked for it."""
+    read = facts(source=TableFacts(SOURCE, "source-id", 6), stored=stored, checkpoint=RUNS, state="/state")
+    gone = replace(read, tables={**read.tables, ORDERS.key: None})
+    target = only(gone, flow)
+    assert target.refusals == (
+        "orders_main.json: targetDetails: silver.orders is gone, though its flows have filled it before: "
+        f"restore it, or {remedy}",
+    )
+    assert only(read, flow).refusals == ()
+
+
 def test_a_batch_that_died_behind_its_commit_to_the_table_is_no_harm() -> None:
     died = replace(SOUND, batches={"query-id": 4})
     assert refusals(facts_of(died, replace(RUNS, offered=4))) == ""
@@ -172,6 +198,38 @@ def test_other_settings_are_one_sentence(changes: dict[str, object], why: str) -
     assert "with keys id, and the spec now says no keys" in refusals(known, appends)
 
 
+@pytest.mark.parametrize(
+    ("now", "why"),
+    [
+        (CdcSettings(("id", "v"), "at", 1), "was made with keys id, and the spec now says keys id, v"),
+        (CdcSettings(("id",), "at", 2), "was made with scd_type 1, and the spec now says scd_type 2"),
+        (None, "was made with keys id, and the spec now says no keys"),
+    ],
+)
+@pytest.mark.parametrize("source", [TableFacts(SOURCE, "source-id", 5), MOVED_ON])
+def test_a_copy_that_waits_for_its_first_live_batch_keeps_its_settings(
+    now: CdcSettings | None, why: str, source: TableFacts
+) -> None:
+    made = {"keys": "id", "scd_type": "1", "sequence_by": "at"}
+
+    def known(identity: TableIdentity) -> Facts:
+        return facts(
+            source=source, stored=COPIED, recorded={ORDERS.key: Recorded("orders-id", None, identity)}
+        )
+
+    def spec(cdc: CdcSettings | None) -> DataFlow:
+        return dataflow(
+            target=Target(ORDERS, cdc=cdc), flows=(replace(FLOW, kind="cdc" if cdc else "append"),)
+        )
+
+    copied = TableIdentity("orders-id", 0, {}, f"{LEGACY}@9", made)
+    assert refusals(known(copied), spec(CdcSettings(("id",), "at", 1))) == ""
+    assert why in refusals(known(copied), spec(now))
+    assert refusals(known(copied), spec(now), full_refresh=frozenset({ORDERS.key})) == ""
+    # What a release before this recorded.
+    assert refusals(known(replace(copied, settings=None)), spec(now)) == ""
+
+
 def test_a_source_may_be_renamed_but_not_exchanged() -> None:
     was = FlowSettings({}, {"a.b": "1", "c.d": ""})
     assert list(was.changes(FlowSettings({}, {"a.new": "1", "c.d": "2"}))) == []
@@ -211,6 +269,8 @@ def test_history_that_nothing_brings_back_is_dropped_only_if_that_is_meant() -> 
 def test_a_property_is_read_as_it_was_written_and_says_nothing_of_a_clone() -> None:
     text = IDENTITY.to_json()
     assert TableIdentity.from_json(text) == IDENTITY
+    appended = replace(IDENTITY, settings={})
+    assert TableIdentity.from_json(appended.to_json()) == appended
     table = TableFacts(ORDERS, "orders-id", 3, properties={PROPERTY: text})
     assert on_table(table) == IDENTITY
     assert on_table(replace(table, table_id="clone-id")) is None

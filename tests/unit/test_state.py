@@ -90,13 +90,36 @@ def test_a_migration_start_is_written_once_by_one_of_many(volume: Path) -> None:
     assert sorted(won) == [False] * 15 + [True]
 
 
+def test_the_engine_that_runs_a_migration_is_kept_with_it(volume: Path) -> None:
+    store, streaming = StateStore(volume, "p1", "databricks"), StateStore(volume, "p1")
+    store.begin(migration_start())
+    store.track(migration_start(), Tracking({}, 0, 5, "match"))
+    tracking = streaming.read(TARGET).tracking
+    assert tracking is not None
+    streaming.track(migration_start(), tracking)
+    adopted = StateStore(volume, "p2")
+    adopted.adopt(TARGET, "p1")
+    assert adopted.read(TARGET).engine == "databricks"
+    # What an earlier release wrote has no such column.
+    rows = list(csv.DictReader(io.StringIO(text(adopted.tracking_file(TARGET)))))
+    older = io.StringIO()
+    writer = csv.DictWriter(older, [name for name in rows[0] if name != "engine"], extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows(rows)
+    files.write_text(adopted.tracking_file(TARGET), older.getvalue().replace("\r\n", "\n"))
+    assert adopted.read(TARGET).engine == ""
+    StateStore(volume, "p2", "databricks").finish(TARGET)
+    StateStore(volume, "p2").finish(TARGET)
+    assert adopted.read(TARGET).engine == "databricks"
+
+
 def test_targets_never_touch_each_other(volume: Path) -> None:
     store, other = StateStore(volume, "p1"), TableName.parse("silver.customers")
     store.begin(migration_start())
     store.begin(migration_start(target=other))
     store.finish(other)
     assert store.read(TARGET).migration_start == migration_start()
-    assert store.read(other) == Stored(finished=True)
+    assert store.read(other) == Stored(finished=True, finished_by="streaming")
 
 
 @pytest.mark.parametrize("kind", ["initial_versions", "tracking"])
@@ -272,7 +295,7 @@ def test_a_migration_s_state_is_kept_where_no_file_can_be_appended_to(mounted: P
     assert (actual.copied, store.versions(TARGET, 0)) == (True, {"silver.orders": 7})
     with locked([store.lock_file(TARGET)], "the migration of a"):
         store.finish(TARGET)
-    assert store.read(TARGET) == Stored(finished=True)
+    assert store.read(TARGET) == Stored(finished=True, finished_by="streaming")
 
 
 def test_nobody_takes_a_file_from_a_writer_on_another_machine(

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from itertools import takewhile
 
-from tableferry.pipelines import migration_starts, recognition
+from tableferry.pipelines import migration_starts, pipeline_tables, recognition
 from tableferry.pipelines.definitions import definitions, recorded_history
 from tableferry.pipelines.flows import DataFlow, Project
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
@@ -78,6 +78,8 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
     if context.request.engine == "declarative":
         findings += _check_declarative(context.dataflow)
     findings += recognition.check(context)
+    if context.request.in_pipeline:
+        findings += pipeline_tables.check(context)
     if migration:
         stopped = bool(findings.refusals)
         start, new = migration_starts.migration_start(context, migration, stopped=stopped)
@@ -109,6 +111,8 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
             "its copy differs from the legacy table: see what with `tableferry verify`, then rebuild it with "
             f"{how}"
         )
+    if context.request.in_pipeline:
+        findings += pipeline_tables.record(context)
     findings += definitions(context, flows)
     plan = _result(context, phase, findings)
     return replace(

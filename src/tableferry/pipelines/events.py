@@ -9,7 +9,7 @@ field; so the answer is read as it comes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -20,6 +20,8 @@ from tableferry import workspace
 COMPLETED = "COMPLETED"
 
 _PAGE = 250
+# AUTO CDC counts its rows by what became of them.
+_ROWS = ("num_output_rows", "num_upserted_rows", "num_deleted_rows")
 _NEVER: Mapping[str, datetime] = {}
 # The reference lists other filters only; `databricks pipelines logs` sends this one.
 _FILTER = "event_type in ('flow_progress')"
@@ -35,8 +37,8 @@ class FlowEvent:
             a later release adds comes through as it is.
         update_id: The update in which that was.
         at: When, in UTC.
-        rows: How many rows the flow wrote, as far as this event says; None if it doesn't, for metrics may
-            come in events of their own.
+        rows: How many rows the flow wrote or deleted, as far as this event says; None if it doesn't, for
+            metrics may come in events of their own.
     """
 
     flow: str
@@ -44,6 +46,14 @@ class FlowEvent:
     update_id: str
     at: datetime
     rows: int | None = None
+
+    @property
+    def committed(self) -> bool:
+        """Whether it says that the flow has committed a batch, whatever became of later ones.
+
+        A flow is RUNNING before its first batch, and in continuous updates it never completes.
+        """
+        return self.status == COMPLETED or bool(self.rows)
 
     def is_of(self, name: str) -> bool:
         """Say whether this is about the flow of that name, with catalog and schema or without."""
@@ -54,7 +64,7 @@ def flow_events(
     pipeline_id: str,
     flows: Collection[str] = (),
     *,
-    statuses: Collection[str] = (),
+    counts: Callable[[FlowEvent], bool] = lambda _: True,
     since: Mapping[str, datetime] = _NEVER,
 ) -> Mapping[str, FlowEvent]:
     """Return the newest event of each flow of a pipeline, by the flow's name as Databricks writes it.
@@ -63,8 +73,7 @@ def flow_events(
         pipeline_id: The pipeline.
         flows: Names of the only flows that are wanted, with catalog and schema or without; older pages aren't
             asked for once each of them is found. Empty means all that the event log still knows.
-        statuses: Only events with one of these count: ``[COMPLETED]`` finds out whether a flow has ever run
-            through, whatever became of it in later updates. Empty means any.
+        counts: Says whether an event counts; the newest that does is returned.
         since: When a flow began to count, by its name in ``flows``; its older events don't, and nobody pages
             back to them.
 
@@ -78,7 +87,7 @@ def flow_events(
         missing -= {name for name in missing & since.keys() if event.at < since[name]}
         if flows and not missing:
             break
-        if statuses and event.status not in statuses:
+        if not counts(event):
             continue
         named = {name for name in missing if event.is_of(name)}
         if flows and not named:
@@ -129,11 +138,12 @@ def _event(event: Mapping[str, Any]) -> FlowEvent | None:
         or not progress.get("status")
     ):
         return None
-    rows = (progress.get("metrics") or {}).get("num_output_rows")
+    metrics = progress.get("metrics") or {}
+    rows = [int(metrics[name]) for name in _ROWS if metrics.get(name) is not None]
     return FlowEvent(
         origin["flow_name"],
         progress["status"],
         origin.get("update_id", ""),
         datetime.fromisoformat(event["timestamp"]),
-        None if rows is None else int(rows),
+        sum(rows) if rows else None,
     )

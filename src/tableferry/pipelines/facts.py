@@ -87,6 +87,8 @@ class Gatherer:
                 names[target.key] = target
                 unstarted.append(target)
         tables = self._tables(names, locations)
+        filled_by_pipeline = self._filled_by_pipeline(chosen, stored, tables)
+        tables = {**tables, **filled_by_pipeline}
         filled = catalog.parallel_map(
             lambda name: name.key if self.spark.table(name.sql).take(1) else "",
             [name for name in unstarted if tables[name.key] is not None],
@@ -108,7 +110,9 @@ class Gatherer:
             if isinstance(self.pipeline, Defining)
             else self._earliest(followed, known, progress, tables),
             rows=self._row_counts(followed, tables) if count_rows else {},
-            recorded={} if self.pipeline else self._recorded(stored, tables, progress),
+            recorded=self._recorded_of_pipeline(stored, filled_by_pipeline)
+            if self.pipeline
+            else self._recorded(stored, tables, progress),
             state=str(self.store.volume),
         )
 
@@ -202,6 +206,47 @@ class Gatherer:
                 raise TableError(f"{location}: {error}" if location else str(error)) from error
 
         return dict(zip(names, catalog.parallel_map(facts, names.values()), strict=True))
+
+    def _filled_by_pipeline(
+        self,
+        chosen: Sequence[DataFlow],
+        stored: Mapping[str, Stored],
+        tables: Mapping[str, TableFacts | None],
+    ) -> Mapping[str, TableFacts | None]:
+        """Ask for the tables of a pipeline that hold a copied history, as far as its platform tells."""
+        if self.pipeline is None or isinstance(self.pipeline, Defining):
+            return {}
+        names = [
+            table.name
+            for dataflow in chosen
+            if (state := stored[dataflow.target.name.key]).copied or state.finished
+            for table in dataflow.tables
+        ]
+
+        def facts(name: TableName) -> TableFacts | None:
+            if name.key in tables:
+                return tables[name.key]
+            try:
+                return catalog.facts(self.spark, name, defining=True)
+            except TableError:
+                return TableFacts(name, "", -1)
+
+        return dict(zip((name.key for name in names), catalog.parallel_map(facts, names), strict=True))
+
+    def _recorded_of_pipeline(
+        self, stored: Mapping[str, Stored], tables: Mapping[str, TableFacts | None]
+    ) -> Mapping[str, Recorded]:
+        """Return what is recorded of a pipeline's tables, which have no checkpoints here."""
+        recorded = {}
+        for dataflow in self._chosen():
+            owner = dataflow.target.name
+            keys = [table.name.key for table in dataflow.tables if table.name.key in tables]
+            identities = self.store.identities(owner, stored[owner.key].generation) if keys else {}
+            for key in keys:
+                facts = tables[key]
+                table_id = facts.table_id if facts else None
+                recorded[key] = Recorded(table_id, on_table(facts) if facts else None, identities.get(key))
+        return recorded
 
     def _recorded(
         self,

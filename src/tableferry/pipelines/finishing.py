@@ -16,6 +16,7 @@ from tableferry.pipelines.decide import phase_of
 from tableferry.pipelines.flows import DataFlow, Project
 from tableferry.pipelines.pipeline import Pipeline
 from tableferry.pipelines.plans import OVER, PHASES, Phase, pinned_name
+from tableferry.pipelines.recognition import engine_change
 from tableferry.pipelines.reports import FinishReport
 from tableferry.pipelines.state import StateStore, Stored
 from tableferry.tables import TableName
@@ -82,6 +83,9 @@ def _phases(migrating: Collection[tuple[DataFlow, Stored]], pipeline: Pipeline) 
         why = [PHASES[phase], *(f"{flow} hasn't run yet" for flow in waiting)]
         if stored.elsewhere and not stored.migration_start:
             why.append(f"it began under pipelineId={', '.join(stored.elsewhere)}")
+        if change := engine_change(stored, pipeline.kind):
+            phases.append((phase, f"{name}: {change}"))
+            continue
         refusal = (
             f"{name}: its migration isn't complete ({'; '.join(why)}): run the job that prepares and updates "
             "the pipeline until its status says complete"

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
 from tableferry.errors import TableError
+from tableferry.pipelines.flows import CdcSettings
 from tableferry.tables import TableFacts
 
 PROPERTY = "tableferry.flows"
@@ -49,6 +50,13 @@ class FlowSettings:
         )
 
 
+def cdc_settings(cdc: CdcSettings | None) -> Mapping[str, str]:
+    """Return the settings of AUTO CDC that rows rest on, as text; none where rows are appended."""
+    if cdc is None:
+        return {}
+    return {"keys": ", ".join(cdc.keys), "scd_type": str(cdc.scd_type), "sequence_by": cdc.sequence_by}
+
+
 @dataclass(frozen=True)
 class FlowIdentity(FlowSettings):
     """What a flow's rows rest on.
@@ -69,12 +77,14 @@ class TableIdentity:
         generation: How often its target was refreshed in full.
         flows: By name, those that have started in this generation.
         history: The table and version whose history was copied into it; empty for none.
+        settings: The `cdc_settings` that it was made and copied with; None where nobody recorded them.
     """
 
     table_id: str
     generation: int
     flows: Mapping[str, FlowIdentity]
     history: str = ""
+    settings: Mapping[str, str] | None = None
 
     def to_json(self) -> str:
         """Write it as JSON."""
@@ -90,8 +100,13 @@ class TableIdentity:
         try:
             recorded = json.loads(text)
             flows = {name: FlowIdentity(**flow) for name, flow in recorded["flows"].items()}
+            settings = recorded.get("settings")
             return cls(
-                str(recorded["table_id"]), int(recorded["generation"]), flows, str(recorded["history"])
+                str(recorded["table_id"]),
+                int(recorded["generation"]),
+                flows,
+                str(recorded["history"]),
+                None if settings is None else {str(name): str(value) for name, value in settings.items()},
             )
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"it isn't what was recorded of flows: {error}") from error
@@ -99,10 +114,11 @@ class TableIdentity:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What is recorded of a table that is there, and what it says itself.
+    """What is recorded of a table, and what it says itself.
 
     Attributes:
-        table_id: The id of its Delta log.
+        table_id: The id of its Delta log; empty where its platform doesn't say, None where there is no such
+            table.
         on_table: From its property; None where it has none, or one that a clone took over.
         in_state: From beside the checkpoints.
         batches: By the checkpoint's id, the newest batch that the table holds of it, -1 for none; one that
@@ -112,12 +128,18 @@ class Recorded:
             None if nobody has.
     """
 
-    table_id: str
+    table_id: str | None
     on_table: TableIdentity | None = None
     in_state: TableIdentity | None = None
     batches: Mapping[str, int] = field(default_factory=dict)
     left_at: int | None = None
     set_back: int | None = None
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether its flows have checkpoints that the state holds; those of a pipeline are its own."""
+        identities = filter(None, (self.on_table, self.in_state))
+        return any(flow.checkpoint for identity in identities for flow in identity.flows.values())
 
 
 def on_table(table: TableFacts) -> TableIdentity | None:

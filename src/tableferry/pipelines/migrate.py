@@ -195,7 +195,9 @@ def finish(
         TableferryError: There is no session, and no pipeline on Databricks.
     """
     if pipeline is not None and pipeline.kind == "databricks":
-        loaded, store = open_state(project, spark, pipeline_id=pipeline_id, environment=environment)
+        loaded, store = open_state(
+            project, spark, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
+        )
         if spark is None and isinstance(pipeline, DatabricksPipeline):
             drop = pipeline.drop
         else:

@@ -92,6 +92,7 @@ def migration_start(
             f"{context.dataflow.target.location}: {target} already has data that this migration didn't "
             "bring: empty or drop it"
         )
+    findings += _check_readers(context, migration)
     baselines: dict[str, Baseline] = {}
     if migration.auto_starting_versions:
         for read in context.reads():
@@ -152,6 +153,29 @@ def end(context: PlanningContext) -> Findings:
         return context.ambiguous(unstarted) + incomplete
     note = "its migration is complete and switched off: its state files are removed"
     return planned(Forget(target)) + noted(note)
+
+
+def _check_readers(context: PlanningContext, migration: Migration) -> Findings:
+    """Refuse to copy a history that a reader, which has its own already, would take for new rows.
+
+    It began while this target's spec was skipped, or was without its migration.
+    """
+    findings = Findings()
+    for reader in context.dataflows:
+        name = reader.target.name
+        stored = context.facts.stored.get(name.key, Stored())
+        follows = any(
+            read.table.key == context.target.key and read.explicit is None
+            for flow in reader.streaming_flows
+            for read in context.facts.follows(reader, flow)
+        )
+        if reader is not context.dataflow and follows and (stored.migration_start or stored.finished):
+            findings += refused(
+                f"{migration.location}: {name} has its own history and takes whatever comes into "
+                f"{context.target} for new rows, and so this history: drop {name} and its state folders, and "
+                f"migrate it anew behind {context.target}, or leave this history out"
+            )
+    return findings
 
 
 def _check_source(context: PlanningContext, read: Read, source: TableFacts | None) -> Findings:

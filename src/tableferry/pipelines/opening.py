@@ -24,7 +24,7 @@ from tableferry.pipelines.flows import DataFlow, Project
 from tableferry.pipelines.guard import Guard, unguarded
 from tableferry.pipelines.leases import Leases
 from tableferry.pipelines.pipeline import Pipeline
-from tableferry.pipelines.plans import Facts, Plan, Request
+from tableferry.pipelines.plans import EngineKind, Facts, Plan, Request
 from tableferry.pipelines.state import StateStore
 from tableferry.tables import TableName
 
@@ -74,7 +74,7 @@ class OpenedProject:
             refreshed,
             adopt,
             self.only,
-            self.pipeline.kind if self.pipeline else "streaming",
+            engine_of(self.pipeline),
             drop_history,
         )
         planned = decide(self.project, facts, request)
@@ -139,7 +139,9 @@ def open_project(
         StateError: The project names no state volume.
         TableferryError: There is no such target.
     """
-    loaded, store = open_state(project, spark, pipeline_id=pipeline_id, environment=environment)
+    loaded, store = open_state(
+        project, spark, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
+    )
     return OpenedProject(_registered(loaded, spark), store, spark, target_keys(loaded, targets), pipeline)
 
 
@@ -149,6 +151,7 @@ def open_state(
     *,
     pipeline_id: str | None = None,
     environment: str | None = None,
+    pipeline: Pipeline | None = None,
 ) -> tuple[Project, StateStore]:
     """Read a project, and say where its state is; the arguments are those of `migrate.plan`.
 
@@ -168,7 +171,12 @@ def open_state(
         or (_running_pipeline(spark) if spark else None)
         or _slug(loaded.name)
     )
-    return loaded, StateStore(Path(loaded.root, loaded.state_volume), name)
+    return loaded, StateStore(Path(loaded.root, loaded.state_volume), name, engine_of(pipeline))
+
+
+def engine_of(pipeline: Pipeline | None) -> EngineKind:
+    """Say what runs a project's flows."""
+    return pipeline.kind if pipeline else "streaming"
 
 
 def _registered(project: Project, spark: SparkSession) -> Project:

@@ -325,7 +325,7 @@ def open_later(target: TargetPlan, spark: SparkSession) -> str:
     return (
         f"{rows} of {source.migration.table} {ends} in the future (at {future.first}), which doesn't mean "
         "open to AUTO CDC: a later row of the key won't close them. Map them in selectExp as "
-        f"{future.mapping}"
+        f"{future.mapping}, where end stands for what is mapped now"
     )
 
 

@@ -112,7 +112,8 @@ class Facts:
         filled: Keys of targets that hold rows, asked only where no state is recorded.
         earliest: The oldest streamable version by table key, asked only where a stream is to start.
         rows: Row counts by table key, asked only where a source is read from its start.
-        recorded: What is recorded of a table that flows fill, by its key; absent while there is none.
+        recorded: What is recorded of a table that flows fill, by its key; absent while there is none. Of a
+            pipeline's tables only those that hold a copied history, and none while it is being defined.
         state: Where the state is, for messages.
     """
 

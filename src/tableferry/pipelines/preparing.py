@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tableferry import catalog
@@ -11,7 +12,7 @@ from tableferry.pipelines.opening import OpenedProject
 from tableferry.pipelines.perform import Runner
 from tableferry.pipelines.pipeline import Pipeline
 from tableferry.pipelines.plans import HISTORY_FLOW, Plan, TargetPlan, pinned_name
-from tableferry.pipelines.steps import Forget
+from tableferry.pipelines.steps import Forget, Recognise
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -43,6 +44,15 @@ def prepare(plan: Plan, opened: OpenedProject, runner: Runner) -> None:
             _pin(target, target.clone, opened.spark, runner)
         if target.copy and opened.pipeline and _is_copied(target, opened.pipeline):
             runner.compare(target)
+    if runner.verdicts:
+        # The update that follows may start flows, so what a compared copy lets record comes before it.
+        again, _ = opened.decided()
+        for target in again.targets:
+            runner.remember(_recognised(target))
+
+
+def _recognised(target: TargetPlan) -> TargetPlan:
+    return replace(target, steps=tuple(step for step in target.steps if isinstance(step, Recognise)))
 
 
 def _is_copied(target: TargetPlan, pipeline: Pipeline) -> bool:

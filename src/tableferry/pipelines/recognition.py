@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from tableferry.pipelines.flows import CdcSettings, Flow, Target
-from tableferry.pipelines.identities import FlowIdentity, FlowSettings, Recorded
+from tableferry.pipelines.identities import FlowIdentity, FlowSettings, Recorded, cdc_settings
 from tableferry.pipelines.planning_context import Findings, PlanningContext, refused
-from tableferry.pipelines.plans import Checkpoint
+from tableferry.pipelines.plans import Checkpoint, EngineKind
+from tableferry.pipelines.state import Stored
+
+_ENGINES = {
+    "streaming": "the streaming engine",
+    "databricks": "a pipeline on Databricks",
+    "declarative": "a pipeline of Spark's own",
+    "pipeline": "a pipeline",
+}
 
 
 def check(context: PlanningContext) -> Findings:
     """Refuse a target where something was lost, replaced, or brought back from a backup, between two runs."""
-    if context.request.in_pipeline or context.stored.resetting or context.refreshed:
+    if context.stored.resetting or context.refreshed:
+        return Findings()
+    if change := engine_change(context.stored, context.request.engine, all_recorded(context)):
+        return refused(f"{context.target}: {change}, or {_rebuilt_by_this_engine(context)}")
+    if context.request.in_pipeline:
+        # A pipeline keeps its checkpoints to itself: what shows of it is for `pipeline_tables`.
         return Findings()
     generation, newest = context.stored.generation, _newest_copy(context)
     if newest > generation:
@@ -21,11 +34,58 @@ def check(context: PlanningContext) -> Findings:
             f"checkpoints know of {generation}: restore {context.facts.state}, or rebuild it with "
             f"--full-refresh {context.target}"
         )
-    findings = Findings()
+    findings = _check_gone(context)
     for table in context.dataflow.tables:
         if recorded := context.facts.recorded.get(table.name.key):
             findings += _check_table(context, table, recorded)
     return findings
+
+
+def _rebuilt_by_this_engine(context: PlanningContext) -> str:
+    target, state = context.target, context.facts.state
+    if not context.request.in_pipeline:
+        return f"rebuild it with --full-refresh {target}"
+    if context.stored.finished:
+        return (
+            f"drop {target} and its folder under {state}/checkpoints, and the pipeline fills it with what "
+            "its sources still hold"
+        )
+    # Its baselines stay, for what has come since then is in no legacy table.
+    return (
+        f"drop {target} and its folders under {state}/tracking and {state}/checkpoints, and the pipeline "
+        "fills it anew from its baselines"
+    )
+
+
+def _check_gone(context: PlanningContext) -> Findings:
+    tables, target = context.facts.tables, context.dataflow.target
+    filled = context.stored.finished or context.stored.copied
+    if not filled or target.name.key not in tables or tables[target.name.key] is not None:
+        return Findings()
+    remedy = f"rebuild it with --full-refresh {target.name}"
+    if context.stored.finished and context.dataflow.migration:
+        remedy = f"remove the folders of {target.name} under {context.facts.state}, to migrate it anew"
+    return refused(
+        f"{target.location}: {target.name} is gone, though its flows have filled it before: restore it, or "
+        f"{remedy}"
+    )
+
+
+def engine_change(stored: Stored, engine: EngineKind, recorded: Iterable[Recorded] = ()) -> str:
+    """Say why an engine can't go on where another one has run a target's flows; empty if it can."""
+    runs = stored.engine
+    if not runs:
+        # A release that didn't record the engine wrote this, but each kind has left something of its own.
+        in_pipeline = stored.tracking is not None and bool(stored.tracking.started)
+        streamed = any(identities.has_checkpoints for identities in recorded)
+        runs = "pipeline" if in_pipeline else "streaming" if streamed else ""
+    if runs in ("", engine) or (runs == "pipeline" and engine != "streaming"):
+        return ""
+    option = "the --engine that it was" if runs == "pipeline" else f"--engine {runs}"
+    return (
+        f"its migration is run by {_ENGINES[runs]}, and {_ENGINES[engine]} doesn't know how far its flows "
+        f"are, so rows would come twice: go on with {option}"
+    )
 
 
 def newest_generation(context: PlanningContext) -> int:
@@ -53,14 +113,12 @@ def settings(context: PlanningContext, flow: Flow, cdc: CdcSettings | None) -> F
         if not read.unseen:
             source = context.facts.tables.get(read.table.key)
             sources[read.table.key] = source.table_id if source else ""
-    if flow.kind != "cdc" or cdc is None:
-        return FlowSettings({}, sources)
-    cdc_settings = {
-        "keys": ", ".join(cdc.keys),
-        "scd_type": str(cdc.scd_type),
-        "sequence_by": cdc.sequence_by,
-    }
-    return FlowSettings(cdc_settings, sources)
+    return FlowSettings(cdc_settings(cdc if flow.kind == "cdc" else None), sources)
+
+
+def flows_into(context: PlanningContext, table: Target) -> Iterator[Flow]:
+    """Return the streaming flows that fill one of a spec's tables."""
+    return (flow for flow in context.dataflow.streaming_flows if flow.target.key == table.name.key)
 
 
 def is_recorded(context: PlanningContext, flow: Flow) -> bool:
@@ -100,14 +158,16 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
             f"checkpoints weren't, so rows are missing: restore version {recorded.left_at}, or {rebuild}"
         )
     identities: dict[str, FlowIdentity] = {}
+    made_with: Mapping[str, str] | None = None
     for identity in (on_table, in_state):
         if identity and identity.generation == context.stored.generation:
             identities |= identity.flows
+            made_with = identity.settings if made_with is None else made_with
     findings = Findings()
-    for flow in context.dataflow.streaming_flows:
-        if flow.target.key == table.name.key:
-            findings += context.ambiguous(flow) + _check_flow(context, table, flow, identities, recorded)
-    return findings
+    for flow in flows_into(context, table):
+        findings += context.ambiguous(flow) + _check_flow(context, table, flow, identities, recorded)
+    # What its flows brought says it better; before their first batch there is only what the copy rests on.
+    return findings or check_made_with(table, made_with, rebuild)
 
 
 def _check_flow(
@@ -136,12 +196,36 @@ def _check_flow(
             f"{flow.location}: the checkpoint of {flow.name} isn't the one that {table.name} was filled "
             f"from: restore that one, or {rebuild}"
         )
-    changes = (
-        f"{flow.location}: {flow.name} has filled {table.name} with {before}, and the spec now says {now}: "
-        f"put that back, or {rebuild}"
-        for before, now in identity.changes(settings(context, flow, table.cdc))
+    return check_settings(context, table, flow, identity, rebuild) + _check_batches(
+        context, table, flow, checkpoint, recorded
     )
-    return refused(*changes) + _check_batches(context, table, flow, checkpoint, recorded)
+
+
+def check_settings(
+    context: PlanningContext, table: Target, flow: Flow, identity: FlowIdentity, rebuild: str
+) -> Findings:
+    """Refuse other settings than those that a flow has filled its table with."""
+    return refused(
+        *(
+            f"{flow.location}: {flow.name} has filled {table.name} with {before}, and the spec now says "
+            f"{now}: put that back, or {rebuild}"
+            for before, now in identity.changes(settings(context, flow, table.cdc))
+        )
+    )
+
+
+def check_made_with(table: Target, made_with: Mapping[str, str] | None, rebuild: str) -> Findings:
+    """Refuse other settings than those that a table was made and its history copied with, if recorded."""
+    if made_with is None:
+        return Findings()
+    now = FlowSettings(cdc_settings(table.cdc))
+    return refused(
+        *(
+            f"{table.location}: {table.name} was made with {before}, and the spec now says {after}: put that "
+            f"back, or {rebuild}"
+            for before, after in FlowSettings(made_with).changes(now)
+        )
+    )
 
 
 def _lost(

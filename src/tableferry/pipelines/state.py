@@ -97,6 +97,8 @@ class Tracking:
         verified: ``match`` or ``differ`` once the copy was compared with the legacy table, else empty.
         updated_at: When this was written, in UTC.
         started: Names of the streaming flows that a declarative pipeline has run.
+        engine: What runs its flows: ``streaming``, ``databricks`` or ``declarative``; empty where a release
+            that didn't record it wrote this.
     """
 
     current: Mapping[str, int]
@@ -105,6 +107,7 @@ class Tracking:
     verified: str = ""
     updated_at: datetime | None = None
     started: tuple[str, ...] = ()
+    engine: str = ""
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,7 @@ class Stored:
         generation: How often the target was refreshed in full.
         resetting: A full refresh was started and hasn't dropped everything yet.
         finished: The migration was taken out.
+        finished_by: The engine that ran its flows then; empty where nobody recorded it.
     """
 
     migration_start: MigrationStart | None = None
@@ -126,6 +130,15 @@ class Stored:
     generation: int = 0
     resetting: bool = False
     finished: bool = False
+    finished_by: str = ""
+
+    @property
+    def engine(self) -> str:
+        """What runs the target's flows, and knows how far they are; empty where nobody recorded it."""
+        if self.generation and not self.copied and not self.finished:
+            # A full refresh has dropped what another engine had filled: pipelines make those themselves.
+            return "streaming"
+        return self.tracking.engine if self.tracking else self.finished_by
 
     @property
     def copied(self) -> bool:
@@ -135,10 +148,17 @@ class Stored:
 
 @dataclass(frozen=True)
 class StateStore:
-    """The state files of one pipeline in one volume."""
+    """The state files of one pipeline in one volume.
+
+    Attributes:
+        volume: The folder that they are in.
+        pipeline_id: The pipeline.
+        engine: What runs its flows, to be recorded with what they have done.
+    """
 
     volume: Path
     pipeline_id: str
+    engine: str = "streaming"
 
     def read(self, target: TableName) -> Stored:
         """Return what is recorded of a target; absent files mean that nothing was.
@@ -147,9 +167,9 @@ class StateStore:
             StateError: A file is there, but it can't be read or isn't whole.
         """
         generation, resetting = self._generation(target)
-        if files.read_text(self._finished_file(target)) is not None:
+        if (finished_by := files.read_text(self._finished_file(target))) is not None:
             # What a crash left of the other files means nothing any more.
-            return Stored(generation=generation, resetting=resetting, finished=True)
+            return Stored(generation=generation, resetting=resetting, finished=True, finished_by=finished_by)
         migration_start = self._read(
             self.migration_start_file(target), _read_migration_start(self.pipeline_id, target)
         )
@@ -185,7 +205,8 @@ class StateStore:
                 f"{migration_start.target}: another run has refreshed it in full meanwhile: nothing more is "
                 "done here"
             )
-        text = _tracking_text(migration_start, replace(tracking, updated_at=datetime.now(UTC)))
+        engine = tracking.engine or self.engine
+        text = _tracking_text(migration_start, replace(tracking, updated_at=datetime.now(UTC), engine=engine))
         files.write_text(path, text)
 
     def adopt(self, target: TableName, other_id: str) -> None:
@@ -204,7 +225,7 @@ class StateStore:
 
         A mark among the checkpoints says so from then on; can be repeated after a crash.
         """
-        files.write_text(self._finished_file(target), "")
+        files.create_text(self._finished_file(target), self.engine)
         self._remove(target)
 
     def _remove(self, target: TableName) -> None:
@@ -355,7 +376,7 @@ _BEGINNING = (
 )  # fmt: skip
 _TRACKING = (
     "tableName", "viewName", "version", "currentVersion", "ready",
-    "copied", "copiedRows", "verified", "updatedAt", "startedFlows", "rows",
+    "copied", "copiedRows", "verified", "updatedAt", "startedFlows", "engine", "rows",
 )  # fmt: skip
 
 
@@ -396,6 +417,7 @@ def _tracking_text(migration_start: MigrationStart, tracking: Tracking) -> str:
         tracking.verified,
         "" if tracking.updated_at is None else tracking.updated_at.isoformat(),
         ";".join(quote(name, safe=" ") for name in tracking.started),
+        tracking.engine,
     )
     rows = []
     for key, baseline in sorted(migration_start.baselines.items()):
@@ -417,6 +439,7 @@ def _read_tracking(rows: list[dict[str, str]]) -> Tracking:
         first["verified"],
         datetime.fromisoformat(first["updatedAt"]) if first["updatedAt"] else None,
         tuple(unquote(name) for name in first.get("startedFlows", "").split(";") if name),
+        first.get("engine", ""),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from tableferry.errors import Busy
 from tableferry.pipelines.flows import CdcSettings, Flow, HistorySource, Target, View
-from tableferry.pipelines.identities import FlowSettings
+from tableferry.pipelines.identities import FlowSettings, TableIdentity
 from tableferry.pipelines.state import MigrationStart, StateStore
 from tableferry.tables import TableName
 
@@ -138,6 +138,30 @@ class Forget:
 
 
 @dataclass(frozen=True)
+class Recognise:
+    """Record which table a pipeline fills, so that another one in its place is known for another.
+
+    Attributes:
+        target: The spec's own target.
+        generation: The target's generation.
+        table: The table.
+        identity: What its rows rest on.
+    """
+
+    target: TableName
+    generation: int
+    table: TableName
+    identity: TableIdentity
+
+    def __str__(self) -> str:
+        return f"record which table {self.table} is"
+
+    def perform(self, effects: Effects) -> None:
+        """Record it."""
+        effects.store.identify(self.target, self.generation, self.table, self.identity)
+
+
+@dataclass(frozen=True)
 class DefineTable:
     """Make sure that a streaming table is there.
 
@@ -228,7 +252,7 @@ class DefineAutoCdc:
         return f"apply {self.flow.view} to {self.flow.target} as {kind}"
 
 
-StateStep = Adopt | Begin | Reset | RenameFlow | Forget
+StateStep = Adopt | Begin | Reset | RenameFlow | Forget | Recognise
 FlowDefinition = DefineAppend | DefineAutoCdc
 Definition = DefineTable | DefineView | FlowDefinition
 Step = StateStep | Definition

@@ -27,7 +27,14 @@ from tableferry.pipelines import batches, cdc, checkpoints, transactions, views
 from tableferry.pipelines.flows import Flow, HistorySource, Source, Target
 from tableferry.pipelines.guard import Guard, unguarded
 from tableferry.pipelines.history import history_events
-from tableferry.pipelines.identities import PROPERTY, FlowIdentity, FlowSettings, TableIdentity, on_table
+from tableferry.pipelines.identities import (
+    PROPERTY,
+    FlowIdentity,
+    FlowSettings,
+    TableIdentity,
+    cdc_settings,
+    on_table,
+)
 from tableferry.pipelines.rows import flow_rows, history_rows
 from tableferry.pipelines.state import StateStore
 from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView, FlowDefinition
@@ -82,8 +89,14 @@ class FlowResult:
 
 def failed(flow: Flow, error: Exception) -> TableferryError:
     """Say where a flow failed, why, and what to do."""
+    # What a task failed with is a cause of what the query says.
+    texts, cause = [str(error)], getattr(error, "_cause", None)
+    while cause is not None:
+        texts.append(str(cause))
+        cause = getattr(cause, "_cause", None)
     remedy = next(
-        (remedy for code, remedy in _REMEDIES.items() if code in str(error)), "fix it and run again"
+        (remedy for code, remedy in _REMEDIES.items() if any(code in text for text in texts)),
+        "fix it and run again",
     )
     what = f"{flow.location or flow.name}: flow {flow.name} into {flow.target} failed"
     return TableferryError(f"{what} ({first_line(error)}): {remedy}")
@@ -238,7 +251,8 @@ class StreamingEngine:
         if not anew and table.key in self._store.identities(owner, generation):
             return
         self._before(f"recording in the state which table {table} is")
-        identity = TableIdentity(self._facts(table).table_id, generation, {}, definition.history)
+        settings = cdc_settings(definition.target.cdc)
+        identity = TableIdentity(self._facts(table).table_id, generation, {}, definition.history, settings)
         self._store.identify(owner, generation, table, identity)
 
     def _facts(self, table: TableName) -> TableFacts:
@@ -259,7 +273,9 @@ class StreamingEngine:
             if recorded and recorded.generation == generation:
                 flows |= recorded.flows
         flows[name] = FlowIdentity(settings.settings, settings.sources, checkpoint)
-        identity = TableIdentity(table_facts.table_id, generation, flows, self._tables[table.key].history)
+        made = self._tables[table.key]
+        made_with = cdc_settings(made.target.cdc)
+        identity = TableIdentity(table_facts.table_id, generation, flows, made.history, made_with)
         text = identity.to_json()
         if table_facts.properties.get(PROPERTY) != text:
             self._before(f"recording on {table} that {name} fills it")
