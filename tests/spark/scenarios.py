@@ -4,8 +4,10 @@ A scenario is one migration: a source table or the union of two, a legacy table 
 the migration starts, and a target. Hypothesis draws the events: commits to the source (late ones
 too), commits to the legacy table after it was pinned, plans, runs, runs that die right before any of their
 effects, commits that land in the middle of a run, renamed views, added sources, full refreshes; and damage
-between two runs: checkpoints that are lost or older, a target that was replaced or set back. After every run
-that comes to its end the target must equal a plain-Python oracle; a run may be refused only after damage.
+between two runs, before or after the live flow has begun: checkpoints or all state that are lost, older
+checkpoints, a target that was replaced or set back, a source's log that was cleaned, a batch that fails,
+another key or SCD type in the spec. After every run that comes to its end the target must equal a
+plain-Python oracle; a run may be refused only after damage.
 """
 
 from __future__ import annotations
@@ -13,25 +15,39 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import deltalake
+import pytest
 from arro3.core import Array, DataType, Table
 from hypothesis import strategies as st
 from tests import soak
 from tests.oracle import Event, scd1, scd2
 
 from tableferry import pipelines
-from tableferry.errors import Refused
+from tableferry.errors import Refused, TableferryError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Kind = Literal["append", "scd1", "scd2"]
+Damage = Literal[
+    "a checkpoint is lost",
+    "all checkpoints are lost",
+    "the newest batch is lost",
+    "the target is replaced",
+    "the target is set back",
+    "all state is lost",
+    "the source's log is cleaned",
+    "a batch fails",
+    "the spec has other settings",
+]
 
+Json = dict[str, Any]
 COLUMNS = ("val", "seq")
 _numbers = count()
 
@@ -52,7 +68,10 @@ class Change:
 
 @dataclass(frozen=True)
 class ScenarioEvent:
-    """Something that happens in a scenario: its kind, rows that it commits, and when."""
+    """Something that happens in a scenario: its kind, rows that it commits, and when.
+
+    Damage is done once a live flow has taken the rows, or early: while it may not have begun.
+    """
 
     kind: Literal[
         "commit",
@@ -69,6 +88,8 @@ class ScenarioEvent:
     ]
     changes: tuple[Change, ...] = ()
     at: int = 0
+    damage: Damage | None = None
+    early: bool = False
 
 
 changes = st.lists(
@@ -76,13 +97,20 @@ changes = st.lists(
     min_size=1,
     max_size=3,
 ).map(tuple)
+damage_events = st.builds(
+    ScenarioEvent,
+    st.just("damage"),
+    changes,
+    damage=st.sampled_from(get_args(Damage)),
+    early=st.booleans(),
+)
 scenario_events = st.one_of(
     st.builds(ScenarioEvent, st.just("commit"), changes),
     st.builds(ScenarioEvent, st.just("commit"), changes),
     st.builds(ScenarioEvent, st.sampled_from(["run", "run", "plan", "rename", "join", "refresh"])),
     st.builds(ScenarioEvent, st.sampled_from(["legacy", "during"]), changes, st.integers(0, 9)),
     st.builds(ScenarioEvent, st.sampled_from(["crash", "crash", "refresh crash"]), at=st.integers(0, 16)),
-    *soak.amount((), [st.builds(ScenarioEvent, st.just("damage"), changes, st.integers(0, 4))]),
+    *soak.amount((), [damage_events]),
 )
 scenarios = st.tuples(changes, st.lists(scenario_events, min_size=1, max_size=3), st.booleans())
 
@@ -100,6 +128,8 @@ class Scenario:
     union: bool = False
     clock: int = 10
     view: str = "v_feed"
+    begun: bool = False
+    newest: int = 0
     old: list[Event] = field(default_factory=list)
     live: list[Event] = field(default_factory=list)
     joined: list[Event] | None = None
@@ -119,7 +149,8 @@ class Scenario:
 
     @property
     def started(self) -> bool:
-        return any((self.root / "state" / "initial_versions").glob("*/*/part-*.csv"))
+        # Where all state is lost, the old job stays off all the same.
+        return self.begun or any((self.root / "state" / "initial_versions").glob("*/*/part-*.csv"))
 
     def apply(self, event: ScenarioEvent) -> None:
         match event.kind:
@@ -153,15 +184,8 @@ class Scenario:
             case "refresh crash":
                 self._die(event.at, refresh=True)
             case "damage":
-                self.run()
-                self.commit(event.changes)
-                self.run()
-                self._damage(event.at)
-                self.commit(event.changes)
-                try:
-                    self.run()
-                except Refused:
-                    self.run(refresh=True)
+                assert event.damage
+                self._hurt(event.damage, event)
 
     def commit(self, rows: tuple[Change, ...], *, running: bool = False) -> None:
         """Commit to the source, or to both sources by turns once there are two.
@@ -208,25 +232,90 @@ class Scenario:
             return
         self.check()
 
-    def _damage(self, which: int) -> None:
-        """Lose a checkpoint, all of them, or the newest batch of each; replace the target, or set it back."""
-        root = self.root / "state" / "checkpoints"
+    def _hurt(self, damage: Damage, event: ScenarioEvent) -> None:
+        """Do damage between two runs, and what the refusal says, if it is refused."""
+        self.run()
+        self.commit(event.changes)
+        if not event.early:
+            self.run()
+        if damage == "the spec has other settings":
+            self._refuse_other_settings()
+            self.run()
+            return
+        if damage == "a batch fails":
+            self._fail_a_batch(event.changes)
+            return
+        undo = self._damage(damage)
+        self.commit(event.changes)
+        try:
+            self.run()
+        except TableferryError as error:
+            # Spark asks for the commits of the last batch once more, which nobody can know before.
+            if not isinstance(error, Refused) and damage != "the source's log is cleaned":
+                raise
+            if undo:
+                undo()
+            self.run(refresh=undo is None)
+        else:
+            if undo and damage == "the source's log is cleaned":
+                # A full refresh later on needs it.
+                undo()
+
+    def _damage(self, damage: Damage) -> Callable[[], None] | None:
+        """Do it, and return what brings back what was there; None where a full refresh is a remedy."""
+        root, table = self.root / "state" / "checkpoints", f"{self.schema}.{self.target}"
         flows = sorted(root.glob("*/generation=*/f_*"))
-        match which:
-            case 0 if flows:
+        match damage:
+            case "a checkpoint is lost" if flows:
                 shutil.rmtree(flows[0])
-            case 1:
+            case "all checkpoints are lost":
                 shutil.rmtree(root, ignore_errors=True)
-            case 2:
+            case "the newest batch is lost":
                 for batch in [path for flow in flows for path in _newest_batch(flow)]:
                     batch.unlink()
-            case 3 if self.folder.joinpath(self.target).exists():
-                table = f"{self.schema}.{self.target}"
+            case "the target is replaced":
                 self.spark.sql(f"CREATE OR REPLACE TABLE {table} USING delta AS SELECT * FROM {table}")
-            case 4 if self.folder.joinpath(self.target).exists():
-                table = f"{self.schema}.{self.target}"
+            case "the target is set back":
                 newest = deltalake.DeltaTable(self.folder / self.target).version()
                 self.spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF {newest - 1}")
+            # That an empty target was one already, nobody could know.
+            case "all state is lost" if self.spark.table(table).take(1):
+                self.begun = True
+                return _taken_away([self.root / "state"])
+            case "the source's log is cleaned":
+                folder = self.root / self.source
+                deltalake.DeltaTable(folder).create_checkpoint()
+                *old, _ = sorted(folder.joinpath("_delta_log").glob("*.json"))
+                return _taken_away(old)
+        return None
+
+    def _fail_a_batch(self, changes: tuple[Change, ...]) -> None:
+        """Let the target refuse the rows of a batch; its migration isn't complete before one was taken."""
+        table = f"{self.schema}.{self.target}"
+        began = any((self.root / "state" / "checkpoints").glob("*/generation=*/f_*/commits/[0-9]*"))
+        self.commit(changes)
+        self.spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT refused CHECK (seq <> {self.newest})")
+        try:
+            self.run()
+        except TableferryError as error:
+            if "CHECK constraint" not in str(error):
+                raise
+            if not began:
+                assert not pipelines.status(self.root, self.spark).complete
+                with pytest.raises(Refused, match="isn't complete"):
+                    pipelines.finish(self.root, self.spark)
+        self.spark.sql(f"ALTER TABLE {table} DROP CONSTRAINT refused")
+        self.run()
+
+    def _refuse_other_settings(self) -> None:
+        others: list[Json] = [{"keys": ["id", "val"]}, {"scd_type": "2" if self.kind != "scd2" else "1"}]
+        for other in others if self.kind != "append" else [{}]:
+            self._write_spec(other)
+            before = self._files()
+            with pytest.raises(Refused, match="the spec now says"):
+                pipelines.run(self.root, self.spark)
+            assert self._files() == before
+        self._write_spec()
 
     def check(self) -> None:
         rows = deltalake.DeltaTable(self.folder / self.target).to_pyarrow_table().to_pylist()
@@ -258,7 +347,7 @@ class Scenario:
     def _event(self, row: Change) -> Event:
         self.clock += 1
         # A late row's sequence lies below those before it and is still nobody else's.
-        sequence = self.clock * 100 - row.late * 137
+        sequence = self.newest = self.clock * 100 - row.late * 137
         if self.kind != "append" and row.delete:
             return Event((row.key,), sequence, "delete")
         return Event((row.key,), sequence, values={"val": row.value, "seq": sequence})
@@ -298,8 +387,12 @@ class Scenario:
         state = self.root / "state"
         return sorted((str(path), path.stat().st_mtime_ns) for path in state.rglob("*"))
 
-    def _write_spec(self) -> None:
-        """Write a standard spec, or, with a second source, a flow spec whose first flow keeps its name."""
+    def _write_spec(self, cdc: Json | None = None) -> None:
+        """Write a standard spec, or, with a second source, a flow spec whose first flow keeps its name.
+
+        Args:
+            cdc: Other settings than the scenario's own.
+        """
         spec: dict[str, Any] = {
             "dataFlowId": self.target,
             "dataFlowGroup": "scenarios",
@@ -311,13 +404,14 @@ class Scenario:
                 "sourceDetails": {"database": self.schema, "table": self.legacy},
             },
         }
-        if self.kind != "append":
+        if self.kind != "append" or cdc is not None:
             spec["cdcSettings"] = {
                 "keys": ["id"],
                 "sequence_by": "seq",
-                "scd_type": self.kind[-1],
+                "scd_type": "1" if self.kind == "append" else self.kind[-1],
                 "apply_as_deletes": "op = 'D'",
                 "except_column_list": ["op"],
+                **(cdc or {}),
             }
         if self.kind == "scd2":
             mapped = ["id", "val", "seq", "start_at AS __START_AT", "end_at AS __END_AT"]
@@ -360,6 +454,20 @@ class Scenario:
             "flowDetails": {"targetTable": f"{self.schema}.{self.target}", "sourceView": view},
             "views": {view: {"mode": "stream", "sourceType": "delta", "sourceDetails": details}},
         }
+
+
+def _taken_away(paths: list[Path]) -> Callable[[], None]:
+    """Take files or folders away, and return what brings them back in place of what is there then."""
+    kept = {path: path.with_name(f"{path.name}.kept") for path in paths}
+
+    def undo() -> None:
+        for path, aside in kept.items():
+            shutil.rmtree(path, ignore_errors=True)
+            aside.rename(path)
+
+    for path, aside in kept.items():
+        path.rename(aside)
+    return undo
 
 
 def _newest_batch(checkpoint: Path) -> list[Path]:

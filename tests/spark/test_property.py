@@ -5,13 +5,13 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import soak
-from tests.spark.scenarios import Change, Kind, Scenario, ScenarioEvent, scenarios
+from tests.spark.scenarios import Change, Damage, Kind, Scenario, ScenarioEvent, scenarios
 from tests.spark.tables import schema_folder
 
 if TYPE_CHECKING:
@@ -28,8 +28,32 @@ EXAMPLES: dict[Kind, int] = {
     "scd1": 4,
     "scd2": soak.amount(2, 3),
 }
+# Each of them once, however the random ones are drawn.
+DAMAGE: list[tuple[Kind, Damage, bool]] = soak.amount(
+    [("append", "all state is lost", True), ("append", "the spec has other settings", True)],
+    [(kind, damage, early) for kind in AT_ONCE for damage in get_args(Damage) for early in (False, True)],
+)
 Drawn = tuple[tuple[Change, ...], list[ScenarioEvent], bool]
 _numbers = count()
+
+
+def test_damage_is_refused_or_gone_on_with(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    folder = schema_folder(spark, schema)
+    more = (Change(0, 2, 0, False), Change(1, 1, 0, False))
+
+    def run(kind: Kind, damage: Damage, early: bool) -> None:
+        root = tmp_path / f"damage_{next(_numbers)}"
+        scenario = Scenario(spark, schema, folder, root, kind, (Change(0, 1, 0, False),))
+        try:
+            scenario.apply(ScenarioEvent("damage", more, damage=damage, early=early))
+        except Exception as error:
+            error.add_note(f"{kind}: {damage}{', early' if early else ''}")
+            raise
+
+    with ThreadPoolExecutor(12) as pool:
+        ended = [running.exception() for running in [pool.submit(run, *damage) for damage in DAMAGE]]
+    if failures := [error for error in ended if isinstance(error, Exception)]:
+        raise ExceptionGroup("not as it should be", failures)
 
 
 # Type 2 holds what type 1 keeps of each key, and test_cdc_property.py compares both to an oracle.
