@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import RootModel
-
 from tableferry.errors import Problem, TableError
 from tableferry.pipelines.flows import Skipped
 from tableferry.pipelines.spec import refuse
@@ -17,15 +15,11 @@ from tableferry.pipelines.spec.models import FlowGroup, FlowGroupFile, FlowGroup
 from tableferry.pipelines.spec.read import kind, mapping
 from tableferry.pipelines.spec.settings import GlobalSettings
 from tableferry.pipelines.spec.source_location import SourceLocation
-from tableferry.pipelines.spec.sources import View
+from tableferry.pipelines.spec.sources import LoneView, View
 from tableferry.pipelines.spec.substitute import Substitutions
 from tableferry.pipelines.spec.validate import validated
 from tableferry.pipelines.spec.written import REQUIRED
 from tableferry.tables import TableName
-
-
-class _View(RootModel[View]):
-    """A view on its own."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +214,7 @@ class Reader:
             keys = ("mode", "sourceType", "sourceDetails")
             given = {key: data[key] for key in keys if key in data}
             if given or not refused:
-                root = validated(_View, given, location, self._problems, refused)
+                root = validated(LoneView, given, location, self._problems, refused)
                 view = root.root if root is not None else None
         else:
             spec = validated(FlowSpec, data, location, self._problems, refused)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, RootModel, model_validator
 
 from tableferry.pipelines.spec.written import (
     REQUIRED,
@@ -248,3 +248,7 @@ View = Annotated[
     DeltaView | DeltaJoinView | SqlView | PythonView | CloudFilesView | BatchFilesView | KafkaView,
     Field(discriminator="source_type"),
 ]
+
+
+class LoneView(RootModel[View]):
+    """A view on its own."""
