@@ -45,9 +45,8 @@ def decide(project: Project, facts: Facts, request: Request) -> Plan:
     filling: frozenset[str] = frozenset()
     plans = []
     for dataflow in dataflows:
-        key = dataflow.target.name.key
-        if not request.only or key in request.only:
-            stored = facts.stored.get(key, Stored())
+        if not request.only or dataflow.key in request.only:
+            stored = facts.stored.get(dataflow.key, Stored())
             plan = _target_plan(
                 PlanningContext(dataflow, dataflows, producers, facts, request, filling, stored)
             )
@@ -58,7 +57,7 @@ def decide(project: Project, facts: Facts, request: Request) -> Plan:
 
 def in_order(project: Project, facts: Facts) -> tuple[DataFlow, ...]:
     """Order data flows so that each comes after those whose targets it reads; circles stay as they are."""
-    by_target = {dataflow.target.name.key: dataflow for dataflow in project.dataflows}
+    by_target = {dataflow.key: dataflow for dataflow in project.dataflows}
     into = {key: [(dataflow, flow) for flow in dataflow.flows] for key, dataflow in by_target.items()}
     return tuple(by_target[key] for key in facts.in_order(into))
 

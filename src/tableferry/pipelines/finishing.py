@@ -41,7 +41,7 @@ def finish(
         Refused: A migration isn't complete; nothing was removed.
         TableferryError: A clone can't be dropped; its migration isn't taken out.
     """
-    chosen = [dataflow for dataflow in project.dataflows if not only or dataflow.target.name.key in only]
+    chosen = project.chosen(only)
     states = parallel_map(store.read, [dataflow.target.name for dataflow in chosen])
     migrating = {
         dataflow.target.name: (dataflow, stored)
@@ -68,7 +68,7 @@ def _phases(migrating: Collection[tuple[DataFlow, Stored]], pipeline: Pipeline) 
     """Return each target's phase, and why its migration can't be taken out; empty if it can."""
     unseen = {dataflow.target.name: _unseen(dataflow, stored) for dataflow, stored in migrating}
     starts = {
-        dataflow.target.name.key: stored.migration_start.recorded_at
+        dataflow.key: stored.migration_start.recorded_at
         for dataflow, stored in migrating
         if stored.migration_start
     }

@@ -6,7 +6,7 @@ with Spark and the engines run them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -317,6 +317,11 @@ class DataFlow:
     disabled: frozenset[str] = frozenset()
 
     @property
+    def key(self) -> str:
+        """The `TableName.key` of its target, by which its state and facts go."""
+        return self.target.name.key
+
+    @property
     def tables(self) -> tuple[Target, ...]:
         """The tables that its flows fill: its target and its staging tables."""
         return (self.target, *self.staging)
@@ -369,3 +374,7 @@ class Project:
     spark_config: Mapping[str, str] = field(default_factory=dict)
     skipped: tuple[Skipped, ...] = ()
     state_shared: bool | None = None
+
+    def chosen(self, only: Collection[str]) -> tuple[DataFlow, ...]:
+        """Return the data flows with these keys; no keys mean all."""
+        return tuple(dataflow for dataflow in self.dataflows if not only or dataflow.key in only)

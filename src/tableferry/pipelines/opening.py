@@ -96,8 +96,7 @@ class OpenedProject:
         Raises:
             Busy: There is one.
         """
-        targets = (dataflow.target.name for dataflow in self.project.dataflows)
-        names = [target for target in targets if not self.only or target.key in self.only]
+        names = [dataflow.target.name for dataflow in self.project.chosen(self.only)]
         what = f"the migration of {names[0]}" if len(names) == 1 else f"the project {self.project.name}"
         shared = self.project.state_shared
         with files.locked([self.store.lock_file(name) for name in names], what):
@@ -211,7 +210,7 @@ def target_keys(project: Project, names: Collection[str]) -> frozenset[str]:
         SpecError: One of them is in a spec that was skipped.
         TableferryError: There is no such target.
     """
-    targets = {dataflow.target.name.key: dataflow.target.name for dataflow in project.dataflows}
+    targets = {dataflow.key: dataflow.target.name for dataflow in project.dataflows}
     keys = {TableName.parse(name).key: name for name in names}
     unknown = [name for key, name in keys.items() if key not in targets]
     if skipped := [spec for spec in project.skipped if spec.target and spec.target.key in keys]:

@@ -130,7 +130,7 @@ class Facts:
 
     def follows(self, dataflow: DataFlow, flow: Flow) -> tuple[Read, ...]:
         """Return what a flow follows."""
-        return self.reads.get((dataflow.target.name.key, flow.name), ())
+        return self.reads.get((dataflow.key, flow.name), ())
 
     def needs(self, dataflow: DataFlow, flow: Flow) -> frozenset[str]:
         """Return the keys of the tables that a flow reads, those that it only looks up included."""

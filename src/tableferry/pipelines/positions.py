@@ -264,7 +264,7 @@ def _unrecorded_readers(context: PlanningContext) -> Sequence[Wait]:
         if reader is not context.dataflow
         and reader.migration
         and reader.migration.auto_starting_versions
-        and context.facts.stored.get(reader.target.name.key, Stored()).migration_start is None
+        and context.facts.stored.get(reader.key, Stored()).migration_start is None
         and any(
             read.table.key == context.target.key and read.explicit is None
             for flow in reader.flows

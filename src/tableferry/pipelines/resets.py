@@ -56,7 +56,7 @@ def contradictions(dataflow: DataFlow, dataflows: Sequence[DataFlow], facts: Fac
 
 
 def _has_history(dataflow: DataFlow, facts: Facts) -> bool:
-    stored = facts.stored.get(dataflow.target.name.key, Stored())
+    stored = facts.stored.get(dataflow.key, Stored())
     return bool(dataflow.migration or stored.migration_start or stored.finished)
 
 
