@@ -1,7 +1,7 @@
 """How the flows of a pipeline on Databricks fared, from the pipeline's event log.
 
 Databricks' "Pipeline event log schema" (https://docs.databricks.com/aws/en/ldp/monitor-event-log-schema) says
-what is in an event: a ``flow_progress`` event's flow and update are in ``origin``, its status and metrics in
+what is in an event: a ``flow_progress`` event has its flow in ``origin``, and its status in
 ``details.flow_progress``. The REST API (``GET /api/2.0/pipelines/{pipeline_id}/events``) answers with these
 objects, ``details`` included, though neither its reference nor databricks-sdk's ``PipelineEvent`` names that
 field; so the answer is read as it comes.
@@ -33,17 +33,12 @@ class FlowEvent:
         flow: The flow as Databricks names it, which may be with catalog and schema before it.
         status: QUEUED, STARTING, RUNNING, COMPLETED, FAILED, SKIPPED, STOPPED, IDLE or EXCLUDED; a word that
             a later release adds comes through as it is.
-        update_id: The update in which that was.
         at: When, in UTC.
-        rows: How many rows the flow wrote, as far as this event says; None if it doesn't, for metrics may
-            come in events of their own.
     """
 
     flow: str
     status: str
-    update_id: str
     at: datetime
-    rows: int | None = None
 
     def is_of(self, name: str) -> bool:
         """Say whether this is about the flow of that name, with catalog and schema or without."""
@@ -122,18 +117,8 @@ def _page(pipeline_id: str, query: Mapping[str, str]) -> Mapping[str, Any]:
 
 def _event(event: Mapping[str, Any]) -> FlowEvent | None:
     """Read an event; None if it isn't about a flow's status."""
-    origin, progress = event.get("origin") or {}, (event.get("details") or {}).get("flow_progress") or {}
-    if (
-        event.get("event_type") != "flow_progress"
-        or not origin.get("flow_name")
-        or not progress.get("status")
-    ):
+    flow = (event.get("origin") or {}).get("flow_name")
+    status = ((event.get("details") or {}).get("flow_progress") or {}).get("status")
+    if event.get("event_type") != "flow_progress" or not flow or not status:
         return None
-    rows = (progress.get("metrics") or {}).get("num_output_rows")
-    return FlowEvent(
-        origin["flow_name"],
-        progress["status"],
-        origin.get("update_id", ""),
-        datetime.fromisoformat(event["timestamp"]),
-        None if rows is None else int(rows),
-    )
+    return FlowEvent(flow, status, datetime.fromisoformat(event["timestamp"]))
