@@ -38,12 +38,8 @@ def folding(
 ) -> Fold:
     """Return a function for ``foreachBatch`` that folds a feed's rows into a target.
 
-    Args:
-        spark: The session that the stream is started on.
-        target: The table.
-        settings: How AUTO CDC is to fold.
-        before: As for `cdc.apply`; not called where a server folds.
-        raised: Takes what a batch raises in this process; see `raised_there` for a server's.
+    ``before`` is as for `cdc.apply`, and isn't called where a server folds; ``raised`` takes what a batch
+    raises in this process (see `raised_there` for a server's).
     """
     if in_process(spark):
         return _folding_here(target, settings, before, raised)

@@ -162,10 +162,7 @@ def _check_declarative(dataflow: DataFlow) -> Findings:
 def phase_of(stored: Stored, actions: Collection[str], *, copies: bool) -> Phase:
     """Return where a target with a migration stands.
 
-    Args:
-        stored: Its state.
-        actions: What happens to its flows next.
-        copies: Its history isn't copied yet, or is to be copied again.
+    ``actions`` are its flows' next; ``copies`` means that its history isn't copied yet, or is to be again.
     """
     if stored.finished:
         return "finished"

@@ -34,12 +34,8 @@ class Gatherer:
     """Gathers the facts of a project.
 
     Attributes:
-        project: What is planned.
-        spark: Where its tables are.
-        store: Where its state is.
         only: Keys of the targets that are planned; empty means all. No table of another one is asked for.
         refreshed: Keys of targets that are to be rebuilt, whose copy is needed again.
-        pipeline: What runs the flows, unless Tableferry itself does.
     """
 
     project: Project

@@ -30,12 +30,8 @@ def finish(
 ) -> FinishReport:
     """Remove the state of complete migrations, and the clones that their copies have read.
 
-    Args:
-        project: Its specs.
-        store: Its state.
-        pipeline: What runs its flows.
-        drop: Drops a table if it's there.
-        only: Keys of the targets that are asked for; empty means all.
+    ``drop`` drops a table if it's there; ``only`` are the keys of the targets that are asked for, none for
+    all.
 
     Raises:
         Refused: A migration isn't complete; nothing was removed.

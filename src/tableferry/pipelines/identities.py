@@ -102,7 +102,6 @@ class Recorded:
     """What is recorded of a table that is there, and what it says itself.
 
     Attributes:
-        table_id: The id of its Delta log.
         on_table: From its property; None where it has none, or one that a clone took over.
         in_state: From beside the checkpoints.
         batches: By the checkpoint's id, the newest batch that the table holds of it, -1 for none; one that

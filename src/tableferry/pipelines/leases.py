@@ -54,8 +54,6 @@ class Leases:
     """The leases of one run.
 
     Attributes:
-        spark: Where the tables are.
-        targets: What it fills.
         what: What it is, for messages.
         lease: How long a lease lasts without a beat.
         wait: Waits so many seconds.

@@ -13,11 +13,7 @@ from tableferry.tables import TableFacts, TableName
 
 
 def adopt(context: PlanningContext) -> tuple[Stored, Findings]:
-    """Take over state that another pipeline recorded of the target, where the user asks for it.
-
-    Returns:
-        The state to go on with, and what was found.
-    """
+    """Return the state to go on with: another pipeline's, where the user asks that it's taken over."""
     stored, target = context.stored, context.target
     adoptable = context.facts.adoptable.get(target.key)
     if stored.migration_start:
@@ -63,10 +59,7 @@ def migration_start(
 ) -> tuple[MigrationStart | None, Findings]:
     """Return where the migration starts, as recorded or about to be; None where that's refused.
 
-    Args:
-        context: The target.
-        migration: Its migration.
-        stopped: The target is refused already.
+    ``stopped`` means that the target is refused already.
     """
     target = context.target
     recorded = context.stored.migration_start

@@ -35,9 +35,6 @@ class OpenedProject:
     """A project with its state.
 
     Attributes:
-        project: Its specs.
-        store: Its state.
-        spark: Where its tables are.
         only: Keys of the targets that are asked for; empty means all.
         pipeline: What runs the flows, unless Tableferry itself does.
     """
@@ -58,11 +55,8 @@ class OpenedProject:
     ) -> tuple[Plan, Facts]:
         """Decide what a run would do, and return what that was decided from.
 
-        Args:
-            refreshed: Keys of the targets to rebuild.
-            adopt: Take over state that another pipeline recorded.
-            count_rows: Count the rows of sources that are read from their start.
-            drop_history: Rebuild finished migrations too, whose history doesn't come back.
+        ``refreshed`` are the keys of the targets to rebuild; ``count_rows`` counts the rows of sources that
+        are read from their start.
         """
         with activity(_log, "look at sources and targets", level=logging.DEBUG):
             facts = self._gatherer(refreshed).gather(count_rows=count_rows)

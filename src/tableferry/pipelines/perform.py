@@ -38,8 +38,6 @@ class NotRepresentable:
     """Legacy rows that AUTO CDC can't represent, by target.
 
     Attributes:
-        target: The target that they would be copied into.
-        count: How many there are.
         rows: The first of them, each with its ``__reason``.
         left_out: The spec says to leave them out.
     """
@@ -242,10 +240,7 @@ def progress(
 ) -> tuple[tuple[MigrationStart, Tracking], ...]:
     """Return how far each target is, where that isn't recorded yet.
 
-    Args:
-        planned: The targets.
-        facts: What is known of them.
-        in_pipeline: Record too which flows have started, for only their names tell a pipeline's flows apart.
+    Of a pipeline it's recorded too which flows have started, for only their names tell them apart.
     """
     made = []
     for target in planned.targets:

@@ -172,10 +172,8 @@ class FlowPlan:
     """What happens to one flow.
 
     Attributes:
-        flow: The flow.
         action: ``start`` on a fresh checkpoint, ``continue``, ``idle`` (nothing new), ``wait`` or ``done``.
         starts: Where its streams start, by view and table key; None goes on from the checkpoint.
-        waits: What it waits for.
         ahead: A start is ahead of its source, which has no commit there yet.
     """
 
@@ -191,10 +189,7 @@ class TargetPlan:
     """What happens to one target, and why.
 
     Attributes:
-        dataflow: Its spec.
-        phase: Where it stands.
         steps: What the run does, in order; empty if nothing is to do.
-        flows: Its flows.
         notes: What a careful reader should know.
         refusals: Why it can't go on; each says how to go on.
         migration_start: Its baselines, recorded or about to be.
@@ -252,9 +247,7 @@ class Plan:
     """What one run of a project does: its targets in the order in which they are filled.
 
     Attributes:
-        project: What is planned.
         pipeline_id: The pipeline whose state is used.
-        targets: Its targets.
         engine: What runs the flows.
     """
 
@@ -281,12 +274,10 @@ class Request:
 
     Attributes:
         pipeline_id: The pipeline under whose id state is recorded.
-        now: The time to record.
         full_refresh: Keys of the targets to rebuild.
         adopt: Take over state that another pipeline recorded.
         only: Keys of the targets to plan; empty means all.
         log_table: Names the companion table of a CDC target.
-        engine: What runs the flows.
         drop_history: Rebuild finished migrations too, whose history doesn't come back.
     """
 

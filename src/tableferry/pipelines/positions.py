@@ -19,12 +19,10 @@ class _Position:
     """Where a flow stands in one of the tables that it follows.
 
     Attributes:
-        read: The table, and the view that follows it.
         ready: The flow can read it now.
         news: It may have commits that the flow hasn't taken.
         start: Where the stream starts; None goes on from the checkpoint.
         has_start: Whether the stream is given a start.
-        wait: Why the flow must wait for it, if it must.
         empty: It has no commit yet where the flow is to start.
     """
 

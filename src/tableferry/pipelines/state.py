@@ -49,7 +49,6 @@ class Baseline:
     Attributes:
         table: The source's name, as the spec gives it; `TableName.key` of it is its identity.
         table_id: The id of its Delta log.
-        version: Its newest version then.
         views: The views that read it.
     """
 
@@ -74,8 +73,6 @@ class MigrationStart:
 
     Attributes:
         pipeline_id: The pipeline that recorded it.
-        target: The table that is filled.
-        copy: What is copied.
         baselines: By `TableName.key` of the source.
         recorded_at: When, in UTC.
     """

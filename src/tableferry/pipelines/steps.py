@@ -134,7 +134,6 @@ class DefineTable:
     """Make sure that a streaming table is there.
 
     Attributes:
-        target: The table.
         create: It may be made; else it must be there, for flows have filled it already.
         once: Nothing but run-once flows fills it in this update.
         history: The table and version whose history it holds, or will; empty for none.
@@ -154,7 +153,6 @@ class DefineView:
     """Name an input.
 
     Attributes:
-        view: What it reads.
         owner: The spec's own target; a view's name is known to the flows of its spec alone.
         starts: Where its streams start, by `TableName.key`; a table that isn't named is read from its start,
             and None goes on from a checkpoint, whatever start the user's own options name.
@@ -184,10 +182,8 @@ class DefineAppend:
     """Append a view's rows to the target.
 
     Attributes:
-        flow: What goes where.
         owner: The spec's own target, to which the checkpoint belongs.
         generation: The owner's generation.
-        once: It runs a single time.
         identify: Record this of the flow before it brings rows; None where that is done.
         ahead: It starts where one of its sources has no commit yet.
     """

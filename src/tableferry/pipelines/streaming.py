@@ -66,11 +66,8 @@ class FlowResult:
     """What a flow did in an update.
 
     Attributes:
-        flow: The flow.
-        owner: The spec's own target.
         rows: How many rows its commits brought into the target, or, of a CDC flow, how many events into the
             target's log; None where commits don't count (``spark.databricks.delta.history.metricsEnabled``).
-        once: It runs a single time.
     """
 
     flow: Flow
@@ -118,8 +115,7 @@ class StreamingEngine:
     def update(self, done: Callable[[FlowResult], None]) -> None:
         """Run every flow once: all commits that are there now are taken, then it stops.
 
-        Args:
-            done: Called after each flow, before the next one.
+        ``done`` is called after each flow, before the next one.
 
         Raises:
             TableferryError: A flow failed; those before it are done.

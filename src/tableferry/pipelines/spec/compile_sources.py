@@ -24,9 +24,6 @@ class Sources:
 
     Attributes:
         file: The spec file, beside which other files are found.
-        root: The project's folder.
-        values: What is put in for tokens.
-        names: The tables of the pipeline.
         views: Names of the spec's views.
         problems: Gets what is wrong.
     """

@@ -36,9 +36,7 @@ class Document:
     """A spec that fits its model.
 
     Attributes:
-        path: The main file.
-        location: It, as messages name it.
-        spec: What it says.
+        location: The main file, as messages name it.
         view: A standard spec's one view.
         groups: A flow spec's groups, those of other files included.
     """

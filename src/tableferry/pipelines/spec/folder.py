@@ -18,7 +18,6 @@ class Folder:
     Attributes:
         root: What the other paths are shown relative to.
         base: The folder of ``pipeline_configs/``, or None.
-        mains: Main files of specs.
         parts: Files with a flow group each.
         alone: Only one spec was asked for, so parts may belong to others.
         others: Main files of the specs that weren't asked for.
@@ -38,11 +37,7 @@ class Folder:
 
 @dataclass(frozen=True)
 class Beside:
-    """The folders in which a spec's own files are looked for.
-
-    Attributes:
-        spec: The spec file.
-    """
+    """The folders in which a spec's own files are looked for."""
 
     spec: Path
 
@@ -83,10 +78,6 @@ class Beside:
 
 def locate(project: Path, problems: list[Problem]) -> Folder:
     """Find a project's files from its folder or from one spec file.
-
-    Args:
-        project: The folder or the file.
-        problems: Gets what can't be looked into.
 
     Raises:
         SpecError: There is no such project, or there are no specs in it.

@@ -23,7 +23,6 @@ class Names:
     """The tables that one spec fills.
 
     Attributes:
-        target: The spec's own table.
         staging: Its staging tables by the location that defines them.
         siblings: Tables of the project's other specs by their bare names, where that is unambiguous.
         unread: Whether there may be more siblings in specs that are wrong, and whether these are reported.
@@ -90,12 +89,8 @@ def collect(
 ) -> list[tuple[Document, Names]]:
     """Name every table that the specs fill, and refuse what two of them would fill.
 
-    Args:
-        documents: The specs.
-        problems: Gets what is wrong.
-        around: Specs of the same project that weren't asked for: only their tables are of interest.
-        unread: Whether there are specs that couldn't be read.
-        skipped: What specs fill that aren't handled.
+    ``around`` are specs of the same project that weren't asked for: only their tables are of interest, as are
+    those that specs fill that aren't handled (``skipped``). ``unread`` says whether specs couldn't be read.
     """
     named: list[tuple[Document, Names]] = []
     owners: dict[str, tuple[SourceLocation, TableName]] = {}
