@@ -10,7 +10,7 @@ from sqlglot.errors import SqlglotError
 from tableferry.errors import Problem
 from tableferry.pipelines import flows
 from tableferry.pipelines.spec import read, sources
-from tableferry.pipelines.spec.folder import Beside
+from tableferry.pipelines.spec.folder import find
 from tableferry.pipelines.spec.names import Names, table_name
 from tableferry.pipelines.spec.source_location import SourceLocation
 from tableferry.pipelines.spec.substitute import Substitutions
@@ -50,7 +50,7 @@ class Sources:
         """Make a source from a statement or from the file that holds it."""
         statement_location = location.at("sqlStatement")
         if path is not None:
-            file = Beside(self.file).find(path, "dml", location.at("sqlPath"), self.problems)
+            file = find(self.file, path, "dml", location.at("sqlPath"), self.problems)
             if file is None:
                 return None
             statement_location = SourceLocation(read.name(file, self.root))
@@ -73,7 +73,7 @@ class Sources:
         """Resolve a path of the spec, if there is one."""
         if written is None:
             return None
-        file = Beside(self.file).find(written, kind, location, self.problems)
+        file = find(self.file, written, kind, location, self.problems)
         return None if file is None else str(file)
 
     def schema(self, written: str | None, location: SourceLocation) -> str | None:

@@ -35,45 +35,26 @@ class Folder:
         return SourceLocation(name(file, self.root))
 
 
-@dataclass(frozen=True)
-class Beside:
-    """The folders in which a spec's own files are looked for."""
+def find(
+    spec: Path,
+    written: str,
+    kind: str,
+    location: SourceLocation,
+    problems: list[Problem],
+    *,
+    folder: bool = False,
+) -> Path | None:
+    """Resolve a path that a spec file gives, or say where it was looked for.
 
-    spec: Path
-
-    @property
-    def flow_folder(self) -> Path:
-        """The folder that holds ``dataflowspec/``, or the spec's own."""
-        for parent in self.spec.parents:
-            if parent.name == "dataflowspec":
-                return parent.parent
-        return self.spec.parent
-
-    def find(
-        self,
-        written: str,
-        kind: str,
-        location: SourceLocation,
-        problems: list[Problem],
-        *,
-        folder: bool = False,
-    ) -> Path | None:
-        """Resolve a path of the spec, or say where it was looked for.
-
-        Args:
-            written: The path as the spec has it.
-            kind: The folder of such files, such as ``schemas``.
-            location: The key that holds it.
-            problems: Gets what is wrong.
-            folder: A folder is as good as a file.
-        """
-        home = self.flow_folder
-        for start in (home / kind, home, self.spec.parent):
-            path = os.path.abspath(start / written) if "\0" not in written else ""
-            if os.path.isfile(path) or (folder and os.path.isdir(path)):
-                return Path(path)
-        problems.append(location.problem(f"file '{written}' doesn't exist: put it into {home.name}/{kind}/"))
-        return None
+    ``kind`` is the folder of such files, such as ``schemas``; with ``folder`` a folder is as good as a file.
+    """
+    home = next((parent.parent for parent in spec.parents if parent.name == "dataflowspec"), spec.parent)
+    for start in (home / kind, home, spec.parent):
+        path = os.path.abspath(start / written) if "\0" not in written else ""
+        if os.path.isfile(path) or (folder and os.path.isdir(path)):
+            return Path(path)
+    problems.append(location.problem(f"file '{written}' doesn't exist: put it into {home.name}/{kind}/"))
+    return None
 
 
 def locate(project: Path, problems: list[Problem]) -> Folder:
