@@ -142,11 +142,11 @@ def tell(
     for at, batch in enumerate(batches):
         if at == crashing:
             with pytest.raises(Crash):
-                apply(spark, in_spark(spark, batch), target.name, cdc, before=crash)
+                apply(in_spark(spark, batch), target.name, cdc, before=crash)
             if chance.random() < 0.5:
                 continue
-        apply(spark, in_spark(spark, batch), target.name, cdc)
-    apply(spark, in_spark(spark, batches[crashing]), target.name, cdc)
+        apply(in_spark(spark, batch), target.name, cdc)
+    apply(in_spark(spark, batches[crashing]), target.name, cdc)
 
     ignore = cdc.ignore_null_updates
     if scd == 1:

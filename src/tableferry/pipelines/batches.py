@@ -53,7 +53,7 @@ def _folding_here(
     def fold(batch: DataFrame, _: int) -> None:
         try:
             events = cdc.feed_events(batch, settings)
-            cdc.apply(batch.sparkSession, events, target, settings, before=before)
+            cdc.apply(events, target, settings, before=before)
         except BaseException as error:
             raised.append(error)
             raise
@@ -67,7 +67,7 @@ def _folding_there(target: TableName, settings: CdcSettings) -> Fold:
     def fold(batch: DataFrame, _: int) -> None:
         try:
             events = cdc.feed_events(batch, settings)
-            cdc.apply(batch.sparkSession, events, target, settings)
+            cdc.apply(events, target, settings)
         except TableferryError as error:
             raise type(error)(str(error)) from None
         except SPARK_ERRORS as error:

@@ -53,8 +53,6 @@ from tableferry.pipelines.fold import (
 from tableferry.pipelines.merges import fresh, log_merge, row_merge
 from tableferry.tables import TableName
 
-__all__ = ["END", "SEQUENCE", "START", "apply", "create_tables", "feed_events", "log_name"]
-
 _LOG = "__tableferry_events_"
 _NO_SEQUENCE = (
     "AUTO CDC needs a sequence in every event, and sequence_by gives none for the event with the keys "
@@ -181,30 +179,19 @@ def create_tables(spark: SparkSession, target: Target, columns: StructType) -> N
     create(spark, target, StructType(data))
 
 
-def _nothing(_: str) -> None:
-    return None
-
-
 def apply(
-    spark: SparkSession,
     events: DataFrame,
     target: TableName,
     settings: CdcSettings,
     *,
-    before: Callable[[str], None] = _nothing,
+    before: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Fold a batch of events into the target's log, then into the target.
 
     Columns that the tables lack are added; columns that the events lack are NULL in them. Whatever is there
-    already isn't written again, and where nothing differs nothing is committed.
-
-    Args:
-        spark: The session that made the tables. The statements run in the session of `events`, which within
-            foreachBatch is another one.
-        events: `feed_events` or `history_events` made them.
-        target: The table; `create_tables` made it and its log.
-        settings: How AUTO CDC is to fold.
-        before: Called with a description right before each of the two commits.
+    already isn't written again, and where nothing differs nothing is committed. The statements run in the
+    session of the events, which within foreachBatch isn't the one that made the tables. ``before`` is called
+    with a description right before each of the two commits.
 
     Raises:
         TableError: A column has another type in the table, or an event has no sequence.

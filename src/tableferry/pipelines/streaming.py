@@ -25,6 +25,7 @@ from tableferry.driver import Size, following, in_process
 from tableferry.errors import TableError, TableferryError, first_line
 from tableferry.pipelines import batches, cdc, checkpoints, views
 from tableferry.pipelines.flows import Flow, HistorySource, Source, Target
+from tableferry.pipelines.fold import END, SEQUENCE, START
 from tableferry.pipelines.history import history_events
 from tableferry.pipelines.identities import PROPERTY, FlowIdentity, FlowSettings, TableIdentity, on_table
 from tableferry.pipelines.rows import flow_rows, history_rows
@@ -181,7 +182,7 @@ class StreamingEngine:
         frame, flow = self._rows(definition), definition.flow
         with following(self._spark, running, partial(self._expected, definition)):
             if isinstance(definition, DefineAutoCdc):
-                cdc.apply(self._spark, frame, flow.target, definition.settings, before=self._before)
+                cdc.apply(frame, flow.target, definition.settings, before=self._before)
             else:
                 self._before(f"rows of {flow.name} into {flow.target}")
                 transaction = f"tableferry:{definition.owner.key}:{flow.name}:{definition.generation}"
@@ -427,6 +428,6 @@ def _activate(spark: SparkSession) -> None:
 def _declared(schema: StructType) -> StructType:
     """Read a schema file of a CDC target: its ``__START_AT`` gives the type of the sequence."""
     fields = {field.name: field for field in schema.fields}
-    start = fields.pop(cdc.START, None)
-    fields.pop(cdc.END, None)
-    return StructType([*fields.values(), *([StructField(cdc.SEQUENCE, start.dataType)] if start else [])])
+    start = fields.pop(START, None)
+    fields.pop(END, None)
+    return StructType([*fields.values(), *([StructField(SEQUENCE, start.dataType)] if start else [])])
