@@ -100,11 +100,7 @@ class Leases:
                 )
 
     def renew(self) -> None:
-        """Write a beat, so that nobody takes over.
-
-        Raises:
-            TableError: It can't be written.
-        """
+        """Write a beat, so that nobody takes over."""
         for table in self._tables():
             self._do(table, f"UPDATE {table.sql} SET beats = beats + 1 WHERE holder = {literal(self.name)}")
 

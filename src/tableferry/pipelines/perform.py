@@ -169,11 +169,7 @@ class Runner:
             self.store.track(migration_start, tracking)
 
     def delete_rows(self, table: TableName) -> None:
-        """Delete all rows of a table, if it's there.
-
-        Raises:
-            TableError: They can't be deleted.
-        """
+        """Delete all rows of a table, if it's there."""
         if exists(self._spark, table):
             self.before(f"dropping the rows of {table}")
             try:

@@ -54,21 +54,13 @@ def _is_copied(target: TargetPlan, pipeline: Pipeline) -> bool:
 
 
 def clear(target: TargetPlan, opened: OpenedProject) -> None:
-    """Drop what was made for the copy alone.
-
-    Raises:
-        TableError: It can't be dropped.
-    """
+    """Drop what was made for the copy alone."""
     if opened.pipeline is not None:
         drop_clone(opened.spark, pinned_name(target.target))
 
 
 def drop_clone(spark: SparkSession, clone: TableName) -> None:
-    """Drop a clone that only a copy has read, if it's there.
-
-    Raises:
-        TableError: It can't be dropped.
-    """
+    """Drop a clone that only a copy has read, if it's there."""
     try:
         spark.sql(f"DROP TABLE IF EXISTS {clone.sql}")
     except SPARK_ERRORS as error:

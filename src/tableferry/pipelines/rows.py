@@ -24,9 +24,6 @@ def flow_rows(
     """Return what a flow brings; ``once`` reads what is there now instead of a stream.
 
     ``named`` are the views of its spec, ``expectations`` the rules of its target.
-
-    Raises:
-        TableferryError: A view can't be read.
     """
     return judged(prefixed(views.read(spark, named, flow.view, starts, once=once), flow), expectations)
 

@@ -233,11 +233,7 @@ class StateStore:
         )
 
     def identities(self, target: TableName, generation: int) -> Mapping[str, TableIdentity]:
-        """Return what is recorded of the tables that a target's flows fill, by the table's key.
-
-        Raises:
-            StateError: It can't be read.
-        """
+        """Return what is recorded of the tables that a target's flows fill, by the table's key."""
         return self._recorded(target, generation, _TABLES, TableIdentity.from_json)
 
     def identify(self, target: TableName, generation: int, table: TableName, identity: TableIdentity) -> None:
@@ -247,11 +243,7 @@ class StateStore:
         files.write_text(self._generation_folder(target, generation) / _TABLES, text)
 
     def versions(self, target: TableName, generation: int) -> Mapping[str, int]:
-        """Return the version of each table when a target's flows last ran, by the table's key.
-
-        Raises:
-            StateError: It can't be read.
-        """
+        """Return the version of each table when a target's flows last ran, by the table's key."""
         return self._recorded(target, generation, _VERSIONS, int)
 
     def leave(self, target: TableName, generation: int, versions: Mapping[str, int]) -> None:

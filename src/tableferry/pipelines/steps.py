@@ -65,11 +65,7 @@ class Begin:
         return f"record where {start.target} begins: {copy}, {baselines}"
 
     def perform(self, effects: Effects) -> None:
-        """Record it, unless another process is first.
-
-        Raises:
-            Busy: It was.
-        """
+        """Record it, unless another process was first."""
         if not effects.store.begin(self.migration_start):
             raise Busy(
                 f"another process has just started the migration of {self.migration_start.target}: run "
