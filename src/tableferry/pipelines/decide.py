@@ -7,7 +7,7 @@ known is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import replace
 from itertools import takewhile
 
@@ -27,7 +27,6 @@ from tableferry.pipelines.positions import flow_plans
 from tableferry.pipelines.resets import RESET_ALLOWED, allowed
 from tableferry.pipelines.state import Stored
 from tableferry.pipelines.steps import FlowDefinition, Reset
-from tableferry.tables import TableName
 
 _STREAMING = "run the project with the streaming engine (tableferry pipelines run)"
 # Spark 4.1 has no AUTO CDC; 4.2 has SCD type 1 alone, and not for the two flows that a migration needs.
@@ -71,7 +70,7 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
         findings += _check_finished(context)
     later = migration_starts.uncopied_producers(context) if migration and not stored.migration_start else ()
     if later:
-        findings += noted(f"begins once {_listed(later)} holds its copied history")
+        findings += noted(f"begins once {' and '.join(map(str, later))} holds its copied history")
         return _result(context, "later", findings)
     if context.request.engine == "declarative":
         findings += _check_declarative(context.dataflow)
@@ -245,7 +244,3 @@ def _check_reset(context: PlanningContext) -> Findings:
                 f"would take them twice: add --full-refresh {name}"
             )
     return findings
-
-
-def _listed(names: Iterable[TableName]) -> str:
-    return " and ".join(str(name) for name in names)

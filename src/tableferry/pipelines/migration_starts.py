@@ -89,10 +89,10 @@ def migration_start(
             source = context.facts.tables.get(read.table.key)
             findings += _check_source(context, read, source)
             if source and not read.unseen and not context.makes(read):
-                baseline = baselines.get(read.table.key)
-                baselines[read.table.key] = _with_view(
-                    baseline or Baseline(read.table, source.table_id, source.version), read.view
-                )
+                first = Baseline(read.table, source.table_id, source.version)
+                baseline = baselines.get(read.table.key, first)
+                views = tuple(dict.fromkeys((*baseline.views, read.view)))
+                baselines[read.table.key] = replace(baseline, views=views)
     if legacy is None or findings or stopped:
         return None, findings
     copy = PinnedCopy(migration.table, legacy.table_id, legacy.version)
@@ -161,10 +161,6 @@ def _check_source(context: PlanningContext, read: Read, source: TableFacts | Non
             f"migration, or {read.how} (0 = all its rows)"
         )
     return Findings()
-
-
-def _with_view(baseline: Baseline, view: str) -> Baseline:
-    return baseline if view in baseline.views else replace(baseline, views=(*baseline.views, view))
 
 
 def _starts_known(context: PlanningContext, producer: DataFlow) -> bool:

@@ -159,7 +159,8 @@ def open_state(
         pipeline_id
         or os.environ.get("TABLEFERRY_PIPELINE_ID")
         or (_running_pipeline(spark) if spark else None)
-        or _slug(loaded.name)
+        or re.sub(r"\W+", "-", loaded.name).strip("-").lower()
+        or "project"
     )
     return loaded, StateStore(Path(loaded.root, loaded.state_volume), name)
 
@@ -191,10 +192,6 @@ def _running_pipeline(spark: SparkSession) -> str | None:
     except PySparkException:
         # Serverless compute refuses settings that it doesn't know.
         return None
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"\W+", "-", name).strip("-").lower() or "project"
 
 
 def target_keys(project: Project, names: Collection[str]) -> frozenset[str]:

@@ -72,7 +72,8 @@ class SparkPipeline:
         progress = {}
         for owner, flow in flows:
             folders = (self.storage / "_checkpoints").glob(f"*/*/*/{flow_name(flow, owner)}/*")
-            newest = max((folder for folder in folders if folder.name.isdigit()), key=_number, default=None)
+            numbered = [folder for folder in folders if folder.name.isdigit()]
+            newest = max(numbered, key=lambda folder: int(folder.name), default=None)
             progress[owner.key, flow] = Checkpoint() if newest is None else checkpoints.read(newest)
         return progress
 
@@ -148,7 +149,3 @@ class DatabricksPipeline:
 
 
 _RUNNING = ("RUNNING", "IDLE")
-
-
-def _number(folder: Path) -> int:
-    return int(folder.name)

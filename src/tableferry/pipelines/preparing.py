@@ -79,10 +79,10 @@ def _pin(target: TargetPlan, clone: TableName, spark: SparkSession, runner: Runn
         _clone(spark, clone, f"CLONE {copy.table.sql} VERSION AS OF {copy.version}")
         cloned = _cloned_version(spark, clone)
     except SPARK_ERRORS as error:
-        remedy = "or set tableMigrationDetails.pinnedClone to false, and" if _is_optional(target) else "and"
+        optional = "or set tableMigrationDetails.pinnedClone to false, " if target.dataflow.target.cdc else ""
         raise TableError(
             f"{target.target}: {copy.table}@{copy.version} can't be cloned as {clone} ({first_line(error)}): "
-            f"fix it, {remedy} prepare again"
+            f"fix it, {optional}and prepare again"
         ) from error
     if cloned not in (None, copy.version):
         raise TableError(
@@ -111,7 +111,3 @@ def _cloned_version(spark: SparkSession, clone: TableName) -> int | None:
     commits = spark.sql(f"DESCRIBE HISTORY {clone.sql}").where("operation = 'CLONE'")
     versions = [row["operationParameters"].get("sourceVersion") for row in commits.collect()]
     return max((int(version) for version in versions if version is not None), default=None)
-
-
-def _is_optional(target: TargetPlan) -> bool:
-    return target.dataflow.target.cdc is not None

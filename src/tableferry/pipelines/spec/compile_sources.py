@@ -62,10 +62,9 @@ class Sources:
         try:
             references(resolved)
         except SqlglotError as error:
-            reason = str(error.__cause__ if isinstance(error.__cause__, SqlglotError) else error)
-            self.problems.append(
-                statement_location.problem(f"its SQL can't be read ({_one_line(reason)}): correct it")
-            )
+            cause = error.__cause__ if isinstance(error.__cause__, SqlglotError) else error
+            reason = " ".join(str(cause).split())
+            self.problems.append(statement_location.problem(f"its SQL can't be read ({reason}): correct it"))
             return None
         return flows.SqlSource(resolved)
 
@@ -173,7 +172,3 @@ class Sources:
             self.problems.append(path_location.problem(f"'{path}' must be a .py file"))
             path = None
         return flows.PythonCode(self.find(path, "python_functions", path_location), module, tokens)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

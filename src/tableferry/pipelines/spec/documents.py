@@ -126,7 +126,7 @@ class Reader:
         skipped: dict[str, Skipped] = {}
         for file, data in mains:
             key = data.get("dataFlowId") if data else None
-            if data is None or not isinstance(key, str) or self._folder.alone or _migrates(data):
+            if data is None or not isinstance(key, str) or self._folder.alone or refuse.migrates(data):
                 continue
             location = self._folder.location(file)
             refusals = list(refuse.unsupported(data, location))
@@ -267,11 +267,6 @@ def _refusals(part: dict[str, Any], location: SourceLocation) -> list[refuse.Ref
     """Find what a file of flow groups, or of one, asks for and can't have."""
     find = refuse.unsupported_groups if "flowGroups" in part else refuse.unsupported_group
     return list(find(part, location))
-
-
-def _migrates(spec: dict[str, Any]) -> bool:
-    migration = spec.get("tableMigrationDetails")
-    return isinstance(migration, dict) and migration.get("enabled") is True
 
 
 def _another_kind(refused: list[SourceLocation]) -> bool:

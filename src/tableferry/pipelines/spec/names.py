@@ -93,8 +93,7 @@ def collect(
     those that specs fill that aren't handled (``skipped``). ``unread`` says whether specs couldn't be read.
     """
     named: list[tuple[Document, Names]] = []
-    owners: dict[str, tuple[SourceLocation, TableName]] = {}
-    siblings: dict[str, TableName | None] = {}
+    owners: dict[str, SourceLocation] = {}
     for document in documents:
         names = _names(document, problems)
         if names is None:
@@ -103,14 +102,14 @@ def collect(
         named.append((document, names))
         target_location = document.location.at("targetDetails", "table")
         for location, table in ((target_location, names.target), *names.staging.items()):
-            owner, _ = owners.setdefault(table.key, (location, table))
+            owner = owners.setdefault(table.key, location)
             if owner != location:
                 message = f"table '{table}' is filled by {owner} too: keep one, or rename it"
                 problems.append(location.problem(message))
-            bare = table.table.lower()
-            siblings[bare] = table if siblings.get(bare, table) == table else None
     others = [names for document in around if (names := _names(document, [])) is not None]
-    for table in (*(table for names in others for table in names.tables), *skipped):
+    filled = [table for names in (*(names for _, names in named), *others) for table in names.tables]
+    siblings: dict[str, TableName | None] = {}
+    for table in (*filled, *skipped):
         bare = table.table.lower()
         siblings[bare] = table if siblings.get(bare, table) == table else None
     known = {bare: table for bare, table in siblings.items() if table is not None}
