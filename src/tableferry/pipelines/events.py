@@ -47,17 +47,17 @@ class FlowEvent:
 
 def flow_events(
     pipeline_id: str,
-    flows: Collection[str] = (),
+    flows: Collection[str],
     *,
     statuses: Collection[str] = (),
     since: Mapping[str, datetime] = _NEVER,
 ) -> Mapping[str, FlowEvent]:
-    """Return the newest event of each flow of a pipeline, by the flow's name as Databricks writes it.
+    """Return the newest event of flows of a pipeline, by their names; one that has none is left out.
 
     Args:
         pipeline_id: The pipeline.
-        flows: Names of the only flows that are wanted, with catalog and schema or without; older pages aren't
-            asked for once each of them is found. Empty means all that the event log still knows.
+        flows: Names of the flows, with catalog and schema or without; older pages aren't asked for once each
+            of them is found.
         statuses: Only events with one of these count: ``[COMPLETED]`` finds out whether a flow has ever run
             through, whatever became of it in later updates. Empty means any.
         since: When a flow began to count, by its name in ``flows``; its older events don't, and nobody pages
@@ -71,16 +71,11 @@ def flow_events(
     missing = set(flows)
     for event in _newest_first(pipeline_id):
         missing -= {name for name in missing & since.keys() if event.at < since[name]}
-        if flows and not missing:
-            break
-        if statuses and event.status not in statuses:
-            continue
-        named = {name for name in missing if event.is_of(name)}
-        if flows and not named:
-            continue
-        newest.setdefault(event.flow, event)
-        missing -= named
-        if flows and not missing:
+        if not statuses or event.status in statuses:
+            named = {name for name in missing if event.is_of(name)}
+            newest |= dict.fromkeys(named, event)
+            missing -= named
+        if not missing:
             break
     return newest
 

@@ -139,12 +139,9 @@ class DatabricksPipeline:
         since = {name: starts[key] - _CLOCKS_DIFFER for name, (key, _) in names.items() if key in starts}
         ran = events.flow_events(self.pipeline_id, names, statuses=[events.COMPLETED, *_RUNNING], since=since)
         progress = dict.fromkeys(names.values(), Checkpoint())
-        for event in ran.values():
-            for name, key in names.items():
-                if event.is_of(name):
-                    progress[key] = Checkpoint(
-                        done=event.status == events.COMPLETED, others=True, offered=0, committed=0
-                    )
+        for name, event in ran.items():
+            done = event.status == events.COMPLETED
+            progress[names[name]] = Checkpoint(done=done, others=True, offered=0, committed=0)
         return progress
 
 
