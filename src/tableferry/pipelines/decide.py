@@ -18,6 +18,7 @@ from tableferry.pipelines.planning_context import Findings, PlanningContext, not
 from tableferry.pipelines.plans import (
     Checkpoint,
     Facts,
+    FlowPlan,
     Phase,
     Plan,
     Request,
@@ -106,25 +107,24 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
             "its copy differs from the legacy table: see what with `tableferry verify`, then rebuild it with "
             f"{how}"
         )
-    findings += definitions(context, flows)
-    plan = _result(context, phase, findings)
-    return replace(
-        plan,
-        flows=flows,
-        migration_start=context.migration_start,
-        copy=context.copies,
-        generation=generation,
-    )
+    return _result(context, phase, findings + definitions(context, flows), flows)
 
 
-def _result(context: PlanningContext, phase: Phase, findings: Findings) -> TargetPlan:
+def _result(
+    context: PlanningContext, phase: Phase, findings: Findings, flows: tuple[FlowPlan, ...] | None = None
+) -> TargetPlan:
+    """Return the plan of a target, without flows where it ends before these are decided."""
     return TargetPlan(
         context.dataflow,
         "refused" if findings.refusals else phase,
         () if findings.refusals else findings.steps,
+        flows or (),
         notes=tuple(dict.fromkeys(findings.notes)),
         refusals=tuple(dict.fromkeys(findings.refusals)),
+        migration_start=context.migration_start,
         stored=context.stored,
+        copy=flows is not None and context.copies,
+        generation=context.generation,
     )
 
 
@@ -183,7 +183,7 @@ def _reset(context: PlanningContext) -> tuple[int, Findings]:
         unstarted = list(takewhile(lambda flow: context.checkpoint(flow) == Checkpoint(), flows))
         for flow in unstarted:
             findings += context.ambiguous(flow)
-        recorded = any(recorded.on_table for recorded in recognition.all_recorded(context))
+        recorded = any(recorded.on_table for _, recorded in recognition.all_recorded(context))
         filled = len(unstarted) < len(flows) or recorded
     if not stored.resetting and not (context.refreshed and filled):
         return stored.generation, findings

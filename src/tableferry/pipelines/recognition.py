@@ -22,23 +22,22 @@ def check(context: PlanningContext) -> Findings:
             f"--full-refresh {context.target}"
         )
     findings = Findings()
-    for table in context.dataflow.tables:
-        if recorded := context.facts.recorded.get(table.name.key):
-            findings += _check_table(context, table, recorded)
+    for table, recorded in all_recorded(context):
+        findings += _check_table(context, table, recorded)
     return findings
 
 
 def newest_generation(context: PlanningContext) -> int:
     """Return the newest generation that anything is recorded of, lost state included."""
-    on_tables = (recorded.on_table.generation for recorded in all_recorded(context) if recorded.on_table)
+    on_tables = (recorded.on_table.generation for _, recorded in all_recorded(context) if recorded.on_table)
     return max(context.stored.generation, _newest_copy(context), *on_tables)
 
 
-def all_recorded(context: PlanningContext) -> Iterator[Recorded]:
-    """Return what is recorded of a target and its staging tables."""
+def all_recorded(context: PlanningContext) -> Iterator[tuple[Target, Recorded]]:
+    """Yield a target and its staging tables with what is recorded of them."""
     for table in context.dataflow.tables:
         if recorded := context.facts.recorded.get(table.name.key):
-            yield recorded
+            yield table, recorded
 
 
 def _newest_copy(context: PlanningContext) -> int:

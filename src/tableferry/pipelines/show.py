@@ -195,7 +195,7 @@ def _target_data(target: TargetPlan) -> dict[str, Any]:
         "copy": {
             "table": str(migration_start.copy.table),
             "version": migration_start.copy.version,
-            "copied": bool(tracking and tracking.copied == target.stored.generation),
+            "copied": target.stored.copied,
             "rows": tracking.copied_rows if tracking else None,
             "verified": (tracking.verified or None) if tracking else None,
         }
@@ -216,7 +216,7 @@ def _print_targets(console: Console, targets: Sequence[TargetPlan]) -> None:
     rows = []
     for target in targets:
         tracking = target.stored.tracking
-        copied = tracking.copied_rows if tracking and tracking.copied == target.stored.generation else None
+        copied = tracking.copied_rows if tracking and target.stored.copied else None
         rows.append(
             (
                 target.target,
