@@ -131,13 +131,11 @@ class DefineTable:
 
     Attributes:
         create: It may be made; else it must be there, for flows have filled it already.
-        once: Nothing but run-once flows fills it in this update.
         history: The table and version whose history it holds, or will; empty for none.
     """
 
     target: Target
     create: bool = True
-    once: bool = False
     history: str = ""
 
     def __str__(self) -> str:
