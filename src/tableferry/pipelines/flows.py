@@ -202,7 +202,6 @@ class Target:
         path: Where its data lies, for an external table, or None.
         spark_conf: Settings that its flows want.
         expectations: Data quality rules on what flows in; the copied history isn't judged by them.
-        staging: It's a staging table of a flow group, which belongs to the spec's own target.
         place: Where the spec defines it, for messages.
     """
 
@@ -218,7 +217,6 @@ class Target:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     row_filter: str | None = None
     expectations: tuple[Expectation, ...] = ()
-    staging: bool = False
     place: str = ""
 
 

@@ -121,8 +121,7 @@ class Compiler:
                 location = group.location.at("stagingTables", name)
                 table = self.names.staging.get(location)
                 if table is not None:
-                    made = self._laid_out(table, written, written.cdc_settings, group.path, location)
-                    yield replace(made, staging=True)
+                    yield self._laid_out(table, written, written.cdc_settings, group.path, location)
 
     def _laid_out(
         self,
