@@ -138,11 +138,8 @@ def log_name(target: TableName) -> TableName:
 def create_tables(spark: SparkSession, target: Target, columns: StructType) -> None:
     """Create what is absent of a target and its log; a plain append target has no log.
 
-    Args:
-        spark: The session.
-        target: The table; its log gets the same name with a prefix, and lies in the same schema.
-        columns: The schema of its events, with or without `__operation` and `__exact`; of its rows for an
-            append target. For SCD type 2 `__sequence` gives `__START_AT` and `__END_AT` their type.
+    The columns are those of its events, with or without `__operation` and `__exact`; of its rows for an
+    append target. For SCD type 2 `__sequence` gives `__START_AT` and `__END_AT` their type.
 
     Raises:
         TableError: SCD type 2 without the type of its sequence, or a key that isn't among the columns.

@@ -53,16 +53,10 @@ def read(
     folders: Mapping[str, str] = NOWHERE,
     asked: bool = True,
 ) -> DataFrame:
-    """Return a view's rows.
+    """Return a view's rows; ``once`` reads what is there now, also where the view's mode is stream.
 
-    Args:
-        spark: Where its sources are.
-        views: The views of its spec.
-        name: The view.
-        starts: Where streams start.
-        once: Read what is there now, also where the view's mode is stream.
-        folders: Folders of Delta tables by `TableName.key`: what is read with options is read from there.
-        asked: Have the names and expressions looked at, which a function of a pipeline can't.
+    What is read with options is read from the Delta tables' ``folders``, by `TableName.key`. ``asked`` has
+    the names and expressions looked at, which a function of a pipeline can't.
 
     Raises:
         TableferryError: It can't be read; the message names the view's place in the spec.
