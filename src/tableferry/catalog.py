@@ -7,8 +7,9 @@ files, from its log without a Spark job; elsewhere from DESCRIBE HISTORY and DES
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -16,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from pyspark.errors import PySparkException
 
 from tableferry.driver import in_process
-from tableferry.errors import TableError, first_line
+from tableferry.errors import TableError, TableferryError, first_line
 from tableferry.tables import TableFacts, TableName
 
 if TYPE_CHECKING:
@@ -47,6 +48,19 @@ _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
+
+
+@contextmanager
+def explained(what: str, remedy: str, kind: type[TableferryError] = TableError) -> Iterator[None]:
+    """Say of an error of Spark's within the ``with`` what couldn't be done, why, and what to do.
+
+    Raises:
+        TableferryError: Of the given kind, for each error of Spark's; others pass.
+    """
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        raise kind(f"{what} ({first_line(error)}): {remedy}") from error
 
 
 def parallel_map(work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tableferry import verify
 from tableferry.activity import Activity, activity
-from tableferry.catalog import SPARK_ERRORS, exists, schema_exists
+from tableferry.catalog import SPARK_ERRORS, exists, explained, schema_exists
 from tableferry.driver import following
 from tableferry.errors import Refused, TableError, TableferryError, first_line
 from tableferry.pipelines import batches, cdc, copies, history, views
@@ -172,12 +172,8 @@ class Runner:
         """Delete all rows of a table, if it's there."""
         if exists(self._spark, table):
             self.before(f"dropping the rows of {table}")
-            try:
+            with explained(f"{table}: its rows can't be dropped", "fix it and run again"):
                 self._spark.sql(f"DELETE FROM {table.sql}")
-            except SPARK_ERRORS as error:
-                raise TableError(
-                    f"{table}: its rows can't be dropped ({first_line(error)}): fix it and run again"
-                ) from error
 
     def _done(self, target: TargetPlan, result: FlowResult, running: Activity) -> None:
         self.results.setdefault(target.target.key, []).append(result)
@@ -191,18 +187,14 @@ class Runner:
         assert source is not None
         assert migration_start is not None
         self.before(f"verifying the copy of {target.target}")
-        try:
-            with (
-                activity(_log, "compare the copy with the legacy table", table=target.target) as running,
-                following(self._spark, running),
-            ):
-                verdict = copies.compared(self._spark, target.target, source)
-                running.count("rows", verdict.source.rows)
-        except SPARK_ERRORS as error:
-            raise TableferryError(
-                f"{source.migration.place}: {target.target} can't be compared with {source.migration.table} "
-                f"({first_line(error)}): run again"
-            ) from error
+        what = f"{source.migration.place}: {target.target} can't be compared with {source.migration.table}"
+        with (
+            explained(what, "run again", TableferryError),
+            activity(_log, "compare the copy with the legacy table", table=target.target) as running,
+            following(self._spark, running),
+        ):
+            verdict = copies.compared(self._spark, target.target, source)
+            running.count("rows", verdict.source.rows)
         self.verdicts[target.target.key] = verdict
         tracking = Tracking(
             {key: baseline.version for key, baseline in migration_start.baselines.items()},

@@ -19,7 +19,7 @@ from pyspark.sql.types import NullType, StructField, StructType
 
 from tableferry import amounts, session
 from tableferry.activity import Activity, activity
-from tableferry.catalog import SPARK_ERRORS, exists, facts
+from tableferry.catalog import SPARK_ERRORS, exists, explained, facts
 from tableferry.commits import Commit, commits_after, counted, newest_version
 from tableferry.driver import Size, following, in_process
 from tableferry.errors import TableError, TableferryError, first_line
@@ -325,13 +325,11 @@ class StreamingEngine:
             )
         columns = self._columns(target)
         self._before(f"creating {target.name}")
-        try:
-            with activity(_log, "create the table", table=target.name):
-                cdc.create_tables(self._spark, target, columns)
-        except SPARK_ERRORS as error:
-            raise TableError(
-                f"{target.place}: {target.name} can't be created ({first_line(error)}): correct the spec"
-            ) from error
+        with (
+            explained(f"{target.place}: {target.name} can't be created", "correct the spec"),
+            activity(_log, "create the table", table=target.name),
+        ):
+            cdc.create_tables(self._spark, target, columns)
         return True
 
     def _columns(self, target: Target) -> StructType:

@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType
 
-from tableferry.catalog import SPARK_ERRORS
+from tableferry.catalog import explained
 from tableferry.driver import in_process
-from tableferry.errors import TableError, TableferryError, first_line
+from tableferry.errors import TableError, TableferryError
 from tableferry.pipelines import sql
 from tableferry.pipelines.flows import (
     DeltaSource,
@@ -71,15 +71,11 @@ def history(spark: SparkSession, source: HistorySource) -> DataFrame:
         TableError: That version can't be read any more, or an expression doesn't fit the table.
     """
     migration, version = source.migration, source.version
-    try:
+    what = f"{migration.place}: {migration.table} can't be read as of version {version}"
+    with explained(what, "correct the expressions, or restore the files that this version needs"):
         reader, path = reader_of(spark, {"versionAsOf": str(version)}), migration.table.path
         frame = reader.table(migration.table.sql) if path is None else reader.load(path)
         return shaped(frame, migration)
-    except SPARK_ERRORS as error:
-        raise TableError(
-            f"{migration.place}: {migration.table} can't be read as of version {version} "
-            f"({first_line(error)}): correct the expressions, or restore the files that this version needs"
-        ) from error
 
 
 def shaped(frame: DataFrame, migration: Migration) -> DataFrame:
@@ -133,16 +129,12 @@ class _ViewReader:
     asked: bool
 
     def read(self, view: View) -> DataFrame:
-        try:
+        with explained(f"{view.place}: {view.name} can't be read", "correct the spec", TableferryError):
             frame = self._built(view)
             if self.asked and not in_process(self.spark):
                 # Spark Connect looks at names and expressions only when it's asked for the columns.
                 frame.schema  # noqa: B018
             return frame
-        except SPARK_ERRORS as error:
-            raise TableferryError(
-                f"{view.place}: {view.name} can't be read ({first_line(error)}): correct the spec"
-            ) from error
 
     def _built(self, view: View) -> DataFrame:
         streamed = view.mode == "stream" and not self.once
