@@ -33,7 +33,7 @@ def definitions(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings
     kept: frozenset[str] = frozenset()
     if context.request.in_pipeline:
         kept = kept_tables(context.dataflows, context.facts)
-        findings += refused(*contradictions(dataflow, context.dataflows, context.facts))
+        findings += refused(*contradictions(dataflow, kept, context.dataflows, context.facts))
     for table in (*dataflow.staging, dataflow.target):
         into = [plan for plan in flows if plan.flow.target.key == table.name.key]
         filled = any(plan.action in ("continue", "idle", "done") for plan in into)

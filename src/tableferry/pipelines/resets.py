@@ -43,9 +43,10 @@ def kept_tables(dataflows: Sequence[DataFlow], facts: Facts) -> frozenset[str]:
         kept |= read
 
 
-def contradictions(dataflow: DataFlow, dataflows: Sequence[DataFlow], facts: Facts) -> tuple[str, ...]:
+def contradictions(
+    dataflow: DataFlow, kept: frozenset[str], dataflows: Sequence[DataFlow], facts: Facts
+) -> tuple[str, ...]:
     """Say which tables a spec allows to be refreshed in full that a kept one reads."""
-    kept = kept_tables(dataflows, facts)
     readers: Mapping[str, TableName] = dict(_read_by(kept, dataflows, facts))
     return tuple(
         f"{table.place}: {table.name} has {RESET_ALLOWED}=true, and {readers[table.name.key]}, which reads "
