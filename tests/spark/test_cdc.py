@@ -10,8 +10,8 @@ from tests import soak
 from tests.spark.tables import rows_of, schema_folder
 
 from tableferry.errors import TableError
-from tableferry.pipelines.cdc import apply, create_tables, feed_events, log_name
-from tableferry.pipelines.flows import CdcSettings, ScdType, Target
+from tableferry.pipelines.cdc import apply, create_tables, feed_events
+from tableferry.pipelines.flows import CdcSettings, ScdType, Target, log_name
 from tableferry.tables import TableName
 
 FEED = "userId int, name string, city string, operation string, sequenceNum bigint"

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from tests import soak
 from tests.oracle import Event, scd1, scd2
 
-from tableferry.pipelines.cdc import apply, create_tables, log_name
-from tableferry.pipelines.flows import CdcSettings, ScdType, Target
+from tableferry.pipelines.cdc import apply, create_tables
+from tableferry.pipelines.flows import CdcSettings, ScdType, Target, log_name
 from tableferry.tables import TableName
 
 

@@ -8,7 +8,6 @@ a target.
 
 from __future__ import annotations
 
-import posixpath
 import re
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +33,7 @@ from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import TableError, first_line
 from tableferry.pipelines.creating import create
 from tableferry.pipelines.ddl import COLUMN_MAPPING, evolve
-from tableferry.pipelines.flows import CdcSettings, Target
+from tableferry.pipelines.flows import CdcSettings, Target, log_name
 from tableferry.pipelines.fold import (
     ALIVE,
     DELETE,
@@ -53,7 +52,6 @@ from tableferry.pipelines.fold import (
 from tableferry.pipelines.merges import fresh, log_merge, row_merge
 from tableferry.tables import TableName
 
-_LOG = "__tableferry_events_"
 _NO_SEQUENCE = (
     "AUTO CDC needs a sequence in every event, and sequence_by gives none for the event with the keys "
 )
@@ -125,14 +123,6 @@ def _known(columns: Sequence[str], setting: str, listed: Sequence[str]) -> list[
             "correct it"
         )
     return [spelled[name.lower()] for name in plain]
-
-
-def log_name(target: TableName) -> TableName:
-    """Name the table beside a target that holds its events; it goes where the target goes."""
-    if target.path is not None:
-        folder, name = posixpath.split(target.path)
-        return TableName.at(posixpath.join(folder, _LOG + name))
-    return TableName((*target.parts[:-1], _LOG + target.table))
 
 
 def create_tables(spark: SparkSession, target: Target, columns: StructType) -> None:

@@ -13,7 +13,7 @@ from itertools import takewhile
 
 from tableferry.pipelines import migration_starts, recognition
 from tableferry.pipelines.definitions import definitions, recorded_history
-from tableferry.pipelines.flows import DataFlow, Project
+from tableferry.pipelines.flows import DataFlow, Project, log_name
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
 from tableferry.pipelines.plans import (
     Checkpoint,
@@ -200,7 +200,7 @@ def _reset(context: PlanningContext) -> tuple[int, Findings]:
     for table in context.dataflow.tables:
         tables.append(table.name)
         if table.cdc:
-            tables.append(context.request.log_table(table.name))
+            tables.append(log_name(table.name))
     findings += planned(Reset(context.target, tuple(tables), generation))
     findings += noted("full refresh: readers outside this project that stream from it must be refreshed too")
     if stored.migration_start is None:

@@ -6,6 +6,7 @@ with Spark and the engines run them.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -15,6 +16,8 @@ from tableferry.tables import TableName
 
 Mode = Literal["stream", "batch"]
 ScdType = Literal[1, 2]
+
+_LOG = "__tableferry_events_"
 
 
 @dataclass(frozen=True)
@@ -179,6 +182,14 @@ class CdcSettings:
     except_column_list: tuple[str, ...] = ()
     track_history_column_list: tuple[str, ...] = ()
     track_history_except_column_list: tuple[str, ...] = ()
+
+
+def log_name(target: TableName) -> TableName:
+    """Name the table beside a target of AUTO CDC that holds its events; it goes where the target goes."""
+    if target.path is not None:
+        folder, name = posixpath.split(target.path)
+        return TableName.at(posixpath.join(folder, _LOG + name))
+    return TableName((*target.parts[:-1], _LOG + target.table))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from tableferry import files
 from tableferry.activity import activity
 from tableferry.errors import SpecError, StateError, TableferryError
-from tableferry.pipelines import cdc, spec
+from tableferry.pipelines import spec
 from tableferry.pipelines.decide import decide
 from tableferry.pipelines.facts import Gatherer
 from tableferry.pipelines.flows import DataFlow, Project
@@ -63,7 +63,6 @@ class OpenedProject:
         request = Request(
             self.store.pipeline_id,
             datetime.now(UTC),
-            cdc.log_name,
             refreshed,
             adopt,
             self.only,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from graphlib import CycleError, TopologicalSorter
@@ -277,13 +277,11 @@ class Request:
         full_refresh: Keys of the targets to rebuild.
         adopt: Take over state that another pipeline recorded.
         only: Keys of the targets to plan; empty means all.
-        log_table: Names the companion table of a CDC target.
         drop_history: Rebuild finished migrations too, whose history doesn't come back.
     """
 
     pipeline_id: str
     now: datetime
-    log_table: Callable[[TableName], TableName]
     full_refresh: frozenset[str] = frozenset()
     adopt: bool = False
     only: frozenset[str] = frozenset()

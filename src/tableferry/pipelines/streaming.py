@@ -24,7 +24,7 @@ from tableferry.commits import Commit, commits_after, counted, newest_version
 from tableferry.driver import Size, following, in_process
 from tableferry.errors import TableError, TableferryError, first_line
 from tableferry.pipelines import batches, cdc, checkpoints, views
-from tableferry.pipelines.flows import Flow, HistorySource, Source, Target
+from tableferry.pipelines.flows import Flow, HistorySource, Source, Target, log_name
 from tableferry.pipelines.fold import END, SEQUENCE, START
 from tableferry.pipelines.history import history_events
 from tableferry.pipelines.identities import PROPERTY, FlowIdentity, FlowSettings, TableIdentity, on_table
@@ -155,7 +155,7 @@ class StreamingEngine:
     def _run(self, definition: FlowDefinition) -> FlowResult:
         owner, flow = self._tables[definition.owner.key].target, definition.flow
         is_cdc = isinstance(definition, DefineAutoCdc)
-        written = cdc.log_name(flow.target) if is_cdc else flow.target
+        written = log_name(flow.target) if is_cdc else flow.target
         try:
             with (
                 session.settings(self._spark, owner.spark_conf, f"{owner.place}.sparkConf"),
