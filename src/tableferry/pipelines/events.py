@@ -81,16 +81,13 @@ def flow_events(
 
 
 def _newest_first(pipeline_id: str) -> Iterator[FlowEvent]:
-    page: Mapping[str, Any] = _page(pipeline_id, {"filter": _FILTER, "order_by": "timestamp desc"})
-    while True:
-        for item in page.get("events", ()):
-            if event := _event(item):
-                yield event
-        token = page.get("next_page_token")
-        if not token:
-            return
+    query = {"filter": _FILTER, "order_by": "timestamp desc"}
+    while query:
+        page = _page(pipeline_id, query)
+        yield from filter(None, map(_event, page.get("events", ())))
         # Beside a token nothing but the page's size may be asked for.
-        page = _page(pipeline_id, {"page_token": token})
+        token = page.get("next_page_token")
+        query = {"page_token": token} if token else {}
 
 
 def _page(pipeline_id: str, query: Mapping[str, str]) -> Mapping[str, Any]:

@@ -223,9 +223,7 @@ def _events(frame: DataFrame, settings: CdcSettings, file: str) -> DataFrame:
         raise TableError(f"{file}: {error}") from error
 
 
-def progress(
-    planned: Plan, facts: Facts, *, in_pipeline: bool = False
-) -> tuple[tuple[MigrationStart, Tracking], ...]:
+def progress(planned: Plan, facts: Facts) -> tuple[tuple[MigrationStart, Tracking], ...]:
     """Return how far each target is, where that isn't recorded yet.
 
     Of a pipeline it's recorded too which flows have started, for only their names tell them apart.
@@ -237,7 +235,9 @@ def progress(
             continue
         old = tracking or Tracking({})
         seen = {key: source.version for key in start.baselines if (source := facts.tables.get(key))}
-        started = {flow.flow.name for flow in target.flows if in_pipeline and flow.action == "continue"}
+        started = {
+            flow.flow.name for flow in target.flows if planned.in_pipeline and flow.action == "continue"
+        }
         new = replace(old, current={**old.current, **seen}, started=tuple(sorted({*old.started, *started})))
         if new != tracking:
             made.append((start, new))

@@ -257,6 +257,11 @@ class Plan:
     engine: EngineKind = "streaming"
 
     @property
+    def in_pipeline(self) -> bool:
+        """Whether a declarative pipeline runs the flows."""
+        return self.engine != "streaming"
+
+    @property
     def refusals(self) -> tuple[str, ...]:
         """Why the run is refused as a whole; empty if it may go on."""
         return tuple(refusal for target in self.targets for refusal in target.refusals)

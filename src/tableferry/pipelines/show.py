@@ -114,7 +114,7 @@ def print_plan(
         console.print("Check: AUTO CDC can express every row that would be copied.")
     if plan.refusals:
         console.print("Nothing can run until the lines marked ! are fixed.")
-    elif plan.engine != "streaming":
+    elif plan.in_pipeline:
         console.print(f"Nothing was written. It's done by {_UPDATE}.")
     elif plan.steps:
         console.print("Nothing was written. `tableferry pipelines run` performs these steps.")
@@ -155,7 +155,7 @@ def print_status(console: Console, status: StatusReport) -> None:
     for target in status.plan.targets:
         for refusal in target.refusals:
             console.print(f"! {refusal}")
-    _print_next(console, status.plan.targets, _RUN if status.plan.engine == "streaming" else _UPDATE)
+    _print_next(console, status.plan.targets, _UPDATE if status.plan.in_pipeline else _RUN)
 
 
 def print_finish(console: Console, finish: FinishReport) -> None:
