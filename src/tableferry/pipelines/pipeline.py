@@ -96,14 +96,8 @@ class DatabricksPipeline:
             SessionError: There is no login, or the workspace doesn't answer.
             TableferryError: There is no such pipeline, or it names no project.
         """
-        client = workspace.client()
-        try:
+        with workspace.asking(f"pipeline {self.pipeline_id} can't be read") as client:
             specification = client.pipelines.get(self.pipeline_id).spec
-        except Exception as error:
-            trouble = workspace.trouble(error, client)
-            if trouble is None:
-                raise
-            raise trouble.as_error(f"pipeline {self.pipeline_id} can't be read") from error
         settings = (specification.configuration if specification else None) or {}
         return read(settings.get)
 
@@ -114,17 +108,11 @@ class DatabricksPipeline:
             SessionError: There is no login, or the workspace doesn't answer.
             TableferryError: It may not be dropped.
         """
-        client = workspace.client()
-        try:
+        what = f"{table}, which only a copy has read, can't be dropped"
+        with workspace.asking(what, passing="missing") as client:
             home = client.pipelines.get(self.pipeline_id).spec
             names = (home.catalog, home.schema or home.target) if home else ()
             client.tables.delete(".".join([*filter(None, names[: 3 - len(table.parts)]), *table.parts]))
-        except Exception as error:
-            trouble = workspace.trouble(error, client)
-            if trouble is None:
-                raise
-            if trouble.kind != "missing":
-                raise trouble.as_error(f"{table}, which only a copy has read, can't be dropped") from error
 
     def progress(self, flows: Flows, starts: Starts = NO_STARTS) -> Progress:
         """Look for each flow's newest event that says that it ran.
