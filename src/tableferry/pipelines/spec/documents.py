@@ -137,9 +137,8 @@ class Reader:
         if len(skipped) == len(mains):
             return mains, parts
         self.skipped = tuple(skipped.values())
-        kept_mains, kept_parts = (
-            [file for file in files if file.id not in skipped] for files in (mains, parts)
-        )
+        ids = tuple(skipped)  # What is written as an id may have no hash.
+        kept_mains, kept_parts = ([file for file in files if file.id not in ids] for files in (mains, parts))
         return kept_mains, kept_parts
 
     def _target(self, data: dict[str, Any], location: SourceLocation) -> TableName | None:
