@@ -37,12 +37,9 @@ class Sources:
 
     def view(self, name: str, written: sources.View, location: SourceLocation) -> flows.View | None:
         """Make a view, or say what is wrong with it."""
-        source = self._source(written, location.at("sourceDetails"))
-        return (
-            None
-            if source is None
-            else flows.View(name, written.mode, source, str(location.at("sourceDetails")))
-        )
+        details = location.at("sourceDetails")
+        source = self._source(written, details)
+        return None if source is None else flows.View(name, written.mode, source, str(details))
 
     def sql(
         self, statement: str | None, path: str | None, location: SourceLocation
@@ -91,10 +88,7 @@ class Sources:
             case sources.SqlView():
                 return self.sql(view.source_details.sql_statement, view.source_details.sql_path, location)
             case sources.PythonView():
-                written = view.source_details
-                return flows.PythonSource(
-                    self._code(written.function_path, written.python_module, written.tokens, location)
-                )
+                return flows.PythonSource(self._code(view.source_details, location))
             case _:
                 return self._other(view, location)
 
@@ -103,7 +97,6 @@ class Sources:
         if table is None:
             return None
         code = written.python_transform
-        code_location = location.at("pythonTransform")
         return flows.DeltaSource(
             table,
             written.cdf_enabled,
@@ -112,9 +105,7 @@ class Sources:
             tuple(written.where_clause),
             tuple(written.select_exp),
             self.schema(written.schema_path, location.at("schemaPath")),
-            self._code(code.function_path, code.module, code.tokens, code_location)
-            if code is not None
-            else None,
+            self._code(code, location.at("pythonTransform")) if code is not None else None,
         )
 
     def _table(self, written: sources.DeltaDetails, location: SourceLocation) -> TableName | None:
@@ -165,10 +156,11 @@ class Sources:
         )
 
     def _code(
-        self, path: str | None, module: str | None, tokens: dict[str, object], location: SourceLocation
+        self, written: sources.PythonDetails | sources.PythonTransform, location: SourceLocation
     ) -> flows.PythonCode:
-        path_location = location.at("functionPath")
+        path, path_location = written.function_path, location.at("functionPath")
         if path is not None and not path.endswith(".py"):
             self.problems.append(path_location.problem(f"'{path}' must be a .py file"))
             path = None
-        return flows.PythonCode(self.find(path, "python_functions", path_location), module, tokens)
+        file = self.find(path, "python_functions", path_location)
+        return flows.PythonCode(file, written.module, written.tokens)
