@@ -23,7 +23,7 @@ from tableferry.pipelines.facts import Gatherer
 from tableferry.pipelines.flows import DataFlow, Project
 from tableferry.pipelines.leases import Leases
 from tableferry.pipelines.pipeline import Pipeline
-from tableferry.pipelines.plans import Facts, Plan, Request
+from tableferry.pipelines.plans import EngineKind, Facts, Plan, Request
 from tableferry.pipelines.state import StateStore
 from tableferry.tables import TableName
 
@@ -58,22 +58,17 @@ class OpenedProject:
         ``refreshed`` are the keys of the targets to rebuild; ``count_rows`` counts the rows of sources that
         are read from their start.
         """
-        with activity(_log, "look at sources and targets", level=logging.DEBUG):
-            facts = self._gatherer(refreshed).gather(count_rows=count_rows)
-        request = Request(
-            self.store.pipeline_id,
-            datetime.now(UTC),
-            refreshed,
-            adopt,
-            self.only,
-            self.pipeline.kind if self.pipeline else "streaming",
-            drop_history,
-        )
-        planned = decide(self.project, facts, request)
-        if planned.refusals and not self.hold(facts, refreshed):
+        gatherer = self._gatherer(refreshed)
+        engine: EngineKind = self.pipeline.kind if self.pipeline else "streaming"
+        while True:
+            with activity(_log, "look at sources and targets", level=logging.DEBUG):
+                facts = gatherer.gather(count_rows=count_rows)
+            now, pipeline_id = datetime.now(UTC), self.store.pipeline_id
+            request = Request(pipeline_id, now, refreshed, adopt, self.only, engine, drop_history)
+            planned = decide(self.project, facts, request)
+            if not planned.refusals or gatherer.hold(facts):
+                return planned, facts
             # Half of these facts are from before another process's run and half from behind it.
-            return self.decided(refreshed, adopt=adopt, count_rows=count_rows, drop_history=drop_history)
-        return planned, facts
 
     def hold(self, facts: Facts, refreshed: frozenset[str] = frozenset()) -> bool:
         """Say whether nobody has run the project since these facts were gathered."""
