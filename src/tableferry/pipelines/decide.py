@@ -161,7 +161,8 @@ def _check_declarative(dataflow: DataFlow) -> Findings:
 def phase_of(stored: Stored, actions: Collection[str], *, copies: bool) -> Phase:
     """Return where a target with a migration stands.
 
-    ``actions`` are its flows' next; ``copies`` means that its history isn't copied yet, or is to be again.
+    ``actions`` is what happens to its flows next; ``copies`` means that its history has yet to be copied, or
+    is to be copied again.
     """
     if stored.finished:
         return "finished"

@@ -44,8 +44,8 @@ def flow_name(flow: str, owner: TableName) -> str:
 class Layout:
     """An engine that runs nothing: what is defined on it gets the names that it has in a pipeline.
 
-    The pipeline is one on Databricks or one of Spark's own; ``folders`` are those of the Delta tables that
-    are read by path, by `TableName.key`.
+    ``databricks`` means that the pipeline is one on Databricks, not one of Spark's own; ``folders`` are those
+    of the Delta tables that are read by path, by `TableName.key`.
     """
 
     def __init__(
