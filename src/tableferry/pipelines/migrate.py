@@ -76,7 +76,7 @@ def _with_row_findings(target: TargetPlan, spark: SparkSession) -> TargetPlan:
 
 def check(planned: Plan, spark: SparkSession) -> tuple[NotRepresentable, ...]:
     """Count and list, for every copy in a plan, the legacy rows that AUTO CDC can't represent."""
-    counted = (not_representable(target, spark) for target in planned.targets if target.copy)
+    counted = (not_representable(target, spark) for target in planned.targets)
     return tuple(rows for rows in counted if rows is not None)
 
 

@@ -86,29 +86,25 @@ class Runner:
                 self._validate_target(planned, target)
 
     def _validate_target(self, planned: Plan, target: TargetPlan) -> None:
-        if target.copy and (bad := not_representable(target, self._spark)) and not bad.left_out:
+        if (bad := not_representable(target, self._spark)) and not bad.left_out:
             raise Refused(refusal(bad))
         if note := open_later(target, self._spark):
             _log.warning("%s: %s", target.target, note)
         if misfits := too_wide(target, self._spark):
             raise Refused("\n".join(misfits))
-        if target.copy and planned.engine == "databricks":
-            self._validate_sequence(target)
+        source = target.copied_from
+        if source and source.cdc and planned.engine == "databricks":
+            legacy = views.history(self._spark, source)
+            history.check_sequence(legacy, source.cdc, source.migration.place)
         if any(isinstance(step, Begin | Reset) for step in target.state_steps):
             self._validate_flows(planned.project, target.dataflow)
         if any(isinstance(step, Reset) for step in target.state_steps):
             self._validate_copy(target)
 
-    def _validate_sequence(self, target: TargetPlan) -> None:
-        source = target.history
-        if source and source.cdc:
-            legacy = views.history(self._spark, source)
-            history.check_sequence(legacy, source.cdc, source.migration.place)
-
     def _validate_copy(self, target: TargetPlan) -> None:
         """Read all that is to be copied again, before the rows that hold it are dropped."""
-        source = target.history
-        if not target.copy or source is None:
+        source = target.copied_from
+        if source is None:
             return
         try:
             views.history(self._spark, source).write.format("noop").mode("overwrite").save()
@@ -245,8 +241,8 @@ def progress(planned: Plan, facts: Facts) -> tuple[tuple[MigrationStart, Trackin
 
 
 def not_representable(target: TargetPlan, spark: SparkSession) -> NotRepresentable | None:
-    """Look for rows of a target's legacy table that AUTO CDC can't represent; None if there are none."""
-    source = target.history
+    """Look for rows to copy into a target that AUTO CDC can't represent; None if there are none."""
+    source = target.copied_from
     if source is None:
         return None
     # Expressions that don't fit the legacy table are found here too, before anything is written.
@@ -271,8 +267,8 @@ def not_representable(target: TargetPlan, spark: SparkSession) -> NotRepresentab
 
 def open_later(target: TargetPlan, spark: SparkSession) -> str:
     """Say which rows to copy end in the future, and how to map them; empty if there are none."""
-    source = target.history
-    if not target.copy or source is None or source.cdc is None:
+    source = target.copied_from
+    if source is None or source.cdc is None:
         return ""
     future = history.future_ends(views.history(spark, source), source.cdc)
     if future is None:

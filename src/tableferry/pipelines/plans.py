@@ -221,6 +221,11 @@ class TargetPlan:
         return HistorySource(migration, start.copy.version, cdc) if migration and start else None
 
     @property
+    def copied_from(self) -> HistorySource | None:
+        """What its history is copied from in this run; None where it isn't copied."""
+        return self.history if self.copy else None
+
+    @property
     def clone(self) -> TableName | None:
         """The clone that its copy streams; None where it reads the legacy table itself, or there is none."""
         sources = (step.view.source for step in self.steps if isinstance(step, DefineView))
