@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from pyspark.errors import PySparkException
 
 from tableferry.driver import in_process
-from tableferry.errors import TableError, first_line
+from tableferry.errors import TableError, TableferryError, first_line
 from tableferry.tables import TableFacts, TableName
 
 if TYPE_CHECKING:
@@ -64,12 +64,12 @@ def parallel_map(work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
 
 
 @contextmanager
-def explained(problem: str, remedy: str) -> Iterator[None]:
-    """Turn an error of Spark's inside the ``with`` into a `TableError`: the problem, why, and the remedy."""
+def explained(problem: str, remedy: str, kind: type[TableferryError] = TableError) -> Iterator[None]:
+    """Turn an error of Spark's inside the ``with`` into one of a kind: the problem, why, and the remedy."""
     try:
         yield
     except SPARK_ERRORS as error:
-        raise TableError(f"{problem} ({first_line(error)}): {remedy}") from error
+        raise kind(f"{problem} ({first_line(error)}): {remedy}") from error
 
 
 def facts(spark: SparkSession, name: TableName, *, defining: bool = False) -> TableFacts | None:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from configparser import ConfigParser
 from configparser import Error as ConfigError
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -128,6 +129,27 @@ def _client(_: frozenset[tuple[str, str]]) -> WorkspaceClient:
     except ValueError as error:
         host = os.environ.get("DATABRICKS_HOST") or profile(os.environ).get("host") or "the workspace"
         raise SessionError(f"no login to {host} ({_said(error)}): {_log_in(host)}") from error
+
+
+@contextmanager
+def asking(what: str, *, passing: Kind | None = None) -> Iterator[WorkspaceClient]:
+    """Give the client for the length of a ``with``, and say of its errors what couldn't be done.
+
+    Errors of the kind that is passed over end the ``with`` without a word.
+
+    Raises:
+        SessionError: There is no login, or the workspace doesn't answer.
+        TableferryError: The workspace refuses what it's asked.
+    """
+    workspace = client()
+    try:
+        yield workspace
+    except Exception as error:
+        reason = trouble(error, workspace)
+        if reason is None:
+            raise
+        if reason.kind != passing:
+            raise reason.as_error(what) from error
 
 
 def trouble(error: Exception, workspace: WorkspaceClient) -> Trouble | None:

@@ -10,8 +10,8 @@ from tests import soak
 from tests.spark.tables import rows_of, schema_folder
 
 from tableferry.errors import TableError
-from tableferry.pipelines.cdc import apply, create_tables, feed_events, log_name
-from tableferry.pipelines.flows import CdcSettings, ScdType, Target
+from tableferry.pipelines.cdc import apply, create_tables, feed_events
+from tableferry.pipelines.flows import CdcSettings, ScdType, Target, log_name
 from tableferry.tables import TableName
 
 FEED = "userId int, name string, city string, operation string, sequenceNum bigint"
@@ -39,7 +39,7 @@ def fill(spark: SparkSession, target: Target, *batches: DataFrame) -> None:
     for batch in batches:
         events = feed_events(batch, target.cdc)
         create_tables(spark, target, events.schema)
-        apply(spark, events, target.name, target.cdc)
+        apply(events, target.name, target.cdc)
 
 
 def users(schema: str, **changes: Any) -> Target:
@@ -203,7 +203,7 @@ def test_it_runs_within_foreach_batch(spark: SparkSession, schema: str, tmp_path
     cdc = replace(DOCUMENTED, scd_type=2)
 
     def fold(batch: DataFrame, _: int) -> None:
-        apply(batch.sparkSession, batch, target.name, cdc)
+        apply(batch, target.name, cdc)
 
     stream = feed_events(spark.readStream.table(source), cdc)
     create_tables(spark, target, stream.schema)

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from tests import soak
 from tests.oracle import Event, scd1, scd2
 
-from tableferry.pipelines.cdc import apply, create_tables, log_name
-from tableferry.pipelines.flows import CdcSettings, ScdType, Target
+from tableferry.pipelines.cdc import apply, create_tables
+from tableferry.pipelines.flows import CdcSettings, ScdType, Target, log_name
 from tableferry.tables import TableName
 
 
@@ -142,11 +142,11 @@ def tell(
     for at, batch in enumerate(batches):
         if at == crashing:
             with pytest.raises(Crash):
-                apply(spark, in_spark(spark, batch), target.name, cdc, before=crash)
+                apply(in_spark(spark, batch), target.name, cdc, before=crash)
             if chance.random() < 0.5:
                 continue
-        apply(spark, in_spark(spark, batch), target.name, cdc)
-    apply(spark, in_spark(spark, batches[crashing]), target.name, cdc)
+        apply(in_spark(spark, batch), target.name, cdc)
+    apply(in_spark(spark, batches[crashing]), target.name, cdc)
 
     ignore = cdc.ignore_null_updates
     if scd == 1:

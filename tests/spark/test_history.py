@@ -31,7 +31,7 @@ def filled(spark: SparkSession, schema: str, cdc: CdcSettings, *batches: DataFra
     target = Target(TableName((schema, "t")), cdc)
     for batch in batches:
         create_tables(spark, target, batch.schema)
-        apply(spark, batch, target.name, cdc)
+        apply(batch, target.name, cdc)
     return sorted((tuple(row) for row in spark.table(target.name.sql).collect()), key=repr)
 
 

@@ -15,7 +15,7 @@ from tests.spark.projects import Project
 
 from tableferry.errors import Busy
 from tableferry.pipelines import batches, cdc
-from tableferry.pipelines.flows import CdcSettings, Target
+from tableferry.pipelines.flows import CdcSettings, Target, log_name
 from tableferry.pipelines.guard import TABLE
 from tableferry.pipelines.leases import Leases
 from tableferry.tables import TableName
@@ -78,7 +78,7 @@ def test_a_holder_without_a_sign_of_life_is_followed_by_another(
             fold = batches._folding_there(target, settings, held.check)
             with pytest.raises(Busy, match="another run has taken over"):
                 fold(events, 0)
-            assert spark.table(cdc.log_name(target).sql).count() == 0
+            assert spark.table(log_name(target).sql).count() == 0
         with pytest.raises(Busy):
             held.check(spark)
     assert holders(spark, schema) == [""]

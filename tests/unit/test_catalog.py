@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from tableferry import catalog
-from tableferry.errors import TableError
+from tableferry.errors import TableError, TableferryError
 from tableferry.tables import TableFacts, TableName
 
 ORDERS = TableName.parse("bronze.orders")
@@ -78,3 +78,16 @@ def test_a_table_that_is_missing_is_missing_in_a_pipeline_too(statement: str, de
 def test_a_pipeline_needs_a_table_s_version() -> None:
     with pytest.raises(TableError, match="can't be described"):
         facts(Session(HISTORY="UNSUPPORTED_PIPELINE_SPARK_SQL_COMMAND"), defining=True)
+
+
+@pytest.mark.parametrize("kind", [TableError, TableferryError])
+def test_an_error_of_spark_s_is_explained_and_others_pass(kind: type[TableferryError]) -> None:
+    with pytest.raises(kind) as raised, catalog.explained("t can't be read", "restore it", kind):
+        raise PySparkException("[GONE] it is gone\nJVM stacktrace: …")
+    assert (type(raised.value), str(raised.value)) == (
+        kind,
+        "t can't be read ([GONE] it is gone): restore it",
+    )
+    assert isinstance(raised.value.__cause__, PySparkException)
+    with pytest.raises(ValueError, match="mine"), catalog.explained("t can't be read", "restore it", kind):
+        raise ValueError("mine")

@@ -34,11 +34,6 @@ from tableferry.pipelines.steps import (
 )
 from tableferry.tables import TableFacts, TableName
 
-
-def log_name(target: TableName) -> TableName:
-    return TableName((*target.parts[:-1], "log_" + target.table))
-
-
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ORDERS, LEGACY = TableName.parse("silver.orders"), TableName.parse("silver.orders_legacy")
 SOURCE, OTHER = TableName.parse("bronze.orders"), TableName.parse("bronze.extra")
@@ -94,7 +89,7 @@ READ_TO_6 = Checkpoint({"source-id": Offset(7, True)}, offered=1, committed=1)
 
 def plan(known: Facts, *flows: DataFlow, **request: object) -> Plan:
     project = Project("/p", "p", flows or (dataflow(),), "/state")
-    return decide(project, known, replace(Request("p", NOW, log_name), **request))  # type: ignore[arg-type]
+    return decide(project, known, replace(Request("p", NOW), **request))  # type: ignore[arg-type]
 
 
 def only(known: Facts, *flows: DataFlow, **request: object) -> TargetPlan:

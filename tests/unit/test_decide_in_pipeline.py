@@ -123,7 +123,7 @@ PROTECTED = {"pipelines.reset.allowed": "false"}
 def test_a_pipeline_may_not_drop_a_copied_history(
     stored: Stored, engine: str, switched_on: bool, properties: dict[str, str]
 ) -> None:
-    staging = Target(TableName.parse("silver.staging"), staging=True)
+    staging = Target(TableName.parse("silver.staging"))
     migration = dataflow().migration if switched_on else None
     flow = dataflow(staging=(staging,), migration=migration)
     tables = [

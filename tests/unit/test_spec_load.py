@@ -99,7 +99,6 @@ def test_flow_spec_with_staging(project: ProjectFiles) -> None:
     rows, target = TableName(("silver", "customer_rows")), TableName(("silver", "customer"))
     location = f"{MAIN}: flowGroups[0]"
     assert [staging.name for staging in dataflow.staging] == [rows]
-    assert dataflow.staging[0].staging
     assert dataflow.staging[0].location == f"{location}.stagingTables.customer_rows"
     assert dataflow.target.cdc == CdcSettings(("ID",), "TS", 1)
     assert dataflow.flows == (

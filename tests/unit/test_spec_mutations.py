@@ -103,9 +103,10 @@ def problems(file: Path) -> tuple[Problem, ...]:
     return ()
 
 
+@pytest.mark.parametrize("value", [1, ["x"]], ids=str)
 @pytest.mark.parametrize("key", ["mode", "sourceDetails", "targetDetails", "dataFlowId"])
-def test_a_wrong_value_is_reported_with_its_path(project: ProjectFiles, key: str) -> None:
-    project.write("dataflows/x/x_main.json", project.append(**{key: 1}))
+def test_a_wrong_value_is_reported_with_its_path(project: ProjectFiles, key: str, value: object) -> None:
+    project.write("dataflows/x/x_main.json", project.append(**{key: value}))
     with pytest.raises(SpecError) as caught:
         project.load()
     assert [problem.path for problem in caught.value.problems] == [key]

@@ -40,13 +40,8 @@ def folding(
 ) -> Fold:
     """Return a function for ``foreachBatch`` that folds a feed's rows into a target.
 
-    Args:
-        spark: The session that the stream is started on.
-        target: The table.
-        settings: How AUTO CDC is to fold.
-        before: As for `cdc.apply`; not called where a server folds.
-        guard: Called there in its place.
-        raised: Takes what a batch raises in this process; see `raised_there` for a server's.
+    ``before`` is as for `cdc.apply`, and isn't called where a server folds, but ``guard`` in its place;
+    ``raised`` takes what a batch raises in this process (see `raised_there` for a server's).
     """
     if in_process(spark):
         return _folding_here(target, settings, before, raised)
@@ -60,7 +55,7 @@ def _folding_here(
     def fold(batch: DataFrame, _: int) -> None:
         try:
             events = cdc.feed_events(batch, settings)
-            cdc.apply(batch.sparkSession, events, target, settings, before=before)
+            cdc.apply(events, target, settings, before=before)
         except BaseException as error:
             raised.append(error)
             raise
@@ -74,7 +69,7 @@ def _folding_there(target: TableName, settings: CdcSettings, guard: Guard) -> Fo
     def fold(batch: DataFrame, _: int) -> None:
         try:
             events, spark = cdc.feed_events(batch, settings), batch.sparkSession
-            cdc.apply(spark, events, target, settings, before=lambda _: guard(spark))
+            cdc.apply(events, target, settings, before=lambda _: guard(spark))
         except TableferryError as error:
             raise type(error)(str(error)) from None
         except SPARK_ERRORS as error:

@@ -8,7 +8,6 @@ a target.
 
 from __future__ import annotations
 
-import posixpath
 import re
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +33,7 @@ from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import TableError, first_line
 from tableferry.pipelines.creating import create
 from tableferry.pipelines.ddl import COLUMN_MAPPING, evolve
-from tableferry.pipelines.flows import CdcSettings, Target
+from tableferry.pipelines.flows import CdcSettings, Target, log_name
 from tableferry.pipelines.fold import (
     ALIVE,
     DELETE,
@@ -53,9 +52,6 @@ from tableferry.pipelines.fold import (
 from tableferry.pipelines.merges import fresh, log_merge, row_merge
 from tableferry.tables import TableName
 
-__all__ = ["END", "SEQUENCE", "START", "apply", "create_tables", "feed_events", "log_name"]
-
-_LOG = "__tableferry_events_"
 _NO_SEQUENCE = (
     "AUTO CDC needs a sequence in every event, and sequence_by gives none for the event with the keys "
 )
@@ -129,22 +125,11 @@ def _known(columns: Sequence[str], setting: str, listed: Sequence[str]) -> list[
     return [spelled[name.lower()] for name in plain]
 
 
-def log_name(target: TableName) -> TableName:
-    """Name the table beside a target that holds its events; it goes where the target goes."""
-    if target.path is not None:
-        folder, name = posixpath.split(target.path)
-        return TableName.at(posixpath.join(folder, _LOG + name))
-    return TableName((*target.parts[:-1], _LOG + target.table))
-
-
 def create_tables(spark: SparkSession, target: Target, columns: StructType) -> None:
     """Create what is absent of a target and its log; a plain append target has no log.
 
-    Args:
-        spark: The session.
-        target: The table; its log gets the same name with a prefix, and lies in the same schema.
-        columns: The schema of its events, with or without `__operation` and `__exact`; of its rows for an
-            append target. For SCD type 2 `__sequence` gives `__START_AT` and `__END_AT` their type.
+    The columns are those of its events, with or without `__operation` and `__exact`; of its rows for an
+    append target. For SCD type 2 `__sequence` gives `__START_AT` and `__END_AT` their type.
 
     Raises:
         TableError: SCD type 2 without the type of its sequence, or a key that isn't among the columns.
@@ -181,30 +166,19 @@ def create_tables(spark: SparkSession, target: Target, columns: StructType) -> N
     create(spark, target, StructType(data))
 
 
-def _nothing(_: str) -> None:
-    return None
-
-
 def apply(
-    spark: SparkSession,
     events: DataFrame,
     target: TableName,
     settings: CdcSettings,
     *,
-    before: Callable[[str], None] = _nothing,
+    before: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Fold a batch of events into the target's log, then into the target.
 
     Columns that the tables lack are added; columns that the events lack are NULL in them. Whatever is there
-    already isn't written again, and where nothing differs nothing is committed.
-
-    Args:
-        spark: The session that made the tables. The statements run in the session of `events`, which within
-            foreachBatch is another one.
-        events: `feed_events` or `history_events` made them.
-        target: The table; `create_tables` made it and its log.
-        settings: How AUTO CDC is to fold.
-        before: Called with a description right before each of the two commits.
+    already isn't written again, and where nothing differs nothing is committed. The statements run in the
+    session of the events, which within foreachBatch isn't the one that made the tables. ``before`` is called
+    with a description right before each of the two commits.
 
     Raises:
         TableError: A column has another type in the table, or an event has no sequence.

@@ -17,13 +17,7 @@ _PROJECT, _ENVIRONMENT, _TOKENS = "tableferry.project", "tableferry.environment"
 
 @dataclass(frozen=True)
 class Configuration:
-    """Which project a pipeline defines, and how it's read.
-
-    Attributes:
-        project: The project's folder or file, as the pipeline sees it.
-        environment: Whose substitutions apply, or None.
-        tokens: Values of tokens.
-    """
+    """Which project a pipeline defines, and how it's read."""
 
     project: str
     environment: str | None = None
@@ -31,10 +25,7 @@ class Configuration:
 
 
 def read(value_of: Callable[[str], str | None]) -> Configuration:
-    """Read a configuration.
-
-    Args:
-        value_of: Returns the value of a key, or None.
+    """Read a configuration; ``value_of`` returns the value of a key, or None.
 
     Raises:
         TableferryError: The project is missing, or the tokens aren't written as they must be.

@@ -7,18 +7,19 @@ known is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import replace
 from itertools import takewhile
 
 from tableferry.pipelines import migration_starts, pipeline_tables, recognition
 from tableferry.pipelines.definitions import definitions, recorded_history
-from tableferry.pipelines.flows import DataFlow, Project
+from tableferry.pipelines.flows import DataFlow, Project, log_name
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
 from tableferry.pipelines.plans import (
     HISTORY_FLOW,
     Checkpoint,
     Facts,
+    FlowPlan,
     Phase,
     Plan,
     Request,
@@ -28,7 +29,6 @@ from tableferry.pipelines.positions import flow_plans
 from tableferry.pipelines.resets import RESET_ALLOWED, allowed
 from tableferry.pipelines.state import Stored
 from tableferry.pipelines.steps import FlowDefinition, Reset
-from tableferry.tables import TableName
 
 _STREAMING = "run the project with the streaming engine (tableferry pipelines run)"
 # Spark 4.1 has no AUTO CDC; 4.2 has SCD type 1 alone, and not for the two flows that a migration needs.
@@ -46,9 +46,8 @@ def decide(project: Project, facts: Facts, request: Request) -> Plan:
     filling: frozenset[str] = frozenset()
     plans = []
     for dataflow in dataflows:
-        key = dataflow.target.name.key
-        if not request.only or key in request.only:
-            stored = facts.stored.get(key, Stored())
+        if not request.only or dataflow.key in request.only:
+            stored = facts.stored.get(dataflow.key, Stored())
             plan = _target_plan(
                 PlanningContext(dataflow, dataflows, producers, facts, request, filling, stored)
             )
@@ -59,7 +58,7 @@ def decide(project: Project, facts: Facts, request: Request) -> Plan:
 
 def in_order(project: Project, facts: Facts) -> tuple[DataFlow, ...]:
     """Order data flows so that each comes after those whose targets it reads; circles stay as they are."""
-    by_target = {dataflow.target.name.key: dataflow for dataflow in project.dataflows}
+    by_target = {dataflow.key: dataflow for dataflow in project.dataflows}
     into = {key: [(dataflow, flow) for flow in dataflow.flows] for key, dataflow in by_target.items()}
     return tuple(by_target[key] for key in facts.in_order(into))
 
@@ -73,7 +72,7 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
         findings += _check_finished(context)
     later = migration_starts.uncopied_producers(context) if migration and not stored.migration_start else ()
     if later:
-        findings += noted(f"begins once {_listed(later)} holds its copied history")
+        findings += noted(f"begins once {' and '.join(map(str, later))} holds its copied history")
         return _result(context, "later", findings)
     if context.request.engine == "declarative":
         findings += _check_declarative(context.dataflow)
@@ -113,25 +112,24 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
         )
     if context.request.in_pipeline:
         findings += pipeline_tables.record(context)
-    findings += definitions(context, flows)
-    plan = _result(context, phase, findings)
-    return replace(
-        plan,
-        flows=flows,
-        migration_start=context.migration_start,
-        copy=context.copies,
-        generation=generation,
-    )
+    return _result(context, phase, findings + definitions(context, flows), flows)
 
 
-def _result(context: PlanningContext, phase: Phase, findings: Findings) -> TargetPlan:
+def _result(
+    context: PlanningContext, phase: Phase, findings: Findings, flows: tuple[FlowPlan, ...] | None = None
+) -> TargetPlan:
+    """Return the plan of a target, without flows where it ends before these are decided."""
     return TargetPlan(
         context.dataflow,
         "refused" if findings.refusals else phase,
         () if findings.refusals else findings.steps,
+        flows or (),
         notes=tuple(dict.fromkeys(findings.notes)),
         refusals=tuple(dict.fromkeys(findings.refusals)),
+        migration_start=context.migration_start,
         stored=context.stored,
+        copy=flows is not None and context.copies,
+        generation=context.generation,
     )
 
 
@@ -168,10 +166,8 @@ def _check_declarative(dataflow: DataFlow) -> Findings:
 def phase_of(stored: Stored, actions: Collection[str], *, copies: bool) -> Phase:
     """Return where a target with a migration stands.
 
-    Args:
-        stored: Its state.
-        actions: What happens to its flows next.
-        copies: Its history isn't copied yet, or is to be copied again.
+    ``actions`` is what happens to its flows next; ``copies`` means that its history has yet to be copied, or
+    is to be copied again.
     """
     if stored.finished:
         return "finished"
@@ -193,7 +189,7 @@ def _reset(context: PlanningContext) -> tuple[int, Findings]:
         unstarted = list(takewhile(lambda flow: context.checkpoint(flow) == Checkpoint(), flows))
         for flow in unstarted:
             findings += context.ambiguous(flow)
-        recorded = any(recorded.on_table for recorded in recognition.all_recorded(context))
+        recorded = any(recorded.on_table for _, recorded in recognition.all_recorded(context))
         filled = len(unstarted) < len(flows) or recorded
     if not stored.resetting and not (context.refreshed and filled):
         return stored.generation, findings
@@ -210,7 +206,7 @@ def _reset(context: PlanningContext) -> tuple[int, Findings]:
     for table in context.dataflow.tables:
         tables.append(table.name)
         if table.cdc:
-            tables.append(context.request.log_table(table.name))
+            tables.append(log_name(table.name))
     run_once = {context.target.key: [HISTORY_FLOW]}
     for flow in flows:
         if flow.once:
@@ -259,7 +255,3 @@ def _check_reset(context: PlanningContext) -> Findings:
                 f"would take them twice: add --full-refresh {name}"
             )
     return findings
-
-
-def _listed(names: Iterable[TableName]) -> str:
-    return " and ".join(str(name) for name in names)

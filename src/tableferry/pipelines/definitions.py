@@ -33,17 +33,16 @@ def definitions(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings
     kept: frozenset[str] = frozenset()
     if context.request.in_pipeline:
         kept = kept_tables(context.dataflows, context.facts)
-        findings += refused(*contradictions(dataflow, context.dataflows, context.facts))
+        findings += refused(*contradictions(dataflow, kept, context.dataflows, context.facts))
     for table in (*dataflow.staging, dataflow.target):
         into = [plan for plan in flows if plan.flow.target.key == table.name.key]
         filled = any(plan.action in ("continue", "idle", "done") for plan in into)
         filled |= table is dataflow.target and migration_start is not None and copied is None
-        once = all(plan.flow.once for plan in running if plan.flow.target.key == table.name.key)
         create = not filled or context.request.in_pipeline
         history = _history(context) if table is dataflow.target else ""
         if table.name.key in kept:
             table = replace(table, properties={**table.properties, RESET_ALLOWED: "false"})
-        findings += planned(DefineTable(table, create=create, once=once, history=history))
+        findings += planned(DefineTable(table, create=create, history=history))
         if context.request.engine != "databricks" and not filled:
             findings += _check_properties(table)
     if copied and migration_start:

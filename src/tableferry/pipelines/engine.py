@@ -13,7 +13,7 @@ from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable,
 
 
 class Engine(Protocol):
-    """What an engine must know; each definition says whether it's for a run-once flow (``once``)."""
+    """What an engine must know; each view and flow says whether it runs once (``once``)."""
 
     def view(self, definition: DefineView) -> None:
         """Name an input."""

@@ -62,17 +62,17 @@ class FlowEvent:
 
 def flow_events(
     pipeline_id: str,
-    flows: Collection[str] = (),
+    flows: Collection[str],
     *,
     counts: Callable[[FlowEvent], bool] = lambda _: True,
     since: Mapping[str, datetime] = _NEVER,
 ) -> Mapping[str, FlowEvent]:
-    """Return the newest event of each flow of a pipeline, by the flow's name as Databricks writes it.
+    """Return the newest event of flows of a pipeline, by their names; one that has none is left out.
 
     Args:
         pipeline_id: The pipeline.
-        flows: Names of the only flows that are wanted, with catalog and schema or without; older pages aren't
-            asked for once each of them is found. Empty means all that the event log still knows.
+        flows: Names of the flows, with catalog and schema or without; older pages aren't asked for once each
+            of them is found.
         counts: Says whether an event counts; the newest that does is returned.
         since: When a flow began to count, by its name in ``flows``; its older events don't, and nobody pages
             back to them.
@@ -85,46 +85,29 @@ def flow_events(
     missing = set(flows)
     for event in _newest_first(pipeline_id):
         missing -= {name for name in missing & since.keys() if event.at < since[name]}
-        if flows and not missing:
-            break
-        if not counts(event):
-            continue
-        named = {name for name in missing if event.is_of(name)}
-        if flows and not named:
-            continue
-        newest.setdefault(event.flow, event)
-        missing -= named
-        if flows and not missing:
+        if counts(event):
+            named = {name for name in missing if event.is_of(name)}
+            newest |= dict.fromkeys(named, event)
+            missing -= named
+        if not missing:
             break
     return newest
 
 
 def _newest_first(pipeline_id: str) -> Iterator[FlowEvent]:
-    page: Mapping[str, Any] = _page(pipeline_id, {"filter": _FILTER, "order_by": "timestamp desc"})
-    while True:
-        for item in page.get("events", ()):
-            if event := _event(item):
-                yield event
-        token = page.get("next_page_token")
-        if not token:
-            return
+    query = {"filter": _FILTER, "order_by": "timestamp desc"}
+    while query:
+        page = _page(pipeline_id, query)
+        yield from filter(None, map(_event, page.get("events", ())))
         # Beside a token nothing but the page's size may be asked for.
-        page = _page(pipeline_id, {"page_token": token})
+        token = page.get("next_page_token")
+        query = {"page_token": token} if token else {}
 
 
 def _page(pipeline_id: str, query: Mapping[str, str]) -> Mapping[str, Any]:
-    client = workspace.client()
-    try:
-        page = client.api_client.do(
-            "GET",
-            f"/api/2.0/pipelines/{quote(pipeline_id, safe='')}/events",
-            query={**query, "max_results": _PAGE},
-        )
-    except Exception as error:
-        trouble = workspace.trouble(error, client)
-        if trouble is None:
-            raise
-        raise trouble.as_error(f"the events of pipeline {pipeline_id} can't be read") from error
+    path = f"/api/2.0/pipelines/{quote(pipeline_id, safe='')}/events"
+    with workspace.asking(f"the events of pipeline {pipeline_id} can't be read") as client:
+        page = client.api_client.do("GET", path, query={**query, "max_results": _PAGE})
     assert isinstance(page, dict)
     return page
 
@@ -132,17 +115,14 @@ def _page(pipeline_id: str, query: Mapping[str, str]) -> Mapping[str, Any]:
 def _event(event: Mapping[str, Any]) -> FlowEvent | None:
     """Read an event; None if it isn't about a flow's status."""
     origin, progress = event.get("origin") or {}, (event.get("details") or {}).get("flow_progress") or {}
-    if (
-        event.get("event_type") != "flow_progress"
-        or not origin.get("flow_name")
-        or not progress.get("status")
-    ):
+    flow, status = origin.get("flow_name"), progress.get("status")
+    if event.get("event_type") != "flow_progress" or not flow or not status:
         return None
     metrics = progress.get("metrics") or {}
     rows = [int(metrics[name]) for name in _ROWS if metrics.get(name) is not None]
     return FlowEvent(
-        origin["flow_name"],
-        progress["status"],
+        flow,
+        status,
         origin.get("update_id", ""),
         datetime.fromisoformat(event["timestamp"]),
         sum(rows) if rows else None,

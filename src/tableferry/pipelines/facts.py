@@ -34,12 +34,8 @@ class Gatherer:
     """Gathers the facts of a project.
 
     Attributes:
-        project: What is planned.
-        spark: Where its tables are.
-        store: Where its state is.
         only: Keys of the targets that are planned; empty means all. No table of another one is asked for.
         refreshed: Keys of targets that are to be rebuilt, whose copy is needed again.
-        pipeline: What runs the flows, unless Tableferry itself does.
     """
 
     project: Project
@@ -51,9 +47,9 @@ class Gatherer:
 
     def gather(self, *, count_rows: bool = False) -> Facts:
         """Gather them; to count the rows of sources that are read from their start costs a query each."""
-        chosen = self._chosen()
+        chosen = self.project.chosen(self.only)
         all_flows = self._all_reads()
-        keys = {dataflow.target.name.key for dataflow in chosen}
+        keys = {dataflow.key for dataflow in chosen}
         followed = {key: flow_reads for key, flow_reads in all_flows.items() if key[0] in keys}
         stored, progress = self._remembered()
         adoptable: dict[str, Stored] = {}
@@ -99,9 +95,9 @@ class Gatherer:
             reads=all_flows,
             checkpoints=progress,
             orphans={
-                dataflow.target.name.key: self._orphans(dataflow, stored)
+                dataflow.key: self._orphans(dataflow, stored)
                 for dataflow in chosen
-                if dataflow.target.name.key not in self.refreshed and self.pipeline is None
+                if dataflow.key not in self.refreshed and self.pipeline is None
             },
             adoptable=adoptable,
             filled=frozenset(filled) - {""},
@@ -131,16 +127,9 @@ class Gatherer:
                 if isinstance(view.source, PythonSource) and view.mode == "stream"
             }
             for flow in dataflow.streaming_flows:
-                key = (dataflow.target.name.key, flow.name)
+                key = (dataflow.key, flow.name)
                 followed[key] = reads.followed(dataflow.views, flow.view, python)
         return followed
-
-    def _chosen(self) -> list[DataFlow]:
-        return [
-            dataflow
-            for dataflow in self.project.dataflows
-            if not self.only or dataflow.target.name.key in self.only
-        ]
 
     def _remembered(self) -> tuple[Mapping[str, Stored], Mapping[FlowKey, Checkpoint]]:
         """Read the state of all targets, and how far the flows of the chosen ones are."""
@@ -157,7 +146,11 @@ class Gatherer:
                     raise
                 return Checkpoint(offered=0)
 
-        flows = [(dataflow.target.name, flow.name) for dataflow in self._chosen() for flow in dataflow.flows]
+        flows = [
+            (dataflow.target.name, flow.name)
+            for dataflow in self.project.chosen(self.only)
+            for flow in dataflow.flows
+        ]
         if self.pipeline is not None:
             return stored, self.pipeline.progress(flows, self._starts(stored))
         keys = [(name.key, flow) for name, flow in flows]
@@ -168,8 +161,8 @@ class Gatherer:
         now = datetime.now(UTC)
         return {
             key: state.migration_start.recorded_at if state.migration_start else now
-            for dataflow in self._chosen()
-            if dataflow.migration and not (state := stored[key := dataflow.target.name.key]).finished
+            for dataflow in self.project.chosen(self.only)
+            if dataflow.migration and not (state := stored[key := dataflow.key]).finished
         }
 
     def _each(self, work: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
@@ -183,7 +176,7 @@ class Gatherer:
         return catalog.parallel_map(work, items)
 
     def _orphans(self, dataflow: DataFlow, stored: Mapping[str, Stored]) -> Mapping[str, Checkpoint]:
-        target, generation = dataflow.target.name, stored[dataflow.target.name.key].generation
+        target, generation = dataflow.target.name, stored[dataflow.key].generation
         gone = (
             set(self.store.flows(target, generation))
             - {flow.name for flow in dataflow.flows}
@@ -238,7 +231,7 @@ class Gatherer:
     ) -> Mapping[str, Recorded]:
         """Return what is recorded of a pipeline's tables, which have no checkpoints here."""
         recorded = {}
-        for dataflow in self._chosen():
+        for dataflow in self.project.chosen(self.only):
             owner = dataflow.target.name
             keys = [table.name.key for table in dataflow.tables if table.name.key in tables]
             identities = self.store.identities(owner, stored[owner.key].generation) if keys else {}
@@ -256,7 +249,7 @@ class Gatherer:
     ) -> Mapping[str, Recorded]:
         """Ask each table that flows fill what is recorded of them there and in the state."""
         recorded = {}
-        for dataflow in self._chosen():
+        for dataflow in self.project.chosen(self.only):
             owner = dataflow.target.name
             identities = self.store.identities(owner, stored[owner.key].generation)
             versions = self.store.versions(owner, stored[owner.key].generation)
@@ -320,10 +313,10 @@ class Gatherer:
     ) -> Mapping[str, int]:
         sources = {
             read.table.key: read.table
-            for dataflow in self._chosen()
+            for dataflow in self.project.chosen(self.only)
             if dataflow.migration and not dataflow.migration.auto_starting_versions
             for flow in dataflow.flows
-            for read in followed.get((dataflow.target.name.key, flow.name), ())
+            for read in followed.get((dataflow.key, flow.name), ())
             if read.explicit is None and tables.get(read.table.key)
         }
         counts = catalog.parallel_map(lambda name: self.spark.table(name.sql).count(), sources.values())

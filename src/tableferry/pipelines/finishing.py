@@ -15,7 +15,7 @@ from tableferry.errors import Refused
 from tableferry.pipelines.decide import phase_of
 from tableferry.pipelines.flows import DataFlow, Project
 from tableferry.pipelines.pipeline import Pipeline
-from tableferry.pipelines.plans import OVER, PHASES, Phase, pinned_name
+from tableferry.pipelines.plans import OVER, PHASES, pinned_name
 from tableferry.pipelines.recognition import engine_change
 from tableferry.pipelines.reports import FinishReport
 from tableferry.pipelines.state import StateStore, Stored
@@ -31,26 +31,21 @@ def finish(
 ) -> FinishReport:
     """Remove the state of complete migrations, and the clones that their copies have read.
 
-    Args:
-        project: Its specs.
-        store: Its state.
-        pipeline: What runs its flows.
-        drop: Drops a table if it's there.
-        only: Keys of the targets that are asked for; empty means all.
+    ``drop`` drops a table if it's there; ``only`` are the keys of the targets that are asked for, none for
+    all.
 
     Raises:
         Refused: A migration isn't complete; nothing was removed.
         TableferryError: A clone can't be dropped; its migration isn't taken out.
     """
-    chosen = [dataflow for dataflow in project.dataflows if not only or dataflow.target.name.key in only]
+    chosen = project.chosen(only)
     states = parallel_map(store.read, [dataflow.target.name for dataflow in chosen])
     migrating = {
         dataflow.target.name: (dataflow, stored)
         for dataflow, stored in zip(chosen, states, strict=True)
         if dataflow.migration or stored.migration_start
     }
-    phases = _phases(list(migrating.values()), pipeline)
-    if refusals := [refusal for _, refusal in phases if refusal]:
+    if refusals := _check_complete(migrating.values(), pipeline):
         raise Refused("\n".join(refusals))
     if migrating:
         with files.locked([store.lock_file(name) for name in migrating], f"the project {project.name}"):
@@ -59,39 +54,40 @@ def finish(
                 if dataflow.target.cdc:
                     drop(pinned_name(name))
                 store.finish(name)
-    done = {name: phase == "finished" for name, (phase, _) in zip(migrating, phases, strict=True)}
     return FinishReport(
-        tuple(name for name in done if not done[name]), tuple(name for name in done if done[name])
+        tuple(name for name, (_, stored) in migrating.items() if not stored.finished),
+        tuple(name for name, (_, stored) in migrating.items() if stored.finished),
     )
 
 
-def _phases(migrating: Collection[tuple[DataFlow, Stored]], pipeline: Pipeline) -> list[tuple[Phase, str]]:
-    """Return each target's phase, and why its migration can't be taken out; empty if it can."""
+def _check_complete(migrating: Collection[tuple[DataFlow, Stored]], pipeline: Pipeline) -> list[str]:
+    """Return why migrations can't be taken out; empty if all can."""
     unseen = {dataflow.target.name: _unseen(dataflow, stored) for dataflow, stored in migrating}
     starts = {
-        dataflow.target.name.key: stored.migration_start.recorded_at
+        dataflow.key: stored.migration_start.recorded_at
         for dataflow, stored in migrating
         if stored.migration_start
     }
     flows = [(name, flow) for name, names in unseen.items() for flow in names]
     progress = pipeline.progress(flows, starts) if flows else {}
-    phases: list[tuple[Phase, str]] = []
+    refusals = []
     for dataflow, stored in migrating:
         name = dataflow.target.name
         waiting = [flow for flow in unseen[name] if not progress[name.key, flow].started]
         phase = phase_of(stored, ["start" for _ in waiting], copies=not stored.copied or stored.resetting)
+        if change := engine_change(stored, pipeline.kind):
+            refusals.append(f"{name}: {change}")
+            continue
+        if phase in OVER:
+            continue
         why = [PHASES[phase], *(f"{flow} hasn't run yet" for flow in waiting)]
         if stored.elsewhere and not stored.migration_start:
             why.append(f"it began under pipelineId={', '.join(stored.elsewhere)}")
-        if change := engine_change(stored, pipeline.kind):
-            phases.append((phase, f"{name}: {change}"))
-            continue
-        refusal = (
+        refusals.append(
             f"{name}: its migration isn't complete ({'; '.join(why)}): run the job that prepares and updates "
             "the pipeline until its status says complete"
         )
-        phases.append((phase, "" if phase in OVER else refusal))
-    return phases
+    return refusals
 
 
 def _unseen(dataflow: DataFlow, stored: Stored) -> list[str]:

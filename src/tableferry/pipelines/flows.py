@@ -6,7 +6,8 @@ with Spark and the engines run them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import posixpath
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -15,6 +16,8 @@ from tableferry.tables import TableName
 
 Mode = Literal["stream", "batch"]
 ScdType = Literal[1, 2]
+
+_LOG = "__tableferry_events_"
 
 
 @dataclass(frozen=True)
@@ -104,13 +107,7 @@ class PythonSource:
 class OtherSource:
     """Files or a broker (cloudFiles, kafka, batchFiles): read by Spark's own reader, never tracked.
 
-    Attributes:
-        format: Spark's name of the reader.
-        options: Its options.
-        path: What ``load`` is given, or None.
-        where: SQL conditions, all of which must hold.
-        select: SQL expressions; empty means every column.
-        schema_file: Absolute path of a .json or .ddl schema of the files, or None.
+    ``format`` is Spark's name of the reader, ``path`` what ``load`` is given; the others are `DeltaSource`'s.
     """
 
     format: str
@@ -146,9 +143,7 @@ class View:
     """A named input of a flow.
 
     Attributes:
-        name: The view's name, ``v_…``.
         mode: ``stream``: followed commit by commit; ``batch``: read whole.
-        source: What it reads.
         location: Where the spec defines it, for messages: ``orders_main.json: sourceDetails``.
     """
 
@@ -189,6 +184,14 @@ class CdcSettings:
     track_history_except_column_list: tuple[str, ...] = ()
 
 
+def log_name(target: TableName) -> TableName:
+    """Name the table beside a target of AUTO CDC that holds its events; it goes where the target goes."""
+    if target.path is not None:
+        folder, name = posixpath.split(target.path)
+        return TableName.at(posixpath.join(folder, _LOG + name))
+    return TableName((*target.parts[:-1], _LOG + target.table))
+
+
 @dataclass(frozen=True)
 class Expectation:
     """A data quality rule: what happens to a row whose ``constraint`` doesn't hold."""
@@ -203,19 +206,13 @@ class Target:
     """A streaming table that flows fill.
 
     Attributes:
-        name: The table.
         cdc: How events become rows, or None for plain appends.
         schema_file: Absolute path of a .json or .ddl schema, or None.
-        partition_columns: Columns of its partitioning.
-        cluster_columns: Columns of its liquid clustering.
         cluster_auto: Databricks chooses the clustering; elsewhere it says nothing.
         properties: Table properties, the mandatory ones of global.json included.
         path: Where its data lies, for an external table, or None.
-        comment: The table's comment.
         spark_conf: Settings that its flows want.
-        row_filter: A Unity Catalog row filter, or None.
         expectations: Data quality rules on what flows in; the copied history isn't judged by them.
-        staging: It's a staging table of a flow group, which belongs to the spec's own target.
         location: Where the spec defines it, for messages.
     """
 
@@ -231,7 +228,6 @@ class Target:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     row_filter: str | None = None
     expectations: tuple[Expectation, ...] = ()
-    staging: bool = False
     location: str = ""
 
 
@@ -242,11 +238,8 @@ class Flow:
     Attributes:
         name: ``f_…``, unique for its target.
         kind: ``append`` or ``cdc`` (the spec's ``merge``; it uses the target's `CdcSettings`).
-        target: The table it fills.
         view: The name of the view it reads, in the same `DataFlow`.
-        once: It runs a single time.
         column_prefix: Put before every column's name, but for those in ``column_prefix_exceptions``.
-        location: Where the spec defines it, for messages.
     """
 
     name: str
@@ -264,7 +257,6 @@ class Migration:
     """The table whose history is copied into the target before its streaming flows go on.
 
     Attributes:
-        table: The legacy table.
         catalog_type: ``hms`` or ``uc``: where the legacy table is registered.
         auto_starting_versions: Record the sources' versions and start the streaming flows right behind them.
         select: SQL expressions over the legacy table; empty means every column.
@@ -272,7 +264,6 @@ class Migration:
         except_columns: Columns that are left out after ``select``.
         leave_out_not_representable: Leave out validity rows that AUTO CDC can't represent, and say how many.
         pinned_clone: Where a pipeline fills an SCD target, its copy streams a clone of the pinned version.
-        location: Where the spec defines it, for messages.
     """
 
     table: TableName
@@ -291,16 +282,11 @@ class DataFlow:
     """Everything that one data flow spec says: its target (and staging tables), views, flows and migration.
 
     Attributes:
-        id: The spec's dataFlowId.
-        group: The spec's dataFlowGroup.
         file: The spec's main file, as messages name it.
-        target: The table that the spec is about.
         staging: Staging tables of its flow groups.
         views: By name.
         flows: Enabled flows in the spec's order, those into staging tables included.
         migration: The enabled migration, or None.
-        features: The spec's features, by name.
-        tags: The spec's tags.
         disabled: Names of the flows that are switched off, whose checkpoints wait for them.
     """
 
@@ -317,6 +303,11 @@ class DataFlow:
     disabled: frozenset[str] = frozenset()
 
     @property
+    def key(self) -> str:
+        """The `TableName.key` of its target, by which its state and facts go."""
+        return self.target.name.key
+
+    @property
     def tables(self) -> tuple[Target, ...]:
         """The tables that its flows fill: its target and its staging tables."""
         return (self.target, *self.staging)
@@ -329,13 +320,7 @@ class DataFlow:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A spec that uses what Tableferry doesn't handle, and that it therefore leaves alone.
-
-    Attributes:
-        file: The spec's main file, as messages name it.
-        target: What it fills, where that is known.
-        problems: What isn't handled.
-    """
+    """A spec that uses what Tableferry doesn't handle, and that it therefore leaves alone."""
 
     file: str
     target: TableName | None
@@ -358,7 +343,6 @@ class Project:
         state_volume: ``table_migration_state_volume_path``; relative paths are taken from ``root``. None if
             unset.
         spark_config: Spark settings of global.json.
-        skipped: Specs that aren't handled, and left alone.
         state_shared: Several machines may run the project on its state; None where its place says so.
     """
 
@@ -369,3 +353,7 @@ class Project:
     spark_config: Mapping[str, str] = field(default_factory=dict)
     skipped: tuple[Skipped, ...] = ()
     state_shared: bool | None = None
+
+    def chosen(self, only: Collection[str]) -> tuple[DataFlow, ...]:
+        """Return the data flows with these keys; no keys mean all."""
+        return tuple(dataflow for dataflow in self.dataflows if not only or dataflow.key in only)

@@ -45,12 +45,7 @@ def same(left: str, right: str, columns: Sequence[str]) -> Column:
 
 @dataclass(frozen=True)
 class Fold:
-    """The settings of a target together with the columns of its log.
-
-    Attributes:
-        settings: How AUTO CDC is to fold.
-        log: The log's schema.
-    """
+    """The settings of a target together with the columns of its log."""
 
     settings: CdcSettings
     log: StructType

@@ -44,11 +44,8 @@ def flow_name(flow: str, owner: TableName) -> str:
 class Layout:
     """An engine that runs nothing: what is defined on it gets the names that it has in a pipeline.
 
-    Args:
-        spark: Where schema files are read.
-        project: What is defined.
-        databricks: The pipeline is one on Databricks, not one of Spark's own.
-        folders: Folders of Delta tables that are read by path, by `TableName.key`.
+    ``databricks`` means that the pipeline is one on Databricks, not one of Spark's own; ``folders`` are those
+    of the Delta tables that are read by path, by `TableName.key`.
     """
 
     def __init__(
@@ -155,10 +152,7 @@ class Layout:
     def _named(self, owner: TableName, name: str, *, whole: bool) -> str:
         """Take up a view, and those behind it; return its name in the pipeline.
 
-        Args:
-            owner: Whose view it is.
-            name: Its name in the spec.
-            whole: What is there now is wanted, also of a stream.
+        ``whole`` means that what is there now is wanted, also of a stream.
         """
         definition = self._definitions[owner.key, name]
         view, source = definition.view, definition.view.source

@@ -21,12 +21,9 @@ _MARKED = "tableferry.followed -> true"
 def reads_hidden_streams(frame: DataFrame, followed: int) -> bool:
     """Say whether a frame reads a stream besides those that were given to it.
 
-    The streams are counted in Spark's own plan, for a function may get at any session and any reader.
-
-    Args:
-        frame: What a function has returned.
-        followed: How many streams it was given, or has asked for. Theirs bear the mark; where a plan's text
-            doesn't show options, their number has to do.
+    The streams are counted in Spark's own plan, for a function may get at any session and any reader. Those
+    that it was given, or has asked for, bear the mark; where a plan's text doesn't show options, their number
+    (``followed``) has to do.
     """
     name = f"tableferry_{uuid.uuid4().hex}"
     frame.createOrReplaceTempView(name)

@@ -31,12 +31,7 @@ def history_events(frame: DataFrame, settings: CdcSettings, whole: DataFrame | N
     An interval gives an upsert at its start and, where it's closed and no other row of its key starts at that
     very instant, a delete at its end. The present state of a key gives an upsert at `__START_AT` where that
     is mapped, else at the feed's `sequence_by` where the frame has the columns for it, else before every
-    event of the feed.
-
-    Args:
-        frame: The rows.
-        settings: The target's settings.
-        whole: The same rows as a batch, where `frame` is a stream of them.
+    event of the feed. Where `frame` is a stream of the rows, `whole` has them as a batch.
 
     Raises:
         TableError: A key, or for SCD type 2 `__START_AT` or `__END_AT`, isn't among the columns.
@@ -91,7 +86,6 @@ class FutureEnds:
     """Rows whose interval ends in the future: to AUTO CDC they are closed, so no later row closes them.
 
     Attributes:
-        count: How many there are.
         first: The earliest of their ends, as text.
         last: The latest, as text.
         type: The SQL type of ``__END_AT``.
@@ -137,13 +131,10 @@ def expressible(frame: DataFrame, settings: CdcSettings, whole: DataFrame | None
 def _without(
     frame: DataFrame, others: DataFrame, columns: Mapping[str, Column], where: Column | None = None
 ) -> DataFrame:
-    """Leave out rows of which another frame has one alike; a stream can be joined so, and has no windows.
+    """Leave out rows of which another frame, a batch, has one alike; a stream, too, can be joined so.
 
-    Args:
-        frame: The rows, or a stream of them.
-        others: Batch rows.
-        columns: What must be equal, NULLs too, to each column of the others.
-        where: Only such rows are left out.
+    ``columns`` are what must be equal, NULLs too, to each column of the others; only rows that fulfil
+    ``where`` are left out.
     """
     renamed = {f"__other_{number}": column for number, column in enumerate(columns)}
     others = others.select(*[F.col(column).alias(name) for name, column in renamed.items()])

@@ -45,7 +45,6 @@ class Leases:
     """The leases of one run.
 
     Attributes:
-        targets: What it fills.
         what: What it is, for messages.
         folder: A folder of the state, where runs give signs of life.
         lease: How long a lease lasts without one.

@@ -76,7 +76,7 @@ def _with_row_findings(target: TargetPlan, spark: SparkSession) -> TargetPlan:
 
 def check(planned: Plan, spark: SparkSession) -> tuple[NotRepresentable, ...]:
     """Count and list, for every copy in a plan, the legacy rows that AUTO CDC can't represent."""
-    counted = (not_representable(target, spark) for target in planned.targets if target.copy)
+    counted = (not_representable(target, spark) for target in planned.targets)
     return tuple(rows for rows in counted if rows is not None)
 
 
@@ -94,19 +94,9 @@ def run(
 ) -> RunReport:
     """Make one update: copy what isn't copied, take every commit that is there, and stop.
 
-    A run that died anywhere is gone on with by running again.
-
-    Args:
-        project: As for `plan`.
-        spark: As for `plan`.
-        full_refresh: Names of the targets whose data and checkpoints are dropped and rebuilt from the same
-            history.
-        targets: As for `plan`.
-        adopt: As for `plan`.
-        drop_history: As for `plan`.
-        pipeline_id: As for `plan`.
-        environment: As for `plan`.
-        before: Called with a description right before each effect.
+    A run that died anywhere is gone on with by running again. The arguments are those of `plan`; the data and
+    checkpoints of what is rebuilt are dropped, and its history is the same again. ``before`` is called with a
+    description right before each effect.
 
     Raises:
         Refused: The plan can't go on safely, or the state's volume isn't mounted here; nothing was written.
@@ -132,17 +122,7 @@ def prepare(
     """Do what an update of a declarative pipeline can't do itself; run it before each update.
 
     It records where migrations start, compares copies that the pipeline has made, and records how far all is.
-    What it can't do yet is left for the next time.
-
-    Args:
-        project: As for `plan`.
-        spark: As for `plan`.
-        pipeline: The pipeline that runs the flows.
-        targets: As for `plan`.
-        adopt: As for `plan`.
-        pipeline_id: As for `plan`.
-        environment: As for `plan`.
-        before: As for `run`.
+    What it can't do yet is left for the next time. The arguments are those of `plan` and `run`.
 
     Raises:
         Refused: The plan can't go on safely; nothing was written.
@@ -164,7 +144,10 @@ def status(
     environment: str | None = None,
     pipeline: Pipeline | None = None,
 ) -> StatusReport:
-    """Say for each target whether it's copying, waiting for which sources, or complete; writes nothing."""
+    """Say for each target whether it's copying, waiting for which sources, or complete; writes nothing.
+
+    The arguments are those of `plan`.
+    """
     opened = open_project(
         project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
     )
@@ -182,13 +165,7 @@ def finish(
 ) -> FinishReport:
     """Take complete migrations out: their state files go, their data and their flows' checkpoints stay.
 
-    Args:
-        project: As for `plan`.
-        spark: As for `plan`; what a pipeline on Databricks runs is finished without.
-        targets: As for `plan`.
-        pipeline_id: As for `plan`.
-        environment: As for `plan`.
-        pipeline: As for `plan`.
+    The arguments are those of `plan`; what a pipeline on Databricks runs is finished without ``spark``.
 
     Raises:
         Refused: A migration isn't complete; nothing was removed.

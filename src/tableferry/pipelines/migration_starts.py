@@ -13,11 +13,7 @@ from tableferry.tables import TableFacts, TableName
 
 
 def adopt(context: PlanningContext) -> tuple[Stored, Findings]:
-    """Take over state that another pipeline recorded of the target, where the user asks for it.
-
-    Returns:
-        The state to go on with, and what was found.
-    """
+    """Return the state to go on with: another pipeline's, where the user asks that it's taken over."""
     stored, target = context.stored, context.target
     adoptable = context.facts.adoptable.get(target.key)
     if stored.migration_start:
@@ -63,10 +59,7 @@ def migration_start(
 ) -> tuple[MigrationStart | None, Findings]:
     """Return where the migration starts, as recorded or about to be; None where that's refused.
 
-    Args:
-        context: The target.
-        migration: Its migration.
-        stopped: The target is refused already.
+    ``stopped`` means that the target is refused already.
     """
     target = context.target
     recorded = context.stored.migration_start
@@ -99,10 +92,10 @@ def migration_start(
             source = context.facts.tables.get(read.table.key)
             findings += _check_source(context, read, source)
             if source and not read.unseen and not context.makes(read):
-                baseline = baselines.get(read.table.key)
-                baselines[read.table.key] = _with_view(
-                    baseline or Baseline(read.table, source.table_id, source.version), read.view
-                )
+                first = Baseline(read.table, source.table_id, source.version)
+                baseline = baselines.get(read.table.key, first)
+                views = tuple(dict.fromkeys((*baseline.views, read.view)))
+                baselines[read.table.key] = replace(baseline, views=views)
     if legacy is None or findings or stopped:
         return None, findings
     copy = PinnedCopy(migration.table, legacy.table_id, legacy.version)
@@ -194,10 +187,6 @@ def _check_source(context: PlanningContext, read: Read, source: TableFacts | Non
             f"migration, or {read.how} (0 = all its rows)"
         )
     return Findings()
-
-
-def _with_view(baseline: Baseline, view: str) -> Baseline:
-    return baseline if view in baseline.views else replace(baseline, views=(*baseline.views, view))
 
 
 def _starts_known(context: PlanningContext, producer: DataFlow) -> bool:

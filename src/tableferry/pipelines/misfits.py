@@ -33,8 +33,8 @@ def too_wide(target: TargetPlan, spark: SparkSession) -> tuple[str, ...]:
     Raises:
         TableferryError: The legacy table can't be read.
     """
-    source, dataflow = target.history, target.dataflow
-    if not target.copy or source is None:
+    source, dataflow = target.copied_from, target.dataflow
+    if source is None:
         return ()
     copied = _columns(views.history(spark, source).schema)
     if dataflow.target.schema_file:

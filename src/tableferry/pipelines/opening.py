@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from tableferry import files
 from tableferry.activity import activity
 from tableferry.errors import SpecError, StateError, TableferryError
-from tableferry.pipelines import cdc, spec
+from tableferry.pipelines import spec
 from tableferry.pipelines.decide import decide
 from tableferry.pipelines.facts import Gatherer
 from tableferry.pipelines.flows import DataFlow, Project
@@ -36,9 +36,6 @@ class OpenedProject:
     """A project with its state.
 
     Attributes:
-        project: Its specs.
-        store: Its state.
-        spark: Where its tables are.
         only: Keys of the targets that are asked for; empty means all.
         pipeline: What runs the flows, unless Tableferry itself does.
     """
@@ -59,29 +56,20 @@ class OpenedProject:
     ) -> tuple[Plan, Facts]:
         """Decide what a run would do, and return what that was decided from.
 
-        Args:
-            refreshed: Keys of the targets to rebuild.
-            adopt: Take over state that another pipeline recorded.
-            count_rows: Count the rows of sources that are read from their start.
-            drop_history: Rebuild finished migrations too, whose history doesn't come back.
+        ``refreshed`` are the keys of the targets to rebuild; ``count_rows`` counts the rows of sources that
+        are read from their start.
         """
-        with activity(_log, "look at sources and targets", level=logging.DEBUG):
-            facts = self._gatherer(refreshed).gather(count_rows=count_rows)
-        request = Request(
-            self.store.pipeline_id,
-            datetime.now(UTC),
-            cdc.log_name,
-            refreshed,
-            adopt,
-            self.only,
-            engine_of(self.pipeline),
-            drop_history,
-        )
-        planned = decide(self.project, facts, request)
-        if planned.refusals and not self.hold(facts, refreshed):
+        gatherer = self._gatherer(refreshed)
+        engine = engine_of(self.pipeline)
+        while True:
+            with activity(_log, "look at sources and targets", level=logging.DEBUG):
+                facts = gatherer.gather(count_rows=count_rows)
+            now, pipeline_id = datetime.now(UTC), self.store.pipeline_id
+            request = Request(pipeline_id, now, refreshed, adopt, self.only, engine, drop_history)
+            planned = decide(self.project, facts, request)
+            if not planned.refusals or gatherer.hold(facts):
+                return planned, facts
             # Half of these facts are from before another process's run and half from behind it.
-            return self.decided(refreshed, adopt=adopt, count_rows=count_rows, drop_history=drop_history)
-        return planned, facts
 
     def hold(self, facts: Facts, refreshed: frozenset[str] = frozenset()) -> bool:
         """Say whether nobody has run the project since these facts were gathered."""
@@ -97,8 +85,7 @@ class OpenedProject:
         Raises:
             Busy: There is one.
         """
-        targets = (dataflow.target.name for dataflow in self.project.dataflows)
-        names = [target for target in targets if not self.only or target.key in self.only]
+        names = [dataflow.target.name for dataflow in self.project.chosen(self.only)]
         what = f"the migration of {names[0]}" if len(names) == 1 else f"the project {self.project.name}"
         shared = self.project.state_shared
         with files.locked([self.store.lock_file(name) for name in names], what):
@@ -169,7 +156,8 @@ def open_state(
         pipeline_id
         or os.environ.get("TABLEFERRY_PIPELINE_ID")
         or (_running_pipeline(spark) if spark else None)
-        or _slug(loaded.name)
+        or re.sub(r"\W+", "-", loaded.name).strip("-").lower()
+        or "project"
     )
     return loaded, StateStore(Path(loaded.root, loaded.state_volume), name, engine_of(pipeline))
 
@@ -208,10 +196,6 @@ def _running_pipeline(spark: SparkSession) -> str | None:
         return None
 
 
-def _slug(name: str) -> str:
-    return re.sub(r"\W+", "-", name).strip("-").lower() or "project"
-
-
 def target_keys(project: Project, names: Collection[str]) -> frozenset[str]:
     """Return the keys of targets that are named.
 
@@ -219,7 +203,7 @@ def target_keys(project: Project, names: Collection[str]) -> frozenset[str]:
         SpecError: One of them is in a spec that was skipped.
         TableferryError: There is no such target.
     """
-    targets = {dataflow.target.name.key: dataflow.target.name for dataflow in project.dataflows}
+    targets = {dataflow.key: dataflow.target.name for dataflow in project.dataflows}
     keys = {TableName.parse(name).key: name for name in names}
     unknown = [name for key, name in keys.items() if key not in targets]
     if skipped := [spec for spec in project.skipped if spec.target and spec.target.key in keys]:

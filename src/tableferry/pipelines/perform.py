@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tableferry import verify
 from tableferry.activity import Activity, activity
-from tableferry.catalog import SPARK_ERRORS, facts, schema_exists
+from tableferry.catalog import SPARK_ERRORS, explained, facts, schema_exists
 from tableferry.driver import following
 from tableferry.errors import Refused, StateError, TableError, TableferryError, first_line
 from tableferry.pipelines import batches, cdc, copies, history, transactions, views
@@ -40,8 +40,6 @@ class NotRepresentable:
     """Legacy rows that AUTO CDC can't represent, by target.
 
     Attributes:
-        target: The target that they would be copied into.
-        count: How many there are.
         rows: The first of them, each with its ``__reason``.
         left_out: The spec says to leave them out.
     """
@@ -90,29 +88,25 @@ class Runner:
                 self._validate_target(planned, target)
 
     def _validate_target(self, planned: Plan, target: TargetPlan) -> None:
-        if target.copy and (bad := not_representable(target, self._spark)) and not bad.left_out:
+        if (bad := not_representable(target, self._spark)) and not bad.left_out:
             raise Refused(refusal(bad))
         if note := open_later(target, self._spark):
             _log.warning("%s: %s", target.target, note)
         if misfits := too_wide(target, self._spark):
             raise Refused("\n".join(misfits))
-        if target.copy and planned.engine == "databricks":
-            self._validate_sequence(target)
+        source = target.copied_from
+        if source and source.cdc and planned.engine == "databricks":
+            legacy = views.history(self._spark, source)
+            history.check_sequence(legacy, source.cdc, source.migration.location)
         if any(isinstance(step, Begin | Reset) for step in target.state_steps):
             self._validate_flows(planned.project, target.dataflow)
         if any(isinstance(step, Reset) for step in target.state_steps):
             self._validate_copy(target)
 
-    def _validate_sequence(self, target: TargetPlan) -> None:
-        source = target.history
-        if source and source.cdc:
-            legacy = views.history(self._spark, source)
-            history.check_sequence(legacy, source.cdc, source.migration.location)
-
     def _validate_copy(self, target: TargetPlan) -> None:
         """Read all that is to be copied again, before the rows that hold it are dropped."""
-        source = target.history
-        if not target.copy or source is None:
+        source = target.copied_from
+        if source is None:
             return
         try:
             views.history(self._spark, source).write.format("noop").mode("overwrite").save()
@@ -184,16 +178,12 @@ class Runner:
         table_facts = facts(self._spark, table)
         if table_facts is None:
             return
-        try:
+        with explained(f"{table}: its rows can't be dropped", "fix it and run again"):
             for writer in self._writers(table_facts, reset):
                 self.before(f"ending what {writer} writes into {table}")
                 transactions.end(self._spark, table, writer)
             self.before(f"dropping the rows of {table}")
             transactions.empty(self._spark, table, reset.target, reset.generation)
-        except SPARK_ERRORS as error:
-            raise TableError(
-                f"{table}: its rows can't be dropped ({first_line(error)}): fix it and run again"
-            ) from error
 
     def _writers(self, table: TableFacts, reset: Reset) -> tuple[str, ...]:
         """Return the ids under which flows of the generation before have appended to a table."""
@@ -224,18 +214,14 @@ class Runner:
         assert source is not None
         assert migration_start is not None
         self.before(f"verifying the copy of {target.target}")
-        try:
-            with (
-                activity(_log, "compare the copy with the legacy table", table=target.target) as running,
-                following(self._spark, running),
-            ):
-                verdict = copies.compared(self._spark, target.target, source)
-                running.count("rows", verdict.source.rows)
-        except SPARK_ERRORS as error:
-            raise TableferryError(
-                f"{source.migration.location}: {target.target} can't be compared with "
-                f"{source.migration.table} ({first_line(error)}): run again"
-            ) from error
+        what = f"{source.migration.location}: {target.target} can't be compared with {source.migration.table}"
+        with (
+            explained(what, "run again", TableferryError),
+            activity(_log, "compare the copy with the legacy table", table=target.target) as running,
+            following(self._spark, running),
+        ):
+            verdict = copies.compared(self._spark, target.target, source)
+            running.count("rows", verdict.source.rows)
         self.verdicts[target.target.key] = verdict
         tracking = Tracking(
             {key: baseline.version for key, baseline in migration_start.baselines.items()},
@@ -264,15 +250,10 @@ def _events(frame: DataFrame, settings: CdcSettings, file: str) -> DataFrame:
         raise TableError(f"{file}: {error}") from error
 
 
-def progress(
-    planned: Plan, facts: Facts, *, in_pipeline: bool = False
-) -> tuple[tuple[MigrationStart, Tracking], ...]:
+def progress(planned: Plan, facts: Facts) -> tuple[tuple[MigrationStart, Tracking], ...]:
     """Return how far each target is, where that isn't recorded yet.
 
-    Args:
-        planned: The targets.
-        facts: What is known of them.
-        in_pipeline: Record too which flows have started, for only their names tell a pipeline's flows apart.
+    Of a pipeline it's recorded too which flows have started, for only their names tell them apart.
     """
     made = []
     for target in planned.targets:
@@ -281,7 +262,9 @@ def progress(
             continue
         old = tracking or Tracking({})
         seen = {key: source.version for key in start.baselines if (source := facts.tables.get(key))}
-        started = {flow.flow.name for flow in target.flows if in_pipeline and flow.action == "continue"}
+        started = {
+            flow.flow.name for flow in target.flows if planned.in_pipeline and flow.action == "continue"
+        }
         new = replace(old, current={**old.current, **seen}, started=tuple(sorted({*old.started, *started})))
         if new != tracking:
             made.append((start, new))
@@ -289,8 +272,8 @@ def progress(
 
 
 def not_representable(target: TargetPlan, spark: SparkSession) -> NotRepresentable | None:
-    """Look for rows of a target's legacy table that AUTO CDC can't represent; None if there are none."""
-    source = target.history
+    """Look for rows to copy into a target that AUTO CDC can't represent; None if there are none."""
+    source = target.copied_from
     if source is None:
         return None
     # Expressions that don't fit the legacy table are found here too, before anything is written.
@@ -315,8 +298,8 @@ def not_representable(target: TargetPlan, spark: SparkSession) -> NotRepresentab
 
 def open_later(target: TargetPlan, spark: SparkSession) -> str:
     """Say which rows to copy end in the future, and how to map them; empty if there are none."""
-    source = target.history
-    if not target.copy or source is None or source.cdc is None:
+    source = target.copied_from
+    if source is None or source.cdc is None:
         return ""
     future = history.future_ends(views.history(spark, source), source.cdc)
     if future is None:

@@ -72,7 +72,8 @@ class SparkPipeline:
         progress = {}
         for owner, flow in flows:
             folders = (self.storage / "_checkpoints").glob(f"*/*/*/{flow_name(flow, owner)}/*")
-            newest = max((folder for folder in folders if folder.name.isdigit()), key=_number, default=None)
+            numbered = [folder for folder in folders if folder.name.isdigit()]
+            newest = max(numbered, key=lambda folder: int(folder.name), default=None)
             progress[owner.key, flow] = Checkpoint() if newest is None else checkpoints.read(newest)
         return progress
 
@@ -95,14 +96,8 @@ class DatabricksPipeline:
             SessionError: There is no login, or the workspace doesn't answer.
             TableferryError: There is no such pipeline, or it names no project.
         """
-        client = workspace.client()
-        try:
+        with workspace.asking(f"pipeline {self.pipeline_id} can't be read") as client:
             specification = client.pipelines.get(self.pipeline_id).spec
-        except Exception as error:
-            trouble = workspace.trouble(error, client)
-            if trouble is None:
-                raise
-            raise trouble.as_error(f"pipeline {self.pipeline_id} can't be read") from error
         settings = (specification.configuration if specification else None) or {}
         return read(settings.get)
 
@@ -113,17 +108,11 @@ class DatabricksPipeline:
             SessionError: There is no login, or the workspace doesn't answer.
             TableferryError: It may not be dropped.
         """
-        client = workspace.client()
-        try:
+        what = f"{table}, which only a copy has read, can't be dropped"
+        with workspace.asking(what, passing="missing") as client:
             home = client.pipelines.get(self.pipeline_id).spec
             names = (home.catalog, home.schema or home.target) if home else ()
             client.tables.delete(".".join([*filter(None, names[: 3 - len(table.parts)]), *table.parts]))
-        except Exception as error:
-            trouble = workspace.trouble(error, client)
-            if trouble is None:
-                raise
-            if trouble.kind != "missing":
-                raise trouble.as_error(f"{table}, which only a copy has read, can't be dropped") from error
 
     def progress(self, flows: Flows, starts: Starts = NO_STARTS) -> Progress:
         """Look for each flow's newest event that says that it has committed a batch.
@@ -138,14 +127,7 @@ class DatabricksPipeline:
         since = {name: starts[key] - _CLOCKS_DIFFER for name, (key, _) in names.items() if key in starts}
         ran = events.flow_events(self.pipeline_id, names, counts=lambda event: event.committed, since=since)
         progress = dict.fromkeys(names.values(), Checkpoint())
-        for event in ran.values():
-            for name, key in names.items():
-                if event.is_of(name):
-                    progress[key] = Checkpoint(
-                        done=event.status == events.COMPLETED, others=True, offered=0, committed=0
-                    )
+        for name, event in ran.items():
+            done = event.status == events.COMPLETED
+            progress[names[name]] = Checkpoint(done=done, others=True, offered=0, committed=0)
         return progress
-
-
-def _number(folder: Path) -> int:
-    return int(folder.name)

@@ -15,13 +15,7 @@ from tableferry.tables import TableName
 
 @dataclass(frozen=True)
 class Findings:
-    """What came of a decision, each in the order in which it was found.
-
-    Attributes:
-        steps: What the run will do.
-        notes: What a careful reader should know.
-        refusals: Why it can't go on.
-    """
+    """What came of a decision, each in the order in which it was found."""
 
     steps: tuple[Step, ...] = ()
     notes: tuple[str, ...] = ()
@@ -56,11 +50,8 @@ class PlanningContext:
     """All that one target is decided from.
 
     Attributes:
-        dataflow: Its spec.
         dataflows: All specs of the project, each behind those whose targets it reads.
         producers: The spec that makes a table, by the table's key.
-        facts: What is known.
-        request: What is asked for.
         filling: Keys of the tables into which this run brings rows, as far as that is decided.
         stored: Its state, as it will be once it is adopted.
         migration_start: Where its migration starts, once that is decided.

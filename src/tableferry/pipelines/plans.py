@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from graphlib import CycleError, TopologicalSorter
@@ -131,7 +131,7 @@ class Facts:
 
     def follows(self, dataflow: DataFlow, flow: Flow) -> tuple[Read, ...]:
         """Return what a flow follows."""
-        return self.reads.get((dataflow.target.name.key, flow.name), ())
+        return self.reads.get((dataflow.key, flow.name), ())
 
     def needs(self, dataflow: DataFlow, flow: Flow) -> frozenset[str]:
         """Return the keys of the tables that a flow reads, those that it only looks up included."""
@@ -173,10 +173,8 @@ class FlowPlan:
     """What happens to one flow.
 
     Attributes:
-        flow: The flow.
         action: ``start`` on a fresh checkpoint, ``continue``, ``idle`` (nothing new), ``wait`` or ``done``.
         starts: Where its streams start, by view and table key; None goes on from the checkpoint.
-        waits: What it waits for.
         ahead: A start is ahead of its source, which has no commit there yet.
     """
 
@@ -192,10 +190,7 @@ class TargetPlan:
     """What happens to one target, and why.
 
     Attributes:
-        dataflow: Its spec.
-        phase: Where it stands.
         steps: What the run does, in order; empty if nothing is to do.
-        flows: Its flows.
         notes: What a careful reader should know.
         refusals: Why it can't go on; each says how to go on.
         migration_start: Its baselines, recorded or about to be.
@@ -227,6 +222,11 @@ class TargetPlan:
         return HistorySource(migration, start.copy.version, cdc) if migration and start else None
 
     @property
+    def copied_from(self) -> HistorySource | None:
+        """What its history is copied from in this run; None where it isn't copied."""
+        return self.history if self.copy else None
+
+    @property
     def clone(self) -> TableName | None:
         """The clone that its copy streams; None where it reads the legacy table itself, or there is none."""
         sources = (step.view.source for step in self.steps if isinstance(step, DefineView))
@@ -253,9 +253,7 @@ class Plan:
     """What one run of a project does: its targets in the order in which they are filled.
 
     Attributes:
-        project: What is planned.
         pipeline_id: The pipeline whose state is used.
-        targets: Its targets.
         engine: What runs the flows.
     """
 
@@ -263,6 +261,11 @@ class Plan:
     pipeline_id: str
     targets: tuple[TargetPlan, ...]
     engine: EngineKind = "streaming"
+
+    @property
+    def in_pipeline(self) -> bool:
+        """Whether a declarative pipeline runs the flows."""
+        return self.engine != "streaming"
 
     @property
     def refusals(self) -> tuple[str, ...]:
@@ -282,18 +285,14 @@ class Request:
 
     Attributes:
         pipeline_id: The pipeline under whose id state is recorded.
-        now: The time to record.
         full_refresh: Keys of the targets to rebuild.
         adopt: Take over state that another pipeline recorded.
         only: Keys of the targets to plan; empty means all.
-        log_table: Names the companion table of a CDC target.
-        engine: What runs the flows.
         drop_history: Rebuild finished migrations too, whose history doesn't come back.
     """
 
     pipeline_id: str
     now: datetime
-    log_table: Callable[[TableName], TableName]
     full_refresh: frozenset[str] = frozenset()
     adopt: bool = False
     only: frozenset[str] = frozenset()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tableferry.pipelines.flows import DataFlow, Flow
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
@@ -19,20 +19,16 @@ class _Position:
     """Where a flow stands in one of the tables that it follows.
 
     Attributes:
-        read: The table, and the view that follows it.
         ready: The flow can read it now.
         news: It may have commits that the flow hasn't taken.
-        start: Where the stream starts; None goes on from the checkpoint.
-        has_start: Whether the stream is given a start.
-        wait: Why the flow must wait for it, if it must.
+        starts: Where the stream starts, by the table's key; None goes on from the checkpoint.
         empty: It has no commit yet where the flow is to start.
     """
 
     read: Read
     ready: bool = False
     news: bool = False
-    start: Start | None = None
-    has_start: bool = False
+    starts: Mapping[str, Start | None] = field(default_factory=dict)
     wait: Wait | None = None
     empty: Wait | None = None
 
@@ -86,8 +82,8 @@ def _flow_plan(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> 
         findings += new
     starts: dict[str, dict[str, Start | None]] = {}
     for position in positions:
-        if position.has_start:
-            starts.setdefault(position.read.view, {})[position.read.table.key] = position.start
+        if position.starts:
+            starts.setdefault(position.read.view, {}).update(position.starts)
     waits = [position.wait for position in positions if position.wait]
     empty = [position.empty for position in positions if position.empty]
     ready = started or any(position.ready for position in positions)
@@ -131,15 +127,14 @@ def _position(context: PlanningContext, read: Read, checkpoint: Checkpoint) -> t
         return _Position(read), recreated
     start, findings = _start(context, read, source, started=started)
     continues = not context.request.in_pipeline and _continues(context, read, source, checkpoint, start)
-    position = _Position(read, start=None if continues else start, has_start=start is not None)
-    starting = source is not None and isinstance(start, int) and not checkpoint.has_read(source)
-    if source and isinstance(start, int) and starting and source.version < start:
-        wait = Wait(read.table, start - 1, source.version, "has no commit after its baseline")
-        return replace(position, empty=wait), findings
-    if isinstance(start, int) and starting:
+    starts = {} if start is None else {read.table.key: None if continues else start}
+    if source and isinstance(start, int) and not checkpoint.has_read(source):
+        if source.version < start:
+            wait = Wait(read.table, start - 1, source.version, "has no commit after its baseline")
+            return _Position(read, starts=starts, empty=wait), findings
         findings += _check_readable(context, read, start)
     news = source is None or _has_news(context, read, source, checkpoint)
-    return replace(position, ready=True, news=news), findings
+    return _Position(read, ready=True, news=news, starts=starts), findings
 
 
 def _check_name(context: PlanningContext, flow: Flow) -> Findings:
@@ -264,7 +259,7 @@ def _unrecorded_readers(context: PlanningContext) -> Sequence[Wait]:
         if reader is not context.dataflow
         and reader.migration
         and reader.migration.auto_starting_versions
-        and context.facts.stored.get(reader.target.name.key, Stored()).migration_start is None
+        and context.facts.stored.get(reader.key, Stored()).migration_start is None
         and any(
             read.table.key == context.target.key and read.explicit is None
             for flow in reader.flows

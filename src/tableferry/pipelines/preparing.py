@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tableferry import catalog
-from tableferry.catalog import SPARK_ERRORS
-from tableferry.errors import TableError, first_line
+from tableferry.catalog import SPARK_ERRORS, explained
+from tableferry.errors import TableError
 from tableferry.pipelines.opening import OpenedProject
 from tableferry.pipelines.perform import Runner
 from tableferry.pipelines.pipeline import Pipeline
@@ -64,28 +64,16 @@ def _is_copied(target: TargetPlan, pipeline: Pipeline) -> bool:
 
 
 def clear(target: TargetPlan, opened: OpenedProject) -> None:
-    """Drop what was made for the copy alone.
-
-    Raises:
-        TableError: It can't be dropped.
-    """
+    """Drop what was made for the copy alone."""
     if opened.pipeline is not None:
         drop_clone(opened.spark, pinned_name(target.target))
 
 
 def drop_clone(spark: SparkSession, clone: TableName) -> None:
-    """Drop a clone that only a copy has read, if it's there.
-
-    Raises:
-        TableError: It can't be dropped.
-    """
-    try:
+    """Drop a clone that only a copy has read, if it's there."""
+    remedy = "drop it as its owner, and run this again"
+    with explained(f"{clone}, which only a copy has read, can't be dropped", remedy):
         spark.sql(f"DROP TABLE IF EXISTS {clone.sql}")
-    except SPARK_ERRORS as error:
-        raise TableError(
-            f"{clone}, which only a copy has read, can't be dropped ({first_line(error)}): drop it as its "
-            "owner, and run this again"
-        ) from error
 
 
 def _pin(target: TargetPlan, clone: TableName, spark: SparkSession, runner: Runner) -> None:
@@ -93,15 +81,11 @@ def _pin(target: TargetPlan, clone: TableName, spark: SparkSession, runner: Runn
     assert target.migration_start is not None
     copy = target.migration_start.copy
     runner.before(f"pinning {copy.table}@{copy.version} as {clone}")
-    try:
+    what = f"{target.target}: {copy.table}@{copy.version} can't be cloned as {clone}"
+    optional = "or set tableMigrationDetails.pinnedClone to false, " if target.dataflow.target.cdc else ""
+    with explained(what, f"fix it, {optional}and prepare again"):
         _clone(spark, clone, f"CLONE {copy.table.sql} VERSION AS OF {copy.version}")
         cloned = _cloned_version(spark, clone)
-    except SPARK_ERRORS as error:
-        remedy = "or set tableMigrationDetails.pinnedClone to false, and" if _is_optional(target) else "and"
-        raise TableError(
-            f"{target.target}: {copy.table}@{copy.version} can't be cloned as {clone} ({first_line(error)}): "
-            f"fix it, {remedy} prepare again"
-        ) from error
     if cloned not in (None, copy.version):
         raise TableError(
             f"{clone} is a clone of version {cloned}, and what {target.target} copies is pinned to version "
@@ -129,7 +113,3 @@ def _cloned_version(spark: SparkSession, clone: TableName) -> int | None:
     commits = spark.sql(f"DESCRIBE HISTORY {clone.sql}").where("operation = 'CLONE'")
     versions = [row["operationParameters"].get("sourceVersion") for row in commits.collect()]
     return max((int(version) for version in versions if version is not None), default=None)
-
-
-def _is_optional(target: TargetPlan) -> bool:
-    return target.dataflow.target.cdc is not None

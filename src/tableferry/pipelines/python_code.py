@@ -152,11 +152,7 @@ def seen_by_python(
 ) -> tuple[Read, ...]:
     """Run a view's Python function to see which tables it follows; what it returns is never computed.
 
-    Args:
-        spark: Where the tables are.
-        view: The view.
-        code: Its function.
-        asked: Have the plan of what it returns looked at, which a function of a pipeline can't.
+    ``asked`` has the plan of what it returns looked at, which a function of a pipeline can't.
     """
     tracked = TrackedSpark(spark, {}, more=MARK if asked else NOWHERE)
     function = load_function(code, "get_df")

@@ -30,9 +30,6 @@ class Read:
     """A table that a view follows.
 
     Attributes:
-        view: The view.
-        table: The table.
-        location: Where the spec says so.
         explicit: The start that the user's own reader options give, or None.
         unseen: Why the start can't be managed, or empty.
         how: How the user gives a start here.
@@ -100,11 +97,7 @@ def followed(
 ) -> tuple[Read, ...]:
     """Return what a view follows, through the views that its SQL streams.
 
-    Args:
-        views: The data flow's views.
-        name: The view.
-        python: What the Python views were seen to follow, by view.
-        above: The views that led here.
+    ``python`` is what the Python views were seen to follow, by view; ``above`` are the views that led here.
 
     Raises:
         TableError: Views stream each other in a circle.

@@ -22,7 +22,8 @@ def check(context: PlanningContext) -> Findings:
     """Refuse a target where something was lost, replaced, or brought back from a backup, between two runs."""
     if context.stored.resetting or context.refreshed:
         return Findings()
-    if change := engine_change(context.stored, context.request.engine, all_recorded(context)):
+    recorded_of_tables = (recorded for _, recorded in all_recorded(context))
+    if change := engine_change(context.stored, context.request.engine, recorded_of_tables):
         return refused(f"{context.target}: {change}, or {_rebuilt_by_this_engine(context)}")
     if context.request.in_pipeline:
         # A pipeline keeps its checkpoints to itself: what shows of it is for `pipeline_tables`.
@@ -35,9 +36,8 @@ def check(context: PlanningContext) -> Findings:
             f"--full-refresh {context.target}"
         )
     findings = _check_gone(context)
-    for table in context.dataflow.tables:
-        if recorded := context.facts.recorded.get(table.name.key):
-            findings += _check_table(context, table, recorded)
+    for table, recorded in all_recorded(context):
+        findings += _check_table(context, table, recorded)
     return findings
 
 
@@ -90,15 +90,15 @@ def engine_change(stored: Stored, engine: EngineKind, recorded: Iterable[Recorde
 
 def newest_generation(context: PlanningContext) -> int:
     """Return the newest generation that anything is recorded of, lost state included."""
-    on_tables = (recorded.on_table.generation for recorded in all_recorded(context) if recorded.on_table)
+    on_tables = (recorded.on_table.generation for _, recorded in all_recorded(context) if recorded.on_table)
     return max(context.stored.generation, _newest_copy(context), *on_tables)
 
 
-def all_recorded(context: PlanningContext) -> Iterator[Recorded]:
-    """Return what is recorded of a target and its staging tables."""
+def all_recorded(context: PlanningContext) -> Iterator[tuple[Target, Recorded]]:
+    """Yield a target and its staging tables with what is recorded of them."""
     for table in context.dataflow.tables:
         if recorded := context.facts.recorded.get(table.name.key):
-            yield recorded
+            yield table, recorded
 
 
 def _newest_copy(context: PlanningContext) -> int:

@@ -43,9 +43,10 @@ def kept_tables(dataflows: Sequence[DataFlow], facts: Facts) -> frozenset[str]:
         kept |= read
 
 
-def contradictions(dataflow: DataFlow, dataflows: Sequence[DataFlow], facts: Facts) -> tuple[str, ...]:
+def contradictions(
+    dataflow: DataFlow, kept: frozenset[str], dataflows: Sequence[DataFlow], facts: Facts
+) -> tuple[str, ...]:
     """Say which tables a spec allows to be refreshed in full that a kept one reads."""
-    kept = kept_tables(dataflows, facts)
     readers: Mapping[str, TableName] = dict(_read_by(kept, dataflows, facts))
     return tuple(
         f"{table.location}: {table.name} has {RESET_ALLOWED}=true, and {readers[table.name.key]}, which "
@@ -56,7 +57,7 @@ def contradictions(dataflow: DataFlow, dataflows: Sequence[DataFlow], facts: Fac
 
 
 def _has_history(dataflow: DataFlow, facts: Facts) -> bool:
-    stored = facts.stored.get(dataflow.target.name.key, Stored())
+    stored = facts.stored.get(dataflow.key, Stored())
     return bool(dataflow.migration or stored.migration_start or stored.finished)
 
 

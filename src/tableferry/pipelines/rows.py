@@ -21,18 +21,9 @@ def flow_rows(
     *,
     once: bool,
 ) -> DataFrame:
-    """Return what a flow brings.
+    """Return what a flow brings; ``once`` reads what is there now instead of a stream.
 
-    Args:
-        spark: Where its sources are.
-        named: The views of its spec.
-        flow: The flow.
-        expectations: The rules of its target.
-        starts: Where streams start.
-        once: Read what is there now instead of a stream.
-
-    Raises:
-        TableferryError: A view can't be read.
+    ``named`` are the views of its spec, ``expectations`` the rules of its target.
     """
     return judged(prefixed(views.read(spark, named, flow.view, starts, once=once), flow), expectations)
 

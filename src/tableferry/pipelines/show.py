@@ -114,7 +114,7 @@ def print_plan(
         console.print("Check: AUTO CDC can express every row that would be copied.")
     if plan.refusals:
         console.print("Nothing can run until the lines marked ! are fixed.")
-    elif plan.engine != "streaming":
+    elif plan.in_pipeline:
         console.print(f"Nothing was written. It's done by {_UPDATE}.")
     elif plan.steps:
         console.print("Nothing was written. `tableferry pipelines run` performs these steps.")
@@ -155,7 +155,7 @@ def print_status(console: Console, status: StatusReport) -> None:
     for target in status.plan.targets:
         for refusal in target.refusals:
             console.print(f"! {refusal}")
-    _print_next(console, status.plan.targets, _RUN if status.plan.engine == "streaming" else _UPDATE)
+    _print_next(console, status.plan.targets, _UPDATE if status.plan.in_pipeline else _RUN)
 
 
 def print_finish(console: Console, finish: FinishReport) -> None:
@@ -195,7 +195,7 @@ def _target_data(target: TargetPlan) -> dict[str, Any]:
         "copy": {
             "table": str(migration_start.copy.table),
             "version": migration_start.copy.version,
-            "copied": bool(tracking and tracking.copied == target.stored.generation),
+            "copied": target.stored.copied,
             "rows": tracking.copied_rows if tracking else None,
             "verified": (tracking.verified or None) if tracking else None,
         }
@@ -216,7 +216,7 @@ def _print_targets(console: Console, targets: Sequence[TargetPlan]) -> None:
     rows = []
     for target in targets:
         tracking = target.stored.tracking
-        copied = tracking.copied_rows if tracking and tracking.copied == target.stored.generation else None
+        copied = tracking.copied_rows if tracking and target.stored.copied else None
         rows.append(
             (
                 target.target,

@@ -24,6 +24,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
@@ -48,7 +49,6 @@ class Baseline:
     Attributes:
         table: The source's name, as the spec gives it; `TableName.key` of it is its identity.
         table_id: The id of its Delta log.
-        version: Its newest version then.
         views: The views that read it.
     """
 
@@ -73,8 +73,6 @@ class MigrationStart:
 
     Attributes:
         pipeline_id: The pipeline that recorded it.
-        target: The table that is filled.
-        copy: What is copied.
         baselines: By `TableName.key` of the source.
         recorded_at: When, in UTC.
     """
@@ -171,7 +169,7 @@ class StateStore:
             # What a crash left of the other files means nothing any more.
             return Stored(generation=generation, resetting=resetting, finished=True, finished_by=finished_by)
         migration_start = self._read(
-            self.migration_start_file(target), _read_migration_start(self.pipeline_id, target)
+            self.migration_start_file(target), partial(_read_migration_start, self.pipeline_id, target)
         )
         tracking = self._read(self.tracking_file(target), _read_tracking)
         if tracking and not migration_start:
@@ -267,11 +265,7 @@ class StateStore:
         )
 
     def identities(self, target: TableName, generation: int) -> Mapping[str, TableIdentity]:
-        """Return what is recorded of the tables that a target's flows fill, by the table's key.
-
-        Raises:
-            StateError: It can't be read.
-        """
+        """Return what is recorded of the tables that a target's flows fill, by the table's key."""
         return self._recorded(target, generation, _TABLES, TableIdentity.from_json)
 
     def identify(self, target: TableName, generation: int, table: TableName, identity: TableIdentity) -> None:
@@ -281,11 +275,7 @@ class StateStore:
         files.write_text(self._generation_folder(target, generation) / _TABLES, text)
 
     def versions(self, target: TableName, generation: int) -> Mapping[str, int]:
-        """Return the version of each table when a target's flows last ran, by the table's key.
-
-        Raises:
-            StateError: It can't be read.
-        """
+        """Return the version of each table when a target's flows last ran, by the table's key."""
         return self._recorded(target, generation, _VERSIONS, int)
 
     def leave(self, target: TableName, generation: int, versions: Mapping[str, int]) -> None:
@@ -303,9 +293,10 @@ class StateStore:
 
     def end_reset(self, target: TableName, generation: int) -> None:
         """Drop the checkpoints of the older generations, and say that everything of them is gone."""
-        files.make_folder(self.checkpoints(target) / f"generation={generation}")
+        kept = self._generation_folder(target, generation)
+        files.make_folder(kept)
         for name in files.names(self.checkpoints(target)):
-            if name != f"generation={generation}":
+            if name != kept.name:
                 files.remove(self.checkpoints(target) / name)
         files.remove(self._resetting_file(target))
 
@@ -336,12 +327,8 @@ class StateStore:
         return self.checkpoints(target) / f"generation={generation}"
 
     def _folder(self, kind: str, target: TableName) -> Path:
-        return (
-            self.volume
-            / kind
-            / f"pipelineId={_escaped(self.pipeline_id)}"
-            / f"targetTable={_escaped(target.key)}"
-        )
+        pipeline = self.volume / kind / f"pipelineId={_escaped(self.pipeline_id)}"
+        return pipeline / f"targetTable={_escaped(target.key)}"
 
     def _recorded(
         self, target: TableName, generation: int, name: str, parse: Callable[[Any], _T]
@@ -392,31 +379,28 @@ def _migration_start_text(migration_start: MigrationStart) -> str:
 
 
 def _read_migration_start(
-    pipeline_id: str, target: TableName
-) -> Callable[[list[dict[str, str]]], MigrationStart]:
-    def parse(rows: list[dict[str, str]]) -> MigrationStart:
-        first = rows[0]
-        baselines: dict[str, Baseline] = {}
-        for row in rows:
-            if row["tableName"]:
-                table = _name(row["tableName"])
-                known = baselines.get(table.key, Baseline(table, row["sourceTableId"], int(row["version"])))
-                baselines[table.key] = replace(known, views=(*known.views, *filter(None, [row["viewName"]])))
-        copy = PinnedCopy(_name(first["copyTable"]), first["copyTableId"], int(first["copyVersion"]))
-        return MigrationStart(
-            pipeline_id, target, copy, baselines, datetime.fromisoformat(first["recordedAt"])
-        )
-
-    return parse
+    pipeline_id: str, target: TableName, rows: Sequence[Mapping[str, str]]
+) -> MigrationStart:
+    first = rows[0]
+    baselines: dict[str, Baseline] = {}
+    for row in rows:
+        if row["tableName"]:
+            table = _name(row["tableName"])
+            known = baselines.get(table.key, Baseline(table, row["sourceTableId"], int(row["version"])))
+            baselines[table.key] = replace(known, views=(*known.views, *filter(None, [row["viewName"]])))
+    copy = PinnedCopy(_name(first["copyTable"]), first["copyTableId"], int(first["copyVersion"]))
+    return MigrationStart(pipeline_id, target, copy, baselines, datetime.fromisoformat(first["recordedAt"]))
 
 
 def _tracking_text(migration_start: MigrationStart, tracking: Tracking) -> str:
+    updated_at = tracking.updated_at.isoformat() if tracking.updated_at else None
+    started = ";".join(quote(name, safe=" ") for name in tracking.started)
     whole = (
-        "" if tracking.copied is None else tracking.copied,
-        "" if tracking.copied_rows is None else tracking.copied_rows,
+        tracking.copied,
+        tracking.copied_rows,
         tracking.verified,
-        "" if tracking.updated_at is None else tracking.updated_at.isoformat(),
-        ";".join(quote(name, safe=" ") for name in tracking.started),
+        updated_at,
+        started,
         tracking.engine,
     )
     rows = []

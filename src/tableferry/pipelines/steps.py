@@ -65,11 +65,7 @@ class Begin:
         return f"record where {start.target} begins: {copy}, {baselines}"
 
     def perform(self, effects: Effects) -> None:
-        """Record it, unless another process is first.
-
-        Raises:
-            Busy: It was.
-        """
+        """Record it, unless another process was first."""
         if not effects.store.begin(self.migration_start):
             raise Busy(
                 f"another process has just started the migration of {self.migration_start.target}: run "
@@ -166,15 +162,12 @@ class DefineTable:
     """Make sure that a streaming table is there.
 
     Attributes:
-        target: The table.
         create: It may be made; else it must be there, for flows have filled it already.
-        once: Nothing but run-once flows fills it in this update.
         history: The table and version whose history it holds, or will; empty for none.
     """
 
     target: Target
     create: bool = True
-    once: bool = False
     history: str = ""
 
     def __str__(self) -> str:
@@ -186,7 +179,6 @@ class DefineView:
     """Name an input.
 
     Attributes:
-        view: What it reads.
         owner: The spec's own target; a view's name is known to the flows of its spec alone.
         starts: Where its streams start, by `TableName.key`; a table that isn't named is read from its start,
             and None goes on from a checkpoint, whatever start the user's own options name.
@@ -216,10 +208,8 @@ class DefineAppend:
     """Append a view's rows to the target.
 
     Attributes:
-        flow: What goes where.
         owner: The spec's own target, to which the checkpoint belongs.
         generation: The owner's generation.
-        once: It runs a single time.
         identify: Record this of the flow before it brings rows; None where that is done.
         ahead: It starts where one of its sources has no commit yet.
     """

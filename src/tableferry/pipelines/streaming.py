@@ -19,12 +19,13 @@ from pyspark.sql.types import NullType, StructField, StructType
 
 from tableferry import amounts, session
 from tableferry.activity import Activity, activity
-from tableferry.catalog import SPARK_ERRORS, exists, facts
+from tableferry.catalog import SPARK_ERRORS, exists, explained, facts
 from tableferry.commits import Commit, commits_after, counted, newest_version
 from tableferry.driver import Size, following, in_process
 from tableferry.errors import TableError, TableferryError, first_line
 from tableferry.pipelines import batches, cdc, checkpoints, transactions, views
-from tableferry.pipelines.flows import Flow, HistorySource, Source, Target
+from tableferry.pipelines.flows import Flow, HistorySource, Source, Target, log_name
+from tableferry.pipelines.fold import END, SEQUENCE, START
 from tableferry.pipelines.guard import Guard, unguarded
 from tableferry.pipelines.history import history_events
 from tableferry.pipelines.identities import (
@@ -74,11 +75,8 @@ class FlowResult:
     """What a flow did in an update.
 
     Attributes:
-        flow: The flow.
-        owner: The spec's own target.
         rows: How many rows its commits brought into the target, or, of a CDC flow, how many events into the
             target's log; None where commits don't count (``spark.databricks.delta.history.metricsEnabled``).
-        once: It runs a single time.
     """
 
     flow: Flow
@@ -137,8 +135,7 @@ class StreamingEngine:
     def update(self, done: Callable[[FlowResult], None]) -> None:
         """Run every flow once: all commits that are there now are taken, then it stops.
 
-        Args:
-            done: Called after each flow, before the next one.
+        ``done`` is called after each flow, before the next one.
 
         Raises:
             TableferryError: A flow failed; those before it are done.
@@ -177,7 +174,7 @@ class StreamingEngine:
     def _run(self, definition: FlowDefinition) -> FlowResult:
         owner, flow = self._tables[definition.owner.key].target, definition.flow
         is_cdc = isinstance(definition, DefineAutoCdc)
-        written = cdc.log_name(flow.target) if is_cdc else flow.target
+        written = log_name(flow.target) if is_cdc else flow.target
         try:
             with (
                 session.settings(self._spark, owner.spark_conf, f"{owner.location}.sparkConf"),
@@ -204,7 +201,7 @@ class StreamingEngine:
         frame, flow = self._rows(definition), definition.flow
         with following(self._spark, running, partial(self._expected, definition)):
             if isinstance(definition, DefineAutoCdc):
-                cdc.apply(self._spark, frame, flow.target, definition.settings, before=self._before)
+                cdc.apply(frame, flow.target, definition.settings, before=self._before)
             else:
                 self._before(f"rows of {flow.name} into {flow.target}")
                 writer = transactions.run_once(definition.owner, flow.name, definition.generation)
@@ -349,13 +346,11 @@ class StreamingEngine:
             )
         columns = self._columns(target)
         self._before(f"creating {target.name}")
-        try:
-            with activity(_log, "create the table", table=target.name):
-                cdc.create_tables(self._spark, target, columns)
-        except SPARK_ERRORS as error:
-            raise TableError(
-                f"{target.location}: {target.name} can't be created ({first_line(error)}): correct the spec"
-            ) from error
+        with (
+            explained(f"{target.location}: {target.name} can't be created", "correct the spec"),
+            activity(_log, "create the table", table=target.name),
+        ):
+            cdc.create_tables(self._spark, target, columns)
         return True
 
     def _columns(self, target: Target) -> StructType:
@@ -452,6 +447,6 @@ def _activate(spark: SparkSession) -> None:
 def _declared(schema: StructType) -> StructType:
     """Read a schema file of a CDC target: its ``__START_AT`` gives the type of the sequence."""
     fields = {field.name: field for field in schema.fields}
-    start = fields.pop(cdc.START, None)
-    fields.pop(cdc.END, None)
-    return StructType([*fields.values(), *([StructField(cdc.SEQUENCE, start.dataType)] if start else [])])
+    start = fields.pop(START, None)
+    fields.pop(END, None)
+    return StructType([*fields.values(), *([StructField(SEQUENCE, start.dataType)] if start else [])])

@@ -77,18 +77,17 @@ class Update:
 
     def _advance(self, has_work: Callable[[Plan], bool], work: Callable[[Plan], None]) -> RunReport:
         """Perform the work of a plan, if there is any, and record how far each target is then."""
-        in_pipeline = self._opened.pipeline is not None
 
         def advance(plan: Plan, facts: Facts) -> tuple[Plan, Facts]:
             if has_work(plan):
                 work(plan)
                 plan, facts = self._opened.decided()
-            self._runner.track(progress(plan, facts, in_pipeline=in_pipeline))
+            self._runner.track(progress(plan, facts))
             return plan, facts
 
         plan = self._perform(
             self._runner.validate,
-            lambda plan, facts: has_work(plan) or bool(progress(plan, facts, in_pipeline=in_pipeline)),
+            lambda plan, facts: has_work(plan) or bool(progress(plan, facts)),
             advance,
         )
         return RunReport(plan.pipeline_id, tuple(map(self._target_report, plan.targets)))

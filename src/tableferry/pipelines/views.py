@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType
 
-from tableferry.catalog import SPARK_ERRORS
+from tableferry.catalog import explained
 from tableferry.driver import in_process
-from tableferry.errors import TableError, TableferryError, first_line
+from tableferry.errors import TableError, TableferryError
 from tableferry.pipelines import sql
 from tableferry.pipelines.flows import (
     DeltaSource,
@@ -53,16 +53,10 @@ def read(
     folders: Mapping[str, str] = NOWHERE,
     asked: bool = True,
 ) -> DataFrame:
-    """Return a view's rows.
+    """Return a view's rows; ``once`` reads what is there now, also where the view's mode is stream.
 
-    Args:
-        spark: Where its sources are.
-        views: The views of its spec.
-        name: The view.
-        starts: Where streams start.
-        once: Read what is there now, also where the view's mode is stream.
-        folders: Folders of Delta tables by `TableName.key`: what is read with options is read from there.
-        asked: Have the names and expressions looked at, which a function of a pipeline can't.
+    What is read with options is read from the Delta tables' ``folders``, by `TableName.key`. ``asked`` has
+    the names and expressions looked at, which a function of a pipeline can't.
 
     Raises:
         TableferryError: It can't be read; the message names the view's place in the spec.
@@ -77,15 +71,11 @@ def history(spark: SparkSession, source: HistorySource) -> DataFrame:
         TableError: That version can't be read any more, or an expression doesn't fit the table.
     """
     migration, version = source.migration, source.version
-    try:
+    what = f"{migration.location}: {migration.table} can't be read as of version {version}"
+    with explained(what, "correct the expressions, or restore the files that this version needs"):
         reader, path = reader_of(spark, {"versionAsOf": str(version)}), migration.table.path
         frame = reader.table(migration.table.sql) if path is None else reader.load(path)
         return shaped(frame, migration)
-    except SPARK_ERRORS as error:
-        raise TableError(
-            f"{migration.location}: {migration.table} can't be read as of version {version} "
-            f"({first_line(error)}): correct the expressions, or restore the files that this version needs"
-        ) from error
 
 
 def shaped(frame: DataFrame, migration: Migration) -> DataFrame:
@@ -139,16 +129,12 @@ class _ViewReader:
     asked: bool
 
     def read(self, view: View) -> DataFrame:
-        try:
+        with explained(f"{view.location}: {view.name} can't be read", "correct the spec", TableferryError):
             frame = self._built(view)
             if self.asked and not in_process(self.spark):
                 # Spark Connect looks at names and expressions only when it's asked for the columns.
                 frame.schema  # noqa: B018
             return frame
-        except SPARK_ERRORS as error:
-            raise TableferryError(
-                f"{view.location}: {view.name} can't be read ({first_line(error)}): correct the spec"
-            ) from error
 
     def _built(self, view: View) -> DataFrame:
         streamed = view.mode == "stream" and not self.once

@@ -12,7 +12,7 @@ from tableferry.pipelines import flows
 from tableferry.pipelines.spec import expectations, migration, models, read
 from tableferry.pipelines.spec.compile_sources import Sources
 from tableferry.pipelines.spec.documents import Document
-from tableferry.pipelines.spec.folder import Beside
+from tableferry.pipelines.spec.folder import find
 from tableferry.pipelines.spec.names import Names
 from tableferry.pipelines.spec.settings import GlobalSettings
 from tableferry.pipelines.spec.source_location import SourceLocation
@@ -121,8 +121,7 @@ class Compiler:
                 location = group.location.at("stagingTables", name)
                 table = self.names.staging.get(location)
                 if table is not None:
-                    made = self._laid_out(table, written, written.cdc_settings, group.path, location)
-                    yield replace(made, staging=True)
+                    yield self._laid_out(table, written, written.cdc_settings, group.path, location)
 
     def _laid_out(
         self,
@@ -150,8 +149,7 @@ class Compiler:
         if not spec.data_quality_expectations_enabled or written is None:
             return ()
         location = self.document.location.at("dataQualityExpectationsPath")
-        beside = Beside(self.document.path)
-        path = beside.find(written, "expectations", location, self.problems, folder=True)
+        path = find(self.document.path, written, "expectations", location, self.problems, folder=True)
         if path is None:
             return ()
         return expectations.read(path, SourceLocation(read.name(path, self.root)), self.values, self.problems)

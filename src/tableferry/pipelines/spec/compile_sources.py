@@ -10,7 +10,7 @@ from sqlglot.errors import SqlglotError
 from tableferry.errors import Problem
 from tableferry.pipelines import flows
 from tableferry.pipelines.spec import read, sources
-from tableferry.pipelines.spec.folder import Beside
+from tableferry.pipelines.spec.folder import find
 from tableferry.pipelines.spec.names import Names, table_name
 from tableferry.pipelines.spec.source_location import SourceLocation
 from tableferry.pipelines.spec.substitute import Substitutions
@@ -24,9 +24,6 @@ class Sources:
 
     Attributes:
         file: The spec file, beside which other files are found.
-        root: The project's folder.
-        values: What is put in for tokens.
-        names: The tables of the pipeline.
         views: Names of the spec's views.
         problems: Gets what is wrong.
     """
@@ -40,12 +37,9 @@ class Sources:
 
     def view(self, name: str, written: sources.View, location: SourceLocation) -> flows.View | None:
         """Make a view, or say what is wrong with it."""
-        source = self._source(written, location.at("sourceDetails"))
-        return (
-            None
-            if source is None
-            else flows.View(name, written.mode, source, str(location.at("sourceDetails")))
-        )
+        details = location.at("sourceDetails")
+        source = self._source(written, details)
+        return None if source is None else flows.View(name, written.mode, source, str(details))
 
     def sql(
         self, statement: str | None, path: str | None, location: SourceLocation
@@ -53,7 +47,7 @@ class Sources:
         """Make a source from a statement or from the file that holds it."""
         statement_location = location.at("sqlStatement")
         if path is not None:
-            file = Beside(self.file).find(path, "dml", location.at("sqlPath"), self.problems)
+            file = find(self.file, path, "dml", location.at("sqlPath"), self.problems)
             if file is None:
                 return None
             statement_location = SourceLocation(read.name(file, self.root))
@@ -65,10 +59,9 @@ class Sources:
         try:
             references(resolved)
         except SqlglotError as error:
-            reason = str(error.__cause__ if isinstance(error.__cause__, SqlglotError) else error)
-            self.problems.append(
-                statement_location.problem(f"its SQL can't be read ({_one_line(reason)}): correct it")
-            )
+            cause = error.__cause__ if isinstance(error.__cause__, SqlglotError) else error
+            reason = " ".join(str(cause).split())
+            self.problems.append(statement_location.problem(f"its SQL can't be read ({reason}): correct it"))
             return None
         return flows.SqlSource(resolved)
 
@@ -76,7 +69,7 @@ class Sources:
         """Resolve a path of the spec, if there is one."""
         if written is None:
             return None
-        file = Beside(self.file).find(written, kind, location, self.problems)
+        file = find(self.file, written, kind, location, self.problems)
         return None if file is None else str(file)
 
     def schema(self, written: str | None, location: SourceLocation) -> str | None:
@@ -95,10 +88,7 @@ class Sources:
             case sources.SqlView():
                 return self.sql(view.source_details.sql_statement, view.source_details.sql_path, location)
             case sources.PythonView():
-                written = view.source_details
-                return flows.PythonSource(
-                    self._code(written.function_path, written.python_module, written.tokens, location)
-                )
+                return flows.PythonSource(self._code(view.source_details, location))
             case _:
                 return self._other(view, location)
 
@@ -107,7 +97,6 @@ class Sources:
         if table is None:
             return None
         code = written.python_transform
-        code_location = location.at("pythonTransform")
         return flows.DeltaSource(
             table,
             written.cdf_enabled,
@@ -116,9 +105,7 @@ class Sources:
             tuple(written.where_clause),
             tuple(written.select_exp),
             self.schema(written.schema_path, location.at("schemaPath")),
-            self._code(code.function_path, code.module, code.tokens, code_location)
-            if code is not None
-            else None,
+            self._code(code, location.at("pythonTransform")) if code is not None else None,
         )
 
     def _table(self, written: sources.DeltaDetails, location: SourceLocation) -> TableName | None:
@@ -169,14 +156,11 @@ class Sources:
         )
 
     def _code(
-        self, path: str | None, module: str | None, tokens: dict[str, object], location: SourceLocation
+        self, written: sources.PythonDetails | sources.PythonTransform, location: SourceLocation
     ) -> flows.PythonCode:
-        path_location = location.at("functionPath")
+        path, path_location = written.function_path, location.at("functionPath")
         if path is not None and not path.endswith(".py"):
             self.problems.append(path_location.problem(f"'{path}' must be a .py file"))
             path = None
-        return flows.PythonCode(self.find(path, "python_functions", path_location), module, tokens)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+        file = self.find(path, "python_functions", path_location)
+        return flows.PythonCode(file, written.module, written.tokens)

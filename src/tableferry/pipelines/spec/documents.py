@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import RootModel
-
 from tableferry.errors import Problem, TableError
 from tableferry.pipelines.flows import Skipped
 from tableferry.pipelines.spec import refuse
@@ -17,15 +15,11 @@ from tableferry.pipelines.spec.models import FlowGroup, FlowGroupFile, FlowGroup
 from tableferry.pipelines.spec.read import kind, mapping
 from tableferry.pipelines.spec.settings import GlobalSettings
 from tableferry.pipelines.spec.source_location import SourceLocation
-from tableferry.pipelines.spec.sources import View
+from tableferry.pipelines.spec.sources import LoneView, View
 from tableferry.pipelines.spec.substitute import Substitutions
 from tableferry.pipelines.spec.validate import validated
 from tableferry.pipelines.spec.written import REQUIRED
 from tableferry.tables import TableName
-
-
-class _View(RootModel[View]):
-    """A view on its own."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +36,7 @@ class Document:
     """A spec that fits its model.
 
     Attributes:
-        path: The main file.
-        location: It, as messages name it.
-        spec: What it says.
+        location: The main file, as messages name it.
         view: A standard spec's one view.
         groups: A flow spec's groups, those of other files included.
     """
@@ -56,16 +48,19 @@ class Document:
     groups: tuple[Group, ...]
 
 
-_Main = tuple[Path, dict[str, Any] | None]
-
-
 @dataclass(frozen=True)
-class _Part:
-    """A file of flow groups as it stands: what was wrong when it was read, and what it says."""
+class _File:
+    """A main file or one of flow groups as it stands: what it says, and what was wrong when it was read."""
 
-    file: Path
-    problems: list[Problem]
+    path: Path
+    location: SourceLocation
     data: dict[str, Any] | None
+    problems: list[Problem]
+
+    @property
+    def id(self) -> Any:
+        """Its dataFlowId as it's written; None where it has none."""
+        return self.data.get("dataFlowId") if self.data is not None else None
 
 
 class Reader:
@@ -87,69 +82,64 @@ class Reader:
 
     def documents(self) -> list[Document]:
         """Read all specs of the project."""
-        mains = [(file, self._read(file, self._problems)) for file in self._folder.mains]
-        parts = [self._part_file(file) for file in self._folder.parts]
-        mains, parts = self._skip(mains, parts)
+        mains = [self._read(path) for path in self._folder.mains]
+        self._problems.extend(problem for main in mains for problem in main.problems)
+        mains, parts = self._skip(mains, [self._read(path) for path in self._folder.parts])
         groups: dict[str, list[Group]] = {}
         for part in parts:
             self._part(part, mains, groups)
-        seen: dict[str, Path] = {}
+        seen: dict[str, SourceLocation] = {}
         documents = []
-        for file, data in mains:
-            if data is None:
+        for main in mains:
+            if main.data is None:
                 continue
-            key = str(data.get("dataFlowId"))
-            if key in seen and isinstance(data.get("dataFlowId"), str):
-                other = self._folder.location(seen[key]).file
+            key = str(main.id)
+            if key in seen and isinstance(main.id, str):
+                other = seen[key].file
                 message = f"'{key}' is the id of {other} too, and must be unique in the project: change one"
-                self._problems.append(self._folder.location(file).at("dataFlowId").problem(message))
-            seen.setdefault(key, file)
-            document = self._document(file, data, groups.get(key, []))
+                self._problems.append(main.location.at("dataFlowId").problem(message))
+            seen.setdefault(key, main.location)
+            document = self._document(main, main.data, groups.get(key, []))
             # With a broken part, what the other parts say about its views and tables would look wrong.
             if document is not None and key not in self._broken:
                 documents.append(document)
         self.complete = len(documents) == len(mains) and not self._broken
         return documents
 
-    def _read(self, file: Path, problems: list[Problem]) -> dict[str, Any] | None:
-        location = self._folder.location(file)
-        actual = "json" if file.suffix == ".json" else "yaml"
+    def _read(self, path: Path) -> _File:
+        location = self._folder.location(path)
+        problems: list[Problem] = []
+        actual = "json" if path.suffix == ".json" else "yaml"
         if self._format and self._format.format != actual and not self._format.allow_override:
             message = (
                 f"is {actual.upper()}, but pipeline_bundle_spec_format says {self._format.format}: convert "
                 "the file, or set allow_override to true"
             )
             problems.append(location.problem(message))
-        return mapping(file, location, problems)
+        return _File(path, location, mapping(path, location, problems), problems)
 
-    def _part_file(self, file: Path) -> _Part:
-        problems: list[Problem] = []
-        return _Part(file, problems, self._read(file, problems))
-
-    def _skip(self, mains: list[_Main], parts: list[_Part]) -> tuple[list[_Main], list[_Part]]:
+    def _skip(self, mains: list[_File], parts: list[_File]) -> tuple[list[_File], list[_File]]:
         """Leave out specs that use what isn't handled, with their parts, unless there is nothing else.
 
         One that has a migration, or is the only one asked for, isn't left out but reported.
         """
         skipped: dict[str, Skipped] = {}
-        for file, data in mains:
-            key = data.get("dataFlowId") if data else None
-            if data is None or not isinstance(key, str) or self._folder.alone or _migrates(data):
+        for main in mains:
+            data, location, key = main.data, main.location, main.id
+            if data is None or not isinstance(key, str) or self._folder.alone or refuse.migrates(data):
                 continue
-            location = self._folder.location(file)
             refusals = list(refuse.unsupported(data, location))
             for part in parts:
-                if part.data is not None and part.data.get("dataFlowId") == key:
-                    refusals += _refusals(part.data, self._folder.location(part.file))
+                if part.data is not None and part.id == key:
+                    refusals += _refusals(part.data, part.location)
             if problems := tuple(problem for _, problem in refusals if problem is not None):
                 skipped[key] = Skipped(location.file, self._target(data, location), problems)
         if len(skipped) == len(mains):
             return mains, parts
         self.skipped = tuple(skipped.values())
-        return (
-            [(file, data) for file, data in mains if data is None or data.get("dataFlowId") not in skipped],
-            [part for part in parts if part.data is None or part.data.get("dataFlowId") not in skipped],
-        )
+        ids = tuple(skipped)  # What is written as an id may have no hash.
+        kept_mains, kept_parts = ([file for file in files if file.id not in ids] for files in (mains, parts))
+        return kept_mains, kept_parts
 
     def _target(self, data: dict[str, Any], location: SourceLocation) -> TableName | None:
         """Return what a spec that nobody checks any further fills."""
@@ -162,25 +152,23 @@ class Reader:
         except TableError:
             return None
 
-    def _part(self, part: _Part, mains: list[_Main], groups: dict[str, list[Group]]) -> None:
+    def _part(self, part: _File, mains: list[_File], groups: dict[str, list[Group]]) -> None:
         """Read a file of flow groups into its spec's groups."""
-        file, problems, data = part.file, part.problems, part.data
+        data, location, key = part.data, part.location, part.id
         if data is None:
-            self._problems.extend(problems)
+            self._problems.extend(part.problems)
             self._broken.add(None)
             return
-        location = self._folder.location(file)
-        key = data.get("dataFlowId")
-        owners = [main for _, main in mains if main is not None and main.get("dataFlowId") == key]
+        owners = [main.data for main in mains if main.data is not None and main.id == key]
         if isinstance(key, str) and not owners:
             # An unreadable main file might be its owner.
-            if not self._folder.alone and all(main is not None for _, main in mains):
-                self._problems.extend(problems)
+            if not self._folder.alone and all(main.data is not None for main in mains):
+                self._problems.extend(part.problems)
                 message = f"no *_main file has the dataFlowId '{key}': add one, or correct the id"
                 self._problems.append(location.at("dataFlowId").problem(message))
                 self._broken.add(key)
             return
-        self._problems.extend(problems)
+        self._problems.extend(part.problems)
         if any(main.get("dataFlowType") == "standard" for main in owners):
             message = f"'{key}' is a standard spec, which has no flow groups: set its dataFlowType to flow"
             self._problems.append(location.at("dataFlowId").problem(message))
@@ -194,13 +182,13 @@ class Reader:
             self._broken.add(key if isinstance(key, str) else None)
             return
         groups.setdefault(str(key), []).extend(
-            _groups(file, location, written)
+            _groups(part, written)
             if isinstance(written, FlowGroupsFile)
-            else [Group(file, location, written)]
+            else [Group(part.path, location, written)]
         )
 
-    def _document(self, file: Path, data: dict[str, Any], parts: list[Group]) -> Document | None:
-        location = self._folder.location(file)
+    def _document(self, main: _File, data: dict[str, Any], parts: list[Group]) -> Document | None:
+        location = main.location
         refused = self._refuse(refuse.unsupported(data, location))
         if location.at("template") in refused or location.at("dataFlowType") in refused:
             return None
@@ -220,7 +208,7 @@ class Reader:
             keys = ("mode", "sourceType", "sourceDetails")
             given = {key: data[key] for key in keys if key in data}
             if given or not refused:
-                root = validated(_View, given, location, self._problems, refused)
+                root = validated(LoneView, given, location, self._problems, refused)
                 view = root.root if root is not None else None
         else:
             spec = validated(FlowSpec, data, location, self._problems, refused)
@@ -228,9 +216,9 @@ class Reader:
             return None
         groups: list[Group] = []
         if isinstance(spec, FlowSpec):
-            groups = [*_groups(file, location, spec), *parts]
+            groups = [*_groups(main, spec), *parts]
             self._check_groups(groups, location, sure=not self._broken & {spec.data_flow_id, None})
-        return Document(file, location, spec, view, tuple(groups))
+        return Document(main.path, location, spec, view, tuple(groups))
 
     def _check_groups(self, groups: list[Group], location: SourceLocation, *, sure: bool) -> None:
         """Refuse groups that share an id, and no groups at all where it's sure that there are none."""
@@ -264,9 +252,9 @@ class Reader:
         return locations
 
 
-def _groups(file: Path, location: SourceLocation, written: FlowSpec | FlowGroupsFile) -> list[Group]:
+def _groups(file: _File, written: FlowSpec | FlowGroupsFile) -> list[Group]:
     return [
-        Group(file, location.at("flowGroups", position), group)
+        Group(file.path, file.location.at("flowGroups", position), group)
         for position, group in enumerate(written.flow_groups)
     ]
 
@@ -275,11 +263,6 @@ def _refusals(part: dict[str, Any], location: SourceLocation) -> list[refuse.Ref
     """Find what a file of flow groups, or of one, asks for and can't have."""
     find = refuse.unsupported_groups if "flowGroups" in part else refuse.unsupported_group
     return list(find(part, location))
-
-
-def _migrates(spec: dict[str, Any]) -> bool:
-    migration = spec.get("tableMigrationDetails")
-    return isinstance(migration, dict) and migration.get("enabled") is True
 
 
 def _another_kind(refused: list[SourceLocation]) -> bool:

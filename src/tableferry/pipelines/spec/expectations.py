@@ -43,14 +43,7 @@ _ACTIONS: tuple[tuple[str, Literal["warn", "drop", "fail"]], ...] = (
 def read(
     path: Path, location: SourceLocation, values: Substitutions, problems: list[Problem]
 ) -> tuple[flows.Expectation, ...]:
-    """Read the rules of a file, or of all files of a folder.
-
-    Args:
-        path: The file or folder.
-        location: It, as messages name it.
-        values: What is put in for tokens.
-        problems: Gets what is wrong.
-    """
+    """Read the rules of a file, or of all files of a folder."""
     if path.is_dir():
         listed = entries(path, location, problems) or []
         files = [

@@ -38,13 +38,7 @@ def choose(data: Any, steps: list[str | int], allowed: list[str], *, cutoff: flo
 
 
 def convert(data: Any, steps: list[str | int], error_type: str) -> bool:
-    """Turn a value into the one that is plainly meant; say whether there is one.
-
-    Args:
-        data: What was read.
-        steps: Where the value stands.
-        error_type: Pydantic's name of the error.
-    """
+    """Turn a value into the one that pydantic's error type says is meant; say whether there is one."""
     above = _above(data, steps)
     value: Any = above.get(steps[-1]) if isinstance(above, dict) else above[steps[-1]]
     done: Any = None

@@ -18,7 +18,6 @@ class Folder:
     Attributes:
         root: What the other paths are shown relative to.
         base: The folder of ``pipeline_configs/``, or None.
-        mains: Main files of specs.
         parts: Files with a flow group each.
         alone: Only one spec was asked for, so parts may belong to others.
         others: Main files of the specs that weren't asked for.
@@ -36,57 +35,30 @@ class Folder:
         return SourceLocation(name(file, self.root))
 
 
-@dataclass(frozen=True)
-class Beside:
-    """The folders in which a spec's own files are looked for.
+def find(
+    spec: Path,
+    written: str,
+    kind: str,
+    location: SourceLocation,
+    problems: list[Problem],
+    *,
+    folder: bool = False,
+) -> Path | None:
+    """Resolve a path that a spec file gives, or say where it was looked for.
 
-    Attributes:
-        spec: The spec file.
+    ``kind`` is the folder of such files, such as ``schemas``; with ``folder`` a folder is as good as a file.
     """
-
-    spec: Path
-
-    @property
-    def flow_folder(self) -> Path:
-        """The folder that holds ``dataflowspec/``, or the spec's own."""
-        for parent in self.spec.parents:
-            if parent.name == "dataflowspec":
-                return parent.parent
-        return self.spec.parent
-
-    def find(
-        self,
-        written: str,
-        kind: str,
-        location: SourceLocation,
-        problems: list[Problem],
-        *,
-        folder: bool = False,
-    ) -> Path | None:
-        """Resolve a path of the spec, or say where it was looked for.
-
-        Args:
-            written: The path as the spec has it.
-            kind: The folder of such files, such as ``schemas``.
-            location: The key that holds it.
-            problems: Gets what is wrong.
-            folder: A folder is as good as a file.
-        """
-        home = self.flow_folder
-        for start in (home / kind, home, self.spec.parent):
-            path = os.path.abspath(start / written) if "\0" not in written else ""
-            if os.path.isfile(path) or (folder and os.path.isdir(path)):
-                return Path(path)
-        problems.append(location.problem(f"file '{written}' doesn't exist: put it into {home.name}/{kind}/"))
-        return None
+    home = next((parent.parent for parent in spec.parents if parent.name == "dataflowspec"), spec.parent)
+    for start in (home / kind, home, spec.parent):
+        path = os.path.abspath(start / written) if "\0" not in written else ""
+        if os.path.isfile(path) or (folder and os.path.isdir(path)):
+            return Path(path)
+    problems.append(location.problem(f"file '{written}' doesn't exist: put it into {home.name}/{kind}/"))
+    return None
 
 
 def locate(project: Path, problems: list[Problem]) -> Folder:
     """Find a project's files from its folder or from one spec file.
-
-    Args:
-        project: The folder or the file.
-        problems: Gets what can't be looked into.
 
     Raises:
         SpecError: There is no such project, or there are no specs in it.

@@ -23,7 +23,6 @@ class Names:
     """The tables that one spec fills.
 
     Attributes:
-        target: The spec's own table.
         staging: Its staging tables by the location that defines them.
         siblings: Tables of the project's other specs by their bare names, where that is unambiguous.
         unread: Whether there may be more siblings in specs that are wrong, and whether these are reported.
@@ -90,16 +89,11 @@ def collect(
 ) -> list[tuple[Document, Names]]:
     """Name every table that the specs fill, and refuse what two of them would fill.
 
-    Args:
-        documents: The specs.
-        problems: Gets what is wrong.
-        around: Specs of the same project that weren't asked for: only their tables are of interest.
-        unread: Whether there are specs that couldn't be read.
-        skipped: What specs fill that aren't handled.
+    ``around`` are specs of the same project that weren't asked for: only their tables are of interest, as are
+    those that specs fill that aren't handled (``skipped``). ``unread`` says whether specs couldn't be read.
     """
     named: list[tuple[Document, Names]] = []
-    owners: dict[str, tuple[SourceLocation, TableName]] = {}
-    siblings: dict[str, TableName | None] = {}
+    owners: dict[str, SourceLocation] = {}
     for document in documents:
         names = _names(document, problems)
         if names is None:
@@ -108,14 +102,14 @@ def collect(
         named.append((document, names))
         target_location = document.location.at("targetDetails", "table")
         for location, table in ((target_location, names.target), *names.staging.items()):
-            owner, _ = owners.setdefault(table.key, (location, table))
+            owner = owners.setdefault(table.key, location)
             if owner != location:
                 message = f"table '{table}' is filled by {owner} too: keep one, or rename it"
                 problems.append(location.problem(message))
-            bare = table.table.lower()
-            siblings[bare] = table if siblings.get(bare, table) == table else None
     others = [names for document in around if (names := _names(document, [])) is not None]
-    for table in (*(table for names in others for table in names.tables), *skipped):
+    filled = [table for names in (*(names for _, names in named), *others) for table in names.tables]
+    siblings: dict[str, TableName | None] = {}
+    for table in (*filled, *skipped):
         bare = table.table.lower()
         siblings[bare] = table if siblings.get(bare, table) == table else None
     known = {bare: table for bare, table in siblings.items() if table is not None}

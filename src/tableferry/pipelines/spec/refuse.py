@@ -36,8 +36,7 @@ def unsupported(spec: dict[str, Any], location: SourceLocation) -> Iterator[Refu
             f"targetFormat {target} isn't supported: use delta, or leave the sink in its own pipeline",
         )
         yield location.at("targetDetails"), None
-        migration = spec.get("tableMigrationDetails")
-        if isinstance(migration, dict) and migration.get("enabled") is True:
+        if migrates(spec):
             yield _refused(
                 location.at("tableMigrationDetails"),
                 f"a migration needs a target in the delta format, not {target}: set targetFormat to delta or "
@@ -62,6 +61,12 @@ def unsupported(spec: dict[str, Any], location: SourceLocation) -> Iterator[Refu
         )
     yield from unsupported_source(spec, location)
     yield from unsupported_groups(spec, location)
+
+
+def migrates(spec: dict[str, Any]) -> bool:
+    """Say whether a main file asks for a migration."""
+    migration = spec.get("tableMigrationDetails")
+    return isinstance(migration, dict) and migration.get("enabled") is True
 
 
 def unsupported_groups(data: dict[str, Any], location: SourceLocation) -> Iterator[Refusal]:

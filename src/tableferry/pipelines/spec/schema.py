@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import RootModel
 from pydantic.json_schema import models_json_schema
 
-from tableferry.pipelines.spec import sources
 from tableferry.pipelines.spec.models import FlowSpec, StandardSpec
-
-
-class _View(RootModel[sources.View]):
-    """A view on its own."""
+from tableferry.pipelines.spec.sources import LoneView
 
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of a main spec file."""
     _, schema = models_json_schema(
-        [(StandardSpec, "validation"), (FlowSpec, "validation"), (_View, "validation")], by_alias=True
+        [(StandardSpec, "validation"), (FlowSpec, "validation"), (LoneView, "validation")], by_alias=True
     )
     definitions: dict[str, Any] = schema["$defs"]
-    views = definitions.pop("_View")
+    views = definitions.pop("LoneView")
     kinds = views["discriminator"]["mapping"]
     standard = definitions["StandardSpec"]
     # A standard spec is a spec and a view in one mapping, and a closed mapping must list all its keys.

@@ -59,18 +59,11 @@ class GlobalSettings(GlobalFile):
     complete: bool = True
 
 
-class AffixEntry(SnakeModel):
-    """What is put around the values of one key."""
-
-    prefix: str = ""
-    suffix: str = ""
-
-
 class SubstitutionsFile(SnakeModel):
     """An environment's substitutions."""
 
     tokens: dict[Name, Text] = Field(default_factory=dict)
-    prefix_suffix: dict[Name, AffixEntry] = Field(default_factory=dict)
+    prefix_suffix: dict[Name, Affix] = Field(default_factory=dict)
 
 
 def substitutions(
@@ -99,9 +92,8 @@ def substitutions(
     if written is None:
         return Substitutions(complete=False)
     complete = len(problems) == before
-    affixes = {key: Affix(entry.prefix, entry.suffix) for key, entry in written.prefix_suffix.items()}
     tokens = {**given, **written.tokens, **reserved}
-    return Substitutions(tokens, affixes, location.file, complete).resolved(location, problems)
+    return Substitutions(tokens, written.prefix_suffix, location.file, complete).resolved(location, problems)
 
 
 def global_settings(folder: Folder, values: Substitutions, problems: list[Problem]) -> GlobalSettings:

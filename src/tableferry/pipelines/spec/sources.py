@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, RootModel, model_validator
 
 from tableferry.pipelines.spec.written import (
     REQUIRED,
@@ -125,12 +125,12 @@ class PythonDetails(CamelModel):
     model_config = ConfigDict(json_schema_extra=one_of("functionPath", "pythonModule"))
 
     function_path: Name | None = Field(None, description="A .py file, relative to python_functions/.")
-    python_module: Name | None = Field(None, description="package.module.function.")
+    module: Name | None = Field(None, alias="pythonModule", description="package.module.function.")
     tokens: dict[str, object] = Field({}, description="Passed to the function.")
 
     @model_validator(mode="after")
     def _one_function(self) -> PythonDetails:
-        refuse_unless_one(functionPath=self.function_path, pythonModule=self.python_module)
+        refuse_unless_one(functionPath=self.function_path, pythonModule=self.module)
         return self
 
 
@@ -248,3 +248,7 @@ View = Annotated[
     DeltaView | DeltaJoinView | SqlView | PythonView | CloudFilesView | BatchFilesView | KafkaView,
     Field(discriminator="source_type"),
 ]
+
+
+class LoneView(RootModel[View]):
+    """A view on its own."""

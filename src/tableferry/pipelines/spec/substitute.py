@@ -9,6 +9,7 @@ from typing import Any
 
 from tableferry.errors import Problem
 from tableferry.pipelines.spec.source_location import SourceLocation
+from tableferry.pipelines.spec.written import SnakeModel
 
 # Values of these keys are SQL, where braces have meanings of their own.
 SQL_KEYS = frozenset(
@@ -33,8 +34,7 @@ RESERVED = frozenset(
 _TOKEN = re.compile(r"\$\{[^}]*\}|\{(\w+)\}")
 
 
-@dataclass(frozen=True)
-class Affix:
+class Affix(SnakeModel):
     """What is put around every text value of one key."""
 
     prefix: str = ""
@@ -65,8 +65,8 @@ class Substitutions:
         plain = Substitutions(tokens, {}, self.source, self.complete)
         affixes = {
             key: Affix(
-                plain.strictly(affix.prefix, location.at("prefix_suffix", key, "prefix"), problems),
-                plain.strictly(affix.suffix, location.at("prefix_suffix", key, "suffix"), problems),
+                prefix=plain.strictly(affix.prefix, location.at("prefix_suffix", key, "prefix"), problems),
+                suffix=plain.strictly(affix.suffix, location.at("prefix_suffix", key, "suffix"), problems),
             )
             for key, affix in self.affixes.items()
         }

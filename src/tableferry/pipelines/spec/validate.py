@@ -39,14 +39,8 @@ def validated(
 ) -> Model | None:
     """Return the data as a model, or None where it can't be had; either way, all its problems are reported.
 
-    What is wrong is fixed as its message says, and looked at again: so what it hid is reported too.
-
-    Args:
-        model: What the data must fit.
-        data: A mapping as it was read.
-        location: Where it stands.
-        problems: Gets what is wrong.
-        refused: Locations that are reported already, and not again.
+    What is wrong is fixed as its message says, and looked at again: so what it hid is reported too. What is
+    at ``refused`` locations is reported already, and not again.
     """
     try:
         return model.model_validate(data)

@@ -52,21 +52,13 @@ def one_of(*keys: str) -> JsonDict:
 
 
 def refuse_when(*checks: tuple[bool, str, str]) -> None:
-    """Raise one error for all checks that are true, each with its key and message.
-
-    Raises:
-        PydanticCustomError: At least one check is true.
-    """
+    """Raise one error for all checks that are true, each with its key and message."""
     misfits = [(key, message) for wrong, key, message in checks if wrong]
     if misfits:
         raise PydanticCustomError(CUSTOM, "the keys don't fit together", {"misfits": misfits})
 
 
 def refuse_unless_one(**values: object) -> None:
-    """Raise an error unless exactly one of two keys has a value.
-
-    Raises:
-        PydanticCustomError: Both have one, or neither.
-    """
+    """Raise an error unless exactly one of two keys has a value."""
     neither_or_both = len({value is None for value in values.values()}) == 1
     refuse_when((neither_or_both, "", f"needs either {' or '.join(values)}: write one of the two"))
