@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ import pytest
 from tests.unit.fleet_jobs import NOW
 
 from tableferry.errors import Refused, StateError, TableError, TableferryError
-from tableferry.fleet.job import Job
+from tableferry.fleet.job import Job, State
 from tableferry.fleet.job_run import JobRun, reported
+from tableferry.fleet.modes.migrate import begin_or_go_on
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything
@@ -123,3 +125,15 @@ def test_the_heartbeat_ends_with_its_block() -> None:
     with heartbeat(lambda: None, LEASE):
         assert threading.active_count() == before + 1
     assert threading.active_count() == before
+
+
+def test_a_job_that_another_worker_took_before_its_migration_began_is_lost(store: Store) -> None:
+    store.add([NewJob(ORDERS)], NOW)
+    [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
+    ready = replace(job, state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
+    ready = store.save(ready, NOW, lease=LEASE)
+    [theirs] = store.claim(everything(), "quick", now=LATER, lease=LEASE, limit=1)
+    nothing: Any = None
+    report = begin_or_go_on(JobRun(ready, store, Warehouse(nothing, nothing), lambda: LATER, LEASE))
+    assert (report.outcome, report.job) == ("lost", ready)
+    assert list(store.jobs(everything())) == [theirs]
