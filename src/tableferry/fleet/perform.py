@@ -10,6 +10,7 @@ from functools import partial
 from typing import assert_never
 
 from tableferry.activity import Activity, activity
+from tableferry.amounts import first_of
 from tableferry.driver import following
 from tableferry.errors import Refused
 from tableferry.fleet import steps
@@ -43,6 +44,10 @@ FENCE = "fence"
 WAS_MANAGED = "was_managed"
 BROKEN_VIEWS = "broken_views"
 REMOVED = "removed_partitions"
+LEFT = "left_directories"
+
+# So many directories that were left are noted; their folder is the same.
+_NOTED = 100
 
 
 class Stopped(Refused):
@@ -138,6 +143,13 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             if shadowed.removed:
                 _log.warning("%s: %s", job.name, shadowed.removed)
                 job = job.noted(**{REMOVED: shadowed.removed})
+            if shadowed.left:
+                _log.warning(
+                    "%s: no table reads %s any more, and they can't be removed from here: whoever owns the "
+                    "storage can remove them", job.name, first_of(shadowed.left),
+                )  # fmt: skip
+                left = [*job.record.get(LEFT, ()), *shadowed.left]
+                job = job.noted(**{LEFT: list(dict.fromkeys(left))[-_NOTED:]})
             job = replace(job, shadow_watermark=shadowed.watermark).noted(**{ACCEPT: None})
         case steps.DropCopy(table, form):
             with _stopping(PauseReason.WRITTEN_WHILE_BLOCKED, dropping.WrittenBehind):
