@@ -28,6 +28,7 @@ from tableferry.fleet.warehouse import (
     views,
 )
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.preflight import first_finding
 from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.shadow.late.settling import WrittenLate, check
 from tableferry.fleet.warehouse.shadow.shadowing import PartitionsRemoved, shadow
@@ -82,6 +83,9 @@ def perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save) -> Job
 def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, running: Activity) -> Job:
     accept = job.record.get(ACCEPT, "")
     match step:
+        case steps.RepeatPreflight():
+            if finding := first_finding(warehouse, job):
+                raise Stopped(finding.reason, finding.text)
         case steps.TryShadow(table):
             try_shadow(warehouse, table)
         case steps.BlockWrites(table):

@@ -10,6 +10,7 @@ from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.queue.selections import to_migrate
 from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.transitions import FORWARD
+from tableferry.fleet.warehouse.neighbours import Neighbourhood
 
 
 def migrate(worker: Worker) -> ModeReport:
@@ -17,6 +18,8 @@ def migrate(worker: Worker) -> ModeReport:
 
     A table that reaches ``WritesUnblocked`` is on probation; one that reaches ``HiveDropped`` is completed.
     """
+    # What an earlier mode listed of the catalog is of then.
+    worker = replace(worker, warehouse=replace(worker.warehouse, neighbourhood=Neighbourhood()))
     return run_worker(
         worker,
         "migrate",
