@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.fleet_jobs import NOW
+from tests.unit.fleet_jobs import NOW, job
 
 from tableferry.errors import Refused, StateError, TableError, TableferryError
-from tableferry.fleet.job import Job
+from tableferry.fleet import perform
+from tableferry.fleet.job import Job, State, TargetFormat
 from tableferry.fleet.job_run import JobRun, reported
+from tableferry.fleet.modes.migrate import begin_or_go_on
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.store import ClaimLost, Store
 from tableferry.fleet.reports import JobReport
+from tableferry.fleet.steps import Shadow
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.shadow.changes import ShadowResult
 from tableferry.heartbeat import beat, heartbeat
 from tableferry.tables import TableName
 from tableferry.testing import FixedClock
@@ -123,3 +129,34 @@ def test_the_heartbeat_ends_with_its_block() -> None:
     with heartbeat(lambda: None, LEASE):
         assert threading.active_count() == before + 1
     assert threading.active_count() == before
+
+
+def test_a_job_that_another_worker_took_before_its_migration_began_is_lost(store: Store) -> None:
+    store.add([NewJob(ORDERS)], NOW)
+    [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
+    ready = replace(job, state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
+    ready = store.save(ready, NOW, lease=LEASE)
+    [theirs] = store.claim(everything(), "quick", now=LATER, lease=LEASE, limit=1)
+    nothing: Any = None
+    report = begin_or_go_on(JobRun(ready, store, Warehouse(nothing, nothing), lambda: LATER, LEASE))
+    assert (report.outcome, report.job) == ("lost", ready)
+    assert list(store.jobs(everything())) == [theirs]
+
+
+def test_directories_that_a_shadow_run_cant_remove_are_told_and_noted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs = iter([("s3://lake/t_sync/v1-a",), ("s3://lake/t_sync/v2-b", "s3://lake/t_sync/v1-a"), ()])
+    monkeypatch.setattr(
+        perform, "shadow", lambda *given, **how: ShadowResult("3", (), (), "", "", next(runs))
+    )
+    monkeypatch.setattr(perform, "following", lambda *given: nullcontext())
+    nothing: Any = None
+    step = Shadow(ORDERS, ORDERS, TargetFormat.DELTA)
+    noted = job()
+    for _ in range(3):
+        noted = perform.perform(step, noted, Warehouse(nothing, nothing), nothing)
+    assert noted.record["left_directories"] == ["s3://lake/t_sync/v1-a", "s3://lake/t_sync/v2-b"]
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 2
+    assert "orders: no table reads s3://lake/t_sync/v1-a any more" in warnings[0]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 
 from tableferry.errors import Refused, StateError, TableError, TableferryError, first_line, is_sparks
 from tableferry.fleet.clock import Clock
@@ -80,14 +81,15 @@ class JobRun:
 
 def run_job(run: JobRun, transitions: Transitions) -> JobReport:
     """Run a job as far as these transitions take it; its own errors are reported and never raised."""
+    return reported(run, partial(advance, transitions=transitions))
 
-    def work(run: JobRun) -> JobReport:
-        while (transition := transitions.get(run.job.pair)) is not None:
-            _once(run, transition)
-        run.release(run.job)
-        return JobReport(run.job, "done", tuple(run.did))
 
-    return reported(run, work)
+def advance(run: JobRun, transitions: Transitions) -> JobReport:
+    """Run a job as far as these transitions take it, for `reported`, which takes its errors."""
+    while (transition := transitions.get(run.job.pair)) is not None:
+        _once(run, transition)
+    run.release(run.job)
+    return JobReport(run.job, "done", tuple(run.did))
 
 
 def dry_run_report(job: Job, warehouse: Warehouse, transitions: Transitions) -> JobReport:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import assert_never
 
 from tableferry.activity import Activity, activity
+from tableferry.amounts import first_of
 from tableferry.driver import following
 from tableferry.errors import Refused
 from tableferry.fleet import steps
@@ -27,6 +28,7 @@ from tableferry.fleet.warehouse import (
     views,
 )
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.preflight import first_finding
 from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.shadow.late.settling import WrittenLate, check
 from tableferry.fleet.warehouse.shadow.shadowing import PartitionsRemoved, shadow
@@ -43,6 +45,10 @@ FENCE = "fence"
 WAS_MANAGED = "was_managed"
 BROKEN_VIEWS = "broken_views"
 REMOVED = "removed_partitions"
+LEFT = "left_directories"
+
+# So many directories that were left are noted; their folder is the same.
+_NOTED = 100
 
 
 class Stopped(Refused):
@@ -77,6 +83,9 @@ def perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save) -> Job
 def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, running: Activity) -> Job:
     accept = job.record.get(ACCEPT, "")
     match step:
+        case steps.RepeatPreflight():
+            if finding := first_finding(warehouse, job):
+                raise Stopped(finding.reason, finding.text)
         case steps.TryShadow(table):
             try_shadow(warehouse, table)
         case steps.BlockWrites(table):
@@ -138,6 +147,13 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             if shadowed.removed:
                 _log.warning("%s: %s", job.name, shadowed.removed)
                 job = job.noted(**{REMOVED: shadowed.removed})
+            if shadowed.left:
+                _log.warning(
+                    "%s: no table reads %s any more, and they can't be removed from here: whoever owns the "
+                    "storage can remove them", job.name, first_of(shadowed.left),
+                )  # fmt: skip
+                left = [*job.record.get(LEFT, ()), *shadowed.left]
+                job = job.noted(**{LEFT: list(dict.fromkeys(left))[-_NOTED:]})
             job = replace(job, shadow_watermark=shadowed.watermark).noted(**{ACCEPT: None})
         case steps.DropCopy(table, form):
             with _stopping(PauseReason.WRITTEN_WHILE_BLOCKED, dropping.WrittenBehind):

@@ -27,6 +27,7 @@ from tableferry.fleet.steps import (
     MakeTarget,
     RecordFiles,
     Rename,
+    RepeatPreflight,
     Shadow,
     Step,
     TryShadow,
@@ -85,7 +86,7 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
     match transition.action:
         case Action.BLOCK:
             _demand(existing, names.main, Kind.HIVE)
-            return (TryShadow(names.main), BlockWrites(names.main))
+            return (RepeatPreflight(names.main), TryShadow(names.main), BlockWrites(names.main))
         case Action.COPY:
             _demand(existing, names.main, Kind.HIVE)
             return (

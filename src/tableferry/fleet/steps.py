@@ -40,6 +40,12 @@ class _OnCopy(_Described):
     format: TargetFormat
 
 
+class RepeatPreflight(_OnTable):
+    """Look again at what would stop the migration, for weeks may have passed since somebody looked."""
+
+    text = "look again at what would stop the migration of {table}"
+
+
 class TryShadow(_OnTable):
     """Write a row beside the table as a shadow run does, while nothing has been changed yet."""
 
@@ -158,7 +164,8 @@ class DropCopy(_Described):
 
 
 Step = (
-    TryShadow
+    RepeatPreflight
+    | TryShadow
     | BlockWrites
     | UnblockWrites
     | CheckFence
