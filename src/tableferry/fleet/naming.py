@@ -9,6 +9,12 @@ from tableferry.tables import TableName
 
 HIVE_SUFFIX = "_hive"
 ARCHIVED_SUFFIX = "_hive_archived"
+DROPPED_SUFFIX = "_tableferry_dropped"
+
+
+def dropped_name(copy: TableName) -> TableName:
+    """Return the name that a copy has for the moment in which it's dropped, so that no writer finds it."""
+    return TableName((*copy.parts[:-1], copy.table + DROPPED_SUFFIX))
 
 
 @dataclass(frozen=True)
@@ -38,3 +44,13 @@ class Names:
                 for end in (HIVE_SUFFIX, ARCHIVED_SUFFIX, suffix)
             ),
         )
+
+    @property
+    def all(self) -> tuple[TableName, ...]:
+        """All of them, and the one that the copy has while it's dropped."""
+        return (self.main, self.hive, self.archived, self.copy, self.dropped)
+
+    @property
+    def dropped(self) -> TableName:
+        """The copy's while it's dropped."""
+        return dropped_name(self.copy)

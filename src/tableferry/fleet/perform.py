@@ -12,6 +12,7 @@ from tableferry.activity import Activity, activity
 from tableferry.driver import following
 from tableferry.errors import Refused
 from tableferry.fleet.job import ACCEPT, Job, PauseReason, TargetFormat
+from tableferry.fleet.naming import Names
 from tableferry.fleet.steps import (
     BlockWrites,
     CheckFence,
@@ -155,7 +156,7 @@ def _perform(step: Step, job: Job, warehouse: Warehouse, save: Save, running: Ac
                 running.count("rows", comparing.demand_same(warehouse, hive, target, right_version=version))
             return job
         case Rename(table, to):
-            renaming.rename(warehouse, table, to)
+            renaming.rename(warehouse, table, to, beside=Names.of(job).all)
             return job
         case CheckViews(table):
             return job.noted(**{BROKEN_VIEWS: list(views.check(warehouse, table)) or None})
@@ -175,8 +176,7 @@ def _perform(step: Step, job: Job, warehouse: Warehouse, save: Save, running: Ac
         case DropCopy(table, form):
             accept = job.record.get(ACCEPT, "")
             with _stopping(PauseReason.WRITTEN_WHILE_BLOCKED, dropping.WrittenBehind):
-                dropping.demand_unwritten(warehouse, table, form, job.shadow_watermark, accept=accept)
-            dropping.drop_copy(warehouse, table, form)
+                dropping.drop_copy(warehouse, table, form, job.shadow_watermark, accept=accept)
             return job.noted(**{ACCEPT: None})
         case _:
             assert_never(step)

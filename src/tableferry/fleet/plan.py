@@ -123,7 +123,9 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
             return (UnblockWrites(names.main), CheckViews(names.main))
         case Action.DROP_COPY:
             _demand(existing, names.main, Kind.HIVE)
-            drop = (DropCopy(names.copy, job.target_format),) if names.copy in existing else ()
+            # A run that died may have left it by its last name.
+            left = names.copy in existing or names.dropped in existing
+            drop = (DropCopy(names.copy, job.target_format),) if left else ()
             return (*drop, MakeManaged(names.main))
         case _:
             assert_never(transition.action)
@@ -159,7 +161,7 @@ def _name(step: Step, names: dict[TableName, Kind]) -> None:
         case MakeTarget(_, target, form):
             names[target] = Kind.ICEBERG if form is TargetFormat.ICEBERG else Kind.DELTA
         case DropCopy(table, _):
-            del names[table]
+            names.pop(table, None)
 
 
 def target_kind(job: Job) -> Kind:

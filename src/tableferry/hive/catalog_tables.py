@@ -40,6 +40,7 @@ class CatalogTable:
         type: Whether dropping the table removes its files.
         location: The table's root, as Hadoop writes it: not percent-encoded.
         folder: The root, if this process sees the same files as Spark.
+        created: When the entry was made, as the catalog spells it.
     """
 
     name: TableName
@@ -47,6 +48,7 @@ class CatalogTable:
     type: Literal["managed", "external"]
     location: str
     folder: Path | None
+    created: str = ""
 
     @property
     def is_delta(self) -> bool:
@@ -89,6 +91,7 @@ def list_tables(
                 "managed" if kind == "MANAGED" else "external",
                 location,
                 reachable(location, same_machine=same_machine),
+                details.get("Created Time", ""),
             )
     return tables
 
