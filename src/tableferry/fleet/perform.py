@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import assert_never
+from typing import Any, assert_never
 
 from tableferry.activity import Activity, activity
 from tableferry.driver import following
@@ -50,6 +50,7 @@ from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.shadow.late.settling import WrittenLate, check
 from tableferry.fleet.warehouse.shadow.shadowing import PartitionsRemoved, shadow
 from tableferry.fleet.warehouse.shadow.trying import try_shadow
+from tableferry.tables import TableName
 
 _log = logging.getLogger(__name__)
 
@@ -106,13 +107,20 @@ def _perform(step: Step, job: Job, warehouse: Warehouse, save: Save, running: Ac
             # Each run notes what it finds to take; what an earlier one noted it may have taken by half.
             if rights := warehouse.access.rights_to_write(table):
                 job = save(job.noted(**{RIGHTS: [*job.record.get(RIGHTS, ()), dict(rights)]}))
-            for noted in job.record.get(RIGHTS, ()):
-                warehouse.effect(partial(warehouse.access.take, table, noted))
+            if noted := job.record.get(RIGHTS, ()):
+                warehouse.effect(lambda: _take(warehouse, table, noted))
             return job.noted(**{FENCE: dict(fence.mark(warehouse, table))})
         case UnblockWrites(table):
-            for rights in reversed(job.record.get(RIGHTS, ())):
+            taken = list(reversed(job.record.get(RIGHTS, ())))
+            for rights in taken:
                 warehouse.effect(partial(warehouse.access.give_back, table, rights))
-            return job.noted(**{RIGHTS: None, FENCE: None})
+            if taken:
+                # A worker that slept may take them once more. If that is before they are forgotten, they are
+                # given back below; if after, that worker finds them forgotten and gives them back.
+                job = save(job.noted(**{RIGHTS: None}))
+            for rights in taken:
+                warehouse.effect(partial(warehouse.access.give_back, table, rights))
+            return job.noted(**{FENCE: None})
         case CheckFence(table):
             if differences := fence.differences(warehouse, table, job.record.get(FENCE, {})):
                 raise WrittenSince(f"{table} was written to after writes were blocked: {differences}")
@@ -180,6 +188,11 @@ def _perform(step: Step, job: Job, warehouse: Warehouse, save: Save, running: Ac
             return job.noted(**{ACCEPT: None})
         case _:
             assert_never(step)
+
+
+def _take(warehouse: Warehouse, table: TableName, noted: Iterable[Mapping[str, Any]]) -> None:
+    for rights in noted:
+        warehouse.access.take(table, rights)
 
 
 class _stopping:
