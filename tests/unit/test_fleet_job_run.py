@@ -15,12 +15,13 @@ from tests.unit.fleet_jobs import NOW
 from tableferry.errors import Refused, StateError, TableError, TableferryError
 from tableferry.fleet.job import Job, State
 from tableferry.fleet.job_run import ATTEMPTS, FAILURES, JobRun, reporting
-from tableferry.fleet.perform import RIGHTS
+from tableferry.fleet.naming import Names
+from tableferry.fleet.perform import NOT_LOOKED, RIGHTS
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.store import ClaimLost, Store
-from tableferry.fleet.steps import BlockWrites, UnblockWrites
+from tableferry.fleet.steps import BlockWrites, CheckLate, UnblockWrites
 from tableferry.fleet.transitions import FORWARD
 from tableferry.fleet.warehouse import fence
 from tableferry.fleet.warehouse.context import Warehouse
@@ -178,6 +179,27 @@ def test_rights_that_are_taken_while_writers_are_let_in_are_given_back(store: St
     run.perform(UnblockWrites(ORDERS))
     assert access.granted
     assert RIGHTS not in run.job.record
+
+
+def test_a_job_whose_late_files_cannot_be_known_says_so(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.add([NewJob(ORDERS)], NOW)
+    [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
+    nothing: Any = None
+    run = JobRun(job, store, Warehouse(nothing, nothing), lambda: NOW, LEASE)
+    names = Names.of(job)
+    step = CheckLate(names.main, names.hive, job.target_format)
+    looked = [False, True]
+    monkeypatch.setattr("tableferry.fleet.perform.check", lambda *given, **how: looked.pop(0))
+    run.perform(step)
+    [_, sentence] = run.did
+    assert sentence.startswith(f"files that came late aren't looked for: {names.hive} has no record")
+    assert run.job.record[NOT_LOOKED] == sentence
+    assert any(sentence in message for message in caplog.messages)
+    run.perform(step)
+    assert NOT_LOOKED not in run.job.record
+    assert run.did[2:] == [str(step)]
 
 
 def test_a_worker_changes_nothing_when_another_one_has_its_job(store: Store) -> None:

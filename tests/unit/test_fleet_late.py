@@ -45,6 +45,19 @@ def test_what_came_is_late(shared: bool) -> None:
     assert classified(OLD, NEW, known=(OLD,), shared=shared) == Findings(late=(NEW,))
 
 
+def test_what_is_settled_is_nobody_s_question_again() -> None:
+    changed = file(OLD.path, size=2)
+    findings = classified(changed, NEW, known=(OLD,))
+    assert findings == Findings(late=(NEW,), replaced=(changed,))
+    assert findings.without({NEW, changed}) == Findings(settled=(NEW, changed))
+    # Written anew since, it's another file.
+    again = file(NEW.path, modified=1)
+    assert classified(OLD, again, known=(OLD,)).without({NEW}) == Findings(late=(again,))
+    gone = classified(known=(OLD,), read=(OLD.path,))
+    assert gone == Findings(removed=(OLD,))
+    assert gone.without({OLD}) == Findings()
+
+
 def test_what_the_new_table_s_log_names_is_its_own() -> None:
     assert classified(NEW, logged=(NEW.path,)) == Findings(logged=(NEW,))
     # Somebody has given it to an Iceberg table by hand.

@@ -148,12 +148,18 @@ def test_the_rows_are_compared_before_each_switch_and_before_the_archive() -> No
 
     both = {names.main: Kind.ICEBERG, names.hive: Kind.HIVE}
     archive = plan(job(State.WRITES_UNBLOCKED, State.HIVE_DROPPED), both)
-    assert archive[-1] == Rename(names.hive, names.archived)
+    assert archive[-2] == Rename(names.hive, names.archived)
     assert VerifyShadow(names.main, names.hive) in archive
     # A table without probation was never kept in step, and its archive is as of the switch.
     late = CheckLate(names.main, names.hive, TargetFormat.ICEBERG)
     assert archive[0] == late
-    assert plan(job(State.WRITES_UNBLOCKED, State.HIVE_DROPPED, probation=0), both) == (late, archive[-1])
+    without = plan(job(State.WRITES_UNBLOCKED, State.HIVE_DROPPED, probation=0), both)
+    assert without == (late, *archive[-2:])
+    # What came between a look and the rename, also if a worker died right after it.
+    last_look = CheckLate(names.main, names.archived, TargetFormat.ICEBERG, decide=False)
+    assert archive[-1] == last_look
+    renamed = {names.main: Kind.ICEBERG, names.archived: Kind.HIVE}
+    assert plan(job(State.WRITES_UNBLOCKED, State.HIVE_DROPPED), renamed) == (last_look,)
 
     back = plan(job(State.WRITES_BLOCKED, State.SYNC_HIVE), both)
     assert back[-2:] == (VerifyShadow(names.main, names.hive), CopyAccess(names.main, names.hive))

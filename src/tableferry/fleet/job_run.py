@@ -16,13 +16,13 @@ from tableferry.fleet import plan as planning
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.job import ACCEPT, FOUND, MOVED, Job, PauseReason, State
 from tableferry.fleet.naming import Names
-from tableferry.fleet.perform import FENCE, RIGHTS, Stopped, WrittenSince, perform
+from tableferry.fleet.perform import FENCE, NOT_LOOKED, RIGHTS, Stopped, WrittenSince, perform
 from tableferry.fleet.plan import Kind, Transitions, arrived, plan
 from tableferry.fleet.queue.selections import numbered
 from tableferry.fleet.queue.statements import lost
 from tableferry.fleet.queue.store import ClaimLost, Store
 from tableferry.fleet.reports import JobReport
-from tableferry.fleet.steps import BlockWrites, Rename, Step, UnblockWrites
+from tableferry.fleet.steps import BlockWrites, CheckLate, Rename, Step, UnblockWrites
 from tableferry.fleet.transitions import FORWARD, Action, Transition
 from tableferry.fleet.warehouse import existing, versions
 from tableferry.fleet.warehouse.context import Warehouse
@@ -84,6 +84,8 @@ class JobRun:
             raise
         self._give_stray_rights_back(step)
         self.did.append(str(step))
+        if isinstance(step, CheckLate) and (sentence := self.job.record.get(NOT_LOOKED)):
+            self.did.append(sentence)
 
     def _give_stray_rights_back(self, step: Step) -> None:
         """Give back rights that were taken after the claim was lost, and that nobody else would give back.

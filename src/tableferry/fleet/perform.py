@@ -63,6 +63,7 @@ FENCE = "fence"
 WAS_MANAGED = "was_managed"
 BROKEN_VIEWS = "broken_views"
 REMOVED = "removed_partitions"
+NOT_LOOKED = "late_files_not_looked_for"
 
 
 class Stopped(Refused):
@@ -128,11 +129,11 @@ def _perform(step: Step, job: Job, warehouse: Warehouse, save: Save, running: Ac
         case RecordFiles(table):
             Record.create(warehouse, table)
             return job
-        case CheckLate(target, hive, form):
+        case CheckLate(target, hive, form, decide):
             with _stopping(PauseReason.WRITTEN_LATE, WrittenLate):
-                accept = job.record.get(ACCEPT, "")
-                check(warehouse, target, hive, form, job.shadow_watermark, accept=accept)
-            return job
+                accept, watermark = job.record.get(ACCEPT, ""), job.shadow_watermark
+                looked = check(warehouse, target, hive, form, watermark, decide=decide, accept=accept)
+            return _looked(job, hive, looked)
         case MakeExternal(table):
             if external.is_managed(warehouse, table):
                 job = save(job.noted(**{WAS_MANAGED: True}))
@@ -180,6 +181,7 @@ def _perform(step: Step, job: Job, warehouse: Warehouse, save: Save, running: Ac
             if shadowed.removed:
                 _log.warning("%s: %s", job.name, shadowed.removed)
                 job = job.noted(**{REMOVED: shadowed.removed})
+            job = _looked(job, hive, shadowed.looked)
             return replace(job, shadow_watermark=shadowed.watermark).noted(**{ACCEPT: None})
         case DropCopy(table, form):
             accept = job.record.get(ACCEPT, "")
@@ -193,6 +195,19 @@ def _perform(step: Step, job: Job, warehouse: Warehouse, save: Save, running: Ac
 def _take(warehouse: Warehouse, table: TableName, noted: Iterable[Mapping[str, Any]]) -> None:
     for rights in noted:
         warehouse.access.take(table, rights)
+
+
+def _looked(job: Job, hive: TableName, looked: bool) -> Job:
+    """Note on a job that late files couldn't be looked for; a look that could takes the note out."""
+    if looked:
+        return job.noted(**{NOT_LOOKED: None}) if NOT_LOOKED in job.record else job
+    sentence = (
+        f"files that came late aren't looked for: {hive} has no record of the files that were there at the "
+        "switch, which an earlier version made, or its property tableferry.known_files was removed; compare "
+        "its directories with the new table's files before you drop it"
+    )
+    _log.warning("%s: %s", job.name, sentence)
+    return job.noted(**{NOT_LOOKED: sentence})
 
 
 class _stopping:

@@ -216,8 +216,10 @@ def _switch_back(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]
 
 
 def _archive(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
+    # What came between the last look and the rename; a write that may be going on is left to later looks.
+    last_look = CheckLate(names.main, names.archived, job.target_format, decide=False)
     if _is_hive(existing, names.archived) and names.hive not in existing:
-        return ()
+        return (last_look,)
     _demand(existing, names.hive, Kind.HIVE)
     if names.archived in existing:
         raise Refused(_taken(names.hive, names.archived, job))
@@ -228,7 +230,7 @@ def _archive(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
             VerifyShadow(names.main, names.hive),
         )
     late = CheckLate(names.main, names.hive, job.target_format)
-    return (late, *kept_in_step, Rename(names.hive, names.archived))
+    return (late, *kept_in_step, Rename(names.hive, names.archived), last_look)
 
 
 def _taken(name: TableName, new_name: TableName, job: Job) -> str:

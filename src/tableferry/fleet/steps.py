@@ -64,11 +64,20 @@ class RecordFiles:
 
 @dataclass(frozen=True)
 class CheckLate:
-    """Look for files that came into the Hive copy's directories since the switch."""
+    """Look for files that came into the Hive copy's directories since the switch.
+
+    Attributes:
+        target: The new table.
+        hive: The Hive copy.
+        format: The new table's format.
+        decide: Whether a file that may be of a write which is going on is an error; if not, it's left to the
+            next look.
+    """
 
     target: TableName
     hive: TableName
     format: TargetFormat
+    decide: bool = True
 
     def __str__(self) -> str:
         return f"look for files that came into the directories of {self.hive} since the switch"
