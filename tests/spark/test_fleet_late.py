@@ -19,11 +19,14 @@ from tests import soak
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
 
 from tableferry import session
-from tableferry.fleet.job import State, TargetFormat
+from tableferry.fleet import job_run
+from tableferry.fleet.job import Job, State, TargetFormat
 from tableferry.fleet.modes.shadow import shadow
 from tableferry.fleet.pausing import resumed
+from tableferry.fleet.perform import perform
 from tableferry.fleet.queue.selections import finished
 from tableferry.fleet.settings import LateFiles, RemovedPartitions
+from tableferry.fleet.steps import CheckSuspended, Step
 from tableferry.fleet.warehouse import renaming
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.delta_changes import DeltaTarget
@@ -169,6 +172,36 @@ def test_a_table_without_a_record_is_said_to_be_looked_at_by_nobody(
     sentence = ours.job("t").record["late_files_not_looked_for"]
     assert "t_hive has no record of the files that were there at the switch" in sentence
     assert any(sentence in message for message in caplog.messages)
+
+
+@soak.only
+def test_rows_that_a_suspended_shadow_run_wrote_after_the_last_one_stop_a_revert(
+    ours: Fleet, tmp_path: Path
+) -> None:
+    ours.to_probation("t")
+    insert(ours, 4)
+    assert errors(ours.shadow()) == []
+    hive = ours.name("t_hive").sql
+    [location] = ours.spark.sql(f"SELECT DISTINCT input_file_name() FROM {hive} WHERE id = 4").collect()
+    folder = Path(location[0].removeprefix("file://")).parent
+    stray = folder / "tableferry-0123abcd-0.parquet"
+
+    def perform_and_wake(step: Step, *how: Any) -> Job:
+        if isinstance(step, CheckSuspended):
+            leave(folder, 4, name=stray.name)
+        return perform(step, *how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job_run, "perform", perform_and_wake)
+        [paused] = errors(ours.revert("t"))
+    assert str(stray) in paused
+    assert "remove these files" in paused
+    assert ours.job("t").state is State.WRITES_UNBLOCKED
+    stray.unlink()
+    assert errors(ours.revert("t")) == []
+    ours.spark.sql(f"REFRESH TABLE {ours.name('t').sql}")
+    assert ids(ours) == [1, 2, 3, 4]
+    assert ours.job("t").state is State.ICEBERG_DROPPED
 
 
 def test_without_a_probation_it_is_looked_for_before_the_archive(ours: Fleet, tmp_path: Path) -> None:

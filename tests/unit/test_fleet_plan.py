@@ -15,8 +15,10 @@ from tableferry.fleet.naming import Names
 from tableferry.fleet.plan import Kind, next_transition, plan, target_kind
 from tableferry.fleet.steps import (
     CheckLate,
+    CheckSuspended,
     CopyAccess,
     DropCopy,
+    MakeManaged,
     MakeTarget,
     Rename,
     Shadow,
@@ -215,6 +217,17 @@ def test_giving_up_after_the_switch_keeps_what_was_written_to_the_copy() -> None
         Shadow(names.copy, names.hive, one.target_format),
         Rename(names.hive, names.main),
     )
+
+
+def test_before_the_copy_is_dropped_it_is_looked_for_what_a_suspended_run_wrote() -> None:
+    one = job(State.WRITES_UNBLOCKED, State.ICEBERG_DROPPED)
+    names = Names.of(one)
+    look, managed = CheckSuspended(names.main), MakeManaged(names.main)
+    drop = DropCopy(names.copy, one.target_format)
+    assert plan(one, {names.main: Kind.HIVE, names.copy: Kind.ICEBERG}) == (look, drop, managed)
+    # What a worker leaves that died between the copy's last rename and its drop.
+    assert plan(one, {names.main: Kind.HIVE, names.dropped: Kind.ICEBERG}) == (look, drop, managed)
+    assert plan(one, {names.main: Kind.HIVE}) == (look, managed)
 
 
 def test_a_resting_job_has_no_steps() -> None:

@@ -17,6 +17,7 @@ from tableferry.fleet.steps import (
     BlockWrites,
     CheckFence,
     CheckLate,
+    CheckSuspended,
     CheckViews,
     CopyAccess,
     CopyDefinition,
@@ -46,6 +47,7 @@ from tableferry.fleet.warehouse import (
     views,
 )
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.shadow.late import suspended
 from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.shadow.late.settling import WrittenLate, check
 from tableferry.fleet.warehouse.shadow.shadowing import PartitionsRemoved, shadow
@@ -183,6 +185,9 @@ def _perform(step: Step, job: Job, warehouse: Warehouse, save: Save, running: Ac
                 job = job.noted(**{REMOVED: shadowed.removed})
             job = _looked(job, hive, shadowed.looked)
             return replace(job, shadow_watermark=shadowed.watermark).noted(**{ACCEPT: None})
+        case CheckSuspended(hive):
+            suspended.demand_none(warehouse, hive)
+            return job
         case DropCopy(table, form):
             accept = job.record.get(ACCEPT, "")
             with _stopping(PauseReason.WRITTEN_WHILE_BLOCKED, dropping.WrittenBehind):

@@ -18,6 +18,7 @@ from tableferry.fleet.steps import (
     BlockWrites,
     CheckFence,
     CheckLate,
+    CheckSuspended,
     CheckViews,
     CopyAccess,
     CopyDefinition,
@@ -126,7 +127,8 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
             # A run that died may have left it by its last name.
             left = names.copy in existing or names.dropped in existing
             drop = (DropCopy(names.copy, job.target_format),) if left else ()
-            return (*drop, MakeManaged(names.main))
+            # While the copy is there to compare with: no shadow run comes any more that would find them.
+            return (CheckSuspended(names.main), *drop, MakeManaged(names.main))
         case _:
             assert_never(transition.action)
 

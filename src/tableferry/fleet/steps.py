@@ -193,6 +193,16 @@ class Shadow:
 
 
 @dataclass(frozen=True)
+class CheckSuspended:
+    """Demand that the Hive table reads no file of a shadow run that was suspended."""
+
+    hive: TableName
+
+    def __str__(self) -> str:
+        return f"look for rows in {self.hive} that a suspended shadow run wrote twice"
+
+
+@dataclass(frozen=True)
 class DropCopy:
     """Drop the target; files that the Hive table reads stay."""
 
@@ -210,6 +220,7 @@ Step = (
     | CheckFence
     | RecordFiles
     | CheckLate
+    | CheckSuspended
     | MakeExternal
     | MakeManaged
     | MakeTarget

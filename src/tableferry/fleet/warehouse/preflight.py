@@ -22,6 +22,7 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable, Type, ineligibility
 from tableferry.fleet.warehouse.files import Listing, listing, parents
 from tableferry.fleet.warehouse.shadow.hive_copy import PURGE, HiveCopy
+from tableferry.fleet.warehouse.shadow.late import suspended
 from tableferry.fleet.warehouse.shadow.marks import sync_folder
 from tableferry.hive.catalog_tables import list_tables
 from tableferry.hive.locations import below, split
@@ -228,6 +229,10 @@ def remarks(facts: PreflightFacts) -> tuple[str, ...]:
 def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFormat) -> Iterator[Finding]:
     """Plan what later steps do with the table's columns and files, and yield what they would refuse."""
     table = facts.table
+    try:
+        suspended.demand_none(warehouse, table.name)
+    except suspended.RowsTwice as error:
+        yield Finding(PauseReason.UNSUPPORTED_LAYOUT, str(error))
     try:
         copy = HiveCopy.read(warehouse, table.name, owning=True)
         copy.rows(warehouse.spark.table(table.name.sql)).schema.json()

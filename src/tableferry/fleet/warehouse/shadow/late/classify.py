@@ -25,6 +25,12 @@ def basename(run: str) -> str:
     return f"tableferry-{run}"
 
 
+def run_of(path: str) -> str | None:
+    """Return the shadow run that wrote a file, by the file's name; None if none did."""
+    match = _SHADOW_FILE.fullmatch(_name(path))
+    return match[1] if match else None
+
+
 @dataclass(frozen=True)
 class Findings:
     """The files of a listing that need attention.
