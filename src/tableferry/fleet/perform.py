@@ -211,7 +211,8 @@ def _looked(job: Job, hive: TableName, looked: bool) -> Job:
         "switch, which an earlier version made, or its property tableferry.known_files was removed; compare "
         "its directories with the new table's files before you drop it"
     )
-    _log.warning("%s: %s", job.name, sentence)
+    if job.record.get(NOT_LOOKED) != sentence:
+        _log.warning("%s: %s", job.name, sentence)
     return job.noted(**{NOT_LOOKED: sentence})
 
 
