@@ -76,9 +76,16 @@ class RecordFiles(_OnTable):
     text = "record the files of {table}"
 
 
+@dataclass(frozen=True)
 class CheckLate(_OnCopy):
-    """Look for files that came into the Hive copy's directories since the switch."""
+    """Look for files that came into the Hive copy's directories since the switch.
 
+    Attributes:
+        decide: Whether a file that may be of a write in progress is an error; if not, it's left to the next
+            look.
+    """
+
+    decide: bool = True
     text = "look for files that came into the directories of {hive} since the switch"
 
 
@@ -155,6 +162,14 @@ class Shadow(_OnCopy):
 
 
 @dataclass(frozen=True)
+class CheckSuspended(_Described):
+    """Demand that the Hive table reads no file of a shadow run that was suspended."""
+
+    hive: TableName
+    text = "look for rows in {hive} that a suspended shadow run wrote twice"
+
+
+@dataclass(frozen=True)
 class DropCopy(_Described):
     """Drop the target; files that the Hive table reads stay."""
 
@@ -171,6 +186,7 @@ Step = (
     | CheckFence
     | RecordFiles
     | CheckLate
+    | CheckSuspended
     | MakeExternal
     | MakeManaged
     | MakeTarget

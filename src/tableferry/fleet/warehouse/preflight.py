@@ -21,6 +21,7 @@ from tableferry.fleet.warehouse.eligibility import HiveTable, Type, ineligibilit
 from tableferry.fleet.warehouse.files import Listing, listing
 from tableferry.fleet.warehouse.neighbours import Neighbourhood
 from tableferry.fleet.warehouse.shadow.hive_copy import PURGE, HiveCopy
+from tableferry.fleet.warehouse.shadow.late import suspended
 from tableferry.hive.locations import below
 from tableferry.hive.partitions import NULL, CatalogPartition
 from tableferry.tables import TableName
@@ -193,6 +194,10 @@ def remarks(facts: PreflightFacts) -> tuple[str, ...]:
 def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFormat) -> Iterator[Finding]:
     """Plan what later steps do with the table's columns and files, and yield what they would refuse."""
     table = facts.table
+    try:
+        suspended.demand_none(warehouse, table.name)
+    except suspended.RowsTwice as error:
+        yield Finding(PauseReason.UNSUPPORTED_LAYOUT, str(error))
     try:
         copy = HiveCopy.read(warehouse, table.name, owning=True)
         copy.rows(warehouse.spark.table(table.name.sql)).schema.json()
