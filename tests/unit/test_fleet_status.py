@@ -172,6 +172,15 @@ def test_a_lapsed_claim_is_stuck(store: Store) -> None:
             {"state": State.HIVE_DROPPED, "desired_state": State.HIVE_DROPPED, "in_process": True},
             "preprocess",
         ),
+        (
+            {
+                "state": State.HIVE_DROPPED,
+                "desired_state": State.HIVE_DROPPED,
+                "in_process": False,
+                "comm_level3_date": days_ago(2),
+            },
+            "shadow",
+        ),
         ({"state": State.WRITES_BLOCKED, "desired_state": State.SYNC_HIVE}, "revert"),
     ],
 )

@@ -194,7 +194,9 @@ def _mode_of(job: Job) -> str:
     on_probation = job.pair == (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)
     if on_probation and (job.shadow_status or (job.probation_ends and job.probation_gap_days > 0)):
         return "shadow"
-    return next_action(replace(job, migration_paused=False)).mode or "communicate"
+    mode = next_action(replace(job, migration_paused=False)).mode
+    # Late files of a completed job are still looked for.
+    return mode or ("shadow" if job.state is State.HIVE_DROPPED else "communicate")
 
 
 def _paused(aggregates: Aggregates) -> Iterator[Paused]:
