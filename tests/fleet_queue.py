@@ -468,12 +468,19 @@ def wants_shadowing(job: Job, now: datetime) -> bool:
     return probation and not job.migration_paused
 
 
+def wants_a_last_look(job: Job, now: datetime) -> bool:
+    sent = job.comm_level3_date
+    lately = sent is None or sent > now - timedelta(days=7)
+    return is_at(job, State.HIVE_DROPPED) and lately and not job.migration_paused
+
+
 def wants_reverting(job: Job, now: datetime) -> bool:
     return not job.migration_paused and job.pair in BACK
 
 
 def is_finished(job: Job, now: datetime) -> bool:
-    return not job.in_process and is_at(job, State.HIVE_DROPPED) and job.comm_level3_date is not None
+    completed = not job.in_process and is_at(job, State.HIVE_DROPPED) and not job.migration_paused
+    return completed and job.comm_level3_date is not None
 
 
 SELECTIONS: Mapping[str, tuple[Callable[[datetime], Selection], Callable[[Job, datetime], bool]]] = {
@@ -481,6 +488,7 @@ SELECTIONS: Mapping[str, tuple[Callable[[datetime], Selection], Callable[[Job, d
     "to_notify": (lambda now: selections.to_notify(), wants_a_letter),
     "to_migrate": (selections.to_migrate, wants_migrating),
     "to_shadow": (lambda now: selections.to_shadow(), wants_shadowing),
+    "archived_lately": (selections.archived_lately, wants_a_last_look),
     "to_revert": (lambda now: selections.to_revert(), wants_reverting),
     "finished": (lambda now: selections.finished(), is_finished),
     "everything": (lambda now: everything(), lambda job, now: True),

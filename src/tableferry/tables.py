@@ -111,6 +111,7 @@ class CatalogTable:
         type: Whether dropping the table removes its files.
         location: The table's root, as Hadoop writes it: not percent-encoded.
         folder: The root, if this process sees the same files as Spark.
+        created: When the entry was made, as the catalog spells it.
     """
 
     name: TableName
@@ -118,6 +119,7 @@ class CatalogTable:
     type: Literal["managed", "external"]
     location: str
     folder: Path | None
+    created: str = ""
 
     @property
     def is_delta(self) -> bool:

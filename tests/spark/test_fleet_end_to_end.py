@@ -47,7 +47,7 @@ def test_a_table_is_migrated_end_to_end(ours: Fleet, form: TargetFormat) -> None
     ours.clock.turn(minutes=1)
     job = ours.job("orders")
     [planned] = ours.migrate(dry_run=True).jobs
-    assert planned.did[1] == f"block writes to spark_catalog.{ours.schema}.orders"
+    assert planned.did[2] == f"block writes to spark_catalog.{ours.schema}.orders"
     assert ours.job("orders") == job
     assert tables_in(ours.spark, ours.schema) == ["orders"]
     [done] = ours.migrate().jobs

@@ -19,14 +19,20 @@ from tests import soak
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
 
 from tableferry import session
-from tableferry.fleet.job import State, TargetFormat
+from tableferry.fleet import job_run
+from tableferry.fleet.job import Job, State, TargetFormat
 from tableferry.fleet.modes.shadow import shadow
 from tableferry.fleet.pausing import resumed
+from tableferry.fleet.perform import perform
+from tableferry.fleet.queue.selections import finished
 from tableferry.fleet.settings import LateFiles, RemovedPartitions
+from tableferry.fleet.steps import CheckSuspended, Step
+from tableferry.fleet.warehouse import renaming
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.delta_changes import DeltaTarget
-from tableferry.fleet.warehouse.shadow.late import settling
+from tableferry.fleet.warehouse.shadow.late import record, settling
 from tableferry.fleet.warehouse.shadow.target import read_target
+from tableferry.tables import TableName
 
 FORMATS = list(TargetFormat)
 OLD = [(1, "mon"), (2, "tue"), (3, None)]
@@ -106,6 +112,96 @@ def test_a_late_file_pauses_its_table_or_is_taken_in(ours: Fleet, tmp_path: Path
     assert errors(ours.migrate()) == []
     assert ours.job("t").state is State.HIVE_DROPPED
     assert ids(ours) == ids(ours, "t_hive_archived") == [*expected, 14]
+
+
+def test_a_file_that_comes_while_or_after_the_table_is_archived_is_noticed(
+    ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours.add("t", probation_gap_days=0)
+    ours.preprocess()
+    ours.notify()
+    ours.clock.turn(days=14)
+    assert errors(ours.migrate()) == []
+    ours.notify()
+    late_files_taken(ours)
+    leave(tmp_path / "t" / "day=mon", 4)
+    assert errors(ours.preprocess()) == []
+    rename = renaming.rename
+
+    def rename_late(warehouse: Warehouse, name: TableName, *how: Any, **more: Any) -> None:
+        leave(tmp_path / "t" / "day=tue", 5)
+        rename(warehouse, name, *how, **more)
+
+    # After the last look before the rename: the first file's rows are taken over once all the same.
+    with monkeypatch.context() as patch:
+        patch.setattr(renaming, "rename", rename_late)
+        assert errors(ours.migrate()) == []
+    assert ours.job("t").state is State.HIVE_DROPPED
+    assert ids(ours) == [1, 2, 3, 4, 5]
+    # A job that takes half an hour more, and one that nobody lets in.
+    leave(tmp_path / "t" / "day=mon", 6, name="000000_0_copy_2")
+    for _ in range(2):
+        assert errors(ours.shadow()) == []
+        assert ids(ours) == [1, 2, 3, 4, 5, 6]
+    ours.warehouse = replace(ours.warehouse, late_files=LateFiles.PAUSE)
+    late = leave(tmp_path / "t" / "day=mon", 7, name="000000_0_copy_3")
+    ours.preprocess()
+    ours.notify()
+    [paused] = errors(ours.shadow())
+    assert str(late) in paused
+    assert "copy_2" not in paused
+    # It stays in the queue until somebody has looked.
+    assert ours.store.archive(finished(), ours.clock()) == 0
+    resume(ours, accept=True)
+    assert errors(ours.shadow()) == []
+    assert ids(ours) == [1, 2, 3, 4, 5, 6]
+    # A person was to write its row; then everything comes back with the revert.
+    insert(ours, 7)
+    assert errors(ours.revert("t", from_archive=True)) == []
+    assert ids(ours) == [1, 2, 3, 4, 5, 6, 7]
+
+
+@soak.only
+def test_a_table_without_a_record_is_said_to_be_looked_at_by_nobody(
+    ours: Fleet, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours.to_probation("t")
+    ours.spark.sql(f"ALTER TABLE {ours.name('t_hive').sql} UNSET TBLPROPERTIES ('{record.FILES}')")
+    leave(tmp_path / "t" / "day=mon", 4)
+    assert errors(ours.shadow()) == []
+    sentence = ours.job("t").record["late_files_not_looked_for"]
+    assert "t_hive has no record of the files that were there at the switch" in sentence
+    assert any(sentence in message for message in caplog.messages)
+
+
+@soak.only
+def test_rows_that_a_suspended_shadow_run_wrote_after_the_last_one_stop_a_revert(
+    ours: Fleet, tmp_path: Path
+) -> None:
+    ours.to_probation("t")
+    insert(ours, 4)
+    assert errors(ours.shadow()) == []
+    hive = ours.name("t_hive").sql
+    [location] = ours.spark.sql(f"SELECT DISTINCT input_file_name() FROM {hive} WHERE id = 4").collect()
+    folder = Path(location[0].removeprefix("file://")).parent
+    stray = folder / "tableferry-0123abcd-0.parquet"
+
+    def perform_and_wake(step: Step, *how: Any) -> Job:
+        if isinstance(step, CheckSuspended):
+            leave(folder, 4, name=stray.name)
+        return perform(step, *how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job_run, "perform", perform_and_wake)
+        [paused] = errors(ours.revert("t"))
+    assert str(stray) in paused
+    assert "remove these files" in paused
+    assert ours.job("t").state is State.WRITES_UNBLOCKED
+    stray.unlink()
+    assert errors(ours.revert("t")) == []
+    ours.spark.sql(f"REFRESH TABLE {ours.name('t').sql}")
+    assert ids(ours) == [1, 2, 3, 4]
+    assert ours.job("t").state is State.ICEBERG_DROPPED
 
 
 def test_without_a_probation_it_is_looked_for_before_the_archive(ours: Fleet, tmp_path: Path) -> None:

@@ -17,12 +17,14 @@ from typer.testing import CliRunner, Result
 
 from tableferry import cli, session
 from tableferry.fleet.job import PauseReason, State, TargetFormat
+from tableferry.fleet.pausing import resumed
 from tableferry.fleet.perform import FENCE
 from tableferry.fleet.prechecking import precheck
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.reports import Preflight
 
 ICEBERG, DELTA = TargetFormat.ICEBERG, TargetFormat.DELTA
+CHANGES = [PauseReason.SHARED_DIRECTORY, PauseReason.REMOVES_FILES]
 
 
 @pytest.fixture
@@ -80,6 +82,38 @@ def test_two_tables_over_one_directory(ours: Fleet, tmp_path: Path) -> None:
     assert "same at file:" in errors(ours.preprocess())[0]
     assert ours.job("t").pause_reason.startswith("SHARED_DIRECTORY: ")
     assert ours.job("t").state is State.UNDEFINED
+
+
+@pytest.mark.parametrize("reason", soak.amount(CHANGES[:1], CHANGES))
+def test_what_people_do_while_a_table_waits_is_found_before_its_writers_are_blocked(
+    ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: PauseReason
+) -> None:
+    hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a")])
+    ours.add("t")
+    ours.preprocess()
+    ours.notify()
+    ours.clock.turn(days=14)
+    if reason is PauseReason.SHARED_DIRECTORY:
+        hive_table(ours.spark, ours.name("same").sql, tmp_path / "t", [])
+    else:
+        ours.spark.sql(
+            f"ALTER TABLE {ours.name('t').sql} SET TBLPROPERTIES ('external.table.purge' = 'true')"
+        )
+    taken: list[object] = []
+    monkeypatch.setattr(type(ours.warehouse.access), "take", lambda *given: taken.append(given))
+    assert [report.outcome for report in ours.migrate().jobs] == ["paused"]
+    job = ours.job("t")
+    assert job.pause_reason.startswith(f"{reason.value}: ")
+    assert (job.state, taken, FENCE in job.record) == (State.READY, [], False)
+    if reason is PauseReason.SHARED_DIRECTORY:
+        ours.spark.sql(f"DROP TABLE {ours.name('same').sql}")
+    else:
+        ours.spark.sql(
+            f"ALTER TABLE {ours.name('t').sql} SET TBLPROPERTIES ('external.table.purge' = 'false')"
+        )
+    ours.store.edit(resumed(job), ours.clock())
+    assert errors(ours.migrate()) == []
+    assert ours.job("t").state is State.WRITES_UNBLOCKED
 
 
 def test_a_table_that_removes_its_files(ours: Fleet, tmp_path: Path) -> None:

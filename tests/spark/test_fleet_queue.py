@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -32,11 +35,13 @@ from tests.fleet_queue import (  # noqa: F401
 )
 from tests.fleet_worker import LEASE
 from tests.mail_server import MailServer
+from tests.spark.tables import schema_folder
 
 from tableferry import session
 from tableferry.errors import Refused, TableferryError
 from tableferry.fleet.job import State
 from tableferry.fleet.modes.communicate import CommunicateReport, communicate
+from tableferry.fleet.queue.delta import DeltaStore
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything, to_preprocess
 from tableferry.fleet.settings import FleetSettings, MailSettings
@@ -60,6 +65,29 @@ def queue(spark: SparkSession, location: str) -> Iterator[Queue]:
     zone = {"spark.sql.session.timeZone": "America/New_York"}
     with session.settings(spark, zone, "the test"):
         yield empty_queue(spark, location)
+
+
+def test_a_worker_whose_clock_is_two_hours_ahead_of_the_storage_takes_no_fresh_claim(
+    spark: SparkSession, location: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine has the clock of its disk: so the disk gets another, two hours behind all workers'."""
+    log = schema_folder(spark, location) / "clock" / "_delta_log"
+    run, dated = DeltaStore._run, datetime.now(UTC) - timedelta(hours=2)
+
+    def run_dated(ours: DeltaStore, text: str, *how: Any) -> None:
+        run(ours, text, *how)
+        if text.startswith("ALTER"):
+            os.utime(max(log.glob("*.json")), (dated.timestamp(), dated.timestamp()))
+
+    queue.add("a")
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaStore, "_run", run_dated)
+        now = queue.store.now()
+        assert abs(now - dated) < timedelta(minutes=1)
+        # By the clock of its machine, two leases would be over.
+        ahead = queue.reopen()
+        [_] = queue.claim("right", now)
+        assert list(ahead.claim(everything(), "ahead", now=ahead.now(), lease=LEASE, limit=1)) == []
 
 
 class Crash(Exception):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -13,11 +15,19 @@ from pyspark.sql import SparkSession
 from tests import soak
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
 
+from tableferry.convert import overlay
+from tableferry.errors import Refused, TableError
 from tableferry.fleet.job import State, TargetFormat
 from tableferry.fleet.modes.migrate import migrate
 from tableferry.fleet.modes.revert import revert
 from tableferry.fleet.modes.shadow import shadow
+from tableferry.fleet.naming import Names
+from tableferry.fleet.pausing import resumed
+from tableferry.fleet.perform import perform
+from tableferry.fleet.plan import Kind
 from tableferry.fleet.reports import ModeReport
+from tableferry.fleet.steps import DropCopy
+from tableferry.fleet.warehouse import existing, renaming, versions
 from tableferry.fleet.warehouse.context import Warehouse
 
 OLD = [(1, "mon"), (2, "tue"), (3, None)]
@@ -33,6 +43,30 @@ def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
     ours = fleet(spark, schema, tmp_path)
     yield ours
     ours.store.close()
+
+
+@contextmanager
+def patched(where: object, name: str, replacement: object) -> Iterator[None]:
+    """Replace an attribute inside a ``with``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(where, name, replacement)
+        yield
+
+
+@contextmanager
+def sleeping_behind_the_guard(at: int, meanwhile: Callable[[], object]) -> Iterator[None]:
+    """Let whoever has the effect number ``at`` sleep between its last look at the claim and the effect."""
+    number, real = count(), Warehouse.effect
+
+    def effect(warehouse: Warehouse, work: Callable[[], Any]) -> Any:
+        if next(number) != at:
+            return real(warehouse, work)
+        warehouse.guard()
+        meanwhile()
+        return work()
+
+    with patched(Warehouse, "effect", effect):
+        yield
 
 
 @contextmanager
@@ -120,3 +154,130 @@ def test_a_migrator_that_slept(ours: Fleet, tmp_path: Path, form: TargetFormat) 
             assert at > 2
             break
         assert (outcomes(meanwhile[0]), outcomes(report)) == (["done"], ["lost"]), at
+
+
+def make_anew(ours: Fleet, form: TargetFormat, table: str, folder: Path) -> None:
+    """Make a table as another migration does: by the same name, over the same directory."""
+    name = ours.name(table)
+    named = ours.warehouse.iceberg(name) if form is TargetFormat.ICEBERG else name
+    ours.spark.sql(f"DROP TABLE IF EXISTS {named.sql}")
+    rmtree(folder / "_delta_log", ignore_errors=True)
+    ours.spark.sql(f"CREATE TABLE {named.sql} (id INT) USING {form.value} LOCATION '{folder}'")
+
+
+@pytest.mark.parametrize("form", list(TargetFormat))
+def test_a_rename_is_of_the_table_that_was_looked_at(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
+    old, new = ours.name("t"), ours.name("t_new")
+    make_anew(ours, form, "t", tmp_path / "t")
+    with (
+        sleeping_behind_the_guard(0, lambda: make_anew(ours, form, "t", tmp_path / "t")),
+        pytest.raises(TableError, match=r"\.t was made anew or altered .* run again"),
+    ):
+        renaming.rename(ours.warehouse, old, new)
+    kind = Kind(form.value)
+    assert existing.kinds(ours.warehouse, (old, new)) == {old: kind}
+    renaming.rename(ours.warehouse, old, new)
+    assert existing.kinds(ours.warehouse, (old, new)) == {new: kind}
+
+
+def test_a_hive_table_is_renamed_only_beside_the_copy_that_was_looked_at(ours: Fleet, tmp_path: Path) -> None:
+    hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [])
+    main, hive, copy = map(ours.name, ("t", "t_hive", "t_iceberg"))
+    make_anew(ours, TargetFormat.ICEBERG, "t_iceberg", tmp_path / "t_iceberg")
+    with (
+        sleeping_behind_the_guard(
+            0, lambda: ours.spark.sql(f"DROP TABLE {ours.warehouse.iceberg(copy).sql}")
+        ),
+        pytest.raises(TableError, match=r"t_iceberg was made anew or altered"),
+    ):
+        renaming.rename(ours.warehouse, main, hive, beside=(copy,))
+    assert existing.kinds(ours.warehouse, (main, hive)) == {main: Kind.HIVE}
+
+
+@pytest.mark.parametrize("form", list(TargetFormat))
+def test_a_copy_that_is_written_to_while_it_is_dropped_is_kept(
+    ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
+    ours.add("t", form=form)
+    names = Names.of(ours.job("t"))
+    make_anew(ours, form, names.copy.table, tmp_path / "t")
+    named = ours.warehouse.iceberg(names.copy) if form is TargetFormat.ICEBERG else names.copy
+    current, identity = versions.current, overlay.log_identity
+    left = 0
+
+    def write(after: int) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            ours.spark.sql(f"INSERT INTO {named.sql} VALUES ({after})")
+
+    def look_and_write(*how: Any) -> str:
+        version = current(*how)
+        write(1)
+        return version
+
+    def identify_and_write(root: Path) -> overlay.LogIdentity:
+        log = identity(root)
+        write(2)
+        return log
+
+    # A commit after the look at the version, and, where a log is moved, after the last look at the log.
+    for looks, module, name, hook in (
+        (1, versions, "current", look_and_write),
+        (2, overlay, "log_identity", identify_and_write),
+    )[: 1 if form is TargetFormat.ICEBERG else 2]:
+        job = replace(ours.job("t"), shadow_watermark=current(ours.warehouse, names.copy, form))
+        left = looks
+        with (
+            patched(module, name, hook),
+            pytest.raises(Refused, match=r"is another than|is at version"),
+        ):
+            perform(DropCopy(names.copy, form), job, ours.warehouse, lambda job: job)
+        assert current(ours.warehouse, names.copy, form) not in ("-1", job.shadow_watermark)
+    held = [row[0] for row in ours.spark.sql(f"SELECT id FROM {named.sql} ORDER BY id").collect()]
+    assert held == ([1] if form is TargetFormat.ICEBERG else [1, 2])
+    # What a run that died at its last step leaves.
+    if form is TargetFormat.ICEBERG:
+        renaming.rename(ours.warehouse, names.copy, names.dropped)
+    job = replace(ours.job("t"), shadow_watermark=None)
+    perform(DropCopy(names.copy, form), job, ours.warehouse, lambda job: job)
+    assert existing.job_tables(ours.warehouse, names) == {}
+    assert not (tmp_path / "t" / "_delta_log").exists()
+
+
+@soak.only
+@pytest.mark.parametrize("form", list(TargetFormat))
+def test_a_reverter_that_slept_through_another_migration(
+    ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
+    hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", OLD)
+    ours.to_probation("t", form=form)
+    insert(ours, "t", 4)
+    lapse = ours.settings.lease_minutes + 1
+
+    def migrate_again() -> None:
+        ours.clock.turn(minutes=lapse)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Warehouse, "effect", undisturbed)
+            assert errors(revert(ours.worker("quick"), ())) == []
+            ours.store.edit(resumed(ours.job("t")), ours.clock())
+            ours.preprocess()
+            ours.notify()
+            ours.clock.turn(days=14)
+            assert errors(ours.migrate()) == []
+
+    undisturbed, rename = Warehouse.effect, renaming.rename
+
+    def sleeping_rename(*names: Any, **how: Any) -> None:
+        with pytest.MonkeyPatch.context() as inner, sleeping_behind_the_guard(0, migrate_again):
+            inner.setattr(renaming, "rename", rename)
+            rename(*names, **how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(renaming, "rename", sleeping_rename)
+        report = revert(ours.worker("slow"), [ours.name("t")])
+    assert outcomes(report) == ["lost"]
+    assert ours.job("t").pair == (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)
+    insert(ours, "t", 5)
+    assert errors(ours.shadow()) == []
+    assert ids(ours, "t") == ids(ours, "t_hive") == [1, 2, 3, 4, 5]

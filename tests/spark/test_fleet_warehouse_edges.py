@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 from pyspark.sql import SparkSession
@@ -129,10 +130,17 @@ def test_a_delta_log_names_each_file_once_whatever_was_left(
     assert not (tmp_path / "t/_tableferry_dropped_log").exists()
     assert contents(warehouse, source).items() >= files.items()
 
+    # Somebody else's conversion of the same directory isn't taken for ours.
+    spark.sql(f"CONVERT TO DELTA parquet.`{tmp_path}/t` PARTITIONED BY (k STRING)")
+    with pytest.raises(Refused, match="was made by somebody else or written to"):
+        delta.make(warehouse, source, target)
+    assert log.exists()
+    rmtree(log)
+
     delta.make(warehouse, source, target)
     spark.sql(f"INSERT INTO {target.sql} VALUES (9, 'new', 9)")
     spark.sql(f"DROP TABLE {target.sql}")
-    with pytest.raises(Refused, match="was written to"):
+    with pytest.raises(Refused, match="or written to"):
         delta.make(warehouse, source, target)
     assert log.exists()
 

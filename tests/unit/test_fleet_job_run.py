@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.fleet_jobs import NOW
+from tests.unit.fleet_jobs import NOW, job
 
 from tableferry.errors import Refused, StateError, TableError, TableferryError
-from tableferry.fleet.job import Job
-from tableferry.fleet.job_run import JobRun, reported
+from tableferry.fleet import perform
+from tableferry.fleet.job import Job, State, TargetFormat
+from tableferry.fleet.job_run import ATTEMPTS, FAILURES, JobRun, reported
+from tableferry.fleet.modes.migrate import begin_or_go_on
+from tableferry.fleet.naming import Names
+from tableferry.fleet.perform import NOT_LOOKED, RIGHTS
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.store import ClaimLost, Store
 from tableferry.fleet.reports import JobReport
+from tableferry.fleet.steps import BlockWrites, CheckLate, Shadow, UnblockWrites
+from tableferry.fleet.transitions import FORWARD
+from tableferry.fleet.warehouse import fence
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.shadow.changes import ShadowResult
 from tableferry.heartbeat import beat, heartbeat
 from tableferry.tables import TableName
 from tableferry.testing import FixedClock
@@ -65,6 +75,130 @@ def test_a_folder_that_cannot_be_written_is_trouble_of_one_job_alone(store: Stor
 
     report = reported(JobRun(job, store, Warehouse(nothing, nothing), lambda: NOW, LEASE), go_wrong)
     assert (report.outcome, report.error) == ("failed", "/lake/orders_sync can't be written")
+
+
+class NoMetastore:
+    """A session whose metastore doesn't answer."""
+
+    def sql(self, statement: str) -> Any:
+        raise TableError("the metastore can't be reached")
+
+
+@pytest.mark.parametrize("state", [State.READY, State.WRITES_BLOCKED])
+def test_a_job_whose_writers_cannot_be_let_in_is_paused_all_the_same(store: Store, state: State) -> None:
+    store.add([NewJob(ORDERS)], NOW)
+    [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
+    [desired] = [desired for at, desired in FORWARD if at is state]
+    failed = replace(job, state=state, desired_state=desired, record={FAILURES: ATTEMPTS - 1})
+    job = store.save(failed, NOW, lease=LEASE)
+    spark: Any = NoMetastore()
+    nothing: Any = None
+
+    def go_wrong(run: JobRun) -> JobReport:
+        raise TableError("its files can't be listed")
+
+    report = reported(JobRun(job, store, Warehouse(spark, nothing), lambda: NOW, LEASE), go_wrong)
+    assert report.outcome == "paused"
+    [paused] = store.jobs(everything())
+    # Where it was: resumed, it goes on from there.
+    assert (paused.pair, paused.claimed_by) == ((state, desired), None)
+    assert paused.pause_reason == (
+        f"STEP_FAILED: its files can't be listed, 3 times; and the writers of {ORDERS} couldn't be let in "
+        "(the metastore can't be reached)"
+    )
+
+
+RIGHT = {"grants": {"etl": ["MODIFY"]}}
+
+
+@dataclass
+class Grants:
+    """A catalog in which writers need a right."""
+
+    granted: bool = True
+    before_take: Callable[[], None] = lambda: None
+    after_return: Callable[[], None] = lambda: None
+
+    def rights_to_write(self, table: TableName) -> Mapping[str, Any]:
+        return RIGHT if self.granted else {}
+
+    def take(self, table: TableName, rights: Mapping[str, Any]) -> None:
+        assert rights == RIGHT
+        hook, self.before_take = self.before_take, lambda: None
+        hook()
+        self.granted = False
+
+    def give_back(self, table: TableName, rights: Mapping[str, Any]) -> None:
+        assert rights == RIGHT
+        self.granted = True
+        hook, self.after_return = self.after_return, lambda: None
+        hook()
+
+
+@pytest.mark.parametrize("unblocks", [False, True])
+def test_a_worker_that_slept_before_it_blocked_writes_keeps_nobody_out(
+    store: Store, unblocks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fence, "mark", lambda warehouse, table: {})
+    store.add([NewJob(ORDERS)], NOW)
+    [job] = store.claim(everything(), "slow", now=NOW, lease=LEASE, limit=1)
+    nothing: Any = None
+    access: Any = Grants()
+    warehouse, clock = Warehouse(nothing, access), FixedClock(NOW)
+
+    def go_on() -> None:
+        clock.turn(minutes=61)
+        [claimed] = store.claim(everything(), "quick", now=clock(), lease=LEASE, limit=1)
+        quick = JobRun(claimed, store, warehouse, clock, LEASE)
+        quick.perform(BlockWrites(ORDERS))
+        quick.save(quick.job)
+        if unblocks:
+            quick.perform(UnblockWrites(ORDERS))
+            quick.release(quick.job)
+
+    access.before_take = go_on
+    slow = JobRun(job, store, warehouse, clock, LEASE)
+    with pytest.raises(ClaimLost):
+        slow.perform(BlockWrites(ORDERS))
+    assert access.granted is unblocks
+
+
+def test_rights_that_are_taken_while_writers_are_let_in_are_given_back(store: Store) -> None:
+    store.add([NewJob(ORDERS)], NOW)
+    [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
+    job = store.save(job.noted(**{RIGHTS: [RIGHT]}), NOW, lease=LEASE)
+    access: Any = Grants(granted=False)
+    nothing: Any = None
+
+    def take() -> None:
+        access.granted = False
+
+    access.after_return = take
+    run = JobRun(job, store, Warehouse(nothing, access), lambda: NOW, LEASE)
+    run.perform(UnblockWrites(ORDERS))
+    assert access.granted
+    assert RIGHTS not in run.job.record
+
+
+def test_a_job_whose_late_files_cannot_be_known_says_so(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.add([NewJob(ORDERS)], NOW)
+    [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
+    nothing: Any = None
+    run = JobRun(job, store, Warehouse(nothing, nothing), lambda: NOW, LEASE)
+    names = Names.of(job)
+    step = CheckLate(names.main, names.hive, job.target_format)
+    looked = [False, True]
+    monkeypatch.setattr("tableferry.fleet.perform.check", lambda *given, **how: looked.pop(0))
+    run.perform(step)
+    [_, sentence] = run.did
+    assert sentence.startswith(f"files that came late aren't looked for: {names.hive} has no record")
+    assert run.job.record[NOT_LOOKED] == sentence
+    assert any(sentence in message for message in caplog.messages)
+    run.perform(step)
+    assert NOT_LOOKED not in run.job.record
+    assert run.did[2:] == [str(step)]
 
 
 def test_a_worker_changes_nothing_when_another_one_has_its_job(store: Store) -> None:
@@ -123,3 +257,34 @@ def test_the_heartbeat_ends_with_its_block() -> None:
     with heartbeat(lambda: None, LEASE):
         assert threading.active_count() == before + 1
     assert threading.active_count() == before
+
+
+def test_a_job_that_another_worker_took_before_its_migration_began_is_lost(store: Store) -> None:
+    store.add([NewJob(ORDERS)], NOW)
+    [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
+    ready = replace(job, state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
+    ready = store.save(ready, NOW, lease=LEASE)
+    [theirs] = store.claim(everything(), "quick", now=LATER, lease=LEASE, limit=1)
+    nothing: Any = None
+    report = begin_or_go_on(JobRun(ready, store, Warehouse(nothing, nothing), lambda: LATER, LEASE))
+    assert (report.outcome, report.job) == ("lost", ready)
+    assert list(store.jobs(everything())) == [theirs]
+
+
+def test_directories_that_a_shadow_run_cant_remove_are_told_and_noted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs = iter([("s3://lake/t_sync/v1-a",), ("s3://lake/t_sync/v2-b", "s3://lake/t_sync/v1-a"), ()])
+    monkeypatch.setattr(
+        perform, "shadow", lambda *given, **how: ShadowResult("3", (), (), "", "", next(runs))
+    )
+    monkeypatch.setattr(perform, "following", lambda *given: nullcontext())
+    nothing: Any = None
+    step = Shadow(ORDERS, ORDERS, TargetFormat.DELTA)
+    noted = job()
+    for _ in range(3):
+        noted = perform.perform(step, noted, Warehouse(nothing, nothing), nothing)
+    assert noted.record["left_directories"] == ["s3://lake/t_sync/v1-a", "s3://lake/t_sync/v2-b"]
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 2
+    assert "orders: no table reads s3://lake/t_sync/v1-a any more" in warnings[0]

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableferry.fleet.warehouse.files import ListedFile
-from tableferry.fleet.warehouse.shadow.late.classify import Evidence, Findings, basename, classify
+from tableferry.fleet.plan import Kind
+from tableferry.fleet.warehouse import hive
+from tableferry.fleet.warehouse.eligibility import HiveTable
+from tableferry.fleet.warehouse.files import ListedFile, Listing
+from tableferry.fleet.warehouse.shadow.late import suspended
+from tableferry.fleet.warehouse.shadow.late.classify import Evidence, Findings, basename, classify, run_of
+from tableferry.fleet.warehouse.shadow.late.record import Record, RecordedFiles
+from tableferry.fleet.warehouse.shadow.marks import FOLDER as FOLDER_KEY
+from tableferry.fleet.warehouse.shadow.marks import RUNS, TARGET
+from tableferry.tables import TableName
 
 ROOT, FOLDER = "file:/w/t", "file:/w/t_sync/0123abcd"
 HOUR = 3600 * 1_000_000
@@ -43,6 +53,25 @@ def test_what_was_there_is_no_news() -> None:
 @pytest.mark.parametrize("shared", [True, False])
 def test_what_came_is_late(shared: bool) -> None:
     assert classified(OLD, NEW, known=(OLD,), shared=shared) == Findings(late=(NEW,))
+
+
+def test_what_is_settled_is_nobody_s_question_again() -> None:
+    changed = file(OLD.path, size=2)
+    findings = classified(changed, NEW, known=(OLD,))
+    assert findings == Findings(late=(NEW,), replaced=(changed,))
+    assert findings.without({NEW, changed}) == Findings(settled=(NEW, changed))
+    # Written anew since, it's another file.
+    again = file(NEW.path, modified=1)
+    assert classified(OLD, again, known=(OLD,)).without({NEW}) == Findings(late=(again,))
+    gone = classified(known=(OLD,), read=(OLD.path,))
+    assert gone == Findings(removed=(OLD,))
+    assert gone.without({OLD}) == Findings()
+
+
+def test_a_file_tells_which_shadow_run_wrote_it() -> None:
+    assert run_of(f"{ROOT}/k=1/{basename('0123abcd')}-00000.parquet") == "0123abcd"
+    assert run_of(NEW.path) is None
+    assert run_of(f"{FOLDER}/v1-0123abcd/k=1/part-0") is None
 
 
 def test_what_the_new_table_s_log_names_is_its_own() -> None:
@@ -115,3 +144,37 @@ def test_each_file_is_classified_once(
         assert (value in every) == (value not in known if value.path in places else not ours or not ended), (
             value
         )
+
+
+NAME = TableName(("spark_catalog", "w", "t"))
+READS = (file("k=1/tableferry-0123abcd-0"), file("k=1/tableferry-89abcdef-0"), OLD)
+
+
+@pytest.mark.parametrize(
+    ("properties", "known", "suspended_files"),
+    [
+        ({}, (), []),
+        ({TARGET: "id", FOLDER_KEY: FOLDER, f"{RUNS}_000": "0123abcd,89abcdef"}, (), []),
+        ({TARGET: "id", FOLDER_KEY: FOLDER, f"{RUNS}_000": "0123abcd"}, (), [READS[1]]),
+        # Of an earlier migration's runs, and there at the switch.
+        ({TARGET: "id", FOLDER_KEY: FOLDER, f"{RUNS}_000": "0123abcd"}, READS, []),
+    ],
+)
+def test_files_of_runs_that_did_not_end_are_rows_twice_where_no_run_comes(
+    monkeypatch: pytest.MonkeyPatch,
+    properties: dict[str, str],
+    known: tuple[ListedFile, ...],
+    suspended_files: list[ListedFile],
+) -> None:
+    table = HiveTable(NAME, Kind.HIVE, location=ROOT, properties=properties)
+    nothing: Any = None
+    record = Record(nothing, FOLDER, ROOT)
+    recorded = RecordedFiles(frozenset(known), frozenset())
+    monkeypatch.setattr(hive, "demand", lambda warehouse, name: table)
+    monkeypatch.setattr(suspended, "listing", lambda warehouse, table, partitions: Listing(READS, (), ()))
+    monkeypatch.setattr(Record, "of", lambda warehouse, properties: record)
+    monkeypatch.setattr(Record, "files", lambda record: recorded)
+    assert suspended.suspended(nothing, NAME) == suspended_files
+    if suspended_files:
+        with pytest.raises(suspended.RowsTwice, match=r"89abcdef-0 are of .* remove these files"):
+            suspended.demand_none(nothing, NAME)

@@ -127,6 +127,7 @@ def test_tables_with_days_of_their_own_have_them_beside_their_names(templates: T
 def test_a_table_without_probation_is_told_so(templates: Templates) -> None:
     text = flat(templates.words(1, OWNER, [job(probation_gap_days=0)], NOW).text)
     assert "There is no probation" in text
+    assert "files that come into its old directory after the switch are noticed for a week" in text
     assert "sales.orders_hive_archived" in text
 
 
@@ -141,6 +142,7 @@ def test_the_third_notification_tells_where_the_hive_table_is(templates: Templat
     words = templates.words(3, OWNER, [job()], NOW)
     assert words.subject == "[Hive to Iceberg migration] sales.orders is migrated"
     assert "Archived Hive table: sales.orders_hive_archived" in words.text
+    assert "is noticed for a week after this letter; later nobody looks" in flat(words.text)
 
 
 @pytest.mark.parametrize(("level", "audience"), EVERY)

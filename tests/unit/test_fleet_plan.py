@@ -15,8 +15,10 @@ from tableferry.fleet.naming import Names
 from tableferry.fleet.plan import Kind, next_transition, plan, target_kind
 from tableferry.fleet.steps import (
     CheckLate,
+    CheckSuspended,
     CopyAccess,
     DropCopy,
+    MakeManaged,
     MakeTarget,
     Rename,
     Shadow,
@@ -148,12 +150,18 @@ def test_the_rows_are_compared_before_each_switch_and_before_the_archive() -> No
 
     both = {names.main: Kind.ICEBERG, names.hive: Kind.HIVE}
     archive = plan(job(State.WRITES_UNBLOCKED, State.HIVE_DROPPED), both)
-    assert archive[-1] == Rename(names.hive, names.archived)
+    assert archive[-2] == Rename(names.hive, names.archived)
     assert VerifyShadow(names.main, names.hive) in archive
     # A table without probation was never kept in step, and its archive is as of the switch.
     late = CheckLate(names.main, names.hive, TargetFormat.ICEBERG)
     assert archive[0] == late
-    assert plan(job(State.WRITES_UNBLOCKED, State.HIVE_DROPPED, probation=0), both) == (late, archive[-1])
+    without = plan(job(State.WRITES_UNBLOCKED, State.HIVE_DROPPED, probation=0), both)
+    assert without == (late, *archive[-2:])
+    # What came between a look and the rename, also if a worker died right after it.
+    last_look = CheckLate(names.main, names.archived, TargetFormat.ICEBERG, decide=False)
+    assert archive[-1] == last_look
+    renamed = {names.main: Kind.ICEBERG, names.archived: Kind.HIVE}
+    assert plan(job(State.WRITES_UNBLOCKED, State.HIVE_DROPPED), renamed) == (last_look,)
 
     back = plan(job(State.WRITES_BLOCKED, State.SYNC_HIVE), both)
     assert back[-2:] == (VerifyShadow(names.main, names.hive), CopyAccess(names.main, names.hive))
@@ -209,6 +217,17 @@ def test_giving_up_after_the_switch_keeps_what_was_written_to_the_copy() -> None
         Shadow(names.copy, names.hive, reverting.target_format),
         Rename(names.hive, names.main),
     )
+
+
+def test_before_the_copy_is_dropped_it_is_looked_for_what_a_suspended_run_wrote() -> None:
+    reverted = job(State.WRITES_UNBLOCKED, State.ICEBERG_DROPPED)
+    names = Names.of(reverted)
+    look, managed = CheckSuspended(names.main), MakeManaged(names.main)
+    drop = DropCopy(names.copy, reverted.target_format)
+    assert plan(reverted, {names.main: Kind.HIVE, names.copy: Kind.ICEBERG}) == (look, drop, managed)
+    # What a worker leaves that died between the copy's last rename and its drop.
+    assert plan(reverted, {names.main: Kind.HIVE, names.dropped: Kind.ICEBERG}) == (look, drop, managed)
+    assert plan(reverted, {names.main: Kind.HIVE}) == (look, managed)
 
 
 def test_a_resting_job_has_no_steps() -> None:

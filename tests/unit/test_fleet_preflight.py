@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.fleet_jobs import job
 
-from tableferry.fleet.job import MOVED, Job, PauseReason, TargetFormat
-from tableferry.fleet.plan import Kind
+from tableferry.errors import TableError
+from tableferry.fleet.job import MOVED, Job, PauseReason, State, TargetFormat
+from tableferry.fleet.naming import Names
+from tableferry.fleet.plan import Kind, plan
 from tableferry.fleet.prechecking import blocked_seconds
 from tableferry.fleet.reports import Finding, Preflight
 from tableferry.fleet.status.preflight import headline, preflight_lines, preflight_page
+from tableferry.fleet.steps import BlockWrites, RepeatPreflight, TryShadow
+from tableferry.fleet.warehouse import hive, metastore, neighbours
+from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveColumn, HiveTable
 from tableferry.fleet.warehouse.files import ListedFile, Listing
-from tableferry.fleet.warehouse.preflight import DirectoryIndex, PreflightFacts, findings, remarks
+from tableferry.fleet.warehouse.neighbours import DirectoryIndex, Neighbourhood
+from tableferry.fleet.warehouse.preflight import PreflightFacts, findings, first_finding, remarks
 from tableferry.hive.locations import below
 from tableferry.hive.partitions import CatalogPartition
-from tableferry.tables import TableName
+from tableferry.tables import CatalogTable, TableName
 
 NAME = TableName(("spark_catalog", "sales", "orders"))
 OTHER = TableName(("spark_catalog", "sales", "copies"))
@@ -96,6 +105,74 @@ def test_files_of_no_partition_are_reported() -> None:
     stray = replace(FACTS, files=Listing((FILE,), (), (ListedFile(f"{ROOT}/old/b", 1, 0),)))
     assert reasons(stray) == []
     assert f"{ROOT}/old/b" in remarks(stray)[1]
+
+
+def test_a_schema_that_cant_be_listed_is_in_the_report() -> None:
+    hidden = replace(FACTS, unlisted=(TableName(("spark_catalog", "secret")),))
+    assert reasons(hidden) == []
+    assert "the tables of spark_catalog.secret can't be listed" in remarks(hidden)[1]
+
+
+def test_the_catalog_is_listed_once_in_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    session: Any = Session(["sales", "secret"])
+    tables = {"orders": CatalogTable(NAME, "hive", "external", ROOT, None)}
+    listed: list[str] = []
+
+    def list_tables(spark: object, schema: Sequence[str]) -> dict[str, CatalogTable]:
+        listed.append(schema[1])
+        if schema[1] == "secret":
+            raise TableError("secret can't be listed")
+        return tables
+
+    monkeypatch.setattr(neighbours, "list_tables", list_tables)
+    clock = iter((0.0, 600.0, 600.0, 601.0, 601.0))
+    neighbourhood = Neighbourhood(lambda: next(clock))
+    assert neighbourhood.around(session, NAME, ROOT) == ()
+    tables["copies"] = CatalogTable(OTHER, "hive", "external", ROOT, None)
+    assert neighbourhood.unlisted(session, NAME) == (TableName(("spark_catalog", "secret")),)
+    assert neighbourhood.around(session, NAME, ROOT) == ()
+    assert neighbourhood.around(session, NAME, ROOT) == ((OTHER, ROOT),)
+    assert listed == ["sales", "secret"] * 2
+    own = Neighbourhood()
+    assert own.around(session, NAME, ROOT, apart=(OTHER,)) == ()
+
+
+def test_the_switch_looks_first_at_what_people_did_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    ready = job(state=State.READY, desired_state=State.WRITES_BLOCKED, target_format=DELTA)
+    steps = plan(ready, {NAME: Kind.HIVE})
+    assert [type(step) for step in steps] == [RepeatPreflight, TryShadow, BlockWrites]
+    table, own = TABLE, Names.of(ready).copy
+    tables = {"orders": NAME, own.table: own}
+
+    def list_tables(spark: object, schema: Sequence[str]) -> dict[str, CatalogTable]:
+        return {key: CatalogTable(name, "hive", "external", ROOT, None) for key, name in tables.items()}
+
+    monkeypatch.setattr(neighbours, "list_tables", list_tables)
+    monkeypatch.setattr(hive, "demand", lambda warehouse, name: table)
+    monkeypatch.setattr(metastore, "reached", lambda spark, name: True)
+    session: Any = Session(["sales"])
+    warehouse = Warehouse(session, session)
+    assert first_finding(warehouse, ready) is None
+    table = replace(TABLE, properties={"external.table.purge": "true"})
+    assert (found := first_finding(warehouse, ready)) is not None
+    assert found.reason is PauseReason.REMOVES_FILES
+    table, tables["copies"] = TABLE, OTHER
+    assert (found := first_finding(warehouse, ready)) is not None
+    assert found.reason is PauseReason.SHARED_DIRECTORY
+    assert f"{OTHER} at {ROOT};" in found.text
+
+
+class Session:
+    """A session that knows the schemas of a catalog."""
+
+    def __init__(self, schemas: list[str]) -> None:
+        self.schemas = schemas
+
+    def sql(self, text: str) -> Session:
+        return self
+
+    def collect(self) -> list[tuple[str]]:
+        return [(schema,) for schema in self.schemas]
 
 
 def test_the_wait_is_forecast_by_what_others_took() -> None:

@@ -122,12 +122,15 @@ def test_the_tables_in_delta_keep_their_columns() -> None:
         "jobs_archive": f"task_id BIGINT NOT NULL, {job}, archived_at TIMESTAMP NOT NULL",
         "letters": letter,
     }
-    schema, *tables, _ = DeltaTables(TableName.parse("hive.fleet")).definitions()
+    schema, *tables, clock, _ = DeltaTables(TableName.parse("hive.fleet")).definitions()
     assert schema == "CREATE SCHEMA IF NOT EXISTS `hive`.`fleet`"
     assert tables == [
         f"CREATE TABLE IF NOT EXISTS `hive`.`fleet`.`{name}` ({text}) USING delta {PROPERTIES}"
         for name, text in columns.items()
     ]
+    # In-commit timestamps would be of the writers' own clocks.
+    assert clock.startswith("CREATE TABLE IF NOT EXISTS `hive`.`fleet`.`clock` (asked STRING) USING delta ")
+    assert "'delta.enableInCommitTimestamps' = 'false'" in clock
 
 
 def test_a_database_of_an_older_version_keeps_its_jobs(bare: SqlStore) -> None:

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.unit import fleets
 
+from tableferry.errors import Busy, Refused
 from tableferry.fleet.job import Job, PauseReason, State
-from tableferry.fleet.modes.revert import _reverting
+from tableferry.fleet.modes import revert as mode
+from tableferry.fleet.modes.revert import _reverting, revert
+from tableferry.fleet.modes.worker import Worker
+from tableferry.fleet.queue.selections import everything, finished, named, numbered
+from tableferry.fleet.queue.store import Store
+from tableferry.fleet.reports import ModeReport
+from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.transitions import BACK
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.tables import TableName
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LATER = fleets.NOW
 
 
 @pytest.mark.parametrize("pair", BACK)
@@ -27,4 +41,64 @@ def test_a_reverting_job_resumes_where_it_paused(pair: tuple[State, State]) -> N
         desired_state=desired,
     )
     paused = job.paused(PauseReason.STEP_FAILED, "3 times")
-    assert _reverting(paused, from_archive=False) == job
+    assert _reverting(paused, NOW, from_archive=False) == job
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """A queue with a completed job in its archive, a table on probation, and one that waits."""
+    store = fleets.opened(tmp_path)
+    fleet = fleets.Fleet(store)
+    fleet.add("archived", "probation", "other", "waiting", at=fleets.days_ago(60))
+    for table in ("archived", "probation", "other"):
+        fleet.ready(table, fleets.days_ago(59), notified=fleets.days_ago(58))
+        fleet.migrated(table, fleets.days_ago(40))
+    fleet.finished("archived", fleets.days_ago(20))
+    assert store.archive(finished(), LATER) == 1
+    yield store
+    store.close()
+
+
+def worker(store: Store) -> Worker:
+    nothing: Any = None
+    return Worker(store, Warehouse(nothing, nothing), FleetSettings(), "w", lambda: LATER)
+
+
+def name(table: str) -> TableName:
+    return TableName(("spark_catalog", "sales", table))
+
+
+def test_nothing_is_changed_when_one_of_the_tables_cant_be_reverted(store: Store) -> None:
+    before = [*store.jobs(everything()), *store.archived(everything())]
+    with pytest.raises(Refused, match=r"sales\.waiting is at Undefined"):
+        revert(worker(store), [name("archived"), name("waiting")], from_archive=True)
+    assert [*store.jobs(everything()), *store.archived(everything())] == before
+
+
+def test_nothing_is_started_when_a_worker_has_one_of_the_tables(store: Store) -> None:
+    store.claim(named([name("other")]), "shadower", now=LATER, lease=timedelta(hours=1), limit=1)
+    before = store.jobs(everything())
+    with pytest.raises(Busy, match=r"sales\.other is in the hands of worker shadower until .*: wait"):
+        revert(worker(store), [name("probation"), name("other")])
+    assert store.jobs(everything()) == before
+
+
+def test_a_table_that_a_worker_takes_meanwhile_is_reported_and_the_others_are_reverted(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit = store.edit
+
+    def taken(job: Job, now: datetime, *, by: str = "") -> Job:
+        if job.tbl_name == "probation":
+            store.claim(numbered([job.task_id]), "shadower", now=LATER, lease=timedelta(hours=1), limit=1)
+        return edit(job, now, by=by)
+
+    monkeypatch.setattr(store, "edit", taken)
+    monkeypatch.setattr(mode, "run_worker", lambda *how: ModeReport())
+    report = revert(worker(store), map(name, ("probation", "other", "archived")), from_archive=True)
+    assert [(job.job.tbl_name, job.outcome) for job in report.jobs] == [("probation", "failed")]
+    assert "changed or claimed by somebody else" in report.jobs[0].error
+    states = {job.tbl_name: job.pair for job in store.jobs(everything())}
+    assert states["probation"] == (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)
+    assert states["other"] == (State.WRITES_UNBLOCKED, State.WRITES_BLOCKED)
+    assert states["archived"] == (State.HIVE_DROPPED, State.WRITES_BLOCKED)

@@ -143,6 +143,58 @@ def test_a_lapsed_claim_is_stuck(store: Store) -> None:
     assert later[0].command == "tableferry fleet preprocess"
 
 
+@pytest.mark.parametrize(
+    ("values", "mode"),
+    [
+        (
+            {"state": State.READY, "desired_state": State.WRITES_BLOCKED, "to_be_processed": True},
+            "communicate",
+        ),
+        (
+            {
+                "state": State.READY,
+                "desired_state": State.WRITES_BLOCKED,
+                "to_be_processed": True,
+                "comm_level1_date": days_ago(20),
+            },
+            "migrate",
+        ),
+        ({"state": State.WRITES_UNBLOCKED, "desired_state": State.WRITES_UNBLOCKED}, "communicate"),
+        (
+            {
+                "state": State.WRITES_UNBLOCKED,
+                "desired_state": State.WRITES_UNBLOCKED,
+                "comm_level2_date": days_ago(2),
+            },
+            "shadow",
+        ),
+        (
+            {"state": State.HIVE_DROPPED, "desired_state": State.HIVE_DROPPED, "in_process": True},
+            "preprocess",
+        ),
+        (
+            {
+                "state": State.HIVE_DROPPED,
+                "desired_state": State.HIVE_DROPPED,
+                "in_process": False,
+                "comm_level3_date": days_ago(2),
+            },
+            "shadow",
+        ),
+        ({"state": State.WRITES_BLOCKED, "desired_state": State.SYNC_HIVE}, "revert"),
+    ],
+)
+def test_a_lapsed_claim_names_the_mode_that_takes_the_job_next(
+    store: Store, values: dict[str, object], mode: str
+) -> None:
+    fleet = Fleet(store)
+    fleet.add("t", at=days_ago(30))
+    fleet.change("t", days_ago(1), **values)
+    store.claim(finished() | ~finished(), "gone", now=NOW - 3 * LEASE, lease=LEASE, limit=1)
+    (stuck,) = read_status(store, NOW).stuck
+    assert (stuck.trouble, stuck.command) == (Trouble.CLAIM_LAPSED, f"tableferry fleet {mode}")
+
+
 def test_a_notification_that_wasnt_sent_for_a_day_is_stuck(store: Store) -> None:
     fleet = Fleet(store)
     fleet.add("a", "b", "c", at=days_ago(5))

@@ -21,12 +21,19 @@ from tableferry.convert.merging import merge
 from tableferry.convert.perform import perform
 from tableferry.convert.plan import Facts, Options, Plan, all_schemas, decide
 from tableferry.convert.spark_provider import SparkProvider
-from tableferry.convert.steps import ConvertNatively, PutFirstCommit, SwitchEntry
+from tableferry.convert.steps import ConvertNatively, PutFirstCommit, Step, SwitchEntry
 from tableferry.errors import Refused
+from tableferry.hive.settings import optional_settings
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+MARK = "tableferry fleet"
+"""What the history says beside the first commit of a log that was written here."""
+
+# By it Spark's own command marks its commits.
+_USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 
 class LogIdentity(NamedTuple):
@@ -61,12 +68,9 @@ def write(spark: SparkSession, table: TableName, *, empty: bool, column_mapping:
     else:
         plan = _plan(spark, table, column_mapping)
         # By name, Spark's own command would switch the entry; by its path it converts the directory alone.
-        steps = (
-            replace(step, table=None) if isinstance(step, ConvertNatively) else step
-            for step in plan.steps
-            if not isinstance(step, SwitchEntry)
-        )
-        perform(replace(plan, steps=tuple(steps)), SparkProvider(spark, lambda: spark))
+        steps = (_over_table(step) for step in plan.steps if not isinstance(step, SwitchEntry))
+        with optional_settings(spark, {_USER_METADATA: MARK}):
+            perform(replace(plan, steps=tuple(steps)), SparkProvider(spark, lambda: spark))
 
 
 def write_empty(entry: Entry, *, column_mapping: bool = False) -> None:
@@ -88,7 +92,7 @@ def write_empty(entry: Entry, *, column_mapping: bool = False) -> None:
     )
     for step in decide(facts, Options(column_mapping=column_mapping)).steps:
         if isinstance(step, PutFirstCommit):
-            commit.put(root, contents.lines(step.contents, commit.now()))
+            commit.put(root, contents.lines(replace(step.contents, user_metadata=MARK), commit.now()))
 
 
 def has_log(spark: SparkSession, location: str) -> bool:
@@ -113,6 +117,16 @@ def log_identity(root: Path) -> LogIdentity:
 def is_plain_name(name: str) -> bool:
     """Say whether Delta takes a column's name without column mapping."""
     return mapping.fits(name)
+
+
+def _over_table(step: Step) -> Step:
+    match step:
+        case ConvertNatively():
+            return replace(step, table=None)
+        case PutFirstCommit():
+            return replace(step, contents=replace(step.contents, user_metadata=MARK))
+        case _:
+            return step
 
 
 def _root_of_empty(entry: Entry) -> Path:

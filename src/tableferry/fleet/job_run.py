@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 
 from tableferry.errors import Refused, StateError, TableError, TableferryError, first_line, is_sparks
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.job import ACCEPT, FOUND, MOVED, Job, PauseReason, State
 from tableferry.fleet.naming import Names
-from tableferry.fleet.perform import FENCE, Stopped, WrittenSince, perform
+from tableferry.fleet.perform import FENCE, NOT_LOOKED, RIGHTS, Stopped, WrittenSince, perform
 from tableferry.fleet.plan import Kind, Transitions, arrived, dry_run_steps, plan
+from tableferry.fleet.queue.selections import numbered
 from tableferry.fleet.queue.statements import lost
 from tableferry.fleet.queue.store import ClaimLost, Store
 from tableferry.fleet.reports import JobReport
-from tableferry.fleet.steps import Rename, Step, UnblockWrites
+from tableferry.fleet.steps import BlockWrites, CheckLate, Rename, Step, UnblockWrites
 from tableferry.fleet.transitions import FORWARD, Action, Transition
 from tableferry.fleet.warehouse import existing, versions
 from tableferry.fleet.warehouse.context import Warehouse
@@ -70,8 +72,36 @@ class JobRun:
 
     def perform(self, step: Step) -> None:
         """Do a step, and report it."""
-        self.job = perform(step, self.job, self.warehouse, self.save)
+        try:
+            self.job = perform(step, self.job, self.warehouse, self.save)
+        except ClaimLost:
+            raise
+        except Exception:
+            self._give_stray_rights_back(step)
+            raise
+        self._give_stray_rights_back(step)
         self.did.append(str(step))
+        if isinstance(step, CheckLate) and (sentence := self.job.record.get(NOT_LOOKED)):
+            self.did.append(sentence)
+
+    def _give_stray_rights_back(self, step: Step) -> None:
+        """Give back rights that were taken after the claim was lost, and that nobody else would give back.
+
+        Who lets the writers in looks at the rights once more after it has forgotten what was taken; this run,
+        after it has taken them, looks at what is forgotten. So one of the two gives them back.
+
+        Raises:
+            ClaimLost: The job is another worker's by now.
+        """
+        if not isinstance(step, BlockWrites) or self.store.holds(self.job, self.clock()):
+            return
+        current = self.store.jobs(numbered([self.job.task_id]))
+        noted = [rights for job in current for rights in job.record.get(RIGHTS, ())]
+        for rights in self.job.record.get(RIGHTS, ()):
+            if rights not in noted:
+                # Not through `Warehouse.effect`, which would refuse it: the claim is lost.
+                self.warehouse.access.give_back(step.table, rights)
+        raise lost(self.job)
 
     def release(self, job: Job) -> None:
         """Write the job back and give the claim up."""
@@ -80,14 +110,15 @@ class JobRun:
 
 def run_job(run: JobRun, transitions: Transitions) -> JobReport:
     """Run a job as far as these transitions take it; its own errors are reported and never raised."""
+    return reported(run, partial(advance, transitions=transitions))
 
-    def work(run: JobRun) -> JobReport:
-        while (transition := transitions.get(run.job.pair)) is not None:
-            _once(run, transition)
-        run.release(run.job)
-        return JobReport(run.job, "done", tuple(run.did))
 
-    return reported(run, work)
+def advance(run: JobRun, transitions: Transitions) -> JobReport:
+    """Run a job as far as these transitions take it, for `reported`, which takes its errors."""
+    while (transition := transitions.get(run.job.pair)) is not None:
+        _once(run, transition)
+    run.release(run.job)
+    return JobReport(run.job, "done", tuple(run.did))
 
 
 def dry_run_report(job: Job, warehouse: Warehouse, transitions: Transitions) -> JobReport:
@@ -187,12 +218,25 @@ def _begin_again(run: JobRun, names: Names, why: str) -> bool:
 
 def _pause(run: JobRun, reason: PauseReason, why: str) -> JobReport:
     """Let the job wait for a person, and, if Hive has its name still, let the writers in meanwhile."""
+    try:
+        _let_writers_in(run)
+    except ClaimLost:
+        raise
+    except Exception as error:
+        # What stopped the job may stop this too. Then writes stay blocked, and it's resumed from here.
+        if not isinstance(error, TableferryError) and not is_sparks(error):
+            raise
+        cause = str(error) if isinstance(error, TableferryError) else first_line(error)
+        why = f"{why}; and the writers of {run.job.name} couldn't be let in ({cause})"
+    run.release(run.job.paused(reason, why).noted(**{BEGAN_AGAIN: None}))
+    return JobReport(run.job, "paused", tuple(run.did), why)
+
+
+def _let_writers_in(run: JobRun) -> None:
     names = Names.of(run.job)
     if run.job.pair in FORWARD and existing.job_tables(run.warehouse, names).get(names.main) is Kind.HIVE:
         run.perform(UnblockWrites(names.main))
         run.job = replace(run.job, state=State.READY, desired_state=State.WRITES_BLOCKED)
-    run.release(run.job.paused(reason, why).noted(**{BEGAN_AGAIN: None}))
-    return JobReport(run.job, "paused", tuple(run.did), why)
 
 
 def _fail(run: JobRun, why: str) -> JobReport:

@@ -7,6 +7,13 @@ from dataclasses import dataclass
 from tableferry.fleet.job import Job, TargetFormat
 from tableferry.tables import TableName
 
+_DROPPED_SUFFIX = "_tableferry_dropped"
+
+
+def dropped_name(copy: TableName) -> TableName:
+    """Return the name that a copy has for the moment in which it's dropped, so that no writer finds it."""
+    return TableName((*copy.parts[:-1], copy.table + _DROPPED_SUFFIX))
+
 
 @dataclass(frozen=True)
 class Names:
@@ -35,3 +42,13 @@ class Names:
                 for end in ("_hive", "_hive_archived", suffix)
             ),
         )
+
+    @property
+    def all(self) -> tuple[TableName, ...]:
+        """All of them, and the one that the copy has while it's dropped."""
+        return (self.main, self.hive, self.archived, self.copy, self.dropped)
+
+    @property
+    def dropped(self) -> TableName:
+        """The copy's while it's dropped."""
+        return dropped_name(self.copy)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import assert_never
+from typing import Any, assert_never
 
 from tableferry.activity import Activity, activity
+from tableferry.amounts import first_of
 from tableferry.driver import following
 from tableferry.errors import Refused
 from tableferry.fleet import steps
 from tableferry.fleet.job import ACCEPT, Job, PauseReason, TargetFormat
+from tableferry.fleet.naming import Names
 from tableferry.fleet.warehouse import (
     comparing,
     definitions,
@@ -27,10 +29,13 @@ from tableferry.fleet.warehouse import (
     views,
 )
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.preflight import first_finding
+from tableferry.fleet.warehouse.shadow.late import suspended
 from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.shadow.late.settling import WrittenLate, check
 from tableferry.fleet.warehouse.shadow.shadowing import PartitionsRemoved, shadow
 from tableferry.fleet.warehouse.shadow.trying import try_shadow
+from tableferry.tables import TableName
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +48,11 @@ FENCE = "fence"
 WAS_MANAGED = "was_managed"
 BROKEN_VIEWS = "broken_views"
 REMOVED = "removed_partitions"
+LEFT = "left_directories"
+NOT_LOOKED = "late_files_not_looked_for"
+
+# So many directories that were left are noted; their folder is the same.
+_NOTED = 100
 
 
 class Stopped(Refused):
@@ -77,27 +87,39 @@ def perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save) -> Job
 def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, running: Activity) -> Job:
     accept = job.record.get(ACCEPT, "")
     match step:
+        case steps.RepeatPreflight():
+            if finding := first_finding(warehouse, job):
+                raise Stopped(finding.reason, finding.text)
         case steps.TryShadow(table):
             try_shadow(warehouse, table)
         case steps.BlockWrites(table):
             # Each run notes what it finds to take; what an earlier one noted it may have taken by half.
             if rights := warehouse.access.rights_to_write(table):
                 job = save(job.noted(**{RIGHTS: [*job.record.get(RIGHTS, ()), dict(rights)]}))
-            for noted in job.record.get(RIGHTS, ()):
-                warehouse.effect(partial(warehouse.access.take, table, noted))
+            if noted := job.record.get(RIGHTS, ()):
+                warehouse.effect(lambda: _take(warehouse, table, noted))
             job = job.noted(**{FENCE: dict(fence.mark(warehouse, table))})
         case steps.UnblockWrites(table):
-            for rights in reversed(job.record.get(RIGHTS, ())):
+            taken = list(reversed(job.record.get(RIGHTS, ())))
+            for rights in taken:
                 warehouse.effect(partial(warehouse.access.give_back, table, rights))
-            job = job.noted(**{RIGHTS: None, FENCE: None})
+            if taken:
+                # A worker that slept may take them once more. If that is before they are forgotten, they are
+                # given back below; if after, that worker finds them forgotten and gives them back.
+                job = save(job.noted(**{RIGHTS: None}))
+            for rights in taken:
+                warehouse.effect(partial(warehouse.access.give_back, table, rights))
+            job = job.noted(**{FENCE: None})
         case steps.CheckFence(table):
             if differences := fence.differences(warehouse, table, job.record.get(FENCE, {})):
                 raise WrittenSince(f"{table} was written to after writes were blocked: {differences}")
         case steps.RecordFiles(table):
             Record.create(warehouse, table)
-        case steps.CheckLate(target, hive, form):
+        case steps.CheckLate(target, hive, form, decide):
+            watermark = job.shadow_watermark
             with _stopping(PauseReason.WRITTEN_LATE, WrittenLate):
-                check(warehouse, target, hive, form, job.shadow_watermark, accept=accept)
+                looked = check(warehouse, target, hive, form, watermark, decide=decide, accept=accept)
+            job = _looked(job, hive, looked)
         case steps.MakeExternal(table):
             if external.is_managed(warehouse, table):
                 job = save(job.noted(**{WAS_MANAGED: True}))
@@ -124,7 +146,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
                 version = job.shadow_watermark
                 running.count("rows", comparing.demand_same(warehouse, hive, target, right_version=version))
         case steps.Rename(table, to):
-            renaming.rename(warehouse, table, to)
+            renaming.rename(warehouse, table, to, beside=Names.of(job).all)
         case steps.CheckViews(table):
             job = job.noted(**{BROKEN_VIEWS: list(views.check(warehouse, table)) or None})
         case steps.Shadow(target, hive, form):
@@ -138,15 +160,43 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             if shadowed.removed:
                 _log.warning("%s: %s", job.name, shadowed.removed)
                 job = job.noted(**{REMOVED: shadowed.removed})
+            if shadowed.left:
+                _log.warning(
+                    "%s: no table reads %s any more, and they can't be removed from here: whoever owns the "
+                    "storage can remove them", job.name, first_of(shadowed.left),
+                )  # fmt: skip
+                left = [*job.record.get(LEFT, ()), *shadowed.left]
+                job = job.noted(**{LEFT: list(dict.fromkeys(left))[-_NOTED:]})
+            job = _looked(job, hive, shadowed.looked)
             job = replace(job, shadow_watermark=shadowed.watermark).noted(**{ACCEPT: None})
+        case steps.CheckSuspended(hive):
+            suspended.demand_none(warehouse, hive)
         case steps.DropCopy(table, form):
             with _stopping(PauseReason.WRITTEN_WHILE_BLOCKED, dropping.WrittenBehind):
-                dropping.demand_unwritten(warehouse, table, form, job.shadow_watermark, accept=accept)
-            dropping.drop_copy(warehouse, table, form)
+                dropping.drop_copy(warehouse, table, form, job.shadow_watermark, accept=accept)
             job = job.noted(**{ACCEPT: None})
         case _:
             assert_never(step)
     return job
+
+
+def _take(warehouse: Warehouse, table: TableName, noted: Iterable[Mapping[str, Any]]) -> None:
+    for rights in noted:
+        warehouse.access.take(table, rights)
+
+
+def _looked(job: Job, hive: TableName, looked: bool) -> Job:
+    """Note on a job that late files couldn't be looked for; a look that could takes the note out."""
+    if looked:
+        return job.noted(**{NOT_LOOKED: None}) if NOT_LOOKED in job.record else job
+    sentence = (
+        f"files that came late aren't looked for: {hive} has no record of the files that were there at the "
+        "switch, which an earlier version made, or its property tableferry.known_files was removed; compare "
+        "its directories with the new table's files before you drop it"
+    )
+    if job.record.get(NOT_LOOKED) != sentence:
+        _log.warning("%s: %s", job.name, sentence)
+    return job.noted(**{NOT_LOOKED: sentence})
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from tableferry.fleet.steps import (
     BlockWrites,
     CheckFence,
     CheckLate,
+    CheckSuspended,
     CheckViews,
     CopyAccess,
     CopyDefinition,
@@ -27,6 +28,7 @@ from tableferry.fleet.steps import (
     MakeTarget,
     RecordFiles,
     Rename,
+    RepeatPreflight,
     Shadow,
     Step,
     TryShadow,
@@ -85,7 +87,7 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
     match transition.action:
         case Action.BLOCK:
             _demand(existing, names.main, Kind.HIVE)
-            return (TryShadow(names.main), BlockWrites(names.main))
+            return (RepeatPreflight(names.main), TryShadow(names.main), BlockWrites(names.main))
         case Action.COPY:
             _demand(existing, names.main, Kind.HIVE)
             return (
@@ -119,8 +121,11 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
             return (UnblockWrites(names.main), CheckViews(names.main))
         case Action.DROP_COPY:
             _demand(existing, names.main, Kind.HIVE)
-            drop = (DropCopy(names.copy, job.target_format),) if names.copy in existing else ()
-            return (*drop, MakeManaged(names.main))
+            # A run that died may have left it by its last name.
+            left = names.copy in existing or names.dropped in existing
+            drop = (DropCopy(names.copy, job.target_format),) if left else ()
+            # While the copy is there to compare with: no shadow run comes any more that would find them.
+            return (CheckSuspended(names.main), *drop, MakeManaged(names.main))
         case _:
             assert_never(transition.action)
 
@@ -155,7 +160,7 @@ def _name(step: Step, names: dict[TableName, Kind]) -> None:
         case MakeTarget(_, target, form):
             names[target] = Kind.ICEBERG if form is TargetFormat.ICEBERG else Kind.DELTA
         case DropCopy(table, _):
-            del names[table]
+            names.pop(table, None)
 
 
 def target_kind(job: Job) -> Kind:
@@ -209,14 +214,16 @@ def _switch_back(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]
 
 
 def _archive(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
+    # What came between the last look and the rename; a write that may be going on is left to later looks.
+    last_look = CheckLate(names.main, names.archived, job.target_format, decide=False)
     if _is_hive(existing, names.archived) and names.hive not in existing:
-        return ()
+        return (last_look,)
     _demand(existing, names.hive, Kind.HIVE)
     if names.archived in existing:
         raise Refused(_taken(names.hive, names.archived, job))
     late = CheckLate(names.main, names.hive, job.target_format)
     kept_in_step = _in_step(job, names) if job.probation_gap_days > 0 else ()
-    return (late, *kept_in_step, Rename(names.hive, names.archived))
+    return (late, *kept_in_step, Rename(names.hive, names.archived), last_look)
 
 
 def _in_step(job: Job, names: Names) -> tuple[Step, ...]:

@@ -14,6 +14,7 @@ from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import Preflight
 from tableferry.fleet.warehouse import preflight
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.neighbours import Neighbourhood
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ def precheck(store: Store, warehouse: Warehouse, tables: Sequence[NewJob]) -> li
         Refused: This compute can't write what one is to become.
     """
     warehouse.check_formats(table.target_format for table in tables)
-    neighbourhood = preflight.Neighbourhood(warehouse)
+    neighbourhood = Neighbourhood()
     done = [*store.jobs(moved(), limit=_LATEST), *store.archived(moved())]
     reports = []
     with activity(_log, "look at the tables") as running:

@@ -40,6 +40,12 @@ class _OnCopy(_Described):
     format: TargetFormat
 
 
+class RepeatPreflight(_OnTable):
+    """Look again at what would stop the migration, for weeks may have passed since somebody looked."""
+
+    text = "look again at what would stop the migration of {table}"
+
+
 class TryShadow(_OnTable):
     """Write a row beside the table as a shadow run does, while nothing has been changed yet."""
 
@@ -70,9 +76,16 @@ class RecordFiles(_OnTable):
     text = "record the files of {table}"
 
 
+@dataclass(frozen=True)
 class CheckLate(_OnCopy):
-    """Look for files that came into the Hive copy's directories since the switch."""
+    """Look for files that came into the Hive copy's directories since the switch.
 
+    Attributes:
+        decide: Whether a file that may be of a write in progress is an error; if not, it's left to the next
+            look.
+    """
+
+    decide: bool = True
     text = "look for files that came into the directories of {hive} since the switch"
 
 
@@ -149,6 +162,14 @@ class Shadow(_OnCopy):
 
 
 @dataclass(frozen=True)
+class CheckSuspended(_Described):
+    """Demand that the Hive table reads no file of a shadow run that was suspended."""
+
+    hive: TableName
+    text = "look for rows in {hive} that a suspended shadow run wrote twice"
+
+
+@dataclass(frozen=True)
 class DropCopy(_Described):
     """Drop the target; files that the Hive table reads stay."""
 
@@ -158,12 +179,14 @@ class DropCopy(_Described):
 
 
 Step = (
-    TryShadow
+    RepeatPreflight
+    | TryShadow
     | BlockWrites
     | UnblockWrites
     | CheckFence
     | RecordFiles
     | CheckLate
+    | CheckSuspended
     | MakeExternal
     | MakeManaged
     | MakeTarget

@@ -53,6 +53,7 @@ def list_tables(
                 "managed" if kind == "MANAGED" else "external",
                 location,
                 reachable(location, same_machine=same_machine),
+                details.get("Created Time", ""),
             )
     return tables
 

@@ -6,6 +6,7 @@ Hadoop's paths aren't percent-encoded: in ``file:/data/a%20b`` the folder's name
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 _LOCATION = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/]*))?(/.*)?", re.DOTALL)
@@ -53,6 +54,13 @@ def below(location: str, root: str) -> str | None:
 def escape_wildcards(location: str) -> str:
     """Write a location so that Spark's reader takes no character of it for a wildcard."""
     return re.sub(r"([*?\[\]{}\\])", r"\\\1", location)
+
+
+def parents(directory: str) -> Iterator[str]:
+    """Yield the directories that a path is below, the nearest first."""
+    while directory:
+        directory = directory.rpartition("/")[0]
+        yield directory or "/"
 
 
 def split(location: str) -> tuple[str, str, str]:

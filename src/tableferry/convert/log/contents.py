@@ -41,6 +41,7 @@ class Contents:
         features: The table features that the schema doesn't show by itself.
         writer_features: Those of them that only who writes has to know.
         catalog_entry: What the catalog said of it before, if it was converted by its name.
+        user_metadata: What the history is to say beside the commit.
     """
 
     table_id: str
@@ -55,6 +56,7 @@ class Contents:
     features: tuple[str, ...] = ()
     writer_features: tuple[str, ...] = ()
     catalog_entry: Entry | None = None
+    user_metadata: str = ""
 
 
 def statistics_paths(contents: Contents) -> frozenset[ColumnPath]:
@@ -104,6 +106,7 @@ def _commit_info(contents: Contents, now: int) -> dict[str, Any]:
         "isBlindAppend": False,
         "operationMetrics": {"numConvertedFiles": str(len(contents.files))},
         "engineInfo": f"Tableferry/{__version__}",
+        **({"userMetadata": contents.user_metadata} if contents.user_metadata else {}),
         **own,
     }
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from tableferry.fleet.job_run import JobRun, dry_run_report, run_job
+from tableferry.fleet.job_run import JobRun, advance, dry_run_report, reported
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.queue.selections import to_migrate
 from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.transitions import FORWARD
+from tableferry.fleet.warehouse.neighbours import Neighbourhood
 
 
 def migrate(worker: Worker) -> ModeReport:
@@ -17,16 +18,23 @@ def migrate(worker: Worker) -> ModeReport:
 
     A table that reaches ``WritesUnblocked`` is on probation; one that reaches ``HiveDropped`` is completed.
     """
+    # What an earlier mode listed of the catalog is of then.
+    worker = replace(worker, warehouse=replace(worker.warehouse, neighbourhood=Neighbourhood()))
     return run_worker(
         worker,
         "migrate",
         lambda: to_migrate(worker.clock()),
-        _forward,
+        begin_or_go_on,
         partial(dry_run_report, warehouse=worker.warehouse, transitions=FORWARD),
     )
 
 
-def _forward(run: JobRun) -> JobReport:
-    if run.job.to_be_processed:
-        run.save(replace(run.job, in_process=True, to_be_processed=False))
-    return run_job(run, FORWARD)
+def begin_or_go_on(run: JobRun) -> JobReport:
+    """Start a job's migration, or go on with it; its own errors are reported and never raised."""
+
+    def work(run: JobRun) -> JobReport:
+        if run.job.to_be_processed:
+            run.save(replace(run.job, in_process=True, to_be_processed=False))
+        return advance(run, FORWARD)
+
+    return reported(run, work)

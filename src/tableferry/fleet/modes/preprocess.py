@@ -16,14 +16,15 @@ from tableferry.fleet.reports import JobReport, ModeReport, Outcome
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse import existing, hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.preflight import Neighbourhood, preflight
+from tableferry.fleet.warehouse.neighbours import Neighbourhood
+from tableferry.fleet.warehouse.preflight import preflight
 
 _log = logging.getLogger(__name__)
 
 
 def preprocess(worker: Worker) -> ModeReport:
     """Fill in owners, users and format of new jobs; end probations that are over; close what is completed."""
-    neighbourhood = Neighbourhood(worker.warehouse)
+    neighbourhood = Neighbourhood()
 
     def looked(job: Job) -> Job:
         return _looked(job, worker.warehouse, worker.settings, neighbourhood)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 
-from tableferry.errors import Refused, TableError
+from tableferry.errors import Busy, Refused, TableError
 from tableferry.fleet.job import Job, PauseReason, State
 from tableferry.fleet.job_run import dry_run_report, run_job
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.queue.selections import named, to_revert
-from tableferry.fleet.reports import ModeReport
+from tableferry.fleet.queue.store import ClaimLost
+from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.transitions import BACK, REVERT_TO
 from tableferry.tables import TableName
 
@@ -27,46 +29,63 @@ def revert(worker: Worker, tables: Iterable[TableName] = (), *, from_archive: bo
     Raises:
         TableError: A table has no job.
         Refused: A table can't be reverted now, or here; none of them was started.
+        Busy: A worker has one of them; none was started.
     """
     tables = tuple(tables)
-    reverting = [
-        _reverting(job, from_archive=from_archive) for job in _jobs(worker, tables, from_archive=from_archive)
-    ]
+    queued, archived = _jobs(worker, tables, from_archive=from_archive)
+    # Everything is checked before anything is changed.
+    now = worker.clock()
+    reverting = [_reverting(job, now, from_archive=from_archive) for job in (*queued, *archived)]
     worker.warehouse.check_formats(job.target_format for job in reverting)
     if worker.dry_run:
         return ModeReport(tuple(dry_run_report(job, worker.warehouse, BACK) for job in reverting))
-    for job in reverting:
-        worker.store.edit(job, worker.clock())
-    return run_worker(
+    if archived:
+        back = worker.store.unarchive([job.task_id for job in archived], now)
+        reverting = [_reverting(job, now, from_archive=True) for job in (*queued, *back)]
+    taken = [report for job in reverting if (report := _start(worker, job)) is not None]
+    done = run_worker(
         worker,
         "revert",
         to_revert,
         partial(run_job, transitions=BACK),
         partial(dry_run_report, warehouse=worker.warehouse, transitions=BACK),
     )
+    return ModeReport((*taken, *done.jobs))
 
 
-def _jobs(worker: Worker, tables: tuple[TableName, ...], *, from_archive: bool) -> list[Job]:
-    """Find the tables' jobs, in the archive too."""
-    jobs = {job.name: job for job in worker.store.jobs(named(tables))} if tables else {}
-    missing = [table for table in tables if table not in jobs]
-    if missing and from_archive:
-        archived = {job.name: job for job in worker.store.archived(named(missing))}
-        if not worker.dry_run and archived:
-            back = worker.store.unarchive([job.task_id for job in archived.values()], worker.clock())
-            archived = {job.name: job for job in back}
-        jobs |= archived
-        missing = [table for table in missing if table not in jobs]
+def _start(worker: Worker, job: Job) -> JobReport | None:
+    """Start to revert a table; return a report if somebody else was faster, for the others go on."""
+    try:
+        worker.store.edit(job, worker.clock())
+    except ClaimLost as error:
+        return JobReport(job, "failed", (), str(error))
+    return None
+
+
+def _jobs(
+    worker: Worker, tables: tuple[TableName, ...], *, from_archive: bool
+) -> tuple[Sequence[Job], Sequence[Job]]:
+    """Find the tables' jobs in the queue, and the others' in the archive."""
+    queued = worker.store.jobs(named(tables)) if tables else []
+    missing = list(set(tables) - {job.name for job in queued})
+    archived = worker.store.archived(named(missing)) if missing and from_archive else []
+    missing = sorted(set(missing) - {job.name for job in archived})
     if missing:
         where = "or in the archive" if from_archive else "(--from-archive looks there too)"
         raise TableError(
             f"{missing[0]} has no job in the queue {where}: tableferry fleet list shows all jobs"
         )
-    return [jobs[table] for table in tables]
+    return queued, archived
 
 
-def _reverting(job: Job, *, from_archive: bool) -> Job:
+def _reverting(job: Job, now: datetime, *, from_archive: bool) -> Job:
     """Return the job as the reverter takes it."""
+    if job.claimed_by is not None and job.lease_until is not None and job.lease_until > now:
+        until = f"{job.lease_until:%Y-%m-%d %H:%M} UTC"
+        raise Busy(
+            f"{job.name} is in the hands of worker {job.claimed_by} until {until}, or longer if that lives: "
+            "wait for the end of its run"
+        )
     if job.pair in BACK:
         return replace(job, migration_paused=False, pause_reason=PauseReason.NONE.value)
     if job.state is State.HIVE_DROPPED and not from_archive:

@@ -5,21 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from tableferry.fleet.job import Job
+from tableferry.fleet.job import Job, State
 from tableferry.fleet.job_run import JobRun, reported
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.naming import Names
 from tableferry.fleet.perform import perform
-from tableferry.fleet.queue.selections import to_shadow
+from tableferry.fleet.queue.selections import archived_lately, to_shadow
 from tableferry.fleet.reports import JobReport, ModeReport
-from tableferry.fleet.steps import Shadow
-from tableferry.fleet.warehouse import versions
+from tableferry.fleet.steps import CheckLate, Shadow
+from tableferry.fleet.warehouse import existing, versions
 
 SHADOWING = "Shadowing"
 
 
 def shadow(worker: Worker) -> ModeReport:
     """Bring the Hive copies of tables on probation in step, and look whether anybody wrote to them.
+
+    Archived ones are looked at too, for some days: a job that started before the switch may end that late.
 
     A status that a worker left when it died is no obstacle: its claim lapses.
     """
@@ -28,23 +30,46 @@ def shadow(worker: Worker) -> ModeReport:
         current = versions.current(worker.warehouse, job.name, job.target_format)
         return current != job.shadow_watermark
 
-    def copy(run: JobRun) -> JobReport:
-        step = _step(run.job)
-        job = run.save(replace(run.job, shadow_status=SHADOWING))
-        # Where nothing was written, somebody may have left files in the Hive copy's directories.
-        done = perform(step, job, run.warehouse, run.save)
-        if done.shadow_watermark != job.shadow_watermark:
-            run.did.append(str(step))
-        # The watermark and the status in one go.
-        run.release(replace(done, shadow_status=None))
+    def work(run: JobRun) -> JobReport:
+        match _step(run.job):
+            case Shadow() as step:
+                _keep_in_step(run, step)
+            case CheckLate() as step:
+                _look_for_late_files(run, step)
         return JobReport(run.job, "done", tuple(run.did))
 
     def dry_run_report(job: Job) -> JobReport:
-        return JobReport(job, "planned", (str(_step(job)),) if behind(job) else ())
+        step = _step(job)
+        return JobReport(job, "planned", (str(step),) if isinstance(step, CheckLate) or behind(job) else ())
 
-    return run_worker(worker, "shadow", to_shadow, partial(reported, work=copy), dry_run_report)
+    return run_worker(
+        worker,
+        "shadow",
+        lambda: to_shadow() | archived_lately(worker.clock()),
+        partial(reported, work=work),
+        dry_run_report,
+    )
 
 
-def _step(job: Job) -> Shadow:
+def _keep_in_step(run: JobRun, step: Shadow) -> None:
+    job = run.save(replace(run.job, shadow_status=SHADOWING))
+    # Where nothing was written, somebody may have left files in the Hive copy's directories.
+    done = perform(step, job, run.warehouse, run.save)
+    if done.shadow_watermark != job.shadow_watermark:
+        run.did.append(str(step))
+    # The watermark and the status in one go.
+    run.release(replace(done, shadow_status=None))
+
+
+def _look_for_late_files(run: JobRun, step: CheckLate) -> None:
+    # With the archived table the record of its files is gone, and nothing to compare them with is left.
+    if step.hive in existing.job_tables(run.warehouse, Names.of(run.job)):
+        run.job = perform(step, run.job, run.warehouse, run.save)
+    run.release(run.job)
+
+
+def _step(job: Job) -> Shadow | CheckLate:
     names = Names.of(job)
+    if job.state is State.HIVE_DROPPED:
+        return CheckLate(names.main, names.archived, job.target_format, decide=False)
     return Shadow(names.main, names.hive, job.target_format)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
 
 from sqlalchemy import JSON, ClauseElement, ColumnElement, Select, and_, literal_column, select
 
 from tableferry.activity import activity
+from tableferry.driver import in_process
 from tableferry.errors import Refused, TableferryError, first_line, is_sparks
 from tableferry.fleet.job import Job
 from tableferry.fleet.queue.backoff import pause, retry
@@ -42,6 +45,7 @@ from tableferry.fleet.queue.statements import (
     still,
     unclaimed,
 )
+from tableferry.fleet.queue.storage_clock import StorageClock
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -59,6 +63,7 @@ _STORED = (*JOB_COLUMNS, "events")
 # What Delta, the catalog and the metastore say when somebody else was faster.
 _PASSING = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "ALREADY_EXISTS")
 _LOOKS = 50
+_POOL = "spark.scheduler.pool"
 # So many jobs are named in one statement.
 _MOST = 10_000
 
@@ -71,6 +76,7 @@ class DeltaStore:
         self._schema = TableName.parse(schema)
         self._tables = DeltaTables(self._schema)
         self._dialect = self._tables.dialect
+        self._clock = StorageClock(self._dated)
 
     def create(self) -> None:
         """Make the tables, and a view of all events; any number may do so at once."""
@@ -80,9 +86,30 @@ class DeltaStore:
                 retry(partial(self._run, statement), _half_made, shortest=0.2, longest=5.0, times=8)
 
     def now(self) -> datetime:
-        """Return the time by the cluster's clock."""
-        [row] = self._do(lambda: rows(self._sql("SELECT current_timestamp() AS now", {})))
-        time: datetime = row["now"]
+        """Return the time by the storage of the queue's tables."""
+        return self._clock()
+
+    def _dated(self) -> datetime:
+        """Make a commit, and return when the storage says that it was written.
+
+        Without in-commit timestamps the history has the times of the log's files.
+        """
+        clock = self._tables.clock
+        try:
+            # Who is refused as another one has done the same tries again. No data is written.
+            self._run(
+                f"ALTER TABLE {clock} SET TBLPROPERTIES ('tableferry.asked' = :by)", {"by": uuid4().hex}
+            )
+            history = f"DESCRIBE HISTORY {clock} LIMIT 1"
+            [newest] = self._do(lambda: rows(self._sql(history, {}).select("timestamp")))
+        except TableferryError as error:
+            _log.warning(
+                "the time of the queue's storage can't be had (%s), and this cluster's clock is used: if it "
+                "is ahead of others', their claims lapse early. Run tableferry fleet init, and let workers "
+                "change the table %s", error, clock,
+            )  # fmt: skip
+            [newest] = self._do(lambda: rows(self._sql("SELECT current_timestamp() AS timestamp", {})))
+        time: datetime = newest["timestamp"]
         return time
 
     def add(self, added: Iterable[NewJob], now: datetime) -> int:
@@ -150,12 +177,13 @@ class DeltaStore:
 
     def renew(self, task_ids: Iterable[int], worker: str, now: datetime, lease: timedelta) -> None:
         """Let a worker's claims hold for longer."""
-        for chunk in chunks(sorted(task_ids), _MOST):
-            self._run(
-                f"UPDATE {self._tables.jobs} AS jobs SET lease_until = :until "
-                f"WHERE {among(chunk)} AND claimed_by = :by",
-                {"until": now + lease, "by": worker},
-            )
+        with _own_pool(self._spark):
+            for chunk in chunks(sorted(task_ids), _MOST):
+                self._run(
+                    f"UPDATE {self._tables.jobs} AS jobs SET lease_until = :until "
+                    f"WHERE {among(chunk)} AND claimed_by = :by",
+                    {"until": now + lease, "by": worker},
+                )
 
     def save(self, job: Job, now: datetime, *, lease: timedelta | None = None, release: bool = False) -> Job:
         """Write a claimed job back, if nobody changed it since."""
@@ -351,6 +379,25 @@ class DeltaStore:
         if "TABLE_OR_VIEW_NOT_FOUND" in str(error) or "SCHEMA_NOT_FOUND" in str(error):
             return TableferryError(f"there is no queue at {url}: make it with `tableferry fleet init`")
         return TableferryError(f"the queue at {url} doesn't take this ({first_line(error)})")
+
+
+@contextmanager
+def _own_pool(spark: SparkSession) -> Iterator[None]:
+    """Let this thread's statements inside a ``with`` not wait for the end of a long one of the same cluster.
+
+    That takes fair scheduling (spark.scheduler.mode); else, and within a pool, the first is served first.
+    Through Spark Connect the server decides.
+    """
+    if not in_process(spark):
+        yield
+        return
+    context = spark.sparkContext
+    before = context.getLocalProperty(_POOL)
+    context.setLocalProperty(_POOL, "tableferry_claims")
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_POOL, before)  # type: ignore[arg-type]
 
 
 def _passes(error: Exception) -> bool:

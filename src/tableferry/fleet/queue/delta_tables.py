@@ -19,11 +19,18 @@ from tableferry.tables import TableName
 # On Databricks, writers of different rows then don't stand in each other's way.
 PROPERTIES = "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true', 'tableferry.queue' = '1')"
 
+# Timestamps in commits would be those of the writers' own clocks.
+_DATED_BY_STORAGE = (
+    "TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'false', "
+    "'delta.logRetentionDuration' = 'interval 1 day')"
+)
+
 
 class DeltaTables:
     """The tables of a queue in a schema, by their names in statements.
 
-    A job's events are in its row, and `events` is a view of all of them.
+    A job's events are in its row, and `events` is a view of all of them. `clock` has no row: its commits tell
+    the time.
     """
 
     def __init__(self, schema: TableName) -> None:
@@ -33,6 +40,7 @@ class DeltaTables:
             TableName((*schema.parts, table.name)).sql
             for table in (jobs, jobs_archive, notifications, events)
         )
+        self.clock = TableName((*schema.parts, "clock")).sql
 
     def definitions(self) -> Iterator[str]:
         """Return the statements that make them, where they aren't there yet."""
@@ -45,6 +53,7 @@ class DeltaTables:
             (self.notifications, [self._column(column) for column in notifications.c]),
         ):
             yield f"CREATE TABLE IF NOT EXISTS {quoted} ({', '.join(columns)}) USING delta {PROPERTIES}"
+        yield f"CREATE TABLE IF NOT EXISTS {self.clock} (asked STRING) USING delta {_DATED_BY_STORAGE}"
         yield f"CREATE OR REPLACE VIEW {self.events} AS {self._all_events()}"
 
     def _job_columns(self) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, and_, false, not_, or_, true
 
@@ -19,6 +19,9 @@ Selection = ColumnElement[bool]
 
 _c = jobs.c
 _RUNNING = _c.migration_paused.is_(False)
+
+DAYS_AFTER_ARCHIVE = timedelta(days=7)
+"""How long after the third notification late files are looked for, as long as the job is in the queue."""
 
 
 def everything() -> Selection:
@@ -112,14 +115,20 @@ def to_shadow() -> Selection:
     return _RUNNING & _c.in_process.is_(True) & _at(State.WRITES_UNBLOCKED) & (_c.probation_gap_days > 0)
 
 
+def archived_lately(now: datetime) -> Selection:
+    """Jobs whose Hive table was archived in the last days, in which late files are still looked for."""
+    since = _c.comm_level3_date.is_(None) | (_c.comm_level3_date > now - DAYS_AFTER_ARCHIVE)
+    return _RUNNING & _at(State.HIVE_DROPPED) & since
+
+
 def to_revert() -> Selection:
     """Jobs that are being reverted."""
     return _RUNNING & or_(*(_pair(*pair) for pair in BACK))
 
 
 def finished() -> Selection:
-    """Jobs that are completed, with their last notification sent."""
-    return _c.in_process.is_(False) & _at(State.HIVE_DROPPED) & _c.comm_level3_date.is_not(None)
+    """Jobs that are completed, with their last notification sent, and that no person has to look at."""
+    return _RUNNING & _c.in_process.is_(False) & _at(State.HIVE_DROPPED) & _c.comm_level3_date.is_not(None)
 
 
 def not_started() -> Selection:

@@ -31,7 +31,7 @@ class Store(Protocol):
     def now(self) -> datetime:
         """Return the time in UTC by the one clock that all workers share, which leases and gaps go by.
 
-        It's the database's; where the queue is in Delta tables, that of the Spark cluster that is asked.
+        It's the database's; where the queue is in Delta tables, that of the storage that they lie in.
         """
 
     def add(self, jobs: Iterable[NewJob], now: datetime) -> int:

@@ -6,11 +6,12 @@ import shlex
 from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tableferry.fleet.job import Job, State, TargetFormat, Trouble
+from tableferry.fleet.next_action import next_action
 from tableferry.fleet.status.figures import (
     PHASES,
     STATE_WORDS,
@@ -189,14 +190,13 @@ def _mode_after(trouble: Trouble, job: Job) -> str:
 
 
 def _mode_of(job: Job) -> str:
-    """The mode that goes on with a job."""
-    if job.pair in BACK:
-        return "revert"
-    if job.state is State.UNDEFINED:
-        return "preprocess"
-    if job.state is job.desired_state:
-        return "shadow" if job.state is State.WRITES_UNBLOCKED and job.shadow_status else "communicate"
-    return "migrate"
+    """The mode that takes a job next, and with it a claim that has lapsed."""
+    on_probation = job.pair == (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)
+    if on_probation and (job.shadow_status or (job.probation_ends and job.probation_gap_days > 0)):
+        return "shadow"
+    mode = next_action(replace(job, migration_paused=False)).mode
+    # Late files of a completed job are still looked for.
+    return mode or ("shadow" if job.state is State.HIVE_DROPPED else "communicate")
 
 
 def _paused(aggregates: Aggregates) -> Iterator[Paused]:

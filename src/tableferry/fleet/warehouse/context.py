@@ -14,6 +14,8 @@ from tableferry.tables import DEFAULT_CATALOG, TableName
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tableferry.fleet.warehouse.neighbours import Neighbourhood
+
 T = TypeVar("T")
 
 
@@ -67,6 +69,7 @@ class Warehouse:
         removed_partitions: What to do when an overwrite removed partitions that it didn't write.
         column_mapping: Whether a Delta table may use column mapping for names that it doesn't take otherwise.
         serverless: Whether the session runs on serverless compute, which has no Iceberg of ours.
+        neighbourhood: Which tables share directories; without one, the catalog is listed for each table.
         guard: Raises if the caller must not change the tables any more, as its claim on the job is lost.
     """
 
@@ -77,6 +80,7 @@ class Warehouse:
     removed_partitions: RemovedPartitions = RemovedPartitions.ALARM
     column_mapping: bool = False
     serverless: bool = False
+    neighbourhood: Neighbourhood | None = None
     guard: Callable[[], None] = _unguarded
 
     @classmethod

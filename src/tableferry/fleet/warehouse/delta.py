@@ -46,7 +46,7 @@ def _make(warehouse: Warehouse, table: HiveTable, target: TableName) -> int:
     paths = [file.path for file in listing(warehouse, table, partitions).read]
     registered = _is_registered(warehouse, table, target)
     logged = overlay.has_log(spark, table.location)
-    if (logged and not _is_current(warehouse, table, paths)) or (registered and not logged):
+    if (logged and not _is_current(warehouse, table, paths, registered)) or (registered and not logged):
         dropping.drop_delta(warehouse, target if registered else None, table.location)
         registered = logged = False
     if not logged:
@@ -80,18 +80,24 @@ def _is_registered(warehouse: Warehouse, table: HiveTable, target: TableName) ->
     )
 
 
-def _is_current(warehouse: Warehouse, table: HiveTable, paths: Sequence[str]) -> bool:
+def _is_current(warehouse: Warehouse, table: HiveTable, paths: Sequence[str], registered: bool) -> bool:
     """Say whether the log names just the files that are listed.
 
+    Earlier versions didn't mark their first commit, and not all compute lets a commit be marked: then the
+    copy's entry shows whose log it is.
+
     Raises:
-        Refused: It isn't a conversion's log, or somebody wrote to it.
+        Refused: Its first commit isn't ours, or somebody wrote to it.
     """
     spark, path = warehouse.spark, f"delta.{quote(table.location)}"
-    *later, first = (row[0] for row in spark.sql(f"DESCRIBE HISTORY {path}").select("operation").collect())
-    if first != "CONVERT" or not _DEFINING.issuperset(later):
+    history = spark.sql(f"DESCRIBE HISTORY {path}").select("operation", "userMetadata").collect()
+    *later, (first, mark) = history
+    ours = first == "CONVERT" and (registered or mark == overlay.MARK)
+    if not ours or not _DEFINING.issuperset(row[0] for row in later):
         raise Refused(
-            f"{table.location} is a Delta table that was written to, and {table.name} shows its files too: "
-            f"drop {table.name} and keep the Delta table, or move its _delta_log away, and resume the job"
+            f"{table.location} is a Delta table that was made by somebody else or written to, and "
+            f"{table.name} shows its files too: drop {table.name} and keep the Delta table, or move its "
+            "_delta_log away, and resume the job"
         )
     logged = spark.sql(f"SELECT * FROM {path}").inputFiles()
     return sorted(map(split, logged)) == sorted(map(split, paths))

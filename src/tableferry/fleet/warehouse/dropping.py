@@ -1,7 +1,12 @@
-"""Drops the copy of a Hive table after a revert; the files that Hive reads stay."""
+"""Drops the copy of a Hive table after a revert; the files that Hive reads stay.
+
+What is dropped is looked at twice: before, and when it has a name by which no writer finds it any more. If
+somebody wrote to it in between, it gets its name back.
+"""
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 
@@ -11,34 +16,129 @@ from tableferry.convert import overlay
 from tableferry.driver import in_process
 from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
-from tableferry.fleet.warehouse import versions
+from tableferry.fleet.naming import dropped_name
+from tableferry.fleet.warehouse import renaming, versions
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
 from tableferry.fleet.warehouse.existing import kinds
+from tableferry.fleet.warehouse.identity import change_unchanged
 from tableferry.hive.catalog_tables import list_tables
 from tableferry.hive.locations import reachable
 from tableferry.tables import TableName
 
 # A name that nobody lists, for a log that is being removed.
 _ASIDE = "_tableferry_dropped_log"
+_COMMIT = re.compile(r"(\d{20})\.json")
 
 
-def drop_copy(warehouse: Warehouse, name: TableName, form: TargetFormat) -> None:
-    """Drop an Iceberg or Delta copy; one that isn't there is fine.
+class WrittenBehind(NeedsPerson):
+    """A copy was written to after Hive was last brought in step, and a person must see to the rows."""
+
+
+def drop_copy(
+    warehouse: Warehouse,
+    name: TableName,
+    form: TargetFormat,
+    watermark: str | None = None,
+    *,
+    accept: str = "",
+) -> None:
+    """Drop an Iceberg or Delta copy that has no version which Hive hasn't got; one that isn't there is fine.
 
     No file is removed but a Delta log that this process reaches. Iceberg's own directory stays, for after a
     probation partitions of the Hive table can lie in it.
 
+    Args:
+        warehouse: The warehouse.
+        name: The copy.
+        form: Its format.
+        watermark: The version that Hive is in step with; None if nobody knows.
+        accept: The version that somebody has accepted: `WrittenBehind.found` of the refusal.
+
     Raises:
+        WrittenBehind: A later write to it ended; it is as it was.
         TableError: It may not be dropped.
     """
-    if name not in kinds(warehouse, (name,)):
-        return
+    expected = frozenset(version for version in (watermark, accept) if version) if watermark else None
     with explaining(f"{name} can't be dropped", "check your rights, and run again"):
         if form is TargetFormat.ICEBERG:
-            warehouse.run(f"DROP TABLE {warehouse.iceberg(name).sql}")
-        else:
-            drop_delta(warehouse, name, location(warehouse, name))
+            _drop_iceberg(warehouse, name, expected)
+        elif name in kinds(warehouse, (name,)):
+            root = _reachable(warehouse, location(warehouse, name))
+            # Before the version is looked at: a commit that comes in between makes it another log.
+            log = _log(root)
+            _demand_version(warehouse, name, form, expected)
+            _drop_delta(warehouse, name, root, log, expected)
+
+
+def location(warehouse: Warehouse, name: TableName) -> str:
+    """Return a table's location in the catalog, also if its log isn't there."""
+    return list_tables(warehouse.spark, name.parts[:-1], (name.table,))[name.table.lower()].location
+
+
+def drop_delta(warehouse: Warehouse, name: TableName | None, directory: str) -> None:
+    """Drop the entry of a Delta table, if it has one, and remove its log if this process reaches it."""
+    root = _reachable(warehouse, directory)
+    _drop_delta(warehouse, name, root, _log(root), None)
+
+
+def _drop_iceberg(warehouse: Warehouse, name: TableName, expected: frozenset[str] | None) -> None:
+    aside, form = dropped_name(name), TargetFormat.ICEBERG
+    existing = kinds(warehouse, (name, aside))
+    if name in existing:
+        seen = _demand_version(warehouse, name, form, expected)
+        expected = expected or frozenset((seen,))
+        # A writer that has it open finds it by this name no more, and fails.
+        renaming.rename(warehouse, name, aside)
+    elif aside not in existing:
+        return
+    try:
+        _demand_version(warehouse, aside, form, expected)
+    except WrittenBehind:
+        renaming.rename(warehouse, aside, name)
+        raise
+    statement = f"DROP TABLE {warehouse.iceberg(aside).sql}"
+    change_unchanged(warehouse, (aside,), lambda: warehouse.spark.sql(statement).collect())
+
+
+def _demand_version(
+    warehouse: Warehouse, name: TableName, form: TargetFormat, expected: frozenset[str] | None
+) -> str:
+    """Make sure that a copy is at one of some versions, and return at which; empty if it has no log.
+
+    Raises:
+        WrittenBehind: It isn't.
+    """
+    try:
+        current = versions.current(warehouse, name, form)
+    except SPARK_ERRORS:
+        if form is TargetFormat.ICEBERG:
+            raise
+        # Half dropped: its log is gone already.
+        return ""
+    if expected is not None and current not in expected:
+        raise _written(str(name), current, expected)
+    return current
+
+
+def _drop_delta(
+    warehouse: Warehouse,
+    name: TableName | None,
+    root: Path | None,
+    log: overlay.LogIdentity | None,
+    expected: frozenset[str] | None,
+) -> None:
+    # The log is moved first: an entry without a log is found and dropped by the next run, a log without an
+    # entry would be taken for somebody's table.
+    if root is not None:
+        if log is not None:
+            warehouse.effect(partial(files.remove, root / _ASIDE))
+            warehouse.effect(partial(_set_aside, root, log))
+        _demand_aside(root, log, expected)
+    if name is not None:
+        change_unchanged(warehouse, (name,), lambda: warehouse.spark.sql(f"DROP TABLE {name.sql}").collect())
+    if root is not None:
+        warehouse.effect(partial(files.remove, root / _ASIDE))
 
 
 def _set_aside(root: Path, expected: overlay.LogIdentity) -> None:
@@ -52,50 +152,42 @@ def _set_aside(root: Path, expected: overlay.LogIdentity) -> None:
     overlay.log_folder(root).rename(root / _ASIDE)
 
 
-class WrittenBehind(NeedsPerson):
-    """A copy was written to after Hive was last brought in step, and a person must see to the rows."""
-
-
-def demand_unwritten(
-    warehouse: Warehouse, name: TableName, form: TargetFormat, watermark: str | None, *, accept: str = ""
-) -> None:
-    """Make sure that a copy has no version but the one that Hive is in step with: the watermark.
-
-    Somebody may have accepted another: `WrittenBehind.found` of the refusal.
+def _demand_aside(root: Path, log: overlay.LogIdentity | None, expected: frozenset[str] | None) -> None:
+    """Look again at a log that was set aside, by this run or by one that died, and put it back if it changed.
 
     Raises:
-        WrittenBehind: A later write to it ended.
+        WrittenBehind: A write ended after it was looked at.
     """
-    if watermark is None or name not in kinds(warehouse, (name,)):
-        return
-    try:
-        current = versions.current(warehouse, name, form)
-    except SPARK_ERRORS:
-        # Half dropped: its log is gone already.
-        return
-    if current not in (watermark, accept):
-        raise WrittenBehind(
-            f"{name} is at version {current}, and Hive has what it had at {watermark}: write the rows that "
-            "the Hive table lacks into it (tableferry verify shows them), and then resume the job with "
-            "--accept",
-            current,
-        )
+    names = files.names(root / _ASIDE)
+    if expected is None and log is not None:
+        expected = frozenset((_version(log.names),))
+    version = _version(names)
+    if names and expected is not None and version not in expected:
+        if not overlay.log_folder(root).exists():
+            (root / _ASIDE).rename(overlay.log_folder(root))
+        raise _written(f"the Delta table in {root}", version, expected)
 
 
-def location(warehouse: Warehouse, name: TableName) -> str:
-    """Return a table's location in the catalog, also if its log isn't there."""
-    return list_tables(warehouse.spark, name.parts[:-1], (name.table,))[name.table.lower()].location
+def _written(copy: str, version: str, expected: frozenset[str]) -> WrittenBehind:
+    return WrittenBehind(
+        f"{copy} is at version {version}, and Hive has what it had at {' or '.join(sorted(expected))}: write "
+        "the rows that the Hive table lacks into it (tableferry verify shows them), and then resume the job "
+        "with --accept",
+        version,
+    )
 
 
-def drop_delta(warehouse: Warehouse, name: TableName | None, directory: str) -> None:
-    """Drop the entry of a Delta table, if it has one, and remove its log if this process reaches it."""
-    root = reachable(directory, same_machine=in_process(warehouse.spark))
-    # The log is moved first: an entry without a log is found and dropped by the next run, a log without an
-    # entry would be taken for somebody's table.
-    if root is not None and overlay.log_folder(root).exists():
-        warehouse.effect(partial(files.remove, root / _ASIDE))
-        warehouse.effect(partial(_set_aside, root, overlay.log_identity(root)))
-    if name is not None:
-        warehouse.run(f"DROP TABLE {name.sql}")
-    if root is not None:
-        warehouse.effect(partial(files.remove, root / _ASIDE))
+def _version(names: tuple[str, ...]) -> str:
+    """Return the newest version that a log's files name."""
+    return str(max((int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))), default=-1))
+
+
+def _reachable(warehouse: Warehouse, directory: str) -> Path | None:
+    return reachable(directory, same_machine=in_process(warehouse.spark))
+
+
+def _log(root: Path | None) -> overlay.LogIdentity | None:
+    """Return what tells a log from any other; None if this process sees none."""
+    if root is None or not overlay.log_folder(root).exists():
+        return None
+    return overlay.log_identity(root)

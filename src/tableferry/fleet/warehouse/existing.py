@@ -18,12 +18,12 @@ _ICEBERG = re.compile(r"[\[ ]table_type=iceberg[,\]]", re.IGNORECASE)
 
 
 def job_tables(warehouse: Warehouse, names: Names) -> Mapping[TableName, Kind]:
-    """Return which of a job's four tables exist, and of what kind each is.
+    """Return which of a job's tables exist, and of what kind each is.
 
     Raises:
         TableError: There is no such schema, or it may not be listed.
     """
-    return kinds(warehouse, (names.main, names.hive, names.archived, names.copy))
+    return kinds(warehouse, names.all)
 
 
 def kind(warehouse: Warehouse, name: TableName) -> Kind:

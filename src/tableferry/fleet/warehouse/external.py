@@ -11,6 +11,7 @@ from typing import Any
 from tableferry.errors import Refused
 from tableferry.fleet.warehouse import hive, metastore
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.identity import change_unchanged
 from tableferry.tables import TableName
 
 
@@ -47,5 +48,5 @@ def set_managed(warehouse: Warehouse, name: TableName, *, managed: bool) -> bool
         else:
             entry.putToParameters("EXTERNAL", "TRUE")
 
-    warehouse.effect(lambda: metastore.alter(warehouse.spark, name, change))
+    change_unchanged(warehouse, (name,), lambda: metastore.alter(warehouse.spark, name, change))
     return True

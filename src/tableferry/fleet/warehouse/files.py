@@ -7,14 +7,14 @@ Delta log in the table's directory nor a job's leftovers count.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tableferry.catalog import SPARK_ERRORS, condition
 from tableferry.errors import TableError, first_line
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
-from tableferry.hive.locations import below, escape_wildcards, split
+from tableferry.hive.locations import below, escape_wildcards, parents, split
 from tableferry.hive.partitions import CatalogPartition
 from tableferry.hive.settings import FEW_LISTING_TASKS, optional_settings
 
@@ -108,10 +108,3 @@ def _listed(warehouse: Warehouse, locations: Iterable[str]) -> list[ListedFile] 
             f"{', '.join(locations)} can't be listed ({first_line(error)}): check your rights"
         ) from error
     return [ListedFile(*row) for row in rows]
-
-
-def parents(directory: str) -> Iterator[str]:
-    """Yield the directories that a path is below, the nearest first."""
-    while directory:
-        directory = directory.rpartition("/")[0]
-        yield directory or "/"

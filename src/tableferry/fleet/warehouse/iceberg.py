@@ -21,6 +21,7 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import SOURCE, HiveTable, iceberg_type
 from tableferry.fleet.warehouse.existing import kinds
 from tableferry.fleet.warehouse.files import listing
+from tableferry.fleet.warehouse.identity import change_unchanged
 from tableferry.fleet.warehouse.name_mapping import (
     MappedField,
     leaf_ids,
@@ -65,7 +66,8 @@ def _make(warehouse: Warehouse, table: HiveTable, target: TableName, paths: list
         registered = _data_files(warehouse, target)
         # An earlier run added files twice, or others than there are now.
         if registered not in ([], paths):
-            warehouse.run(f"DROP TABLE {warehouse.iceberg(target).sql}")
+            statement = f"DROP TABLE {warehouse.iceberg(target).sql}"
+            change_unchanged(warehouse, (target,), lambda: warehouse.spark.sql(statement).collect())
             registered = None
     if registered is None:
         warehouse.run(create_statement(table, warehouse.iceberg(target)))

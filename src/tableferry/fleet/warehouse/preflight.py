@@ -5,31 +5,26 @@ Each check is one that a later step of the migration makes, applied to the table
 
 from __future__ import annotations
 
-import logging
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 from tableferry.amounts import first_of
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert import overlay
-from tableferry.errors import Refused, TableError, first_line
-from tableferry.fleet.job import PauseReason, TargetFormat
+from tableferry.errors import Refused, first_line
+from tableferry.fleet.job import Job, PauseReason, TargetFormat
+from tableferry.fleet.naming import Names
 from tableferry.fleet.reports import Finding, Preflight
 from tableferry.fleet.warehouse import hive, metastore
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable, Type, ineligibility
-from tableferry.fleet.warehouse.files import Listing, listing, parents
+from tableferry.fleet.warehouse.files import Listing, listing
+from tableferry.fleet.warehouse.neighbours import Neighbourhood
 from tableferry.fleet.warehouse.shadow.hive_copy import PURGE, HiveCopy
-from tableferry.fleet.warehouse.shadow.marks import sync_folder
-from tableferry.hive.catalog_tables import list_tables
-from tableferry.hive.locations import below, split
+from tableferry.fleet.warehouse.shadow.late import suspended
+from tableferry.hive.locations import below
 from tableferry.hive.partitions import NULL, CatalogPartition
-from tableferry.quoting import unquote
 from tableferry.tables import TableName
-
-_log = logging.getLogger(__name__)
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _NO_FILES = Listing((), (), ())
@@ -41,6 +36,7 @@ class PreflightFacts:
 
     Attributes:
         neighbours: Other tables whose directories are the same, or one in the other, with these.
+        unlisted: Schemas whose tables can't be listed, so that none of theirs is a neighbour.
         movable: Whether a managed table can be made external from here.
         column_mapping: Whether a Delta table may use column mapping for names that it doesn't take otherwise.
     """
@@ -49,68 +45,9 @@ class PreflightFacts:
     partitions: tuple[CatalogPartition, ...] = ()
     files: Listing = _NO_FILES
     neighbours: tuple[tuple[TableName, str], ...] = ()
+    unlisted: tuple[TableName, ...] = ()
     movable: bool = True
     column_mapping: bool = False
-
-
-class DirectoryIndex:
-    """Tables sorted by their directories, so that overlaps are found without comparing all pairs."""
-
-    def __init__(self, tables: Iterable[tuple[TableName, str]]) -> None:
-        """Take tables with their locations."""
-        self._tables: dict[tuple[str, str, str], list[tuple[TableName, str]]] = {}
-        for name, location in tables:
-            self._tables.setdefault(split(location), []).append((name, location))
-        self._sorted = sorted(self._tables)
-
-    def around(self, name: TableName, location: str) -> tuple[tuple[TableName, str], ...]:
-        """Return the other tables whose directory is this one, or holds it, or lies in it."""
-        scheme, authority, path = split(location)
-        directories = [(scheme, authority, parent) for parent in (path, *parents(path))]
-        inside = path.rstrip("/") + "/"
-        start = bisect_left(self._sorted, (scheme, authority, inside))
-        for directory in islice(self._sorted, start, None):
-            if directory[:2] != (scheme, authority) or not directory[2].startswith(inside):
-                break
-            directories.append(directory)
-        tables = (
-            table for directory in dict.fromkeys(directories) for table in self._tables.get(directory, ())
-        )
-        return tuple(table for table in tables if table[0].key != name.key)
-
-
-class Neighbourhood:
-    """The tables of all schemas of a catalog by their directories; each catalog is listed once."""
-
-    def __init__(self, warehouse: Warehouse) -> None:
-        """Take the warehouse."""
-        self._warehouse = warehouse
-        self._catalogs: dict[str, DirectoryIndex] = {}
-
-    def around(self, table: HiveTable) -> tuple[tuple[TableName, str], ...]:
-        """Return the other tables whose directory is the table's, or holds it, or lies in it.
-
-        The directory beside it counts too, in which the Hive copy's partitions will be rewritten.
-        """
-        catalog = table.name.parts[0]
-        if catalog not in self._catalogs:
-            self._catalogs[catalog] = DirectoryIndex(self._tables(catalog))
-        index = self._catalogs[catalog]
-        own = index.around(table.name, table.location)
-        return tuple(dict.fromkeys((*own, *index.around(table.name, sync_folder(table.location)))))
-
-    def _tables(self, catalog: str) -> Iterator[tuple[TableName, str]]:
-        spark = self._warehouse.spark
-        for row in spark.sql(f"SHOW SCHEMAS IN {TableName((catalog,)).sql}").collect():
-            schema = (catalog, unquote(row[0]))
-            try:
-                tables = list_tables(spark, schema)
-            except TableError as error:
-                _log.warning("tables that share directories with these aren't looked for there: %s", error)
-                continue
-            for name, entry in tables.items():
-                if entry.location and entry.provider != "view":
-                    yield TableName((*schema, name)), entry.location
 
 
 def preflight(
@@ -134,7 +71,8 @@ def preflight(
         table,
         partitions,
         listing(warehouse, table, partitions),
-        neighbourhood.around(table),
+        neighbourhood.around(warehouse.spark, name, table.location),
+        neighbourhood.unlisted(warehouse.spark, name),
         metastore.reached(warehouse.spark, name),
         warehouse.column_mapping,
     )
@@ -149,6 +87,32 @@ def preflight(
         sum(file.size for file in facts.files.read),
         len(partitions),
     )
+
+
+def first_finding(warehouse: Warehouse, job: Job) -> Finding | None:
+    """Look again at what the catalog has that stops a migration, right before it begins.
+
+    Weeks may have passed since `preflight`, and people make and change tables meanwhile. The job's own tables
+    may be there already. Its partitions and files are looked at when the target is made, and rows compared.
+
+    Raises:
+        TableError: There is no such table, or something about it can't be read.
+        Refused: It is no Hive table any more.
+    """
+    names = Names.of(job)
+    table = hive.demand(warehouse, names.main)
+    if reason := ineligibility(table, job.target_format):
+        return Finding(*reason)
+    neighbourhood = warehouse.neighbourhood or Neighbourhood()
+    facts = PreflightFacts(
+        table,
+        neighbours=neighbourhood.around(
+            warehouse.spark, table.name, table.location, (names.hive, names.archived, names.copy)
+        ),
+        movable=metastore.reached(warehouse.spark, table.name),
+        column_mapping=warehouse.column_mapping,
+    )
+    return next(findings(facts, job.target_format), None)
 
 
 def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
@@ -219,12 +183,21 @@ def remarks(facts: PreflightFacts) -> tuple[str, ...]:
     if facts.files.stray:
         strays = first_of([file.path for file in facts.files.stray])
         sentences.append(f"files that belong to no partition are left where they are: {strays}")
+    if facts.unlisted:
+        sentences.append(
+            f"the tables of {first_of(facts.unlisted)} can't be listed, so whether one of them shares the "
+            "table's directory isn't known: ask for the right to see them, and look again"
+        )
     return tuple(sentences)
 
 
 def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFormat) -> Iterator[Finding]:
     """Plan what later steps do with the table's columns and files, and yield what they would refuse."""
     table = facts.table
+    try:
+        suspended.demand_none(warehouse, table.name)
+    except suspended.RowsTwice as error:
+        yield Finding(PauseReason.UNSUPPORTED_LAYOUT, str(error))
     try:
         copy = HiveCopy.read(warehouse, table.name, owning=True)
         copy.rows(warehouse.spark.table(table.name.sql)).schema.json()

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tableferry.errors import Refused, TableError
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import kinds
-from tableferry.hive.catalog_tables import list_tables
+from tableferry.fleet.warehouse.identity import change_unchanged
 from tableferry.hive.sql import in_metastore
 from tableferry.tables import TableName
 
 
-def rename(warehouse: Warehouse, name: TableName, to: TableName) -> None:
+def rename(warehouse: Warehouse, name: TableName, to: TableName, *, beside: Iterable[TableName] = ()) -> None:
     """Rename a Hive, Iceberg or Delta table; done already is fine.
 
+    Args:
+        warehouse: The warehouse.
+        name: The table.
+        to: Its new name.
+        beside: Other tables of its migration: it's renamed only while these are what they are now, too.
+
     Raises:
+        ClaimLost: Another worker has the job.
         TableError: There is no such table, or it may not be renamed.
         Refused: The other name is taken, or the rename would move the table's directory.
     """
@@ -33,24 +42,10 @@ def rename(warehouse: Warehouse, name: TableName, to: TableName) -> None:
     if kind is Kind.HIVE and hive.demand(warehouse, name).managed:
         raise Refused(f"{name} is managed, and its files would move with its name: make it external first")
     old, new = (warehouse.iceberg(table) if kind is Kind.ICEBERG else table for table in (name, to))
-    before = _entries(warehouse, name, to)
-
-    def rename_unchanged() -> None:
-        # A worker that slept since it looked at its claim may find another table by that name.
-        if (now := _entries(warehouse, name, to)) != before:
-            raise Refused(
-                f"{name} isn't what it was when it was to be renamed ({now} for {before}): run again"
-            )
-        warehouse.spark.sql(f"ALTER TABLE {old.sql} RENAME TO {in_metastore(to)}").collect()
+    statement = f"ALTER TABLE {old.sql} RENAME TO {in_metastore(to)}"
 
     with explaining(f"{name} can't be renamed to {to}", "fix the cause, and run again"):
-        warehouse.effect(rename_unchanged)
+        names = dict.fromkeys((name, to, *beside))
+        change_unchanged(warehouse, names, lambda: warehouse.spark.sql(statement).collect())
         # What this session has cached under either name is of another table.
         warehouse.spark.sql(f"REFRESH TABLE {new.sql}").collect()
-
-
-def _entries(warehouse: Warehouse, *names: TableName) -> dict[str, tuple[str, str]]:
-    """Return the format and the location that the catalog has for each of some tables that exist."""
-    [schema] = {name.parts[:-1] for name in names}
-    entries = list_tables(warehouse.spark, schema, [name.table for name in names])
-    return {name: (entry.provider, entry.location) for name, entry in entries.items()}

@@ -45,6 +45,7 @@ class ShadowResult:
         removed: Which partitions an overwrite of the whole table removed, in a sentence; empty if none did.
         compared: Why all rows were compared, where the target's history wasn't enough.
         left: Directories that nobody reads any more, and that only the storage's owner can remove.
+        looked: Whether there was a record by which late files could be looked for.
     """
 
     watermark: str
@@ -53,6 +54,7 @@ class ShadowResult:
     removed: str = ""
     compared: str = ""
     left: tuple[str, ...] = ()
+    looked: bool = True
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,8 @@ class _Run:
         if not dry_run:
             self.settled.finish()
         done, added = self._done(plan, live, appended), tuple(self.columns.added)
-        return ShadowResult(target.version, done, added, removed, changes.compare_all, left)
+        looked = self.settled.record is not None
+        return ShadowResult(target.version, done, added, removed, changes.compare_all, left, looked)
 
     def _removed(self, plan: Plan, live: Mapping[Partition, int]) -> str:
         """Describe which partitions have no row any more since a version that replaced all rows at once.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tableferry.fleet.warehouse.files import ListedFile
 from tableferry.hive.locations import below, split
@@ -25,6 +25,12 @@ def basename(run: str) -> str:
     return f"tableferry-{run}"
 
 
+def run_of(path: str) -> str | None:
+    """Return the shadow run that wrote a file, by the file's name; None if none did."""
+    match = _SHADOW_FILE.fullmatch(_name(path))
+    return match[1] if match else None
+
+
 @dataclass(frozen=True)
 class Findings:
     """The files of a listing that need attention.
@@ -36,6 +42,7 @@ class Findings:
         logged: Files that the new table's log names, and that aren't recorded yet.
         replaced: Files that have the name of a recorded one, and another size or time.
         removed: Recorded files that the new table reads, and that are gone.
+        settled: Files that came late or were replaced, and whose rows the new table has by now.
     """
 
     late: tuple[ListedFile, ...] = ()
@@ -44,6 +51,17 @@ class Findings:
     logged: tuple[ListedFile, ...] = ()
     replaced: tuple[ListedFile, ...] = ()
     removed: tuple[ListedFile, ...] = ()
+    settled: tuple[ListedFile, ...] = ()
+
+    def without(self, settled: Collection[ListedFile]) -> Findings:
+        """Return the findings without those about which everything was done or said already."""
+        return replace(
+            self,
+            late=tuple(file for file in self.late if file not in settled),
+            replaced=tuple(file for file in self.replaced if file not in settled),
+            removed=tuple(file for file in self.removed if file not in settled),
+            settled=tuple(file for file in (*self.late, *self.replaced) if file in settled),
+        )
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,10 @@ It's a folder of Parquet files beside them, written through Spark, as nothing el
 table's properties name it. Files are only ever added to it: at the switch all that are there, later those
 that the new table's log names and those whose rows were taken over. Files that shadow runs insert aren't in
 it: they are known by their names.
+
+A file whose rows the new table has, while the Hive copy's partition wasn't written anew yet, is recorded as
+settled: nobody is asked about it again, its rows aren't taken over again, and the next shadow run writes its
+partition.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
@@ -23,7 +28,20 @@ from tableferry.tables import TableName
 
 FILES, ROOT, ODD = "tableferry.known_files", "tableferry.first_location", "tableferry.odd_directories"
 
-_SCHEMA = "path STRING, size BIGINT, modified BIGINT"
+# Records of earlier versions have no column `settled`.
+_SCHEMA = "path STRING, size BIGINT, modified BIGINT, settled BOOLEAN"
+
+
+class RecordedFiles(NamedTuple):
+    """The files of a record.
+
+    Attributes:
+        known: Those that belong in the Hive copy's directories.
+        settled: Those that came late, and whose rows the new table has.
+    """
+
+    known: frozenset[ListedFile]
+    settled: frozenset[ListedFile]
 
 
 @dataclass(frozen=True)
@@ -71,14 +89,18 @@ class Record:
         )
         return record
 
-    def files(self) -> frozenset[ListedFile]:
+    def files(self) -> RecordedFiles:
         """Return the files that are recorded."""
         rows = self.warehouse.spark.read.schema(_SCHEMA).parquet(escape_wildcards(self.folder)).collect()
-        return frozenset(ListedFile(*row) for row in rows)
+        return RecordedFiles(
+            frozenset(ListedFile(*row[:3]) for row in rows if not row["settled"]),
+            frozenset(ListedFile(*row[:3]) for row in rows if row["settled"]),
+        )
 
-    def add(self, files: Iterable[ListedFile]) -> None:
+    def add(self, files: Iterable[ListedFile], *, settled: bool = False) -> None:
         """Record more files."""
-        frame = self.warehouse.spark.createDataFrame(list(files), _SCHEMA).coalesce(1)
+        rows = [(*file, settled) for file in files]
+        frame = self.warehouse.spark.createDataFrame(rows, _SCHEMA).coalesce(1)
         self.warehouse.effect(lambda: frame.write.mode("append").parquet(self.folder))
 
     def directories(self, known: Iterable[ListedFile]) -> list[str]:

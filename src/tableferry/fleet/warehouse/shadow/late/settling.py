@@ -40,11 +40,14 @@ class Settled:
     Attributes:
         partitions: Those of the copy that have to be rewritten.
         taken: Files whose rows are in the new table now, or needn't be.
-        record: The record to which these are added after the partitions are written; None if there is none.
+        asked: Those of this look about which somebody was asked, or whose rows were taken over.
+        record: The record to which these are added after the partitions are written; None if there is none,
+            and nothing could be looked for.
     """
 
     partitions: frozenset[Partition] = frozenset()
     taken: tuple[ListedFile, ...] = ()
+    asked: tuple[ListedFile, ...] = ()
     record: Record | None = None
 
     def record_new_files(self, target: Target, marks: Marks) -> None:
@@ -57,6 +60,11 @@ class Settled:
         if self.record is not None and self.taken:
             self.record.add(self.taken)
 
+    def note(self) -> None:
+        """Record the files as settled, where the partitions aren't written now."""
+        if self.record is not None and self.asked:
+            self.record.add(self.asked, settled=True)
+
 
 def check(
     warehouse: Warehouse,
@@ -65,11 +73,15 @@ def check(
     form: TargetFormat,
     watermark: str | None,
     *,
+    decide: bool = True,
     accept: str = "",
-) -> None:
-    """Look for late files, and settle them, before the Hive copy is archived or gets its name back.
+) -> bool:
+    """Look for late files, and settle them, where the Hive copy is archived or gets its name back.
 
     The arguments are those of `shadow` and `settle`.
+
+    Returns:
+        Whether there was a record to look by; without one nobody knows which files came late.
 
     Raises:
         WrittenLate: A person must decide.
@@ -78,7 +90,9 @@ def check(
     copy = HiveCopy.read(warehouse, hive)
     target = read_target(warehouse, name, form)
     marks = Marks.read(copy.properties, copy.location, target.id, watermark)
-    settle(copy, target, name, form, marks, decide=True, accept=accept)
+    settled = settle(copy, target, name, form, marks, decide=decide, accept=accept)
+    settled.note()
+    return settled.record is not None
 
 
 def settle(
@@ -118,12 +132,14 @@ def settle(
         if not findings.undecided:
             break
     rewrite = _in_use(copy, record, marks, findings.unfinished)
-    rewrite |= _partitions(_located(copy, record, adopted))
+    rewrite |= _partitions(_located(copy, record, (*adopted, *findings.settled)))
     late = _located(copy, record, findings.late)
     digest = _digest([*findings.late, *findings.replaced, *findings.removed])
     if accept and accept == digest:
         rewrite |= _partitions([*late, *_located(copy, record, findings.replaced)])
-        return Settled(rewrite, (*findings.late, *findings.replaced, *adopted), record)
+        taken = (*findings.late, *findings.replaced)
+        asked = (*taken, *findings.removed)
+        return Settled(rewrite, (*taken, *adopted, *findings.settled), asked, record)
     if changed := (*findings.replaced, *findings.removed):
         raise WrittenLate(
             f"{_paths(changed)} below {record.root} were replaced or removed after the switch, perhaps by a "
@@ -143,7 +159,8 @@ def settle(
         raise WrittenLate(_message(name, record, findings.late, can_take=can_take), digest)
     if late and not dry_run:
         take(copy, name, target, late)
-    return Settled(rewrite | _partitions(late), (*findings.late, *adopted), record)
+    taken = (*findings.late, *adopted, *findings.settled)
+    return Settled(rewrite | _partitions(late), taken, findings.late, record)
 
 
 def _digest(files: Iterable[ListedFile]) -> str:
@@ -153,7 +170,7 @@ def _digest(files: Iterable[ListedFile]) -> str:
 
 def _look(record: Record, target: Target, marks: Marks) -> Findings:
     warehouse = record.warehouse
-    known = record.files()
+    known, settled = record.files()
     problem = f"{record.root} can't be compared with what was there at the switch"
     with explaining(problem, "check your rights, and run again"):
         [now] = warehouse.spark.sql("SELECT unix_micros(current_timestamp())").collect()
@@ -167,7 +184,8 @@ def _look(record: Record, target: Target, marks: Marks) -> Findings:
             now=now[0],
         )
         rewritten = [marks.folder] if marks.runs or marks.pending else []
-        findings = classify(list_files(warehouse, [*record.directories(known), *rewritten]), evidence)
+        listed = list_files(warehouse, [*record.directories(known), *rewritten])
+        findings = classify(listed, evidence).without(settled)
         return _without_empty(warehouse, findings) if target.shared is not None else findings
 
 
