@@ -22,8 +22,9 @@ from tests.spark.fleets import Fleet, errors, fleet
 from tableferry import session
 from tableferry.errors import Refused
 from tableferry.fleet import job_run
-from tableferry.fleet.job import Job, State, TargetFormat
+from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.naming import Names
+from tableferry.fleet.pausing import resumed
 from tableferry.fleet.perform import Save, perform
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.reports import ModeReport
@@ -83,11 +84,52 @@ class TableModel:
         """Delete or update a day's rows, as Iceberg and Delta can."""
         if self.kind not in (Kind.ICEBERG, Kind.DELTA):
             return
+        # What came late and isn't taken yet isn't touched.
+        touched = {row for row in self.rows & set(self.fleet.rows("t")) if row[2] == day}
         self.fleet.write("t", f"{statement} WHERE day = '{day}'")
-        touched = {row for row in self.rows if row[2] == day}
         self.rows -= touched
         if statement.startswith("UPDATE"):
             self.rows |= {(number, amount + 1, day) for number, amount, day in touched}
+
+    def overwrite(self, day: str | None) -> None:
+        """Replace all rows by one, as a static INSERT OVERWRITE of Iceberg and Delta does."""
+        if self.kind not in (Kind.ICEBERG, Kind.DELTA):
+            return
+        number = len(self.rows) + 1_000 * next(_numbers)
+        replaced = set(self.fleet.rows("t"))
+        value = "NULL" if day is None else f"'{day}'"
+        self.fleet.write("t", f"INSERT OVERWRITE {{t}} SELECT {number}, 1, {value}")
+        self.rows = (self.rows - replaced) | {(number, 1, day)}
+
+    def share(self) -> None:
+        """Make a table over the directory while the job waits for its migration, which then doesn't begin."""
+        job = self.fleet.job("t")
+        if self.kind is not Kind.HIVE or job.state is not State.READY or job.migration_paused:
+            return
+        other = self.fleet.name("other")
+        self.fleet.spark.sql(
+            f"CREATE EXTERNAL TABLE {other.sql} (id INT, amount INT) STORED AS PARQUET "
+            f"LOCATION '{self.directory}'"
+        )
+        report = self.fleet.migrate()
+        self.fleet.spark.sql(f"DROP TABLE {other.sql}")
+        for result in report.jobs:
+            assert (result.outcome, result.job.state) == ("paused", State.READY), errors(report)
+            assert result.job.pause_reason.startswith(PauseReason.SHARED_DIRECTORY.value)
+            self.fleet.store.edit(resumed(result.job), self.fleet.clock())
+
+    def resume(self) -> None:
+        """Let a table that was reverted begin from the start, and wait for its second migration."""
+        ours, job = self.fleet, self.fleet.job("t")
+        if job.state is not State.ICEBERG_DROPPED:
+            return
+        ours.store.edit(resumed(job), ours.clock())
+        for reason in errors(ours.preprocess()):
+            # A Delta log names no partition that shadow runs have rewritten beside the directory.
+            assert reason.startswith(PauseReason.UNSUPPORTED_LAYOUT.value), reason
+            assert job.target_format is TargetFormat.DELTA
+        ours.notify()
+        ours.clock.turn(days=14)
 
     def write_late(self, day: str | None) -> None:
         """Leave a file in the Hive table's first directories, like a job that started before the switch."""
@@ -177,6 +219,8 @@ EVENTS = st.one_of(
         st.tuples(st.sampled_from(("migrate", "shadow", "revert")), st.integers(0, 15), st.booleans()),
     ),
     st.tuples(st.just("days"), st.just(14)),
+    st.tuples(st.just("overwrite"), st.sampled_from(DAYS)),
+    st.tuples(st.sampled_from(("share", "resume", "revert and resume")), st.none()),
 )
 
 
@@ -208,8 +252,8 @@ def test_no_row_is_lost_whoever_dies(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: TargetFormat
 ) -> None:
     @soak.slow_examples(soak.amount(2, 16))
-    @given(st.booleans(), st.lists(EVENTS, min_size=4, max_size=9), st.integers(0, 14))
-    def scenario(managed: bool, events: list[tuple[str, Any]], first_death: int) -> None:
+    @given(st.booleans(), st.booleans(), st.lists(EVENTS, min_size=4, max_size=9), st.integers(0, 14))
+    def scenario(managed: bool, shared: bool, events: list[tuple[str, Any]], first_death: int) -> None:
         schema = f"fleet_model_{next(_numbers)}"
         folder = tmp_path / schema
         folder.mkdir()
@@ -236,6 +280,8 @@ def test_no_row_is_lost_whoever_dies(
                 ours.preprocess()
                 ours.notify()
                 ours.clock.turn(days=14)
+                if shared:
+                    model.share()
                 model.effects = first_death
                 model.run("migrate")
                 for kind, value in events:
@@ -250,6 +296,15 @@ def test_no_row_is_lost_whoever_dies(
                             model.change("DELETE FROM {t}", value)
                         case "update":
                             model.change("UPDATE {t} SET amount = amount + 1", value)
+                        case "overwrite":
+                            model.overwrite(value)
+                        case "share":
+                            model.share()
+                        case "resume":
+                            model.resume()
+                        case "revert and resume":
+                            model.run("revert")
+                            model.resume()
                         case "days":
                             ours.clock.turn(days=value)
                         case _:

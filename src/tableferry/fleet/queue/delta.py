@@ -98,9 +98,9 @@ class DeltaStore:
         try:
             # Who is refused as another one has done the same tries again. No data is written.
             self._run(
-                f"ALTER TABLE {clock} SET TBLPROPERTIES ('tableferry.asked' = :by)", {"by": uuid4().hex}
+                f"ALTER TABLE {clock.sql} SET TBLPROPERTIES ('tableferry.asked' = :by)", {"by": uuid4().hex}
             )
-            history = f"DESCRIBE HISTORY {clock} LIMIT 1"
+            history = f"DESCRIBE HISTORY {clock.sql} LIMIT 1"
             [newest] = self._do(lambda: rows(self._sql(history, {}).select("timestamp")))
         except TableferryError as error:
             _log.warning(

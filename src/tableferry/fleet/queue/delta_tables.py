@@ -20,10 +20,7 @@ from tableferry.tables import TableName
 PROPERTIES = "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true', 'tableferry.queue' = '1')"
 
 # Timestamps in commits would be those of the writers' own clocks.
-_DATED_BY_STORAGE = (
-    "TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'false', "
-    "'delta.logRetentionDuration' = 'interval 1 day')"
-)
+_DATED_BY_STORAGE = "TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'false')"
 
 
 class DeltaTables:
@@ -40,7 +37,7 @@ class DeltaTables:
             TableName((*schema.parts, table.name)).sql
             for table in (jobs, jobs_archive, notifications, events)
         )
-        self.clock = TableName((*schema.parts, "clock")).sql
+        self.clock = TableName((*schema.parts, "clock"))
 
     def definitions(self) -> Iterator[str]:
         """Return the statements that make them, where they aren't there yet."""
@@ -53,7 +50,7 @@ class DeltaTables:
             (self.notifications, [self._column(column) for column in notifications.c]),
         ):
             yield f"CREATE TABLE IF NOT EXISTS {quoted} ({', '.join(columns)}) USING delta {PROPERTIES}"
-        yield f"CREATE TABLE IF NOT EXISTS {self.clock} (asked STRING) USING delta {_DATED_BY_STORAGE}"
+        yield f"CREATE TABLE IF NOT EXISTS {self.clock.sql} (asked STRING) USING delta {_DATED_BY_STORAGE}"
         yield f"CREATE OR REPLACE VIEW {self.events} AS {self._all_events()}"
 
     def _job_columns(self) -> list[str]:
