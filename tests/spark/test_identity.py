@@ -240,4 +240,14 @@ def test_other_keys_and_another_scd_type_are_one_sentence(project: Project) -> N
     refused(project, r"with scd_type 1, and the spec now says scd_type 2")
     spec()
     project.run()
+    log = f"{project.schema}.__tableferry_events_out"
+    newest = deltalake.DeltaTable(str(project.folder("__tableferry_events_out"))).version()
+    project.insert("src", (1, "d", 4))
+    project.spark.sql(f"RESTORE TABLE {log} TO VERSION AS OF {newest - 1}")
+    refused(project, rf"{log} was set back to version {newest - 1} since .*: restore version {newest}")
+    project.spark.sql(f"RESTORE TABLE {log} TO VERSION AS OF {newest}")
+    project.run()
+    assert project.rows("out", "id", "v") == [(1, "d")]
+    spec()
+    project.run()
     assert project.rows("out", "id", "v") == [(1, "c")]

@@ -17,12 +17,13 @@ from tests.unit.test_decide import (
 )
 
 from tableferry.errors import TableError
-from tableferry.pipelines.flows import CdcSettings, DataFlow, Target
+from tableferry.pipelines.flows import CdcSettings, DataFlow, Target, log_name
 from tableferry.pipelines.identities import (
     PROPERTY,
     FlowIdentity,
     FlowSettings,
     Recorded,
+    SetBack,
     TableIdentity,
     on_table,
 )
@@ -94,6 +95,9 @@ def test_flows_from_before_anything_was_recorded_go_on() -> None:
         (replace(SOUND, batches={"query-id": 2}), RUNS, "is ahead of silver.orders: it has done batch 3"),
         (replace(SOUND, batches={"query-id": -1}), RUNS, "and the table has no batch"),
         (replace(SOUND, on_table=replace(IDENTITY, generation=2)), RUNS, "was refreshed 2 times"),
+        (replace(SOUND, set_back=SetBack(ORDERS, 5, 3)), RUNS, "silver.orders was set back to version 3"),
+        (replace(SOUND, set_back=SetBack(ORDERS, 5, -1)), RUNS, "was set back to an older version since"),
+        (replace(SOUND, set_back=SetBack(log_name(ORDERS), 5, None)), RUNS, "events_orders is gone since"),
     ],
 )
 def test_what_was_lost_replaced_or_set_back_is_refused(

@@ -12,8 +12,8 @@ from tableferry import catalog, files
 from tableferry.commits import commits_after, newest_batches, set_back
 from tableferry.errors import StateError, TableError
 from tableferry.pipelines import checkpoints, python_code, reads
-from tableferry.pipelines.flows import DataFlow, Project, PythonSource
-from tableferry.pipelines.identities import Recorded, on_table
+from tableferry.pipelines.flows import DataFlow, Project, PythonSource, log_name
+from tableferry.pipelines.identities import Recorded, SetBack, on_table
 from tableferry.pipelines.pipeline import Defining, Pipeline
 from tableferry.pipelines.plans import Checkpoint, Facts
 from tableferry.pipelines.reads import Read
@@ -258,7 +258,6 @@ class Gatherer:
                 facts = tables.get(key)
                 if facts is None:
                     continue
-                left_at = versions.get(key)
                 table_identities = (on_table(facts), identities.get(key))
                 # A merge makes commits of its own, which say nothing of the stream that brought their rows.
                 queries = {
@@ -271,14 +270,24 @@ class Gatherer:
                     for flow_identity in (identity.flows.values() if identity else ())
                     if not flow_identity.settings
                 }
-                recorded[key] = Recorded(
-                    facts.table_id,
-                    *table_identities,
-                    newest_batches(self.spark, facts, queries - {""}),
-                    left_at,
-                    None if left_at is None else _set_back(self.spark, facts, left_at),
-                )
+                set_back = self._set_back(facts, versions)
+                if table.cdc and set_back is None and (log := log_name(table.name)).key in versions:
+                    # Rows are worked out from the events of their key: without some they come out wrong.
+                    log_facts = catalog.facts(self.spark, log)
+                    gone = SetBack(log, versions[log.key], None)
+                    set_back = self._set_back(log_facts, versions) if log_facts else gone
+                batches = newest_batches(self.spark, facts, queries - {""})
+                recorded[key] = Recorded(facts.table_id, *table_identities, batches, set_back)
         return recorded
+
+    def _set_back(self, table: TableFacts, versions: Mapping[str, int]) -> SetBack | None:
+        left_at = versions.get(table.name.key)
+        if left_at is None or table.version == left_at:
+            return None
+        version: int | None = table.version
+        if table.version > left_at:
+            version = set_back(commits_after(self.spark, table.name, left_at), left_at)
+        return None if version is None else SetBack(table.name, left_at, version)
 
     def _earliest(
         self,
@@ -321,9 +330,3 @@ class Gatherer:
         }
         counts = catalog.parallel_map(lambda name: self.spark.table(name.sql).count(), sources.values())
         return dict(zip(sources, counts, strict=True))
-
-
-def _set_back(spark: SparkSession, table: TableFacts, left_at: int) -> int | None:
-    if table.version < left_at:
-        return table.version
-    return set_back(commits_after(spark, table.name, left_at), left_at) if table.version > left_at else None

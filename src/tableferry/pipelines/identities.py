@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 
 from tableferry.errors import TableError
 from tableferry.pipelines.flows import CdcSettings
-from tableferry.tables import TableFacts
+from tableferry.tables import TableFacts, TableName
 
 PROPERTY = "tableferry.flows"
 """The table property that holds a `TableIdentity` as JSON."""
@@ -113,6 +113,30 @@ class TableIdentity:
 
 
 @dataclass(frozen=True)
+class SetBack:
+    """A table that somebody has set back since flows last filled it.
+
+    Attributes:
+        table: The table.
+        left_at: Its version when they had run.
+        version: The version that it was set back to, -1 for one that nobody can tell; None if it is gone.
+    """
+
+    table: TableName
+    left_at: int
+    version: int | None
+
+    def __str__(self) -> str:
+        match self.version:
+            case None:
+                return f"{self.table} is gone"
+            case version if version < 0:
+                return f"{self.table} was set back to an older version"
+            case version:
+                return f"{self.table} was set back to version {version}"
+
+
+@dataclass(frozen=True)
 class Recorded:
     """What is recorded of a table, and what it says itself.
 
@@ -123,17 +147,14 @@ class Recorded:
         in_state: From beside the checkpoints.
         batches: By the checkpoint's id, the newest batch that the table holds of it, -1 for none; one that
             the table can't say anything about isn't in here.
-        left_at: Its version when its flows last ran, or None.
-        set_back: The version that somebody has set it back to since then, -1 for one that nobody can tell;
-            None if nobody has.
+        set_back: Where somebody has set it, or its log of events, back since its flows last ran.
     """
 
     table_id: str | None
     on_table: TableIdentity | None = None
     in_state: TableIdentity | None = None
     batches: Mapping[str, int] = field(default_factory=dict)
-    left_at: int | None = None
-    set_back: int | None = None
+    set_back: SetBack | None = None
 
     @property
     def has_checkpoints(self) -> bool:

@@ -151,11 +151,10 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
             f"{table.location}: {table.name} was refreshed {on_table.generation} times, and the state says "
             f"{context.stored.generation}: restore {context.facts.state}, or {rebuild}"
         )
-    if recorded.set_back is not None:
-        version = "an older version" if recorded.set_back < 0 else f"version {recorded.set_back}"
+    if set_back := recorded.set_back:
         return refused(
-            f"{table.location}: {table.name} was set back to {version} since its flows last ran, and their "
-            f"checkpoints weren't, so rows are missing: restore version {recorded.left_at}, or {rebuild}"
+            f"{table.location}: {set_back} since the flows into {table.name} last ran, and their checkpoints "
+            f"weren't, so rows are missing: restore version {set_back.left_at}, or {rebuild}"
         )
     identities: dict[str, FlowIdentity] = {}
     made_with: Mapping[str, str] | None = None

@@ -154,7 +154,9 @@ class StreamingEngine:
         filled: dict[tuple[TableName, int], set[TableName]] = {}
         for definition in self._flows:
             key = (definition.owner, definition.generation)
-            filled.setdefault(key, set()).add(definition.flow.target)
+            target = definition.flow.target
+            logs = {log_name(target)} if isinstance(definition, DefineAutoCdc) else set()
+            filled.setdefault(key, set()).update({target}, logs)
         for (owner, generation), tables in filled.items():
             self._before(f"recording in the state at which version the tables of {owner} are left")
             versions = {table.key: newest_version(self._spark, table) for table in tables}
