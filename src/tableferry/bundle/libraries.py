@@ -95,9 +95,7 @@ def _project(folder: Path) -> tuple[str | None, dict[str, str] | None]:
     return _normal(name) if isinstance(name, str) else None, None if any(elsewhere) else scripts
 
 
-def _entry_point(
-    bundle: Bundle, location: Text, job: Any, task: Any, builds: list[_Build]
-) -> Iterator[Finding]:
+def _entry_point(bundle: Bundle, where: Text, job: Any, task: Any, builds: list[_Build]) -> Iterator[Finding]:
     package = known(get(task, "python_wheel_task", "package_name"))
     name = known(get(task, "python_wheel_task", "entry_point"))
     key = get(task, "environment_key")
@@ -111,7 +109,7 @@ def _entry_point(
             if any(map(build.makes, paths)) and not _leads(build.folder, target):
                 remedy = nearest(name, build.entry_points, "define it, or correct its name")
                 message = f"entry point '{name}' of '{package}' leads to no '{target}': {remedy}"
-                yield bundle.finding(Rule.MISSING_ENTRY_POINT, location, message, name)
+                yield bundle.finding(Rule.MISSING_ENTRY_POINT, where, message, name)
 
 
 def _leads(folder: Path, target: str) -> bool:
