@@ -25,7 +25,7 @@ LEASE = timedelta(minutes=15)
 
 
 @dataclass
-class World:
+class Clocks:
     """The storage's time, and what each measurement of it takes."""
 
     seconds: float = 0.0
@@ -55,41 +55,41 @@ class World:
 def test_the_time_is_the_storages_whatever_the_machines_own(
     ahead: float, waits: list[float], slow: float
 ) -> None:
-    world = World(slow=slow)
-    clock = world.clock(ahead=ahead)
+    clocks = Clocks(slow=slow)
+    clock = clocks.clock(ahead=ahead)
     last = clock()
     for seconds in waits:
-        world.seconds += seconds
+        clocks.seconds += seconds
         now = clock()
-        assert timedelta(0) <= world.now - now <= timedelta(seconds=slow + 0.001)
+        assert timedelta(0) <= clocks.now - now <= timedelta(seconds=slow + 0.001)
         assert now >= last - timedelta(seconds=slow + 0.001)
         last = now
 
 
 def test_the_storage_is_asked_every_five_minutes() -> None:
-    world = World()
-    clock = world.clock()
+    clocks = Clocks()
+    clock = clocks.clock()
     for _ in range(20):
         clock()
-        world.seconds += 60
-    assert [round(second / 60) for second in world.measured] == [0, 6, 12, 18]
+        clocks.seconds += 60
+    assert [round(second / 60) for second in clocks.measured] == [0, 6, 12, 18]
 
 
 def test_a_machine_that_slept_asks_anew() -> None:
-    world = World(slow=0)
+    clocks = Clocks(slow=0)
     monotonic = [0.0]
-    clock = StorageClock(world.measure, lambda: monotonic[0], lambda: world.seconds)
+    clock = StorageClock(clocks.measure, lambda: monotonic[0], lambda: clocks.seconds)
     clock()
-    world.seconds += 3600
+    clocks.seconds += 3600
     monotonic[0] += 1
-    assert clock() == world.now
+    assert clock() == clocks.now
 
 
 def test_a_worker_whose_clock_is_two_hours_ahead_takes_no_fresh_claim(tmp_path: Path) -> None:
     store = fleets.opened(tmp_path)
     fleets.Fleet(store).add("orders", at=START)
-    world = World()
-    right, ahead = world.clock(), world.clock(ahead=7200)
+    clocks = Clocks()
+    right, ahead = clocks.clock(), clocks.clock(ahead=7200)
 
     def claims(worker: str, clock: StorageClock) -> int:
         return len(store.claim(everything(), worker, now=clock(), lease=LEASE, limit=1))
@@ -97,8 +97,8 @@ def test_a_worker_whose_clock_is_two_hours_ahead_takes_no_fresh_claim(tmp_path: 
     assert claims("right", right) == 1
     for _ in range(14):
         assert claims("ahead", ahead) == 0
-        world.seconds += 60
-    world.seconds += 120
+        clocks.seconds += 60
+    clocks.seconds += 120
     assert claims("ahead", ahead) == 1
     store.close()
 
