@@ -115,8 +115,8 @@ def test_back_with_every_row(ours: Fleet, form: TargetFormat, monkeypatch: pytes
     assert len(ours.rows("orders")) == len(after) + 1
 
 
-# What dies where the target is Delta, the property test has too.
-@pytest.mark.parametrize("form", soak.amount([TargetFormat.ICEBERG], FORMATS))
+@soak.only  # In make test the property has a death before and behind each kind of effect.
+@pytest.mark.parametrize("form", FORMATS)
 def test_a_worker_dies_after_every_step(
     ours: Fleet, form: TargetFormat, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -261,6 +261,7 @@ def test_a_person_may_say_that_all_is_well(ours: Fleet, tmp_path: Path) -> None:
         assert errors(ours.shadow()) == []
 
 
+@soak.only  # tests/unit/test_fleet_late.py has the decision.
 def test_a_file_that_somebody_gave_to_the_new_table_is_not_late(ours: Fleet, tmp_path: Path) -> None:
     ours.spark.sql(
         f"CREATE EXTERNAL TABLE {ours.name('u').sql} (id INT, at TIMESTAMP) STORED AS PARQUET "
@@ -320,6 +321,7 @@ def test_a_write_that_goes_on_is_no_late_file(
     assert ids(ours) == ids(ours, "t_hive_archived") == [1, 2, 3, 4]
 
 
+@soak.only
 def test_a_write_that_ends_while_the_archive_looks_is_waited_for(
     ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,6 +358,7 @@ def commit_file(table: Path, file: Path) -> None:
     (log / f"{number:020}.json").write_text(text)
 
 
+@soak.only
 def test_files_that_a_compaction_replaced_while_rows_were_taken_in_are_not_late(
     ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -381,6 +384,7 @@ def test_files_that_a_compaction_replaced_while_rows_were_taken_in_are_not_late(
         assert ids(ours) == ids(ours, "t_hive") == [1, 2, 3, 5, 6]
 
 
+@soak.only
 def test_where_files_get_no_names_of_ours_nothing_is_added_to_the_first_directories(
     ours: Fleet, tmp_path: Path
 ) -> None:
@@ -398,7 +402,7 @@ def test_where_files_get_no_names_of_ours_nothing_is_added_to_the_first_director
     assert errors(ours.shadow()) == []
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", soak.amount([TargetFormat.ICEBERG], FORMATS))
 def test_a_write_that_removes_partitions_it_did_not_write_is_reported(
     ours: Fleet, form: TargetFormat
 ) -> None:
@@ -423,9 +427,6 @@ def test_a_write_that_removes_partitions_it_did_not_write_is_reported(
     resume(ours, accept=True)
     assert errors(ours.shadow()) == []
     assert ids(ours, "t_hive") == [5]
-    if not soak.SOAKING and form is TargetFormat.DELTA:
-        return  # What follows is the same for both.
-
     ours.warehouse = replace(ours.warehouse, removed_partitions=RemovedPartitions.ALARM)
     insert(ours, 6, "tue")
     assert errors(ours.shadow()) == []
@@ -459,7 +460,7 @@ def effects(at: int, before: Callable[[], None] | None = None) -> Iterator[list[
         yield reached
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", soak.amount([TargetFormat.DELTA], FORMATS))
 def test_rows_are_appended_once_for_a_key(ours: Fleet, form: TargetFormat) -> None:
     ours.to_probation("t", form=form)
 

@@ -126,6 +126,7 @@ def test_a_table_that_removes_its_files(ours: Fleet, tmp_path: Path) -> None:
     assert seen(ours, "t").findings == ()
 
 
+@soak.only  # tests/spark/test_odd_names.py takes a table of such names through a fleet, too.
 def test_odd_names_of_columns_and_fields(ours: Fleet, tmp_path: Path) -> None:
     ours.spark.sql(
         f"CREATE EXTERNAL TABLE {ours.name('t').sql} "

@@ -17,7 +17,6 @@ from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse.shadow.changes import Action
 from tableferry.fleet.warehouse.shadow.marks import WATERMARK
 
-BOTH = pytest.mark.parametrize("form", [ICEBERG, DELTA], ids=["iceberg", "delta"])
 ROWS = ((1, "a", "mon", 1), (2, "b", "mon", 1), (3, "c", "tue", 2), (4, None, None, None))
 # After the rows are written, and amid the changes; in a soak after each.
 CHANGES = range(10) if soak.SOAKING else (1, 6)
@@ -25,7 +24,7 @@ MON, TUE = "day=mon/n=1", "day=tue/n=2"
 NULLS = "day=__HIVE_DEFAULT_PARTITION__/n=__HIVE_DEFAULT_PARTITION__"
 
 
-@BOTH
+@pytest.mark.parametrize("form", soak.amount([DELTA], [ICEBERG, DELTA]))
 def test_each_change_costs_its_partitions_alone(
     spark: SparkSession, schema: str, tmp_path: Path, form: TargetFormat
 ) -> None:
