@@ -212,7 +212,7 @@ class Gatherer:
         names = [
             table.name
             for dataflow in chosen
-            if (state := stored[dataflow.target.name.key]).copied or state.finished
+            if (state := stored[dataflow.key]).copied or state.finished
             for table in dataflow.tables
         ]
 
