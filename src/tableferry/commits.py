@@ -75,15 +75,15 @@ def commits_after(spark: SparkSession, name: TableName, version: int) -> tuple[C
 
 
 def set_back(commits: Sequence[Commit], version: int) -> int | None:
-    """Return the version behind ``version`` that a Delta table was set back to by RESTORE, and is now.
+    """Return the version behind ``version`` that RESTORE or CLONE set a Delta table back to.
 
     That is -1 where the log doesn't say which it was, and None if the table still holds ``version``. The
     commits are those that are newer, the newest first.
     """
     at = commits[0].version if commits else version
-    restores = [commit for commit in commits if commit.operation == "RESTORE"]
+    restores = [commit for commit in commits if commit.operation in ("RESTORE", "CLONE")]
     while restored := next((commit for commit in restores if commit.version <= at), None):
-        # Spark shows no version, not an empty one, of a RESTORE to a time.
+        # Spark shows no version, not an empty one, of a RESTORE to a time; a CLONE has none of this table's.
         target = (restored.parameters.get("version") or "").strip('"')
         if not target.isdigit() or int(target) < version:
             return int(target) if target.isdigit() else -1

@@ -26,6 +26,8 @@ def restored(**parameters: Any) -> Commit:
         ([Commit(0, "WRITE", {}, {}), restored(version="2"), restored(version="6")], None),
         ([restored(timestamp="2026-01-01")], -1),
         ([restored(timestamp="2026-01-01", version=None)], -1),
+        ([Commit(0, "CLONE", {"sourceVersion": "5"}, {})], -1),
+        ([Commit(0, "CLONE", {"sourceVersion": "4"}, {}), restored(version="5")], None),
     ],
 )
 def test_a_table_that_was_set_back_is_known(later: list[Commit], expected: int | None) -> None:
