@@ -231,7 +231,7 @@ $(SUPPORTED:%=.venv-%/.made): .venv-%/.made: pyproject.toml constraints.txt
 
 # From nothing too, for uv keeps a newer version that is installed. pip knows no lowest versions.
 $(LOWEST_STAMP): pyproject.toml | $(STAMP)
-	@$(call fit,$(firstword $(SUPPORTED))) -m venv --clear --without-pip $(LOWEST) || exit 1; \
+	@$(call fit,$(firstword $(SUPPORTED))) -m venv --clear $(LOWEST) || exit 1; \
 	echo "Setting up $(LOWEST) with $$($(LOWEST)/bin/python --version); the first time, this takes a minute."; \
 	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
 	    --editable '.[$(EXTRAS)]' \
