@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from tableferry.errors import TableError
 from tableferry.tables import TableName
@@ -216,6 +216,11 @@ def test_nested_types_meet_field_by_field() -> None:
     assert common is not None
     assert common.simpleString() == "struct<A:bigint,b:string>"
     assert common_type(left, right.add("c", "integer")) is None
+
+
+def test_a_struct_may_have_no_fields() -> None:
+    for empty in (ArrayType(StructType()), MapType(StringType(), StructType())):
+        assert common_type(empty, empty) == empty
 
 
 @pytest.mark.parametrize(

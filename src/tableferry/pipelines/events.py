@@ -35,7 +35,6 @@ class FlowEvent:
         flow: The flow as Databricks names it, which may be with catalog and schema before it.
         status: QUEUED, STARTING, RUNNING, COMPLETED, FAILED, SKIPPED, STOPPED, IDLE or EXCLUDED; a word that
             a later release adds comes through as it is.
-        update_id: The update in which that was.
         at: When, in UTC.
         rows: How many rows the flow wrote or deleted, as far as this event says; None if it doesn't, for
             metrics may come in events of their own.
@@ -43,7 +42,6 @@ class FlowEvent:
 
     flow: str
     status: str
-    update_id: str
     at: datetime
     rows: int | None = None
 
@@ -123,7 +121,6 @@ def _event(event: Mapping[str, Any]) -> FlowEvent | None:
     return FlowEvent(
         flow,
         status,
-        origin.get("update_id", ""),
         datetime.fromisoformat(event["timestamp"]),
         sum(rows) if rows else None,
     )

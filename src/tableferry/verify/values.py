@@ -85,11 +85,11 @@ def common_type(left: T.DataType, right: T.DataType) -> T.DataType | None:
             return common_type(left, left)
         case T.ArrayType(), T.ArrayType():
             element = common_type(left.elementType, right.elementType)
-            return T.ArrayType(element) if element else None
+            return None if element is None else T.ArrayType(element)
         case T.MapType(), T.MapType():
             key = common_type(left.keyType, right.keyType)
             value = common_type(left.valueType, right.valueType)
-            return T.MapType(key, value) if key and value else None
+            return None if key is None or value is None else T.MapType(key, value)
         case T.StructType(), T.StructType():
             return _common_struct(left, right)
         case T.DayTimeIntervalType(), T.DayTimeIntervalType():
