@@ -23,10 +23,10 @@ from tableferry.fleet import job_run
 from tableferry.fleet.job import Job, State, TargetFormat
 from tableferry.fleet.modes.shadow import shadow
 from tableferry.fleet.pausing import resumed
-from tableferry.fleet.perform import perform
+from tableferry.fleet.perform import Save, perform
 from tableferry.fleet.queue.selections import finished
 from tableferry.fleet.settings import LateFiles, RemovedPartitions
-from tableferry.fleet.steps import CheckSuspended, Step
+from tableferry.fleet.steps import CheckSuspended, Rename, Step
 from tableferry.fleet.warehouse import renaming
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.delta_changes import DeltaTarget
@@ -112,6 +112,40 @@ def test_a_late_file_pauses_its_table_or_is_taken_in(ours: Fleet, tmp_path: Path
     assert errors(ours.migrate()) == []
     assert ours.job("t").state is State.HIVE_DROPPED
     assert ids(ours) == ids(ours, "t_hive_archived") == [*expected, 14]
+
+
+def test_a_file_that_came_before_a_dead_worker_looked_at_the_switch(
+    ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """People wrote to the new table meanwhile, so that the switch can't be taken back."""
+
+    def dies(step: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
+        job = perform(step, job, warehouse, save)
+        if isinstance(step, Rename) and step.to == ours.name("t"):
+            raise Crash
+        return job
+
+    ours.add("t")
+    ours.preprocess()
+    ours.notify()
+    ours.clock.turn(days=14)
+    with monkeypatch.context() as patch, suppress(Crash):
+        patch.setattr(job_run, "perform", dies)
+        ours.migrate()
+    ours.clock.turn(minutes=ours.settings.lease_minutes + 1)
+    insert(ours, 4)
+    leave(tmp_path / "t" / "day=mon", 5)
+    [paused] = errors(ours.migrate())
+    assert "000000_0_copy_1" in paused
+    assert ours.job("t").pause_reason.startswith("WRITTEN_LATE: ")
+    late_files_taken(ours)
+    resume(ours)
+    assert errors(ours.migrate()) == []
+    assert ours.job("t").state is State.WRITES_UNBLOCKED
+    ours.notify()
+    for _ in range(2):
+        assert errors(ours.shadow()) == []
+        assert ids(ours) == ids(ours, "t_hive") == [1, 2, 3, 4, 5]
 
 
 def test_a_file_that_comes_while_or_after_the_table_is_archived_is_noticed(

@@ -168,9 +168,10 @@ def _once(run: JobRun, transition: Transition) -> None:
         try:
             run.perform(step)
         except WrittenSince as error:
-            if not _begin_again(run, names, str(error)):
+            if _begin_again(run, names, str(error)):
+                return
+            if not _settle_late(run, names):
                 raise
-            return
     run.save(_measured(_arrived(run.job, transition), transition, run.clock().timestamp()))
 
 
@@ -214,6 +215,18 @@ def _begin_again(run: JobRun, names: Names, why: str) -> bool:
     restarted = replace(run.job, state=State.READY, desired_state=State.WRITES_BLOCKED)
     run.save(restarted.noted(**{BEGAN_AGAIN: times}))
     return True
+
+
+def _settle_late(run: JobRun, names: Names) -> bool:
+    """Settle as late what came into the Hive table's directories; False if the names aren't swapped yet.
+
+    The new table was written to already, so they aren't swapped back: what came is what comes after any
+    switch. Without a record of the copy's files it can't be settled either.
+    """
+    if names.hive not in existing.job_tables(run.warehouse, names):
+        return False
+    run.perform(CheckLate(names.main, names.hive, run.job.target_format, decide=False))
+    return NOT_LOOKED not in run.job.record
 
 
 def _pause(run: JobRun, reason: PauseReason, why: str) -> JobReport:
