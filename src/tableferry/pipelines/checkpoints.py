@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 from tableferry import files
@@ -30,7 +31,20 @@ def read(folder: Path) -> Checkpoint:
     newest = _newest(folder / "offsets")
     if newest is None:
         return Checkpoint(id=query)
-    path = folder / "offsets" / str(newest)
+    try:
+        offsets, others = read_batch(folder, newest)
+    except StateError as error:
+        raise StateError(f"{error}: rebuild the target with --full-refresh") from error
+    return Checkpoint(offsets, others=others, offered=newest, committed=_newest(folder / "commits"), id=query)
+
+
+def read_batch(folder: Path, batch: int) -> tuple[Mapping[str, Offset], bool]:
+    """Return how far a batch reaches into each Delta table, by its id, and whether it has other sources.
+
+    Raises:
+        StateError: It isn't there, or can't be read.
+    """
+    path = folder / "offsets" / str(batch)
     offsets: dict[str, Offset] = {}
     others = False
     try:
@@ -46,10 +60,13 @@ def read(folder: Path) -> Checkpoint:
             else:
                 others = True
     except (ValueError, KeyError) as error:
-        raise StateError(
-            f"{path} isn't a whole offset file: rebuild the target with --full-refresh"
-        ) from error
-    return Checkpoint(offsets, others=others, offered=newest, committed=_newest(folder / "commits"), id=query)
+        raise StateError(f"{path} isn't a whole offset file") from error
+    return offsets, others
+
+
+def has_state(folder: Path) -> bool:
+    """Say whether a query keeps state, such as that of an aggregation, beside its offsets."""
+    return "state" in files.names(folder)
 
 
 def begin(folder: Path) -> str:

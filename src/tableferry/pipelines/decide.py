@@ -130,6 +130,7 @@ def _result(
         stored=context.stored,
         copy=flows is not None and context.copies,
         generation=context.generation,
+        legacy_writes=context.facts.legacy_writes.get(context.target.key),
     )
 
 

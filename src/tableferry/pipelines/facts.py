@@ -6,18 +6,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from tableferry import catalog, files
 from tableferry.commits import commits_after, newest_batches, set_back
 from tableferry.errors import StateError, TableError
-from tableferry.pipelines import checkpoints, python_code, reads
+from tableferry.pipelines import checkpoints, old_streams, python_code, reads
 from tableferry.pipelines.flows import DataFlow, Project, PythonSource, log_name
 from tableferry.pipelines.identities import Recorded, SetBack, on_table
 from tableferry.pipelines.pipeline import Defining, Pipeline
-from tableferry.pipelines.plans import Checkpoint, Facts
+from tableferry.pipelines.plans import Checkpoint, Facts, HandOver, LegacyWrites
 from tableferry.pipelines.reads import Read
-from tableferry.pipelines.state import StateStore, Stored
+from tableferry.pipelines.state import MigrationStart, StateStore, Stored
 from tableferry.tables import TableFacts, TableName
 
 if TYPE_CHECKING:
@@ -109,8 +110,50 @@ class Gatherer:
             recorded=self._recorded_of_pipeline(stored, filled_by_pipeline)
             if self.pipeline
             else self._recorded(stored, tables, progress),
+            hand_overs=self._hand_overs(chosen, known, tables),
+            legacy_writes=self._legacy_writes(chosen, known) if count_rows else {},
             state=str(self.store.volume),
         )
+
+    def _hand_overs(
+        self,
+        chosen: Sequence[DataFlow],
+        known: Mapping[str, Stored],
+        tables: Mapping[str, TableFacts | None],
+    ) -> Mapping[str, HandOver | str]:
+        """Find where the old streams hand over that fill the tables of migrations which haven't started."""
+        found: dict[str, HandOver | str] = {}
+        for dataflow in chosen:
+            migration, state = dataflow.migration, known[dataflow.key]
+            if migration is None or not migration.checkpoints or state.migration_start or state.finished:
+                continue
+            if (legacy := tables.get(migration.table.key)) is None:
+                continue
+            folders = [Path(self.project.root, folder) for folder in migration.checkpoints]
+            try:
+                found[dataflow.key] = old_streams.hand_over(self.spark, legacy, folders)
+            except StateError as error:
+                found[dataflow.key] = str(error)
+        return found
+
+    def _legacy_writes(
+        self, chosen: Sequence[DataFlow], known: Mapping[str, Stored]
+    ) -> Mapping[str, LegacyWrites]:
+        """Look at what legacy tables were given since their copies are pinned, where they can be read."""
+        starts = {
+            dataflow.key: start
+            for dataflow in chosen
+            if (start := known[dataflow.key].migration_start) and dataflow.migration
+        }
+
+        def since(start: MigrationStart) -> LegacyWrites | None:
+            try:
+                return old_streams.legacy_writes(self.spark, start)
+            except TableError:  # It may go once it is copied, and have its name for something else.
+                return None
+
+        found = zip(starts, catalog.parallel_map(since, starts.values()), strict=True)
+        return {key: writes for key, writes in found if writes is not None}
 
     def hold(self, facts: Facts) -> bool:
         """Say whether nobody has run the project since its facts were gathered; asks no table."""

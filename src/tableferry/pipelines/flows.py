@@ -264,6 +264,8 @@ class Migration:
         except_columns: Columns that are left out after ``select``.
         leave_out_not_representable: Leave out validity rows that AUTO CDC can't represent, and say how many.
         pinned_clone: Where a pipeline fills an SCD target, its copy streams a clone of the pinned version.
+        checkpoints: Those of the old streams that fill the legacy table, which say where the new flows go
+            on; without any they go on behind the sources' versions of the moment.
     """
 
     table: TableName
@@ -274,6 +276,7 @@ class Migration:
     except_columns: tuple[str, ...] = ()
     leave_out_not_representable: bool = False
     pinned_clone: bool = True
+    checkpoints: tuple[str, ...] = ()
     location: str = ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from tableferry.pipelines.flows import DataFlow, Migration
@@ -86,20 +87,31 @@ def migration_start(
             "bring: empty or drop it"
         )
     findings += _check_readers(context, migration)
+    hand_over = context.facts.hand_overs.get(target.key)
+    if isinstance(hand_over, str):
+        findings += refused(f"{migration.location}: {hand_over}")
+        hand_over = None
     baselines: dict[str, Baseline] = {}
     if migration.auto_starting_versions:
         for read in context.reads():
             source = context.facts.tables.get(read.table.key)
             findings += _check_source(context, read, source)
             if source and not read.unseen and not context.makes(read):
-                first = Baseline(read.table, source.table_id, source.version)
+                version = hand_over.positions.get(source.table_id) if hand_over else source.version
+                if version is None and read.explicit is None:
+                    findings += _not_read(migration, read)
+                first = Baseline(read.table, source.table_id, source.version if version is None else version)
                 baseline = baselines.get(read.table.key, first)
                 views = tuple(dict.fromkeys((*baseline.views, read.view)))
                 baselines[read.table.key] = replace(baseline, views=views)
+    if hand_over and not findings:
+        followed = {baseline.table_id for baseline in baselines.values()}
+        findings += _check_followed(context, migration, hand_over.positions.keys() - followed)
     if legacy is None or findings or stopped:
         return None, findings
-    copy = PinnedCopy(migration.table, legacy.table_id, legacy.version)
-    start = MigrationStart(context.request.pipeline_id, target, copy, baselines, context.request.now)
+    version, batches = (hand_over.version, hand_over.batches) if hand_over else (legacy.version, {})
+    copy = PinnedCopy(migration.table, legacy.table_id, version)
+    start = MigrationStart(context.request.pipeline_id, target, copy, baselines, context.request.now, batches)
     return start, planned(Begin(start))
 
 
@@ -187,6 +199,25 @@ def _check_source(context: PlanningContext, read: Read, source: TableFacts | Non
             f"migration, or {read.how} (0 = all its rows)"
         )
     return Findings()
+
+
+def _not_read(migration: Migration, read: Read) -> Findings:
+    return refused(
+        f"{read.location}: the old streams of {migration.table} don't read {read.table}, so nobody knows "
+        f"which of its rows the history holds: add the checkpoint of the one that does, or {read.how}"
+    )
+
+
+def _check_followed(context: PlanningContext, migration: Migration, missing: Collection[str]) -> Findings:
+    """Refuse to leave a source behind that fills the legacy table."""
+    return refused(
+        *(
+            f"{migration.location}: the old streams of {migration.table} read the Delta table with the id "
+            f"{table_id}, which no flow of {context.target} follows, so what comes into it would be missing: "
+            "add it to the spec, or leave its checkpoint out"
+            for table_id in sorted(missing)
+        )
+    )
 
 
 def _starts_known(context: PlanningContext, producer: DataFlow) -> bool:

@@ -8,6 +8,7 @@ from datetime import datetime
 from graphlib import CycleError, TopologicalSorter
 from typing import Literal
 
+from tableferry.amounts import counted
 from tableferry.pipelines.flows import DataFlow, Flow, HistorySource, Project
 from tableferry.pipelines.identities import Recorded
 from tableferry.pipelines.reads import Read, looked_up
@@ -99,6 +100,44 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
+class HandOver:
+    """A version of a legacy table at which it's known how far into their sources its old streams were.
+
+    Attributes:
+        positions: The last version of each source whose rows it holds, by the source's table id.
+        batches: The newest batch of each old stream that it holds, by the query's id.
+    """
+
+    version: int
+    positions: Mapping[str, int]
+    batches: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class LegacyWrites:
+    """What was committed to a legacy table after the version that its copy is pinned to.
+
+    Attributes:
+        batches: The newest batch of each old stream from which the migration goes on, by the query's id.
+        others: The versions that others have made, the newest first, by what they call their operation.
+        more: There are older ones that weren't looked at.
+    """
+
+    batches: Mapping[str, int] = field(default_factory=dict)
+    others: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    more: bool = False
+
+    def __str__(self) -> str:
+        """Name them, in a few words."""
+        named = [
+            f"{operation or 'a commit that its log tells no more of'} ({counted(len(versions), 'version')}, "
+            f"the newest is {versions[0]})"
+            for operation, versions in self.others.items()
+        ]
+        return ", ".join(named) + (" and maybe others before" if self.more and named else "")
+
+
+@dataclass(frozen=True)
 class Facts:
     """Everything a decision is made from.
 
@@ -114,6 +153,10 @@ class Facts:
         rows: Row counts by table key, asked only where a source is read from its start.
         recorded: What is recorded of a table that flows fill, by its key; absent while there is none. Of a
             pipeline's tables only those that hold a copied history, and none while it is being defined.
+        hand_overs: Where old streams hand over, or why nobody knows, by the target's key; asked only of
+            migrations that name their checkpoints and haven't started.
+        legacy_writes: What was committed to a legacy table since its copy is pinned, by the target's key;
+            asked only for people.
         state: Where the state is, for messages.
     """
 
@@ -127,6 +170,8 @@ class Facts:
     earliest: Mapping[str, int] = field(default_factory=dict)
     rows: Mapping[str, int] = field(default_factory=dict)
     recorded: Mapping[str, Recorded] = field(default_factory=dict)
+    hand_overs: Mapping[str, HandOver | str] = field(default_factory=dict)
+    legacy_writes: Mapping[str, LegacyWrites] = field(default_factory=dict)
     state: str = ""
 
     def follows(self, dataflow: DataFlow, flow: Flow) -> tuple[Read, ...]:
@@ -197,6 +242,7 @@ class TargetPlan:
         stored: Its state as found.
         copy: The history is copied in this run.
         generation: The generation that its flows fill.
+        legacy_writes: What its legacy table was given since the copy is pinned; None where nobody asked.
     """
 
     dataflow: DataFlow
@@ -209,6 +255,7 @@ class TargetPlan:
     stored: Stored = field(default_factory=Stored)
     copy: bool = False
     generation: int = 0
+    legacy_writes: LegacyWrites | None = None
 
     @property
     def target(self) -> TableName:

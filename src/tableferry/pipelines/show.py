@@ -104,6 +104,7 @@ def print_plan(
                 console.print(f"  - {flow.flow.name} stays out: {_waits(wait)}")
         for note in target.notes:
             console.print(f"  - {note}")
+        _print_legacy_writes(console, target, "  - ")
         for refusal in target.refusals:
             console.print(f"  ! {refusal}")
         console.print()
@@ -189,6 +190,7 @@ def _print_skipped(console: Console, project: Project) -> None:
 
 def _target_data(target: TargetPlan) -> dict[str, Any]:
     tracking, migration_start = target.stored.tracking, target.migration_start
+    writes = target.legacy_writes
     return {
         "target": str(target.target),
         "phase": target.phase,
@@ -198,6 +200,13 @@ def _target_data(target: TargetPlan) -> dict[str, Any]:
             "copied": target.stored.copied,
             "rows": tracking.copied_rows if tracking else None,
             "verified": (tracking.verified or None) if tracking else None,
+            "writtenSince": {operation: list(versions) for operation, versions in writes.others.items()}
+            if writes
+            else None,
+            "oldStreams": {
+                query: {"copied": batch, "newest": (writes.batches if writes else {}).get(query, batch)}
+                for query, batch in migration_start.batches.items()
+            },
         }
         if migration_start
         else None,
@@ -229,6 +238,26 @@ def _print_targets(console: Console, targets: Sequence[TargetPlan]) -> None:
     for target in targets:
         for wait in target.waits:
             console.print(f"{target.target} waits: {_waits(wait)}")
+        _print_legacy_writes(console, target)
+
+
+def _print_legacy_writes(console: Console, target: TargetPlan, indent: str = "") -> None:
+    """Say what came into the legacy table behind the version that is copied."""
+    writes, start = target.legacy_writes, target.migration_start
+    if writes is None or start is None:
+        return
+    if writes.batches:
+        last = ", ".join(f"batch {batch}" for batch in writes.batches.values())
+        console.print(
+            f"{indent}{target.target}: the old stream still fills {start.copy.table} (up to {last}), and the "
+            "new flow takes the same from the sources: stop it when the readers have moved"
+        )
+    if writes.others:
+        console.print(
+            f"{indent}{target.target}: warning: {start.copy.table} was written to after version "
+            f"{start.copy.version}, which is copied: {writes}: nothing brings these rows, unless the sources "
+            "that its flows follow do: stop what writes there, and compare the tables before you finish"
+        )
 
 
 _RUN = "`tableferry pipelines run`"

@@ -22,7 +22,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -75,6 +75,8 @@ class MigrationStart:
         pipeline_id: The pipeline that recorded it.
         baselines: By `TableName.key` of the source.
         recorded_at: When, in UTC.
+        batches: The newest batch of each old stream that the copy holds, by the query's id, where their
+            checkpoints said where the migration starts.
     """
 
     pipeline_id: str
@@ -82,6 +84,7 @@ class MigrationStart:
     copy: PinnedCopy
     baselines: Mapping[str, Baseline]
     recorded_at: datetime
+    batches: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -359,7 +362,7 @@ class StateStore:
 
 _BEGINNING = (
     "tableName", "viewName", "version",
-    "sourceTableId", "copyTable", "copyTableId", "copyVersion", "recordedAt", "rows",
+    "sourceTableId", "copyTable", "copyTableId", "copyVersion", "recordedAt", "oldStreams", "rows",
 )  # fmt: skip
 _TRACKING = (
     "tableName", "viewName", "version", "currentVersion", "ready",
@@ -369,7 +372,8 @@ _TRACKING = (
 
 def _migration_start_text(migration_start: MigrationStart) -> str:
     copy = migration_start.copy
-    pinned = (copy.table, copy.table_id, copy.version, migration_start.recorded_at.isoformat())
+    batches = ";".join(f"{query}:{batch}" for query, batch in sorted(migration_start.batches.items()))
+    pinned = (copy.table, copy.table_id, copy.version, migration_start.recorded_at.isoformat(), batches)
     rows = [
         (baseline.table, view, baseline.version, baseline.table_id, *pinned)
         for baseline in sorted(migration_start.baselines.values())
@@ -389,7 +393,10 @@ def _read_migration_start(
             known = baselines.get(table.key, Baseline(table, row["sourceTableId"], int(row["version"])))
             baselines[table.key] = replace(known, views=(*known.views, *filter(None, [row["viewName"]])))
     copy = PinnedCopy(_name(first["copyTable"]), first["copyTableId"], int(first["copyVersion"]))
-    return MigrationStart(pipeline_id, target, copy, baselines, datetime.fromisoformat(first["recordedAt"]))
+    recorded_at = datetime.fromisoformat(first["recordedAt"])
+    old_streams = (entry.partition(":") for entry in first.get("oldStreams", "").split(";") if entry)
+    batches = {query: int(batch) for query, _, batch in old_streams}
+    return MigrationStart(pipeline_id, target, copy, baselines, recorded_at, batches)
 
 
 def _tracking_text(migration_start: MigrationStart, tracking: Tracking) -> str:

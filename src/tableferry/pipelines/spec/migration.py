@@ -11,6 +11,10 @@ from tableferry.pipelines.spec.names import table_name
 from tableferry.pipelines.spec.settings import GlobalSettings
 
 _VALIDITY = ("__START_AT", "__END_AT")
+_NO_CHECKPOINT = (
+    "handOver checkpoint needs the checkpoint of the stream that fills the legacy table: give "
+    "checkpointLocation, or set handOver to version"
+)
 _KAFKA_STARTS = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 
 
@@ -52,6 +56,8 @@ def migration(
             f'validity columns, such as "EFFECTIVE_FROM AS {missing[0]}"'
         ).replace("EFFECTIVE_FROM AS __END_AT", "EFFECTIVE_TO AS __END_AT")
         problems.append(location.at("sourceDetails", "selectExp").problem(message))
+    if details.hand_over == "checkpoint" and not written.checkpoints:
+        problems.append(location.at("sourceDetails", "checkpointLocation").problem(_NO_CHECKPOINT))
     return flows.Migration(
         table,
         details.catalog_type,
@@ -61,6 +67,7 @@ def migration(
         tuple(written.except_columns),
         details.leave_out_not_representable,
         details.pinned_clone,
+        () if details.hand_over == "version" else written.checkpoints,
         str(location),
     )
 

@@ -10,10 +10,13 @@ from tableferry.pipelines.spec.sources import View
 from tableferry.pipelines.spec.written import (
     CamelModel,
     Name,
+    Names,
     SnakeModel,
     Tag,
     Text,
+    is_elsewhere,
     one_of,
+    path_of,
     refuse_unless_one,
     refuse_when,
 )
@@ -218,6 +221,26 @@ class MigrationSource(CamelModel):
     select_exp: list[Name] = Field([], description="SQL expressions; none means every column.")
     where_clause: list[Name] = Field([], description="SQL conditions that must all hold.")
     except_columns: list[Name] = Field([], description="Columns that are left out.")
+    checkpoint_location: Names = Field(
+        [],
+        description="The checkpoint of the stream that fills the table, or a list of those of all that do: "
+        "the new flows go on where they are, and nothing is paused.",
+    )
+
+    @property
+    def checkpoints(self) -> tuple[str, ...]:
+        """The folders of the checkpoints."""
+        return tuple(map(path_of, self.checkpoint_location))
+
+    @model_validator(mode="after")
+    def _checkpoints_are_in_folders(self) -> MigrationSource:
+        remedy = (
+            "isn't in a folder: give a path of a Unity Catalog volume "
+            "(/Volumes/<catalog>/<schema>/<volume>/…), or of a folder of this machine"
+        )
+        elsewhere = (path for path in self.checkpoints if is_elsewhere(path))
+        refuse_when(*((True, "checkpointLocation", f"{path} {remedy}") for path in elsewhere))
+        return self
 
 
 class TableMigrationDetails(CamelModel):
@@ -227,6 +250,13 @@ class TableMigrationDetails(CamelModel):
     catalog_type: Literal["hms", "uc"] = Field(description="Where the legacy table is registered.")
     auto_starting_versions_enabled: bool = Field(
         True, description="Record the sources' versions and let the streaming flows start right behind them."
+    )
+    hand_over: Literal["auto", "checkpoint", "version"] = Field(
+        "auto",
+        description="Where the streaming flows go on. `checkpoint`: where the old streams are whose "
+        "checkpointLocation is given. `version`: behind the newest versions of the sources at the first run, "
+        "before which the old jobs must have taken all of them and have stopped. `auto`: the first for which "
+        "all is given.",
     )
     source_details: MigrationSource
     leave_out_not_representable: bool = Field(

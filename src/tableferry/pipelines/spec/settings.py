@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -15,7 +14,7 @@ from tableferry.pipelines.spec.folder import Folder
 from tableferry.pipelines.spec.read import SUFFIXES, entries, mapping
 from tableferry.pipelines.spec.substitute import Affix, Substitutions
 from tableferry.pipelines.spec.validate import validated
-from tableferry.pipelines.spec.written import Name, SnakeModel, Text, refuse_when
+from tableferry.pipelines.spec.written import Name, SnakeModel, Text, is_elsewhere, path_of, refuse_when
 
 
 class SpecFormat(SnakeModel):
@@ -25,15 +24,10 @@ class SpecFormat(SnakeModel):
     allow_override: bool = False
 
 
-def _path_of(written: str) -> str:
-    """Return the path that an address of a volume or of a local folder means."""
-    return re.sub(r"^(dbfs:(?=/Volumes/)|file:(//)?(?=/))", "", written)
-
-
 class GlobalFile(SnakeModel):
     """A global.json or global.yaml."""
 
-    table_migration_state_volume_path: Annotated[Name, AfterValidator(_path_of)] | None = None
+    table_migration_state_volume_path: Annotated[Name, AfterValidator(path_of)] | None = None
     table_migration_state_shared: bool | None = None
     pipeline_bundle_spec_format: SpecFormat | None = None
     mandatory_table_properties: dict[str, Text] = Field(default_factory=dict)
@@ -43,13 +37,11 @@ class GlobalFile(SnakeModel):
     @model_validator(mode="after")
     def _state_is_in_a_folder(self) -> Self:
         path = self.table_migration_state_volume_path or ""
-        # One letter is a drive.
-        elsewhere = re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path) is not None
         message = (
             f"state is kept in a folder, and {path} isn't one: give a folder of a Unity Catalog volume "
             "(/Volumes/<catalog>/<schema>/<volume>/…), or of this machine"
         )
-        refuse_when((elsewhere, "table_migration_state_volume_path", message))
+        refuse_when((is_elsewhere(path), "table_migration_state_volume_path", message))
         return self
 
 

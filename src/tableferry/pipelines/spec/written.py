@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
@@ -25,8 +26,28 @@ def _as_tag(value: Any) -> Any:
 
 
 Name = Annotated[str, Field(min_length=1)]
+Names = Annotated[
+    list[Name],
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+    WithJsonSchema(
+        {"type": ["string", "array"], "minLength": 1, "items": {"type": "string", "minLength": 1}}
+    ),
+]
+"""One name, or a list of them."""
+
 Text = Annotated[str, BeforeValidator(_as_text), WithJsonSchema({"type": ["string", "number", "boolean"]})]
 Tag = Annotated[str, BeforeValidator(_as_tag), WithJsonSchema({})]
+
+
+def path_of(written: str) -> str:
+    """Return the path that an address of a volume or of a local folder means."""
+    return re.sub(r"^(dbfs:(?=/Volumes/)|file:(//)?(?=/))", "", written)
+
+
+def is_elsewhere(path: str) -> bool:
+    """Say whether what `path_of` returned is an address of other storage, and no path."""
+    # One letter is a drive.
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path) is not None
 
 
 class SnakeModel(BaseModel):

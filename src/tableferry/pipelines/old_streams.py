@@ -1,0 +1,204 @@
+"""Finds where the old streams stood at a version of the table that they fill: there their successors go on.
+
+Each commit that a stream makes to a Delta table names the query and the batch (``queryId`` and ``epochId`` in
+DESCRIBE HISTORY), and the query's checkpoint says for each batch how far into its sources it reaches
+(``offsets/<batch>``). So a version of the table that streams fill has a position in each of their sources,
+however far the sources and the streams are by now, and nothing needs to be paused to know it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tableferry import files
+from tableferry.catalog import facts
+from tableferry.commits import Commit, commits_after
+from tableferry.errors import StateError
+from tableferry.pipelines import checkpoints
+from tableferry.pipelines.plans import HandOver, LegacyWrites, Offset
+from tableferry.pipelines.state import MigrationStart
+from tableferry.tables import TableFacts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOK_BACK = 1_000
+"""How many of the newest versions of the legacy table are looked at."""
+
+# What Delta calls commits after which a table holds the same rows; whatever a later release adds isn't one.
+_WITHOUT_ROWS = frozenset(
+    {
+        "ADD COLUMNS", "ADD CONSTRAINT", "CHANGE COLUMN", "CHANGE COLUMNS", "CLUSTER BY", "COMPUTE STATS",
+        "DROP CONSTRAINT", "DROP FEATURE", "OPTIMIZE", "RENAME COLUMN", "REORG", "SET TBLPROPERTIES",
+        "UNSET TBLPROPERTIES", "UPDATE COLUMN METADATA", "UPDATE SCHEMA", "UPGRADE PROTOCOL", "VACUUM END",
+        "VACUUM START",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OldStream:
+    """A stream that fills the legacy table.
+
+    Attributes:
+        folder: Its checkpoint.
+        query: The id of its query.
+    """
+
+    folder: Path
+    query: str
+
+
+def hand_over(spark: SparkSession, legacy: TableFacts, folders: Sequence[Path]) -> HandOver:
+    """Find the newest version of the legacy table that holds whole commits of all sources, and no others.
+
+    Raises:
+        StateError: A checkpoint isn't that of a stream that fills the table, or can't be handed over.
+        TableError: The legacy table may not be read.
+    """
+    streams = [_old_stream(folder) for folder in folders]
+    oldest = max(legacy.version - LOOK_BACK, -1)
+    commits = [
+        commit for commit in commits_after(spark, legacy.name, oldest) if commit.version <= legacy.version
+    ]
+    return newest(streams, commits, {stream.query: _Offsets(stream) for stream in streams})
+
+
+def legacy_writes(spark: SparkSession, start: MigrationStart) -> LegacyWrites | None:
+    """Look at what was committed to the legacy table after the version that is copied.
+
+    None if the table is gone, or another one has its name.
+
+    Raises:
+        TableError: It isn't a Delta table any more, or may not be read.
+    """
+    pinned = start.copy
+    legacy = facts(spark, pinned.table)
+    if legacy is None or (legacy.table_id and legacy.table_id != pinned.table_id):
+        return None
+    oldest = max(pinned.version, legacy.version - LOOK_BACK)
+    commits = commits_after(spark, pinned.table, oldest)
+    return sorted_out(commits, start.batches, more=oldest > pinned.version)
+
+
+def sorted_out(commits: Iterable[Commit], old: Collection[str], *, more: bool) -> LegacyWrites:
+    """Tell the batches of old streams from what others wrote, and leave out what brings no rows."""
+    batches: dict[str, int] = {}
+    others: dict[str, list[int]] = {}
+    for commit in commits:
+        if (query := commit.parameters.get("queryId", "")) in old:
+            batches.setdefault(query, int(commit.parameters["epochId"]))
+        elif commit.operation not in _WITHOUT_ROWS:
+            others.setdefault(commit.operation, []).append(commit.version)
+    return LegacyWrites(batches, others, more)
+
+
+class _Offsets(dict[int, "Mapping[str, Offset] | str"]):
+    """What the batches of a stream have read, or why that can't be used; each file is read once."""
+
+    def __init__(self, stream: OldStream) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def __missing__(self, batch: int) -> Mapping[str, Offset] | str:
+        self[batch] = _offsets(self._stream, batch)
+        return self[batch]
+
+
+def newest(
+    streams: Sequence[OldStream],
+    commits: Sequence[Commit],
+    offsets: Mapping[str, Mapping[int, Mapping[str, Offset] | str]],
+) -> HandOver:
+    """Choose among the newest versions of the legacy table, whose commits come with the newest first.
+
+    ``offsets`` is what each batch of each query has read, by the source's table id, or why it can't be used.
+
+    Raises:
+        StateError: There is none, with what is wrong at the newest one.
+    """
+    problem = ""
+    for start, commit in enumerate(commits):
+        batches = _batches(streams, commits[start:])
+        if silent := next((stream for stream in streams if stream.query not in batches), None):
+            nothing = (
+                f"none of the newest {len(commits):,} commits was made by the query of {silent.folder} "
+                f"({silent.query}): name the checkpoint of a stream whose sink is this very table, not "
+                "one of foreachBatch, or set handOver to version"
+            )
+            raise StateError(problem or nothing)
+        read = [offsets[query][batch] for query, batch in batches.items()]
+        found = _positions(batches, read)
+        if not isinstance(found, str):
+            return HandOver(commit.version, found, batches)
+        problem = problem or found
+    raise StateError(problem or "it has no commit that its log still tells of: set handOver to version")
+
+
+def _batches(streams: Sequence[OldStream], commits: Sequence[Commit]) -> Mapping[str, int]:
+    """Return the newest batch of each stream, as far as these commits, the newest first, tell."""
+    batches: dict[str, int] = {}
+    wanted = {stream.query for stream in streams}
+    for commit in commits:
+        query = commit.parameters.get("queryId", "")
+        if query in wanted - batches.keys():
+            batches[query] = int(commit.parameters["epochId"])
+            if len(batches) == len(wanted):
+                break
+    return batches
+
+
+def _positions(
+    batches: Mapping[str, int], read: Sequence[Mapping[str, Offset] | str]
+) -> Mapping[str, int] | str:
+    """Return the last commit of each source that these batches hold, by table id, or why there is none."""
+    positions: dict[str, int] = {}
+    for (query, batch), offsets in zip(batches.items(), read, strict=True):
+        if isinstance(offsets, str):
+            return offsets
+        for table_id, offset in offsets.items():
+            if not offset.whole:
+                return (
+                    f"batch {batch} of its query {query} ends in the middle of version {offset.version} of a "
+                    "source: run again when the old stream has taken that whole version"
+                )
+            if positions.setdefault(table_id, offset.version - 1) != offset.version - 1:
+                return (
+                    f"its streams have taken a source as far as version {positions[table_id]} and as far as "
+                    f"{offset.version - 1}: run again when both have taken the same"
+                )
+    return positions
+
+
+def _old_stream(folder: Path) -> OldStream:
+    checkpoint = checkpoints.read(folder)
+    if not checkpoint.id:
+        raise StateError(f"{folder} is no checkpoint of a stream (it has no metadata file): correct the path")
+    if checkpoints.has_state(folder):
+        raise StateError(
+            f"the stream of {folder} keeps state (it aggregates, joins streams or drops duplicates), which "
+            "no other stream can take over: let it finish, pause it, and set handOver to version"
+        )
+    return OldStream(folder, checkpoint.id)
+
+
+def _offsets(stream: OldStream, batch: int) -> Mapping[str, Offset] | str:
+    if str(batch) not in files.names(stream.folder / "offsets"):
+        return (
+            f"{stream.folder} has no offsets/{batch}, though the table has that batch: the checkpoint is "
+            "older than the table, or Spark has removed those of so old a batch: restore it, or set handOver "
+            "to version"
+        )
+    try:
+        offsets, others = checkpoints.read_batch(stream.folder, batch)
+    except StateError as error:
+        return f"{error}: restore it, or set handOver to version"
+    if others:
+        return (
+            f"offsets/{batch} of {stream.folder} has a source that isn't a Delta table, or that had nothing "
+            "to read yet: give its start in readerOptions, and set handOver to version"
+        )
+    return offsets

@@ -1,0 +1,188 @@
+"""The new flows go on where the old streams' checkpoints say, which are neither paused nor awaited."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from functools import partial
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from rich.console import Console
+from tests.spark.projects import Project
+
+from tableferry.errors import Refused
+from tableferry.pipelines.show import print_status
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
+
+COLUMNS = "id int, v string"
+TAKEN, LAGGING, LATER = [(1, "a"), (2, "b")], [(3, "c"), (3, "c")], [(4, "d")]
+
+Old = Callable[..., Path]
+
+
+@pytest.fixture
+def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
+    """A table with two rows that an old stream is to take, and the empty one that it fills."""
+    project = Project(tmp_path / "shop", schema, spark)
+    project.create("src", COLUMNS, *TAKEN)
+    project.create("out_legacy", COLUMNS)
+    return project
+
+
+@pytest.fixture
+def old(project: Project, spark: SparkSession, tmp_path: Path) -> Old:
+    """A stream that fills ``out_legacy``: run it to take all that is there, and return its checkpoint."""
+
+    def run(
+        name: str = "old", source: str = "src", change: Callable[[DataFrame], DataFrame] = lambda rows: rows
+    ) -> Path:
+        checkpoint = tmp_path / "checkpoints" / name
+        reader: DataStreamReader = spark.readStream.option("maxFilesPerTrigger", 1)
+        stream(change(reader.table(f"{project.schema}.{source}")), checkpoint, f"{project.schema}.out_legacy")
+        return checkpoint
+
+    return run
+
+
+def stream(rows: DataFrame, checkpoint: Path, table: str) -> None:
+    writer = rows.writeStream.format("delta").trigger(availableNow=True)
+    writer.option("checkpointLocation", str(checkpoint)).toTable(table).awaitTermination()
+
+
+def printed(project: Project) -> str:
+    """Return what `status` prints, in one line."""
+    out = StringIO()
+    print_status(Console(file=out), project.status())
+    return " ".join(out.getvalue().split())
+
+
+def migrate(project: Project, *checkpoints: Path, source: str = "src", **details: object) -> None:
+    named = {"checkpointLocation": [str(checkpoint) for checkpoint in checkpoints]} if checkpoints else {}
+    migration = project.migration("out", named, **details)
+    project.standard("out", source, tableMigrationDetails=migration)
+
+
+def test_a_stream_that_lags_loses_nothing(project: Project, spark: SparkSession, old: Old) -> None:
+    checkpoint = old()
+    project.insert("src", *LAGGING)
+    migrate(project, checkpoint)
+    with project.nothing_written():
+        plan = project.plan()
+    assert "baselines " in (begins := str(plan.steps[0]))
+    assert begins.endswith(f"{project.schema}.src@1 (as the old streams recorded)")
+    assert project.run().ok
+    # It goes on beside the new flow, and is behind and ahead of it in turn.
+    old()
+    project.insert("src", *LATER)
+    assert project.run().ok
+    assert project.rows("out") == sorted([*TAKEN, *LAGGING, *LATER])
+    old()
+    assert project.rows("out_legacy") == project.rows("out")
+    assert project.status().complete
+    assert "old stream still fills" in (said := printed(project))
+    assert "was written to" not in said
+    project.insert("out_legacy", (5, "e"))
+    spark.sql(f"OPTIMIZE {project.schema}.out_legacy")
+    written = f"{project.schema}.out_legacy was written to after version 1, which is copied: WRITE (1 version"
+    assert written in printed(project)
+    # A full refresh copies the same and goes on at the same place.
+    assert project.run(full_refresh=[f"{project.schema}.out"]).ok
+    assert project.rows("out") == sorted([*TAKEN, *LAGGING, *LATER])
+
+    # What a batch job would have left behind, nobody finds without the checkpoint.
+    shutil.rmtree(project.state)
+    spark.sql(f"DROP TABLE {project.schema}.out")
+    spark.sql(f"RESTORE TABLE {project.schema}.out_legacy TO VERSION AS OF 1")
+    migrate(project, checkpoint, handOver="version")
+    assert str(project.plan().steps[0]).endswith(f"{project.schema}.src@3 (assumed, as those of now)")
+    project.run()
+    assert project.rows("out") == sorted(TAKEN)
+    project.insert("src", (6, "f"))
+    old()
+    assert "STREAMING UPDATE (1 version, the newest is " in printed(project)
+
+
+def test_a_version_of_the_legacy_table_that_holds_whole_commits_is_copied(
+    project: Project, spark: SparkSession, old: Old
+) -> None:
+    """The old stream is in the middle of a commit, as it is wherever one has many files."""
+    checkpoint = old()
+    files = [spark.createDataFrame(rows, COLUMNS).coalesce(1) for rows in (LAGGING, LATER)]
+    files[0].union(files[1]).write.format("delta").mode("append").saveAsTable(f"{project.schema}.src")
+
+    def fails_at(rows: DataFrame, id_: int) -> DataFrame:
+        return rows.where(f"assert_true(id <> {id_}) IS NULL")
+
+    for id_ in (3, 4):
+        with pytest.raises(StreamingQueryException, match="is not true"):
+            old(change=partial(fails_at, id_=id_))
+        if len(project.rows("out_legacy")) > len(TAKEN):
+            break
+    assert len(project.rows("out_legacy")) < len(TAKEN + LAGGING + LATER)
+    migrate(project, checkpoint)
+    assert project.run().ok
+    assert project.rows("out") == sorted([*TAKEN, *LAGGING, *LATER])
+
+
+def test_two_streams_each_with_a_source(project: Project, old: Old) -> None:
+    project.create("more", COLUMNS, (10, "x"))
+    first = old()
+    second = old("second", "more")
+    project.insert("src", *LAGGING)
+    project.insert("more", (11, "y"))
+    both = f"SELECT * FROM STREAM({project.schema}.src) UNION ALL SELECT * FROM STREAM({project.schema}.more)"
+
+    def spec(*checkpoints: Path) -> None:
+        details = {"checkpointLocation": [str(checkpoint) for checkpoint in checkpoints]}
+        project.standard("out", {"sqlStatement": both}, migration=details, sourceType="sql")
+
+    spec(first)
+    with pytest.raises(Refused, match=r"don't read .*\.more, so nobody knows which .* add the checkpoint"):
+        project.run()
+    migrate(project, first, second)
+    with pytest.raises(Refused, match=r"read the Delta table with the id .*, which no flow of .* follows"):
+        project.run()
+    spec(first, second)
+    assert project.run().ok
+    assert project.rows("out") == sorted([*TAKEN, (10, "x"), *LAGGING, (11, "y")], key=repr)
+
+
+def test_what_is_no_checkpoint_of_its_stream_is_refused(
+    project: Project, spark: SparkSession, old: Old, tmp_path: Path
+) -> None:
+    def refused(checkpoint: Path, why: str) -> None:
+        migrate(project, checkpoint)
+        with project.nothing_written(), pytest.raises(Refused, match=why):
+            project.run()
+
+    sound = old()
+    project.create("elsewhere", COLUMNS)
+    other = tmp_path / "checkpoints" / "other"
+    stream(spark.readStream.table(f"{project.schema}.src"), other, f"{project.schema}.elsewhere")
+    refused(other, "none of the newest .* commits was made by the query of .*other")
+    refused(tmp_path, "is no checkpoint of a stream")
+
+    counting = old("counting", change=lambda rows: rows.dropDuplicates())
+    refused(counting, "keeps state")
+
+    older = tmp_path / "checkpoints" / "older"
+    shutil.copytree(sound, older)
+    project.insert("src", *LAGGING)
+    old()
+    for kind in ("offsets", "commits"):
+        for batch in (sound / kind).glob("[0-9]*"):
+            batch.unlink()
+    refused(sound, r"has no offsets/\d+, though the table has that batch")
+    shutil.rmtree(sound)
+    shutil.copytree(older, sound)
+    # Older than the table: the version that it knows is copied, and all that came later comes by the flow.
+    migrate(project, sound)
+    assert project.run().ok
+    assert [row for row in project.rows("out") if row[0] == 3] == LAGGING

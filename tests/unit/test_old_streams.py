@@ -1,0 +1,82 @@
+"""Which version of a legacy table its old streams hand over at, and what came into it since."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tableferry.commits import Commit
+from tableferry.errors import StateError
+from tableferry.pipelines.old_streams import OldStream, newest, sorted_out
+from tableferry.pipelines.plans import HandOver, LegacyWrites, Offset
+
+ONE, TWO = OldStream(Path("/checkpoints/one"), "q1"), OldStream(Path("/checkpoints/two"), "q2")
+
+
+def batch(version: int, query: str, number: int) -> Commit:
+    return Commit(version, "STREAMING UPDATE", {"queryId": query, "epochId": str(number)}, {})
+
+
+def other(version: int, operation: str = "WRITE") -> Commit:
+    return Commit(version, operation, {}, {})
+
+
+def whole(version: int, table: str = "t1") -> dict[str, Offset]:
+    return {table: Offset(version, True)}
+
+
+def half(version: int) -> dict[str, Offset]:
+    return {"t1": Offset(version, False)}
+
+
+def test_the_newest_version_counts_with_what_others_wrote_into_it() -> None:
+    commits = [other(5), batch(4, "q1", 3), batch(3, "q1", 2)]
+    found = newest([ONE], commits, {"q1": {3: whole(8), 2: whole(7)}})
+    assert found == HandOver(5, {"t1": 7}, {"q1": 3})
+
+
+def test_a_batch_that_ends_within_a_commit_is_left_to_the_new_flow() -> None:
+    commits = [batch(6, "q1", 4), batch(5, "q1", 3), other(4, "OPTIMIZE"), batch(3, "q1", 2)]
+    offsets = {"q1": {4: half(9), 3: half(8), 2: whole(8)}}
+    assert newest([ONE], commits, offsets) == HandOver(4, {"t1": 7}, {"q1": 2})
+    with pytest.raises(StateError, match="batch 4 of its query q1 ends in the middle of version 9"):
+        newest([ONE], commits[:3], offsets)
+
+
+def test_two_streams_have_one_position_in_a_source_that_both_read() -> None:
+    commits = [batch(4, "q2", 1), batch(3, "q1", 1), batch(2, "q2", 0), batch(1, "q1", 0)]
+    own = {"q1": {1: whole(5), 0: whole(3)}, "q2": {1: whole(9, "t2"), 0: whole(8, "t2")}}
+    assert newest([ONE, TWO], commits, own) == HandOver(4, {"t1": 4, "t2": 8}, {"q1": 1, "q2": 1})
+    same = {"q1": {1: whole(5), 0: whole(3)}, "q2": {1: whole(4), 0: whole(3)}}
+    assert newest([ONE, TWO], commits, same) == HandOver(2, {"t1": 2}, {"q1": 0, "q2": 0})
+    apart = {"q1": {1: whole(5), 0: whole(2)}, "q2": {1: whole(4), 0: whole(3)}}
+    with pytest.raises(StateError, match="as far as version 3 and as far as 4: run again"):
+        newest([ONE, TWO], commits, apart)
+
+
+@pytest.mark.parametrize(
+    ("commits", "offsets", "why"),
+    [
+        ([other(2), batch(1, "q2", 0)], {}, "none of the newest 2 commits .* /checkpoints/one"),
+        ([], {}, "no commit that its log still tells of"),
+        ([batch(1, "q1", 0)], {0: "offsets/0 is gone"}, "offsets/0 is gone"),
+    ],
+)
+def test_without_any_such_version_it_says_what_is_wrong(
+    commits: list[Commit], offsets: dict[int, str], why: str
+) -> None:
+    with pytest.raises(StateError, match=why):
+        newest([ONE], commits, {"q1": offsets})
+
+
+def test_what_brings_no_rows_is_no_write() -> None:
+    commits = [other(9), other(8, "OPTIMIZE"), batch(7, "q1", 5), batch(6, "q1", 4), other(5), other(4, "")]
+    writes = sorted_out(commits, {"q1"}, more=False)
+    assert writes == LegacyWrites({"q1": 5}, {"WRITE": [9, 5], "": [4]})
+    unknown = "a commit that its log tells no more of (1 version, the newest is 4)"
+    assert str(writes) == f"WRITE (2 versions, the newest is 9), {unknown}"
+    more = sorted_out(commits, (), more=True)
+    assert str(more).startswith("WRITE (2 versions, the newest is 9), STREAMING UPDATE (2 versions")
+    assert str(more).endswith(" and maybe others before")
+    assert str(sorted_out(commits[1:2], (), more=True)) == ""
