@@ -215,7 +215,7 @@ def test_an_undo_that_dies_anywhere_loses_no_file_and_the_next_one_goes_on(
     assert deaths >= soak.amount(3, 6)
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kind", soak.amount(["external"], TYPES))
 def test_what_was_converted_by_path_or_natively_is_made_anew_from_its_log(
     spark: SparkSession, schema: str, tmp_path: Path, kind: str
 ) -> None:
@@ -298,7 +298,7 @@ def test_a_renamed_table_is_made_anew_under_its_new_name(
     assert entry(spark, name(f"{schema}.u")).serde is not None
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kind", soak.amount(["external"], TYPES))
 def test_what_would_lose_something_is_refused_and_untouched(
     spark: SparkSession, schema: str, tmp_path: Path, kind: str
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests import soak
 from tests.databricks_pipelines import OLDER, SIGNATURES, Platform
 from tests.spark.projects import Project
 from tests.spark.runtime import Ran
@@ -141,7 +142,7 @@ SCD1 = {"keys": ["id"], "scd_type": "1", "sequence_by": "at"}
 SCD2 = {"keys": ["id"], "scd_type": "2", "sequence_by": "at", "apply_as_deletes": "op = 'd'"}
 
 
-@pytest.mark.parametrize("clone", [True, False])
+@pytest.mark.parametrize("clone", soak.amount([True], [True, False]))
 def test_history_and_feed_become_two_auto_cdc_flows_of_one_target(project: Project, clone: bool) -> None:
     project.create("feed", "id INT, v STRING, op STRING, at INT", (1, "b", "u", 2))
     project.create("legacy", "id INT, v STRING, since INT, until INT", (1, "a", 1, 2), (1, "b", 2, None))

@@ -25,7 +25,6 @@ from tests.fleet_queue import (  # noqa: F401
     test_a_table_has_one_job_however_often_it_is_added,
     test_everything_of_a_job_comes_back_as_it_was_saved,
     test_gaps_end_at_their_very_instant,
-    test_jobs_are_counted_by_any_of_their_columns,
     test_jobs_come_by_their_number_and_no_more_than_asked_for,
     test_many_are_saved_at_once_without_those_that_were_lost,
     test_names_are_taken_as_they_are,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import StreamingQueryException
 from rich.console import Console
+from tests import soak
 from tests.spark.projects import Project
 
 from tableferry.errors import Refused
@@ -131,6 +132,7 @@ def test_a_version_of_the_legacy_table_that_holds_whole_commits_is_copied(
     assert project.rows("out") == sorted([*TAKEN, *LAGGING, *LATER])
 
 
+@soak.only  # tests/unit/test_old_streams.py has the decision.
 def test_two_streams_each_with_a_source(project: Project, old: Old) -> None:
     project.create("more", COLUMNS, (10, "x"))
     first = old()
