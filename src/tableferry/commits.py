@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+SETTING_BACK = ("RESTORE", "CLONE")
+"""The operations after which a table may lack rows of commits before."""
+
+
 @dataclass(frozen=True)
 class Commit:
     """One commit of a Delta table.
@@ -81,7 +85,7 @@ def set_back(commits: Sequence[Commit], version: int) -> int | None:
     commits are those that are newer, the newest first.
     """
     at = commits[0].version if commits else version
-    restores = [commit for commit in commits if commit.operation in ("RESTORE", "CLONE")]
+    restores = [commit for commit in commits if commit.operation in SETTING_BACK]
     while restored := next((commit for commit in restores if commit.version <= at), None):
         # Spark shows no version, not an empty one, of a RESTORE to a time; a CLONE has none of this table's.
         target = (restored.parameters.get("version") or "").strip('"')

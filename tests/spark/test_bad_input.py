@@ -252,7 +252,7 @@ def test_state_that_is_not_whole_and_sources_that_are_not_what_they_were_stop_ev
     hidden.rename(migration_start)
     offsets = project.state / f"checkpoints/targetTable={schema}.more/generation=0/f_v_more/offsets/0"
     for damage in (lambda text: text[:-20], lambda text: text.splitlines(True)[0], lambda _: ""):
-        assert "isn't a whole offset file: rebuild the target with --full-refresh" in damaged(offsets, damage)
+        assert "isn't a whole offset file: put it back from a backup" in damaged(offsets, damage)
     offsets.write_text("")
     name = f"{schema}.more"
     assert call(project, "run", "--target", name, "--full-refresh", name).exit_code == 0

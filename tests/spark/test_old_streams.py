@@ -168,11 +168,19 @@ def test_what_is_no_checkpoint_of_its_stream_is_refused(
     project.create("elsewhere", COLUMNS)
     other = tmp_path / "checkpoints" / "other"
     stream(spark.readStream.table(f"{project.schema}.src"), other, f"{project.schema}.elsewhere")
-    refused(other, "none of the newest .* commits was made by the query of .*other")
+    refused(other, "none of the newest .* commits since any RESTORE was made by the query of .*other")
     refused(tmp_path, "is no checkpoint of a stream")
 
     counting = old("counting", change=lambda rows: rows.dropDuplicates())
     refused(counting, "keeps state")
+
+    damaged = tmp_path / "checkpoints" / "damaged"
+    shutil.copytree(sound, damaged)
+    (newest,) = (damaged / "offsets").glob("[0-9]*")
+    newest.write_text("v1")
+    refused(damaged, f"{newest} isn't a whole offset file: restore it, or set handOver to version$")
+    (damaged / "metadata").write_text("{}")
+    refused(damaged, f"{damaged}/metadata isn't a whole metadata file: restore it")
 
     older = tmp_path / "checkpoints" / "older"
     shutil.copytree(sound, older)

@@ -108,7 +108,10 @@ def test_a_metadata_file_that_was_cut_short_is_refused_with_its_path(tmp_path: P
 def test_an_offset_file_that_was_cut_short_is_refused_with_its_path(tmp_path: Path, text: str) -> None:
     written(tmp_path, 0)
     (tmp_path / "offsets" / "0").write_text(text)
-    with pytest.raises(StateError, match=r"offsets/0 isn't a whole offset file: rebuild the target"):
+    with pytest.raises(
+        StateError,
+        match=r"offsets/0 isn't a whole offset file: put it back from a backup, or rebuild the target",
+    ):
         checkpoints.read(tmp_path)
 
 

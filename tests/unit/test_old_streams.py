@@ -58,7 +58,9 @@ def test_two_streams_have_one_position_in_a_source_that_both_read() -> None:
 @pytest.mark.parametrize(
     ("commits", "offsets", "why"),
     [
-        ([other(2), batch(1, "q2", 0)], {}, "none of the newest 2 commits .* /checkpoints/one"),
+        ([other(2), batch(1, "q2", 0)], {}, "none of the newest 2 commits since .* /checkpoints/one"),
+        ([other(3, "RESTORE"), batch(2, "q1", 0)], {0: "?"}, "no commit that its log still tells of"),
+        ([other(4), other(3, "CLONE"), batch(2, "q1", 0)], {0: "?"}, "none of the newest 1 commit since any"),
         ([], {}, "no commit that its log still tells of"),
         ([batch(1, "q1", 0)], {0: "offsets/0 is gone"}, "offsets/0 is gone"),
     ],

@@ -339,3 +339,21 @@ def test_migration_extension(project: ProjectFiles) -> None:
     assert migration is not None
     assert (migration.leave_out_not_representable, migration.auto_starting_versions) == (True, False)
     assert not migration.pinned_clone
+
+
+def test_the_checkpoints_of_old_streams(project: ProjectFiles) -> None:
+    written = project.append()
+    details = written["tableMigrationDetails"]
+    for location, checkpoints in (
+        ("dbfs:/Volumes/main/a/v/old", ("/Volumes/main/a/v/old",)),
+        (["old/one", "file:///old/two"], ("old/one", "/old/two")),
+    ):
+        details["sourceDetails"]["checkpointLocation"] = location
+        project.write(MAIN, written)
+        migration = project.load().dataflows[0].migration
+        assert migration is not None
+        assert migration.checkpoints == checkpoints
+    project.write(MAIN, {**written, "tableMigrationDetails": {**details, "handOver": "version"}})
+    migration = project.load().dataflows[0].migration
+    assert migration is not None
+    assert migration.checkpoints == ()

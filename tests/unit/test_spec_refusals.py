@@ -205,6 +205,31 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
         ],
     ),
     (
+        {"tableMigrationDetails.handOver": "checkpoint"},
+        [
+            "tableMigrationDetails.sourceDetails.checkpointLocation: handOver checkpoint needs the checkpoint of the stream that fills the legacy table: give checkpointLocation, or set handOver to version"
+        ],
+    ),
+    (
+        {
+            "tableMigrationDetails.sourceDetails.checkpointLocation": "/old",
+            "tableMigrationDetails.autoStartingVersionsEnabled": False,
+        },
+        [
+            "tableMigrationDetails.sourceDetails.checkpointLocation: says where the streaming flows start, which autoStartingVersionsEnabled: false leaves to readerOptions: set that to true, or take this out"
+        ],
+    ),
+    (
+        {"tableMigrationDetails.sourceDetails.checkpointLocation": ["/old", "s3://bucket/old"]},
+        [
+            "tableMigrationDetails.sourceDetails.checkpointLocation: s3://bucket/old isn't in a folder: give a path of a Unity Catalog volume (/Volumes/<catalog>/<schema>/<volume>/…), or of a folder of this machine"
+        ],
+    ),
+    (
+        {"tableMigrationDetails.sourceDetails.checkpointLocation": 1},
+        ["tableMigrationDetails.sourceDetails.checkpointLocation: must be a list, not 1"],
+    ),
+    (
         {"tableMigrationDetails.catalogType": "glue"},
         ["tableMigrationDetails.catalogType: must be 'hms' or 'uc', not 'glue'"],
     ),

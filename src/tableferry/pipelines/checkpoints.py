@@ -27,14 +27,15 @@ def read(folder: Path) -> Checkpoint:
     """
     if DONE in files.names(folder):
         return Checkpoint(done=True)
-    query = _query_id(folder / "metadata")
     newest = _newest(folder / "offsets")
-    if newest is None:
-        return Checkpoint(id=query)
     try:
+        query = query_id(folder)
+        if newest is None:
+            return Checkpoint(id=query)
         offsets, others = read_batch(folder, newest)
     except StateError as error:
-        raise StateError(f"{error}: rebuild the target with --full-refresh") from error
+        remedy = "put it back from a backup, or rebuild the target with --full-refresh"
+        raise StateError(f"{error}: {remedy}") from error
     return Checkpoint(offsets, others=others, offered=newest, committed=_newest(folder / "commits"), id=query)
 
 
@@ -71,29 +72,30 @@ def has_state(folder: Path) -> bool:
 
 def begin(folder: Path) -> str:
     """Give a checkpoint the id that its query will have, unless it has one, and return it."""
+    files.create_text(folder / "metadata", json.dumps({"id": str(uuid.uuid4())}))
+    return query_id(folder)
+
+
+def query_id(folder: Path) -> str:
+    """Return the id of a checkpoint's query, empty where there is none yet.
+
+    Raises:
+        StateError: It can't be read; Spark fails on a broken file without naming it.
+    """
     path = folder / "metadata"
-    files.create_text(path, json.dumps({"id": str(uuid.uuid4())}))
-    return _query_id(path)
+    if (text := files.read_text(path)) is None:
+        return ""
+    try:
+        query = str(json.loads(text)["id"])
+        if not query:
+            raise ValueError("the id is empty")
+    except (ValueError, KeyError, TypeError) as error:
+        raise StateError(f"{path} isn't a whole metadata file") from error
+    return query
 
 
 def _newest(folder: Path) -> int | None:
     return max((int(name) for name in files.names(folder) if name.isdigit()), default=None)
-
-
-def _query_id(path: Path) -> str:
-    """Read the query's id, empty where there is none yet; Spark fails on a broken file without naming it."""
-    if (text := files.read_text(path)) is None:
-        return ""
-    try:
-        query_id = str(json.loads(text)["id"])
-    except (ValueError, KeyError, TypeError):
-        query_id = ""
-    if not query_id:
-        raise StateError(
-            f"{path} isn't a whole metadata file: put it back from a backup, or rebuild the target with "
-            "--full-refresh"
-        )
-    return query_id
 
 
 def mark_done(folder: Path) -> None:

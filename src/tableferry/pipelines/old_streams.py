@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tableferry import files
+from tableferry.amounts import counted
 from tableferry.catalog import facts
-from tableferry.commits import Commit, commits_after
+from tableferry.commits import SETTING_BACK, Commit, commits_after
 from tableferry.errors import StateError
 from tableferry.pipelines import checkpoints
 from tableferry.pipelines.plans import HandOver, LegacyWrites, Offset
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 LOOK_BACK = 1_000
 """How many of the newest versions of the legacy table are looked at."""
+
+_RESTORE = "restore it, or set handOver to version"
 
 # What Delta calls commits after which a table holds the same rows; whatever a later release adds isn't one.
 _WITHOUT_ROWS = frozenset(
@@ -120,14 +124,16 @@ def newest(
     Raises:
         StateError: There is none, with what is wrong at the newest one.
     """
+    # What was set back lacks the rows of batches before, and nobody knows of how many.
+    commits = tuple(takewhile(lambda commit: commit.operation not in SETTING_BACK, commits))
     problem = ""
     for start, commit in enumerate(commits):
         batches = _batches(streams, commits[start:])
         if silent := next((stream for stream in streams if stream.query not in batches), None):
             nothing = (
-                f"none of the newest {len(commits):,} commits was made by the query of {silent.folder} "
-                f"({silent.query}): name the checkpoint of a stream whose sink is this very table, not "
-                "one of foreachBatch, or set handOver to version"
+                f"none of the newest {counted(len(commits), 'commit')} since any RESTORE was made by the "
+                f"query of {silent.folder} ({silent.query}): name the checkpoint of a stream whose sink is "
+                "this very table, not one of foreachBatch, or set handOver to version"
             )
             raise StateError(problem or nothing)
         read = [offsets[query][batch] for query, batch in batches.items()]
@@ -174,28 +180,30 @@ def _positions(
 
 
 def _old_stream(folder: Path) -> OldStream:
-    checkpoint = checkpoints.read(folder)
-    if not checkpoint.id:
+    try:
+        query = checkpoints.query_id(folder)
+    except StateError as error:
+        raise StateError(f"{error}: {_RESTORE}") from error
+    if not query:
         raise StateError(f"{folder} is no checkpoint of a stream (it has no metadata file): correct the path")
     if checkpoints.has_state(folder):
         raise StateError(
             f"the stream of {folder} keeps state (it aggregates, joins streams or drops duplicates), which "
             "no other stream can take over: let it finish, pause it, and set handOver to version"
         )
-    return OldStream(folder, checkpoint.id)
+    return OldStream(folder, query)
 
 
 def _offsets(stream: OldStream, batch: int) -> Mapping[str, Offset] | str:
     if str(batch) not in files.names(stream.folder / "offsets"):
         return (
             f"{stream.folder} has no offsets/{batch}, though the table has that batch: the checkpoint is "
-            "older than the table, or Spark has removed those of so old a batch: restore it, or set handOver "
-            "to version"
+            f"older than the table, or Spark has removed those of so old a batch: {_RESTORE}"
         )
     try:
         offsets, others = checkpoints.read_batch(stream.folder, batch)
     except StateError as error:
-        return f"{error}: restore it, or set handOver to version"
+        return f"{error}: {_RESTORE}"
     if others:
         return (
             f"offsets/{batch} of {stream.folder} has a source that isn't a Delta table, or that had nothing "

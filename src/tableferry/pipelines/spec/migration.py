@@ -15,6 +15,10 @@ _NO_CHECKPOINT = (
     "handOver checkpoint needs the checkpoint of the stream that fills the legacy table: give "
     "checkpointLocation, or set handOver to version"
 )
+_NO_STARTS = (
+    "says where the streaming flows start, which autoStartingVersionsEnabled: false leaves to readerOptions: "
+    "set that to true, or take this out"
+)
 _KAFKA_STARTS = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 
 
@@ -58,6 +62,8 @@ def migration(
         problems.append(location.at("sourceDetails", "selectExp").problem(message))
     if details.hand_over == "checkpoint" and not written.checkpoints:
         problems.append(location.at("sourceDetails", "checkpointLocation").problem(_NO_CHECKPOINT))
+    if written.checkpoints and not details.auto_starting_versions_enabled:
+        problems.append(location.at("sourceDetails", "checkpointLocation").problem(_NO_STARTS))
     return flows.Migration(
         table,
         details.catalog_type,

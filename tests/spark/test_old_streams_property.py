@@ -1,0 +1,174 @@
+"""Old streams that lag, die within a commit and go on beside their successors: every row exactly once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.errors import StreamingQueryException
+from tests import soak
+from tests.spark.projects import Project
+
+from tableferry.errors import Refused
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_numbers = count(1)
+COLUMNS = "id int, v string"
+
+
+NOT_YET = ("in the middle of version", "none of the newest", "have taken a source as far as")
+
+
+class Crash(BaseException):
+    """The process dies."""
+
+
+class Scenario:
+    """A legacy table that one or two old streams fill from as many sources, and its migration.
+
+    Attributes:
+        rows: How often each row must be in the target in the end; people's own rows in the legacy table are
+            those that were there at the version that is copied.
+        by_hand: The rows that people wrote into the legacy table, by the version that has them first.
+    """
+
+    def __init__(self, spark: SparkSession, schema: str, root: Path, *, sources: int) -> None:
+        self.spark, self.number = spark, next(_numbers)
+        self.project = Project(root / f"shop_{self.number}", schema, spark)
+        self.target, self.legacy = f"out_{self.number}", f"out_{self.number}_legacy"
+        self.sources = [f"src_{self.number}_{source}" for source in range(sources)]
+        self.checkpoints = [str(root / f"old_{source}") for source in self.sources]
+        self.ids, self.rows = count(1), Counter[int]()
+        self.by_hand: list[tuple[int, int]] = []
+        self.migrating = False
+        for table in (*self.sources, self.legacy):
+            self.project.create(table, COLUMNS)
+        streams = " UNION ALL ".join(f"SELECT * FROM STREAM({schema}.{source})" for source in self.sources)
+        details = {"checkpointLocation": self.checkpoints}
+        self.project.standard(self.target, {"sqlStatement": streams}, migration=details, sourceType="sql")
+
+    def commit(self, source: int, files: int) -> None:
+        """Commit a row in each of so many files to a source."""
+        table = self.sources[source % len(self.sources)]
+        ids = [next(self.ids) for _ in range(files)]
+        self.rows.update(ids)
+        if files == 1:
+            self.project.insert(table, (ids[0], "x"))
+            return
+        rows = self.spark.createDataFrame([(id_, "x") for id_ in ids], COLUMNS).repartitionByRange(
+            files, "id"
+        )
+        rows.write.format("delta").mode("append").saveAsTable(f"{self.project.schema}.{table}")
+
+    def old(self, source: int, dies_at: int | None = None) -> None:
+        """Let an old stream take what is there, file by file, or die at a row of those that came last."""
+        source %= len(self.sources)
+        rows = self.spark.readStream.option("maxFilesPerTrigger", 1).table(
+            f"{self.project.schema}.{self.sources[source]}"
+        )
+        if dies_at is not None:
+            rows = rows.where(f"assert_true(id <> {max(self.rows, default=0) - dies_at}) IS NULL")
+        writer = rows.writeStream.format("delta").trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", self.checkpoints[source])
+        try:
+            writer.toTable(f"{self.project.schema}.{self.legacy}").awaitTermination()
+        except StreamingQueryException as error:
+            if "is not true" not in str(error):
+                raise
+
+    def write_by_hand(self) -> None:
+        """Write a row into the legacy table, which no source has."""
+        id_ = next(self.ids)
+        self.project.insert(self.legacy, (id_, "by hand"))
+        self.by_hand.append((self._version(), id_))
+
+    def optimize(self) -> None:
+        """Rewrite the legacy table's files."""
+        self.spark.sql(f"OPTIMIZE {self.project.schema}.{self.legacy}")
+
+    def run(self, dies_at: int | None = None, *, refresh: bool = False) -> bool:
+        """Run the migration, which may die at an effect; say whether it isn't refused."""
+        effects = count()
+
+        def before(_: str) -> None:
+            if next(effects) == dies_at:
+                raise Crash
+
+        name = f"{self.project.schema}.{self.target}"
+        try:
+            self.project.run(before=before, full_refresh=[name] if refresh else [])
+        except Crash:
+            pass
+        except Refused as refused:
+            # Where nobody knows at which version it could begin; once it has begun, nothing is refused.
+            if self.migrating or not any(reason in str(refused) for reason in NOT_YET):
+                raise
+            return False
+        self.migrating = self.migrating or self._start() is not None
+        return True
+
+    def check(self) -> None:
+        """Assert that the target holds each row as often as it must."""
+        for source in range(len(self.sources)):
+            self.commit(source, 1)
+            self.old(source)
+        assert self.run()
+        for source in range(len(self.sources)):
+            self.commit(source, 1)
+        assert self.run()
+        start = self._start()
+        assert start is not None
+        self.rows.update(id_ for version, id_ in self.by_hand if version <= start.copy.version)
+        assert Counter(row[0] for row in self.project.rows(self.target)) == self.rows
+        assert self.project.status().complete
+
+    def _start(self) -> Any:
+        return self.project.plan().targets[0].stored.migration_start
+
+    def _version(self) -> int:
+        (row,) = self.spark.sql(f"DESCRIBE HISTORY {self.project.schema}.{self.legacy} LIMIT 1").collect()
+        return int(row["version"])
+
+
+SOURCES = st.integers(0, 1)
+EVENTS = st.one_of(
+    st.tuples(st.just("commit"), SOURCES, st.integers(1, 3)),
+    st.tuples(st.just("old"), SOURCES, st.none()),
+    st.tuples(st.just("old"), SOURCES, st.integers(0, 3)),
+    st.tuples(st.sampled_from(["by hand", "optimize"]), st.none(), st.none()),
+    st.tuples(st.just("run"), st.none(), st.none() | st.integers(0, 12)),
+    st.tuples(st.just("refresh"), st.none(), st.none() | st.integers(0, 12)),
+)
+
+
+def test_every_row_exactly_once(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    @soak.slow_examples(soak.amount(2, 16))
+    @given(st.integers(1, 2), st.lists(EVENTS, min_size=5, max_size=12))
+    def scenario(sources: int, events: list[tuple[str, Any, Any]]) -> None:
+        made = Scenario(spark, schema, tmp_path, sources=sources)
+        for source in range(sources):
+            made.commit(source, 1)
+            made.old(source)
+        for kind, source, value in events:
+            match kind:
+                case "commit":
+                    made.commit(source, value)
+                case "old":
+                    made.old(source, value)
+                case "by hand":
+                    made.write_by_hand()
+                case "optimize":
+                    made.optimize()
+                case "refresh":
+                    made.run(value, refresh=True)
+                case _:
+                    made.run(value)
+        made.check()
+
+    scenario()
