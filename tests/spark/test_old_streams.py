@@ -132,7 +132,7 @@ def test_a_version_of_the_legacy_table_that_holds_whole_commits_is_copied(
     assert project.rows("out") == sorted([*TAKEN, *LAGGING, *LATER])
 
 
-@soak.only  # tests/unit/test_old_streams.py has the decision.
+@soak.only  # tests/unit has the decisions, and the property two streams.
 def test_two_streams_each_with_a_source(project: Project, old: Old) -> None:
     project.create("more", COLUMNS, (10, "x"))
     first = old()

@@ -19,7 +19,16 @@ from tableferry.pipelines.flows import (
     Target,
     View,
 )
-from tableferry.pipelines.plans import HISTORY_FLOW, Checkpoint, Facts, Offset, Plan, Request, TargetPlan
+from tableferry.pipelines.plans import (
+    HISTORY_FLOW,
+    Checkpoint,
+    Facts,
+    HandOver,
+    Offset,
+    Plan,
+    Request,
+    TargetPlan,
+)
 from tableferry.pipelines.reads import Read
 from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, Stored, Tracking
 from tableferry.pipelines.steps import (
@@ -105,6 +114,45 @@ def test_the_first_plan_records_copies_and_leaves_the_live_flow_out() -> None:
         "f_tableferry_history"
     ]
     assert [(wait.table, wait.baseline, wait.current) for wait in target.waits] == [(SOURCE, 5, 5)]
+
+
+def test_old_streams_say_what_is_copied_and_where_its_flows_start() -> None:
+    handed = HandOver(8, {"source-id": 3}, {"query": 12})
+    target = only(facts(hand_overs={ORDERS.key: handed}))
+    copy = PinnedCopy(LEGACY, "legacy-id", 8)
+    baselines = {SOURCE.key: Baseline(SOURCE, "source-id", 3, ("v_orders",))}
+    assert target.steps[0] == Begin(replace(STARTED, copy=copy, baselines=baselines, batches={"query": 12}))
+    assert str(target.steps[0]).endswith("baselines bronze.orders@3 (as the old streams recorded)")
+    (read,) = (step for step in target.steps if isinstance(step, DefineView) and not step.once)
+    assert read.starts == {SOURCE.key: 4}
+
+    # Where the user says where a flow starts, nobody needs to know how far the old streams are.
+    other = HandOver(8, {}, {"query": 12})
+    assert not only(facts(hand_overs={ORDERS.key: other}, explicit=2)).refusals
+
+
+@pytest.mark.parametrize(
+    ("handed", "sentence"),
+    [
+        ("its stream keeps state", "orders_main.json: tableMigrationDetails: its stream keeps state"),
+        (
+            HandOver(8, {}, {"query": 12}),
+            "orders_main.json: v_orders: the old streams of silver.orders_legacy don't read bronze.orders, "
+            "so nobody knows which of its rows the history holds: add the checkpoint of the one that does, "
+            "or give readerOptions.startingVersion",
+        ),
+        (
+            HandOver(8, {"source-id": 3, "lost-id": 4}, {"query": 12}),
+            "orders_main.json: tableMigrationDetails: the old streams of silver.orders_legacy read the Delta "
+            "table with the id lost-id, which no flow of silver.orders follows, so what comes into it would "
+            "be missing: add it to the spec, or leave its checkpoint out",
+        ),
+    ],
+)
+def test_old_streams_of_other_sources_are_refused(handed: HandOver | str, sentence: str) -> None:
+    target = only(facts(hand_overs={ORDERS.key: handed}))
+    assert target.refusals == (sentence,)
+    assert target.steps == ()
 
 
 def test_a_table_that_forbids_a_full_refresh_isnt_dropped_by_a_run_either() -> None:
