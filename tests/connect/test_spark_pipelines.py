@@ -243,6 +243,7 @@ def test_loading_a_pipeline_s_files_starts_nothing(project: Project, server: str
     assert project.contents() == before
 
 
+@soak.only  # No behaviour of ours.
 def test_spark_ignores_options_in_front_of_a_table_s_name(project: Project, server: str) -> None:
     """Why the engine reads from folders: the day this fails, it can read by name."""
     project.create("orders", "id INT", (1,), (2,))
@@ -252,6 +253,7 @@ def test_spark_ignores_options_in_front_of_a_table_s_name(project: Project, serv
     assert project.rows("probe") == [(1,), (2,)]
 
 
+@soak.only  # No behaviour of ours.
 def test_spark_runs_no_pipeline_whose_kept_table_reads_one_that_may_be_refreshed(
     project: Project, server: str
 ) -> None:
