@@ -49,8 +49,9 @@ def load_plan(dp: Any, spark: SparkSession) -> PipelinePlan:
     unprepared = [str(target.target) for target in planned.targets if target.state_steps]
     if unprepared:
         raise Refused(
-            f"{', '.join(unprepared)}: something must be recorded before an update: pause the writers of "
-            "the legacy table and run `tableferry pipelines prepare`"
+            f"{', '.join(unprepared)}: something must be recorded before an update: pause the writers of the "
+            "legacy table, unless the spec names their streams' checkpoints, and run `tableferry pipelines "
+            "prepare`"
         )
     if not databricks:
         _check_format(spark)
