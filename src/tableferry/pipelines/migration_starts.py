@@ -112,7 +112,19 @@ def migration_start(
     version, batches = (hand_over.version, hand_over.batches) if hand_over else (legacy.version, {})
     copy = PinnedCopy(migration.table, legacy.table_id, version)
     start = MigrationStart(context.request.pipeline_id, target, copy, baselines, context.request.now, batches)
-    return start, planned(Begin(start))
+    counts = any(read.explicit is None and read.table.key in baselines for read in context.reads())
+    return start, planned(Begin(start)) + (_how_sure(start) if counts else Findings())
+
+
+def _how_sure(start: MigrationStart) -> Findings:
+    """Say what the hand-over point rests on."""
+    if start.batches:
+        batches = " and ".join(f"batch {batch}" for batch in start.batches.values())
+        return noted(f"the hand-over point is recorded by the old streams: {batches} of their checkpoints")
+    return noted(
+        f"the hand-over point is assumed: rows of its sources up to their baselines that {start.copy.table} "
+        "doesn't hold yet would be missing"
+    )
 
 
 def check_legacy(context: PlanningContext) -> Findings:

@@ -62,8 +62,7 @@ class Begin:
         )
         copy = f"copy pinned to {start.copy.table}@{start.copy.version}"
         baselines = f"baselines {sources}" if sources else "no baselines"
-        how = "as the old streams recorded" if start.batches else "assumed, as those of now"
-        return f"record where {start.target} begins: {copy}, {baselines}" + (f" ({how})" if sources else "")
+        return f"record where {start.target} begins: {copy}, {baselines}"
 
     def perform(self, effects: Effects) -> None:
         """Record it, unless another process was first."""
