@@ -515,8 +515,12 @@ def test_verify_finds_what_a_wrong_log_would_change(
     done = converted(table, spark, verify=True)
 
     assert done.outcome == "failed"
-    assert done.verdict is not None
-    assert not done.verdict.matches
+    if tampering == "a value is another":
+        assert done.verdict is not None
+        assert not done.verdict.matches
+    else:
+        # The log is compared with the directory before any row is.
+        assert "parquet appeared" in done.error or "parquet vanished" in done.error
     assert f"tableferry convert undo {table}" in done.error
     monkeypatch.undo()
     convert.undo(table, spark)
