@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests import soak
-from tests.fleet_delta import TABLES, made, put
+from tests.fleet_delta import made, put
 
 from tableferry.fleet.job import PauseReason, State
 from tableferry.fleet.queue.opening import open_store
@@ -72,6 +72,7 @@ def fill(store: Store) -> NotificationRecord:
     return letter
 
 
+@soak.only  # tests/unit/test_fleet_dashboard.py reads the queries.
 def test_the_dashboard_says_what_the_command_line_says(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
@@ -86,11 +87,6 @@ def test_the_dashboard_says_what_the_command_line_says(
     assert store.archive(finished(), NOW) == 1
     figures = read_status(store, NOW)
 
-    if not soak.SOAKING:
-        # Eighteen reads of rows that are in mind cost a third of those of Delta's tables.
-        for name in (*TABLES, "events"):
-            table = spark.table(f"{schema}.{name}")
-            spark.createDataFrame(table.collect(), table.schema).createOrReplaceTempView(name)
     spark.sql(f"USE {schema}")
     try:
         frames = {dataset.name: spark.sql(dataset.query) for dataset in datasets()}
@@ -99,8 +95,6 @@ def test_the_dashboard_says_what_the_command_line_says(
         rows = {name: [row.asDict() for row in frame.collect()] for name, frame in frames.items()}
     finally:
         spark.sql("USE default")
-        for name in (*TABLES, "events"):
-            spark.catalog.dropTempView(name)
 
     assert figures.total == 7
     assert rows["summary"] == [

@@ -11,6 +11,7 @@ import pytest
 from examples import demo_fleet
 from pyspark.sql import SparkSession
 from rich.console import Console
+from tests import soak
 
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.settings import FleetSettings, MailSettings
@@ -25,6 +26,7 @@ def unmade(spark: SparkSession, schema: str) -> Iterator[str]:
     spark.sql(f"DROP SCHEMA IF EXISTS {schema}_demo CASCADE")
 
 
+@soak.only  # In make test test_fleet_end_to_end.py has all five modes.
 def test_the_demo_of_a_fleet_tells_the_truth(spark: SparkSession, unmade: str, tmp_path: Path) -> None:
     printed = io.StringIO()
     mailbox = demo_fleet.Mailbox()

@@ -191,6 +191,7 @@ def test_what_is_written_behind_the_block_is_copied(ours: Fleet, monkeypatch: py
     assert ours.rows("orders") == ours.rows("orders_hive")
 
 
+@soak.only
 def test_who_never_stops_writing_pauses_the_job(ours: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     def busy(step: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
         job = perform(step, job, warehouse, save)

@@ -257,7 +257,8 @@ def test_without_a_probation_it_is_looked_for_before_the_archive(ours: Fleet, tm
     assert ids(ours) == [1, 2, 3, 5]
 
 
-@pytest.mark.parametrize("form", soak.amount([TargetFormat.DELTA], FORMATS))
+@soak.only  # In make test the property has reverts of tables with late files.
+@pytest.mark.parametrize("form", FORMATS)
 def test_a_revert_keeps_what_came_late(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
     ours.to_probation("t", form=form)
     insert(ours, 4)
@@ -328,6 +329,7 @@ def test_what_is_for_a_person_in_any_case(ours: Fleet, tmp_path: Path) -> None:
     assert old.name in paused
 
 
+@soak.only  # tests/unit/test_fleet_late.py has the decision.
 def test_a_write_that_goes_on_is_no_late_file(
     ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -494,7 +496,8 @@ def effects(at: int, before: Callable[[], None] | None = None) -> Iterator[list[
         yield reached
 
 
-@pytest.mark.parametrize("form", soak.amount([TargetFormat.DELTA], FORMATS))
+@soak.only
+@pytest.mark.parametrize("form", FORMATS)
 def test_rows_are_appended_once_for_a_key(ours: Fleet, form: TargetFormat) -> None:
     ours.to_probation("t", form=form)
 

@@ -42,7 +42,7 @@ def described(pair: Pair) -> list[str]:
 @pytest.mark.parametrize(
     ("form", "stored"),
     [
-        (ICEBERG, "AVRO"),
+        pytest.param(ICEBERG, "AVRO", marks=soak.only),
         (DELTA, "PARQUET"),
         pytest.param(ICEBERG, "PARQUET", marks=soak.only),
         pytest.param(ICEBERG, "ORC", marks=soak.only),

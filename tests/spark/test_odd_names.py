@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests import soak
 from tests.spark.fleets import errors, fleet
 from tests.spark.projects import Project
 
@@ -73,6 +74,7 @@ def dynamic(spark: SparkSession) -> Iterator[None]:
         yield
 
 
+@soak.only  # tests/unit has how names are quoted.
 @pytest.mark.usefixtures("dynamic")
 def test_a_fleet_moves_a_table_through_an_iceberg_catalog_of_any_name(
     spark: SparkSession, schema: str, tmp_path: Path
