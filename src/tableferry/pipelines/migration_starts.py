@@ -122,8 +122,8 @@ def _how_sure(start: MigrationStart) -> Findings:
         batches = " and ".join(f"batch {batch}" for batch in start.batches.values())
         return noted(f"the hand-over point is recorded by the old streams: {batches} of their checkpoints")
     return noted(
-        f"the hand-over point is assumed: rows of its sources up to their baselines that {start.copy.table} "
-        "doesn't hold yet would be missing"
+        "the hand-over point is assumed: rows up to the baselines that the old jobs haven't taken yet are "
+        "lost"
     )
 
 
