@@ -17,7 +17,7 @@ from tableferry import pipelines
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tableferry.pipelines import FinishReport, RunReport, StatusReport
+    from tableferry.pipelines import FinishReport, RunReport, StatusReport, VerifyReport
     from tableferry.pipelines.plans import Plan
 
 Json = dict[str, Any]
@@ -129,6 +129,9 @@ class Project:
 
     def status(self, **options: Any) -> StatusReport:
         return pipelines.status(self.root, self.spark, **options)
+
+    def verify(self, **options: Any) -> VerifyReport:
+        return pipelines.verify(self.root, self.spark, **options)
 
     def finish(self, **options: Any) -> FinishReport:
         return pipelines.finish(self.root, self.spark, **options)

@@ -16,7 +16,7 @@ from tests import soak
 from tests.spark.projects import Project
 
 from tableferry.errors import Refused
-from tableferry.pipelines.show import print_status
+from tableferry.pipelines.show import print_status, print_verify
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,6 +64,14 @@ def printed(project: Project) -> str:
     return " ".join(out.getvalue().split())
 
 
+def proved(project: Project) -> str:
+    """Return what `verify` prints, where it's proved."""
+    out = StringIO()
+    print_verify(Console(file=out, width=200), project.verify())
+    printed = " ".join(out.getvalue().replace(f"{project.schema}.", "").split())
+    return printed.removeprefix("out: proved: it holds the ").removesuffix(", and no others")
+
+
 def migrate(project: Project, *checkpoints: Path, source: str = "src", **details: object) -> None:
     named = {"checkpointLocation": [str(checkpoint) for checkpoint in checkpoints]} if checkpoints else {}
     migration = project.migration("out", named, **details)
@@ -80,11 +88,13 @@ def test_a_stream_that_lags_loses_nothing(project: Project, spark: SparkSession,
     assert "recorded by the old streams" in plan.targets[0].notes[0]
     assert project.run().ok
     # It goes on beside the new flow, and is behind and ahead of it in turn.
+    assert proved(project) == "4 rows of out_legacy@1 and 1 commit of the sources behind it"
     old()
     project.insert("src", *LATER)
+    old()
+    assert proved(project) == "4 rows of out_legacy@2"
     assert project.run().ok
     assert project.rows("out") == sorted([*TAKEN, *LAGGING, *LATER])
-    old()
     assert project.rows("out_legacy") == project.rows("out")
     assert project.status().complete
     assert "old stream still fills" in (said := printed(project))
@@ -93,6 +103,12 @@ def test_a_stream_that_lags_loses_nothing(project: Project, spark: SparkSession,
     spark.sql(f"OPTIMIZE {project.schema}.out_legacy")
     written = f"{project.schema}.out_legacy was written to after version 1, which is copied: WRITE (1 version"
     assert written in printed(project)
+    assert not project.verify().ok
+    out = StringIO()
+    print_verify(Console(file=out, width=200), project.verify())
+    assert f"5   e  (only in {project.schema}.out_legacy@" in out.getvalue()
+    with pytest.raises(Refused, match=r"doesn't hold what the old streams wrote.*--no-verify"):
+        project.finish()
     # A full refresh copies the same and goes on at the same place.
     assert project.run(full_refresh=[f"{project.schema}.out"]).ok
     assert project.rows("out") == sorted([*TAKEN, *LAGGING, *LATER])

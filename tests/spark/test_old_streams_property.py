@@ -127,6 +127,14 @@ class Scenario:
         self.rows.update(id_ for version, id_ in self.by_hand if version <= start.copy.version)
         assert Counter(row[0] for row in self.project.rows(self.target)) == self.rows
         assert self.project.status().complete
+        # The old streams lack the last commits, which are read from the sources.
+        (proof,) = self.project.verify().proofs
+        assert proof.verdict is not None, proof.why_not
+        assert (proof.rows, proof.behind) == (sum(self.rows.values()), len(self.sources))
+        compared = int(proof.verdict.source_label.rpartition("@")[2])
+        assert proof.proved is all(
+            not start.copy.version < version <= compared for version, _ in self.by_hand
+        )
 
     def _start(self) -> Any:
         return self.project.plan().targets[0].stored.migration_start

@@ -247,17 +247,42 @@ def pipelines_status(target: Targets = None, *, which: WhichPipeline) -> Answer:
     )
 
 
+@pipelines_app.command("verify")
+def pipelines_verify(target: Targets = None, *, which: WhichPipeline) -> Answer:
+    """Compare each target with its legacy table, as far as the old streams and the flows are.
+
+    Nothing needs to be paused where the spec names the old streams' checkpoints.
+    """
+    project, spark, pipeline = which.opened()
+    found = pipelines.verify(
+        project, spark, targets=target or (), pipeline_id=which.pipeline_id, pipeline=pipeline
+    )
+    return Answer(
+        pipelines.show.verify_data(found),
+        lambda console: pipelines.show.print_verify(console, found),
+        ok=found.ok,
+    )
+
+
 @pipelines_app.command("finish")
-def pipelines_finish(target: Targets = None, *, which: WhichPipeline) -> Answer:
+def pipelines_finish(
+    target: Targets = None,
+    no_verify: Annotated[
+        bool, typer.Option("--no-verify", help="Don't compare with what the old streams wrote.")
+    ] = False,
+    *,
+    which: WhichPipeline,
+) -> Answer:
     """Take complete migrations out: state files go, data and streaming flows stay.
 
-    With --engine databricks it needs no Spark, only a login to the workspace.
+    Where old streams said where they hand over, their rows are compared with the target's first. With
+    --engine databricks nothing is compared, and it needs no Spark, only a login to the workspace.
     """
     project, pipeline, tokens = which.read()
     in_workspace = isinstance(pipeline, pipelines.DatabricksPipeline)
     finish = pipelines.finish(
         project, None if in_workspace else which.spark_session(pipeline, tokens), targets=target or (),
-        pipeline_id=which.pipeline_id, pipeline=pipeline,
+        pipeline_id=which.pipeline_id, pipeline=pipeline, verify=not no_verify,
     )  # fmt: skip
     return Answer(
         pipelines.show.finish_data(finish), lambda console: pipelines.show.print_finish(console, finish)

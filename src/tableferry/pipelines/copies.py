@@ -15,22 +15,43 @@ from tableferry.pipelines.rows import history_rows
 from tableferry.tables import TableName
 
 
-def compared(spark: SparkSession, target: TableName, copied_from: HistorySource) -> verify.Verdict:
-    """Compare the legacy table, as it was mapped, with the target that holds nothing but its copy yet."""
+def compared(
+    spark: SparkSession,
+    target: TableName,
+    copied_from: HistorySource,
+    version: int | None = None,
+    *,
+    more: Sequence[DataFrame] = (),
+    more_in_target: Sequence[DataFrame] = (),
+) -> verify.Verdict:
+    """Compare the legacy table, as it is mapped, with a target.
+
+    Args:
+        spark: Where they are.
+        target: The target.
+        copied_from: What its history is copied from, at the version that is compared.
+        version: The version of the target; None for its newest.
+        more: Rows that the target must hold besides.
+        more_in_target: Rows that count as if the target held them.
+    """
     settings = copied_from.cdc
     source = history_rows(spark, copied_from)
     if settings and settings.scd_type == 1:
         source = history.current(source, settings)
     # A column of bare NULLs has no type, and so no place in a table.
     source = source.drop(*[field.name for field in source.schema if isinstance(field.dataType, NullType)])
-    copied = spark.table(target.sql).select(*[views.quoted(name) for name in source.columns])
-    keys = settings.keys if settings else ()
+    rows = spark.table(target.sql)
+    if version is not None:
+        rows = views.reader_of(spark, {"versionAsOf": str(version)}).table(target.sql)
+    source, copied = _together(source, more), _together(rows, more_in_target)
+    copied = copied.select(*[views.quoted(name) for name in source.columns])
+    keys: Sequence[str] | None = settings.keys if settings else None
     if settings and settings.scd_type == 2:
         # Rows are matched by plain values, so a sequence of several fields is taken apart.
         start = next(field for field in source.schema if field.name.upper() == START)
         starts = _leaves(start)
         source, copied = (_taken_apart(frame, start.name, starts) for frame in (source, copied))
-        keys = (*keys, *starts)
+        keys = (*settings.keys, *starts)
     return verify.verify(
         source,
         copied,
@@ -38,6 +59,12 @@ def compared(spark: SparkSession, target: TableName, copied_from: HistorySource)
         source_label=f"{copied_from.migration.table}@{copied_from.version}",
         target_label=str(target),
     )
+
+
+def _together(first: DataFrame, others: Sequence[DataFrame]) -> DataFrame:
+    for frame in others:
+        first = first.unionByName(frame, allowMissingColumns=True)
+    return first
 
 
 def _leaves(field: StructField, above: str = "") -> tuple[str, ...]:

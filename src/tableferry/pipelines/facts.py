@@ -6,14 +6,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from tableferry import catalog, files
 from tableferry.commits import commits_after, newest_batches, set_back
 from tableferry.errors import StateError, TableError
 from tableferry.pipelines import checkpoints, old_streams, python_code, reads
-from tableferry.pipelines.flows import DataFlow, Project, PythonSource, log_name
+from tableferry.pipelines.flows import DataFlow, Migration, Project, PythonSource, log_name
 from tableferry.pipelines.identities import Recorded, SetBack, on_table
 from tableferry.pipelines.pipeline import Defining, Pipeline
 from tableferry.pipelines.plans import Checkpoint, Facts, HandOver, LegacyWrites
@@ -122,19 +121,23 @@ class Gatherer:
         tables: Mapping[str, TableFacts | None],
     ) -> Mapping[str, HandOver | str]:
         """Find where the old streams hand over that fill the tables of migrations which haven't started."""
-        found: dict[str, HandOver | str] = {}
+        asked: dict[str, tuple[TableFacts, Migration]] = {}
         for dataflow in chosen:
             migration, state = dataflow.migration, known[dataflow.key]
             if migration is None or not migration.checkpoints or state.migration_start or state.finished:
                 continue
-            if (legacy := tables.get(migration.table.key)) is None:
-                continue
-            folders = [Path(self.project.root, folder) for folder in migration.checkpoints]
+            # A pipeline that is being defined is refused unless its start is recorded.
+            if (legacy := tables.get(migration.table.key)) and not isinstance(self.pipeline, Defining):
+                asked[dataflow.key] = (legacy, migration)
+
+        def find(of: tuple[TableFacts, Migration]) -> HandOver | str:
+            legacy, migration = of
             try:
-                found[dataflow.key] = old_streams.hand_over(self.spark, legacy, folders)
+                return old_streams.hand_over(self.spark, legacy, self.project.checkpoints(migration))
             except StateError as error:
-                found[dataflow.key] = str(error)
-        return found
+                return str(error)
+
+        return dict(zip(asked, catalog.parallel_map(find, asked.values()), strict=True))
 
     def _legacy_writes(
         self, chosen: Sequence[DataFlow], known: Mapping[str, Stored]

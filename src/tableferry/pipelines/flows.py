@@ -9,6 +9,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from tableferry.errors import Problem
@@ -360,3 +361,7 @@ class Project:
     def chosen(self, only: Collection[str]) -> tuple[DataFlow, ...]:
         """Return the data flows with these keys; no keys mean all."""
         return tuple(dataflow for dataflow in self.dataflows if not only or dataflow.key in only)
+
+    def checkpoints(self, migration: Migration) -> tuple[Path, ...]:
+        """Return where the checkpoints of a migration's old streams are."""
+        return tuple(Path(self.root, folder) for folder in migration.checkpoints)

@@ -1,4 +1,4 @@
-"""The commands of pipeline migration as plain functions: plan, run, status, finish."""
+"""The commands of pipeline migration as plain functions: plan, run, status, verify, finish."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tableferry.pipelines.perform import Before, NotRepresentable, not_represent
 from tableferry.pipelines.pipeline import DatabricksPipeline, Pipeline
 from tableferry.pipelines.plans import Plan, TargetPlan
 from tableferry.pipelines.preparing import drop_clone
-from tableferry.pipelines.reports import FinishReport, RunReport, StatusReport
+from tableferry.pipelines.reports import FinishReport, RunReport, StatusReport, VerifyReport
 from tableferry.pipelines.update import Update
 
 if TYPE_CHECKING:
@@ -154,6 +154,27 @@ def status(
     return StatusReport(opened.decided(count_rows=True)[0])
 
 
+def verify(
+    project: Project | str | Path,
+    spark: SparkSession,
+    *,
+    targets: Collection[str] = (),
+    pipeline_id: str | None = None,
+    environment: str | None = None,
+    pipeline: Pipeline | None = None,
+) -> VerifyReport:
+    """Compare each target with its legacy table, as far as the old streams and the flows are; writes nothing.
+
+    Where old streams said where they hand over, neither they nor the flows need to stop: what the flows have
+    taken and the old streams haven't is read from the sources. Otherwise the old jobs must have taken what
+    the flows have. The arguments are those of `plan`.
+    """
+    opened = open_project(
+        project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
+    )
+    return Update(opened).verify()
+
+
 def finish(
     project: Project | str | Path,
     spark: SparkSession | None = None,
@@ -162,13 +183,17 @@ def finish(
     pipeline_id: str | None = None,
     environment: str | None = None,
     pipeline: Pipeline | None = None,
+    verify: bool = True,
 ) -> FinishReport:
     """Take complete migrations out: their state files go, their data and their flows' checkpoints stay.
 
-    The arguments are those of `plan`; what a pipeline on Databricks runs is finished without ``spark``.
+    Before that, targets whose old streams said where they hand over are compared with what those have
+    written, unless ``verify`` is False. The other arguments are those of `plan`; what a pipeline on
+    Databricks runs is finished without ``spark``, and not compared.
 
     Raises:
-        Refused: A migration isn't complete; nothing was removed.
+        Refused: A migration isn't complete, or its target isn't proved to hold what the old streams wrote;
+            nothing was removed.
         TableferryError: There is no session, and no pipeline on Databricks.
     """
     if pipeline is not None and pipeline.kind == "databricks":
@@ -184,7 +209,7 @@ def finish(
     opened = open_project(
         project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
     )
-    return Update(opened).finish()
+    return Update(opened).finish(verify=verify)
 
 
 def _given(spark: SparkSession | None) -> SparkSession:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tableferry import files
@@ -26,6 +27,8 @@ from tableferry.tables import TableFacts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+NO_LIMIT: Mapping[str, int] = MappingProxyType({})
 
 LOOK_BACK = 1_000
 """How many of the newest versions of the legacy table are looked at."""
@@ -56,8 +59,12 @@ class OldStream:
     query: str
 
 
-def hand_over(spark: SparkSession, legacy: TableFacts, folders: Sequence[Path]) -> HandOver:
+def hand_over(
+    spark: SparkSession, legacy: TableFacts, folders: Sequence[Path], at_most: Mapping[str, int] = NO_LIMIT
+) -> HandOver:
     """Find the newest version of the legacy table that holds whole commits of all sources, and no others.
+
+    ``at_most`` is the last version of each source, by table id, that it may hold.
 
     Raises:
         StateError: A checkpoint isn't that of a stream that fills the table, or can't be handed over.
@@ -68,7 +75,7 @@ def hand_over(spark: SparkSession, legacy: TableFacts, folders: Sequence[Path]) 
     commits = [
         commit for commit in commits_after(spark, legacy.name, oldest) if commit.version <= legacy.version
     ]
-    return newest(streams, commits, {stream.query: _Offsets(stream) for stream in streams})
+    return newest(streams, commits, {stream.query: _Offsets(stream) for stream in streams}, at_most)
 
 
 def legacy_writes(spark: SparkSession, start: MigrationStart) -> LegacyWrites | None:
@@ -116,10 +123,12 @@ def newest(
     streams: Sequence[OldStream],
     commits: Sequence[Commit],
     offsets: Mapping[str, Mapping[int, Mapping[str, Offset] | str]],
+    at_most: Mapping[str, int] = NO_LIMIT,
 ) -> HandOver:
     """Choose among the newest versions of the legacy table, whose commits come with the newest first.
 
-    ``offsets`` is what each batch of each query has read, by the source's table id, or why it can't be used.
+    ``offsets`` is what each batch of each query has read, by the source's table id, or why it can't be used;
+    ``at_most`` is as for `hand_over`.
 
     Raises:
         StateError: There is none, with what is wrong at the newest one.
@@ -137,7 +146,7 @@ def newest(
             )
             raise StateError(problem or nothing)
         read = [offsets[query][batch] for query, batch in batches.items()]
-        found = _positions(batches, read)
+        found = _positions(batches, read, at_most)
         if not isinstance(found, str):
             return HandOver(commit.version, found, batches)
         problem = problem or found
@@ -158,7 +167,7 @@ def _batches(streams: Sequence[OldStream], commits: Sequence[Commit]) -> Mapping
 
 
 def _positions(
-    batches: Mapping[str, int], read: Sequence[Mapping[str, Offset] | str]
+    batches: Mapping[str, int], read: Sequence[Mapping[str, Offset] | str], at_most: Mapping[str, int]
 ) -> Mapping[str, int] | str:
     """Return the last commit of each source that these batches hold, by table id, or why there is none."""
     positions: dict[str, int] = {}
@@ -175,6 +184,11 @@ def _positions(
                 return (
                     f"its streams have taken a source as far as version {positions[table_id]} and as far as "
                     f"{offset.version - 1}: run again when both have taken the same"
+                )
+            if offset.version - 1 > (limit := at_most.get(table_id, offset.version)):
+                return (
+                    f"its streams have taken version {offset.version - 1} of a source, of which the new "
+                    f"flows have taken {limit}: run the project again"
                 )
     return positions
 

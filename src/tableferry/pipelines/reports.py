@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tableferry import verify
 from tableferry.pipelines.plans import OVER, Plan, TargetPlan
+from tableferry.pipelines.proofs import Proof
 from tableferry.pipelines.streaming import FlowResult
 from tableferry.tables import TableName
 
@@ -56,8 +57,26 @@ class StatusReport:
 
 
 @dataclass(frozen=True)
+class VerifyReport:
+    """How targets compare with their legacy tables, each as far as both are known to be."""
+
+    pipeline_id: str
+    proofs: tuple[Proof, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every target is proved to hold the same."""
+        return all(proof.proved for proof in self.proofs)
+
+
+@dataclass(frozen=True)
 class FinishReport:
-    """The targets whose migration was taken out, and whose was out already."""
+    """The targets whose migration was taken out, and whose was out already.
+
+    Attributes:
+        proofs: How those compare with their legacy tables whose hand-over point old streams recorded.
+    """
 
     finished: tuple[TableName, ...]
     already: tuple[TableName, ...] = ()
+    proofs: tuple[Proof, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,12 +21,14 @@ def flow_rows(
     starts: views.Starts,
     *,
     once: bool,
+    spans: views.Spans = MappingProxyType({}),
 ) -> DataFrame:
-    """Return what a flow brings; ``once`` reads what is there now instead of a stream.
+    """Return what a flow brings; ``once`` reads what is there now, or in ``spans``, instead of a stream.
 
     ``named`` are the views of its spec, ``expectations`` the rules of its target.
     """
-    return judged(prefixed(views.read(spark, named, flow.view, starts, once=once), flow), expectations)
+    rows = views.read(spark, named, flow.view, starts, once=once, spans=spans)
+    return judged(prefixed(rows, flow), expectations)
 
 
 def history_rows(spark: SparkSession, source: HistorySource) -> DataFrame:

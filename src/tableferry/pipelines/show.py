@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tableferry import report
 from tableferry.amounts import counted
 from tableferry.pipelines.plans import PHASES, Plan, TargetPlan, Wait
+from tableferry.verify import render
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
     from tableferry.pipelines.flows import Project
     from tableferry.pipelines.perform import NotRepresentable
-    from tableferry.pipelines.reports import FinishReport, RunReport, StatusReport
+    from tableferry.pipelines.proofs import Proof
+    from tableferry.pipelines.reports import FinishReport, RunReport, StatusReport, VerifyReport
     from tableferry.verify import Verdict
 
 _VERIFIED = {"match": "matches", "differ": "DIFFERS", "": None}
@@ -86,6 +88,27 @@ def finish_data(finish: FinishReport) -> dict[str, Any]:
     return {
         "finished": [str(name) for name in finish.finished],
         "already": [str(name) for name in finish.already],
+        "proofs": [_proof_data(proof) for proof in finish.proofs],
+    }
+
+
+def verify_data(found: VerifyReport) -> dict[str, Any]:
+    """Return how targets compare with their legacy tables as plain data."""
+    return {
+        "pipelineId": found.pipeline_id,
+        "ok": found.ok,
+        "targets": [_proof_data(proof) for proof in found.proofs],
+    }
+
+
+def _proof_data(proof: Proof) -> dict[str, Any]:
+    return {
+        "target": str(proof.target),
+        "proved": proof.proved,
+        "whyNot": proof.why_not or None,
+        "rows": proof.rows,
+        "commitsFromSources": proof.behind,
+        "verdict": proof.verdict.to_dict() if proof.verdict else None,
     }
 
 
@@ -159,8 +182,32 @@ def print_status(console: Console, status: StatusReport) -> None:
     _print_next(console, status.plan.targets, _UPDATE if status.plan.in_pipeline else _RUN)
 
 
+def print_verify(console: Console, found: VerifyReport) -> None:
+    """Print how targets compare with their legacy tables."""
+    for proof in found.proofs:
+        _print_proof(console, proof)
+    if not found.proofs:
+        console.print("Nothing to compare: no target has a migration.")
+
+
+def _print_proof(console: Console, proof: Proof) -> None:
+    if proof.verdict is None:
+        console.print(f"{proof.target}: can't be proved: {proof.why_not}")
+        return
+    legacy, rows = proof.verdict.source_label, counted(proof.rows, "row")
+    if proof.behind:
+        legacy += f" and {counted(proof.behind, 'commit')} of the sources behind it"
+    if proof.proved:
+        console.print(f"{proof.target}: proved: it holds the {rows} of {legacy}, and no others")
+        return
+    console.print(f"{proof.target}: DIFFERS from {legacy}:")
+    console.print(render(proof.verdict), markup=False, highlight=False)
+
+
 def print_finish(console: Console, finish: FinishReport) -> None:
     """Print what `finish` took out."""
+    for proof in finish.proofs:
+        _print_proof(console, proof)
     for name in finish.finished:
         console.print(f"{name}: finished; its data and its streaming flows stay, its state files are gone")
     for name in finish.already:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from tableferry import files, session
 from tableferry.errors import Refused
-from tableferry.pipelines import preparing
+from tableferry.pipelines import preparing, proofs
 from tableferry.pipelines.opening import OpenedProject
 from tableferry.pipelines.perform import Before, Runner, progress
 from tableferry.pipelines.plans import OVER, PHASES, Facts, Plan, TargetPlan
-from tableferry.pipelines.reports import FinishReport, RunReport, TargetReport
+from tableferry.pipelines.proofs import Proof
+from tableferry.pipelines.reports import FinishReport, RunReport, TargetReport, VerifyReport
 
 _log = logging.getLogger(__name__)
 
@@ -57,10 +58,14 @@ class Update:
             lambda plan: preparing.prepare(plan, self._opened, self._runner),
         )
 
-    def finish(self) -> FinishReport:
-        """Remove the state of complete migrations."""
+    def finish(self, *, verify: bool = True) -> FinishReport:
+        """Remove the state of complete migrations, once the old streams' rows are compared with theirs."""
+        compared: list[Proof] = []
 
         def remove(plan: Plan, facts: Facts) -> tuple[Plan, Facts]:
+            if verify:
+                compared.extend(self._proofs(plan, facts, only_recorded=True))
+                _check_proofs(compared)
             for target in _migrating(plan):
                 self._runner.guard(self._opened.spark)
                 # First, for nobody looks for the clone any more once the state is gone.
@@ -73,7 +78,23 @@ class Update:
         return FinishReport(
             tuple(target.target for target in targets if target.phase != "finished"),
             tuple(target.target for target in targets if target.phase == "finished"),
+            tuple(compared),
         )
+
+    def verify(self) -> VerifyReport:
+        """Compare targets with their legacy tables; writes nothing."""
+        while True:
+            plan, facts = self._opened.decided()
+            report = VerifyReport(plan.pipeline_id, tuple(self._proofs(plan, facts)))
+            # What another run brings meanwhile may be on one side only.
+            if report.ok or self._opened.hold(facts):
+                return report
+
+    def _proofs(self, plan: Plan, facts: Facts, *, only_recorded: bool = False) -> Iterator[Proof]:
+        for target in plan.targets:
+            proof = proofs.prove(self._opened.spark, plan, target, facts, only_recorded=only_recorded)
+            if proof and target.phase != "finished":
+                yield proof
 
     def _advance(self, has_work: Callable[[Plan], bool], work: Callable[[Plan], None]) -> RunReport:
         """Perform the work of a plan, if there is any, and record how far each target is then."""
@@ -123,6 +144,19 @@ def _migrating(plan: Plan) -> tuple[TargetPlan, ...]:
     return tuple(
         target for target in plan.targets if target.dataflow.migration or target.stored.migration_start
     )
+
+
+def _check_proofs(found: Iterable[Proof]) -> None:
+    """Refuse to take a migration out whose rows aren't proved to be the old streams'."""
+    refusals = [
+        f"{proof.target}: "
+        + (proof.why_not or "it doesn't hold what the old streams wrote: see `tableferry pipelines verify`")
+        + "; or finish it with --no-verify"
+        for proof in found
+        if not proof.proved
+    ]
+    if refusals:
+        raise Refused("\n".join(refusals))
 
 
 def _check_complete(plan: Plan) -> None:

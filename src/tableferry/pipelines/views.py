@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, assert_never, cast
 
 from pyspark.errors import PySparkException
@@ -39,6 +40,24 @@ from tableferry.tables import TableName
 Starts = Mapping[str, Mapping[str, Start | None]]
 """Where streams start: by view, then by `TableName.key`; None goes on from the checkpoint."""
 
+
+@dataclass(frozen=True)
+class Span:
+    """The commits of a followed table that are read as a batch.
+
+    Attributes:
+        until: The last of them; a table without a change feed is read as of this version.
+        after: The one before the first of them, for a change feed.
+    """
+
+    until: int
+    after: int = -1
+
+
+Spans = Mapping[str, Span]
+"""By `TableName.key`."""
+
+
 _CHANGE_FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 _START_OPTIONS = ("startingversion", "startingtimestamp")
 
@@ -52,16 +71,18 @@ def read(
     once: bool = False,
     folders: Mapping[str, str] = NOWHERE,
     asked: bool = True,
+    spans: Spans = MappingProxyType({}),
 ) -> DataFrame:
     """Return a view's rows; ``once`` reads what is there now, also where the view's mode is stream.
 
     What is read with options is read from the Delta tables' ``folders``, by `TableName.key`. ``asked`` has
-    the names and expressions looked at, which a function of a pipeline can't.
+    the names and expressions looked at, which a function of a pipeline can't. With ``once``, of a table that
+    would be followed and that ``spans`` names only those commits are read.
 
     Raises:
         TableferryError: It can't be read; the message names the view's place in the spec.
     """
-    return _ViewReader(spark, views, starts, once, folders, asked).read(views[name])
+    return _ViewReader(spark, views, starts, once, folders, asked, spans).read(views[name])
 
 
 def history(spark: SparkSession, source: HistorySource) -> DataFrame:
@@ -127,6 +148,7 @@ class _ViewReader:
     once: bool
     folders: Mapping[str, str]
     asked: bool
+    spans: Spans
 
     def read(self, view: View) -> DataFrame:
         with explained(f"{view.location}: {view.name} can't be read", "correct the spec", TableferryError):
@@ -137,32 +159,35 @@ class _ViewReader:
             return frame
 
     def _built(self, view: View) -> DataFrame:
-        streamed = view.mode == "stream" and not self.once
-        starts = self.starts.get(view.name, {})
+        followed, starts = view.mode == "stream", self.starts.get(view.name, {})
         match view.source:
             case DeltaSource() as source:
-                return self._delta(source, starts, streamed=streamed)
+                return self._delta(source, starts, followed=followed)
             case JoinSource() as source:
-                return self._join(source, starts, streamed=streamed)
+                return self._join(source, starts, followed=followed)
             case SqlSource(statement):
                 return self._sql(view.name, statement, starts)
             case PythonSource(code):
                 tracked = TrackedSpark(self.spark, starts, self.folders)
                 return cast("DataFrame", load_function(code, "get_df")(tracked, dict(code.tokens)))
             case OtherSource() as source:
-                return _other(self.spark, source, streamed=streamed)
+                return _other(self.spark, source, streamed=followed and not self.once)
             case HistorySource() as source:
                 return history(self.spark, source)
             case _:
                 assert_never(view.source)
 
-    def _delta(self, source: DeltaSource, starts: Mapping[str, Start | None], *, streamed: bool) -> DataFrame:
-        options = dict(source.options)
+    def _delta(self, source: DeltaSource, starts: Mapping[str, Start | None], *, followed: bool) -> DataFrame:
+        streamed, options = followed and not self.once, dict(source.options)
+        span = self.spans.get(source.table.key) if followed else None
         if source.change_feed:
             options["readChangeFeed"] = "true"
         if source.table.key in starts:
             options = {key: value for key, value in options.items() if key.lower() not in _START_OPTIONS}
             options |= start_options(starts[source.table.key])
+        if span:
+            options = {key: value for key, value in options.items() if key.lower() not in _START_OPTIONS}
+            options |= _until(span, change_feed=source.change_feed)
         if not streamed and source.change_feed and explicit_start(options) is None:
             options["startingVersion"] = "0"
         looked_at = source.transform if streamed and self.asked else None
@@ -182,12 +207,14 @@ class _ViewReader:
             )
         if source.change_feed:
             frame = frame.where(F.col("_change_type").isin(*source.change_types))
+            if span and span.after >= span.until:
+                frame = frame.limit(0)
         frame = _filtered(frame, source.where, source.select)
         return frame.drop(*_CHANGE_FEED_COLUMNS) if source.change_feed else frame
 
-    def _join(self, source: JoinSource, starts: Mapping[str, Start | None], *, streamed: bool) -> DataFrame:
+    def _join(self, source: JoinSource, starts: Mapping[str, Start | None], *, followed: bool) -> DataFrame:
         frame, *others = (
-            self._delta(side.source, starts, streamed=streamed and side.mode == "stream").alias(side.alias)
+            self._delta(side.source, starts, followed=followed and side.mode == "stream").alias(side.alias)
             for side in source.sides
         )
         for right, join in zip(others, source.joins, strict=True):
@@ -201,16 +228,25 @@ class _ViewReader:
             inner = reference.parts[-1]
             if len(reference.parts) == 1 and inner in self.views and inner != name:
                 once = self.once or not reference.streamed
-                frame = read(self.spark, self.views, inner, self.starts, once=once)
+                spans = self.spans if reference.streamed else {}
+                frame = read(self.spark, self.views, inner, self.starts, once=once, spans=spans)
             elif reference.streamed:
                 table = TableName(reference.parts)
-                reader = reader_of(self.spark, start_options(starts.get(table.key)), streamed=not self.once)
-                frame = reader.table(table.sql)
+                options = start_options(starts.get(table.key))
+                if span := self.spans.get(table.key):
+                    options = _until(span)
+                frame = reader_of(self.spark, options, streamed=not self.once).table(table.sql)
             else:
                 continue
             names[reference] = f"tableferry_{uuid.uuid4().hex}"
             frame.createOrReplaceTempView(names[reference])
         return self.spark.sql(sql.renamed(statement, names))
+
+
+def _until(span: Span, *, change_feed: bool = False) -> dict[str, str]:
+    if not change_feed:
+        return {"versionAsOf": str(span.until)}
+    return {"startingVersion": str(min(span.after + 1, span.until)), "endingVersion": str(span.until)}
 
 
 def _other(spark: SparkSession, source: OtherSource, *, streamed: bool) -> DataFrame:

@@ -104,7 +104,7 @@ def verify(
     source: DataFrame,
     target: DataFrame,
     *,
-    keys: Sequence[str] = (),
+    keys: Sequence[str] | None = (),
     exclude: Sequence[str] = (),
     partition_columns: Sequence[str] = (),
     source_label: str = "source",
@@ -116,7 +116,7 @@ def verify(
         source: The rows that should have arrived.
         target: The rows that did.
         keys: Columns to match rows by, so that up to 20 that differ can be shown. They're looked for only
-            if the hashes differ.
+            if the hashes differ. None matches them by all their values.
         exclude: Columns to leave out, which one side or both have: say, an audit column that the copy sets
             anew.
         partition_columns: Columns to count and hash by as well; ignored unless both sides have them all.
@@ -135,7 +135,7 @@ def verify(
         excluded=both.excluded,
         partition_columns=tuple(column.name for column in both.partitions),
     )
-    return verdict if verdict.rows_match or not keys else replace(verdict, keys=find_rows(both))
+    return verdict if verdict.rows_match or not both.keys else replace(verdict, keys=find_rows(both))
 
 
 def verify_tables(

@@ -97,11 +97,13 @@ class Pair:
 def pair(
     source: Side,
     target: Side,
-    keys: Sequence[str] = (),
+    keys: Sequence[str] | None = (),
     exclude: Sequence[str] = (),
     partition_columns: Sequence[str] = (),
 ) -> Pair:
     """Match the columns of both sides by name, whatever the case and the order.
+
+    Without ``keys`` (None) every compared column that can be one is a key.
 
     Raises:
         TableError: A key or an excluded column doesn't exist or can't be used, or a side has two columns of
@@ -140,7 +142,9 @@ def pair(
     return Pair(
         (source, target),
         tuple(shared.values()),
-        tuple(_key(name, shared, source, target) for name in keys),
+        tuple(column for column in shared.values() if orderable(column.common))
+        if keys is None
+        else tuple(_key(name, shared, source, target) for name in keys),
         tuple(shared[name.lower()] for name in partition_columns) if grouped else (),
         differences,
         tuple(sorted({name.lower(): name for name in named}.values())),
