@@ -23,6 +23,16 @@ if TYPE_CHECKING:
 SETTING_BACK = ("RESTORE", "CLONE")
 """The operations after which a table may lack rows of commits before."""
 
+WITHOUT_ROWS = frozenset(
+    {
+        "ADD COLUMNS", "ADD CONSTRAINT", "CHANGE COLUMN", "CHANGE COLUMNS", "CLUSTER BY", "COMPUTE STATS",
+        "DROP CONSTRAINT", "DROP FEATURE", "OPTIMIZE", "RENAME COLUMN", "REORG", "SET TBLPROPERTIES",
+        "UNSET TBLPROPERTIES", "UPDATE COLUMN METADATA", "UPDATE SCHEMA", "UPGRADE PROTOCOL", "VACUUM END",
+        "VACUUM START",
+    }
+)  # fmt: skip
+"""The operations after which a table holds the same rows; what a later release of Delta adds isn't one."""
+
 
 @dataclass(frozen=True)
 class Commit:
@@ -33,12 +43,14 @@ class Commit:
             no longer says.
         parameters: What it says of how it was made; a stream's commit has its ``queryId`` and ``epochId``.
         metrics: What it counted, such as ``numOutputRows``; empty where metrics are switched off, too.
+        timestamp: When it was made, in milliseconds since 1970; 0 where the log no longer says.
     """
 
     version: int
     operation: str
     parameters: Mapping[str, str]
     metrics: Mapping[str, str]
+    timestamp: int = 0
 
 
 def newest_version(spark: SparkSession, name: TableName) -> int:
@@ -72,7 +84,11 @@ def commits_after(spark: SparkSession, name: TableName, version: int) -> tuple[C
         limit = rows[0]["version"] - version
     return tuple(
         Commit(
-            row["version"], row["operation"], row["operationParameters"] or {}, row["operationMetrics"] or {}
+            row["version"],
+            row["operation"],
+            row["operationParameters"] or {},
+            row["operationMetrics"] or {},
+            round(row["timestamp"].timestamp() * 1000),
         )
         for row in newer
     )
@@ -116,7 +132,8 @@ def _from_log(log: Path, versions: Iterable[int]) -> Iterator[Commit]:
                 # Delta writes the values of parameters as JSON in text, and Spark shows them so too.
                 parameters = {name: str(value) for name, value in info.get("operationParameters", {}).items()}
                 metrics = info.get("operationMetrics", {})
-                yield Commit(version, info.get("operation", ""), parameters, metrics)
+                timestamp = info.get("inCommitTimestamp") or info.get("timestamp", 0)
+                yield Commit(version, info.get("operation", ""), parameters, metrics, timestamp)
                 break
 
 

@@ -13,6 +13,7 @@ from tableferry.pipelines.flows import (
     DataFlow,
     DeltaSource,
     Flow,
+    HandOverBy,
     Migration,
     Project,
     SqlSource,
@@ -24,6 +25,7 @@ from tableferry.pipelines.plans import (
     Checkpoint,
     Facts,
     HandOver,
+    NoHandOver,
     Offset,
     Plan,
     Request,
@@ -42,6 +44,7 @@ from tableferry.pipelines.steps import (
     Reset,
 )
 from tableferry.tables import TableFacts, TableName
+from tableferry.verify.verdict import Aggregate, Verdict
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ORDERS, LEGACY = TableName.parse("silver.orders"), TableName.parse("silver.orders_legacy")
@@ -121,7 +124,8 @@ def test_old_streams_say_what_is_copied_and_where_its_flows_start() -> None:
     target = only(facts(hand_overs={ORDERS.key: handed}))
     copy = PinnedCopy(LEGACY, "legacy-id", 8)
     baselines = {SOURCE.key: Baseline(SOURCE, "source-id", 3, ("v_orders",))}
-    assert target.steps[0] == Begin(replace(STARTED, copy=copy, baselines=baselines, batches={"query": 12}))
+    start = replace(STARTED, copy=copy, baselines=baselines, batches={"query": 12}, certainty="recorded")
+    assert target.steps[0] == Begin(start)
     assert target.notes[0] == (
         "the hand-over point is recorded by the old streams: batch 12 of their checkpoints"
     )
@@ -136,7 +140,10 @@ def test_old_streams_say_what_is_copied_and_where_its_flows_start() -> None:
 @pytest.mark.parametrize(
     ("handed", "sentence"),
     [
-        ("its stream keeps state", "orders_main.json: tableMigrationDetails: its stream keeps state"),
+        (
+            NoHandOver("its stream keeps state"),
+            "orders_main.json: tableMigrationDetails: its stream keeps state",
+        ),
         (
             HandOver(8, {}, {"query": 12}),
             "orders_main.json: v_orders: the old streams of silver.orders_legacy don't read bronze.orders, "
@@ -151,10 +158,40 @@ def test_old_streams_say_what_is_copied_and_where_its_flows_start() -> None:
         ),
     ],
 )
-def test_old_streams_of_other_sources_are_refused(handed: HandOver | str, sentence: str) -> None:
+def test_old_streams_of_other_sources_are_refused(handed: HandOver | NoHandOver, sentence: str) -> None:
     target = only(facts(hand_overs={ORDERS.key: handed}))
     assert target.refusals == (sentence,)
     assert target.steps == ()
+
+
+def by(hand_over: HandOverBy) -> DataFlow:
+    (migration,) = filter(None, [dataflow().migration])
+    return dataflow(migration=replace(migration, hand_over=hand_over))
+
+
+def test_a_hand_over_point_that_was_proved_is_recorded_as_such() -> None:
+    handed = HandOver(9, {"source-id": 3}, {}, "proved", "silver.orders_legacy@9 holds exactly that")
+    target = only(facts(hand_overs={ORDERS.key: handed}), by("content"))
+    baselines = {SOURCE.key: Baseline(SOURCE, "source-id", 3, ("v_orders",))}
+    assert target.steps[0] == Begin(replace(STARTED, baselines=baselines, certainty="proved"))
+    assert target.notes[0].endswith("is proved: silver.orders_legacy@9 holds exactly that")
+    # Where nothing is to start, nobody looks for it, and nothing is assumed in its place.
+    target = only(facts(), by("content"))
+    assert (target.phase, target.steps, target.refusals) == ("new", (), ())
+    assert target.notes == ("the hand-over point is looked for by plan and run",)
+    # The nearest is shown.
+    nearest = Verdict("old", "new", Aggregate(1), Aggregate(2))
+    target = only(facts(hand_overs={ORDERS.key: NoHandOver("none fits", nearest)}), by("content"))
+    assert (target.phase, target.nearest) == ("refused", nearest)
+
+
+def test_explicit_starts_are_asked_for_where_the_spec_says_that_it_gives_them() -> None:
+    assert only(facts(), by("explicit")).refusals == (
+        "orders_main.json: v_orders: handOver explicit needs the start of bronze.orders: give "
+        "readerOptions.startingVersion",
+    )
+    target = only(facts(explicit=3), by("explicit"))
+    assert target.notes[0] == ("the hand-over point is assumed: it's what the spec says; --check compares it")
 
 
 def test_a_table_that_forbids_a_full_refresh_isnt_dropped_by_a_run_either() -> None:

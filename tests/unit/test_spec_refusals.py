@@ -205,6 +205,15 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
         ],
     ),
     (
+        {
+            "tableMigrationDetails.handOver": "content",
+            "tableMigrationDetails.autoStartingVersionsEnabled": False,
+        },
+        [
+            "tableMigrationDetails.handOver: says where the streaming flows start, which autoStartingVersionsEnabled: false leaves to readerOptions: set that to true, or take this out"
+        ],
+    ),
+    (
         {"tableMigrationDetails.handOver": "checkpoint"},
         [
             "tableMigrationDetails.sourceDetails.checkpointLocation: handOver checkpoint needs the checkpoint of the stream that fills the legacy table: give checkpointLocation, or set handOver to version"

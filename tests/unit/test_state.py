@@ -11,6 +11,7 @@ import fcntl
 import io
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,22 @@ def test_what_is_written_is_read_back_with_64_bit_versions(volume: Path) -> None
     assert actual.tracking is not None
     assert actual.tracking.current["bronze.orders"] == BIG + 1
     assert (actual.tracking.copied, actual.tracking.copied_rows, actual.tracking.verified) == (0, 12, "match")
+
+
+def test_how_sure_a_hand_over_point_is_stays_known(volume: Path) -> None:
+    store = StateStore(volume, "p1")
+    start = replace(migration_start(), batches={"query": 12}, certainty="proved")
+    store.begin(start)
+    assert store.read(TARGET).migration_start == start
+    # Older releases wrote no such column, and none knew of a proof.
+    path = store.migration_start_file(TARGET)
+    files.write_text(path, text(path).replace("handOver,", "").replace(",proved,", ","))
+    assert store.read(TARGET).migration_start == replace(start, certainty="recorded")
+    files.write_text(path, text(path).replace("query:12", ""))
+    assert store.read(TARGET).migration_start == replace(start, batches={}, certainty="assumed")
+    files.write_text(path, text(path).replace("oldStreams", "handOver").replace(",,3", ",hoped,3"))
+    with pytest.raises(StateError, match="handOver is hoped"):
+        store.read(TARGET)
 
 
 def test_the_files_lie_where_the_document_says_and_have_its_columns(volume: Path) -> None:

@@ -48,6 +48,15 @@ EngineOption = Annotated[
     ),
 ]
 Adopt = Annotated[bool, typer.Option("--adopt", help="Go on from state that another pipelineId recorded.")]
+LookBack = Annotated[
+    int | None,
+    typer.Option(
+        "--look-back",
+        metavar="N",
+        min=1,
+        help="With handOver content: with how many versions of the sources to compare at most (100).",
+    ),
+]
 DropHistory = Annotated[
     bool,
     typer.Option(
@@ -171,10 +180,16 @@ def pipelines_plan(
         typer.Option("--full-refresh", metavar="TARGET", help="Plan a rebuild of this target."),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Also look for rows that AUTO CDC can't represent.")
+        bool,
+        typer.Option(
+            "--check",
+            help="Also look for rows that AUTO CDC can't represent, and compare the old tables with their "
+            "sources at the hand-over points.",
+        ),
     ] = False,
     drop_history: DropHistory = False,
     adopt: Adopt = False,
+    look_back: LookBack = None,
     *,
     which: WhichPipeline,
 ) -> Answer:
@@ -182,13 +197,16 @@ def pipelines_plan(
     project, spark, pipeline = which.opened()
     plan = pipelines.plan(
         project, spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
-        drop_history=drop_history, pipeline_id=which.pipeline_id, pipeline=pipeline,
+        drop_history=drop_history, look_back=look_back, pipeline_id=which.pipeline_id, pipeline=pipeline,
     )  # fmt: skip
     checked = pipelines.check(plan, spark) if check else None
+    starts = pipelines.check_start(plan, spark) if check else None
     return Answer(
-        pipelines.show.plan_data(plan, checked),
-        lambda console: pipelines.show.print_plan(console, plan, checked),
-        ok=not plan.refusals and all(rows.left_out for rows in checked or ()),
+        pipelines.show.plan_data(plan, checked, starts),
+        lambda console: pipelines.show.print_plan(console, plan, checked, starts or ()),
+        ok=not plan.refusals
+        and all(rows.left_out for rows in checked or ())
+        and all(start.proved or start.why_not for start in starts or ()),
     )
 
 
@@ -203,6 +221,7 @@ def pipelines_run(
     ] = None,
     drop_history: DropHistory = False,
     adopt: Adopt = False,
+    look_back: LookBack = None,
     *,
     which: WhichProject,
 ) -> Answer:
@@ -210,14 +229,18 @@ def pipelines_run(
     project, spark, _ = which.opened()
     run = pipelines.run(
         project, spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
-        drop_history=drop_history, pipeline_id=which.pipeline_id,
+        drop_history=drop_history, look_back=look_back, pipeline_id=which.pipeline_id,
     )  # fmt: skip
     return _answer(run, pipelines.show.print_run)
 
 
 @pipelines_app.command("prepare")
 def pipelines_prepare(
-    target: Targets = None, adopt: Adopt = False, *, which: WhichDeclarativePipeline
+    target: Targets = None,
+    adopt: Adopt = False,
+    look_back: LookBack = None,
+    *,
+    which: WhichDeclarativePipeline,
 ) -> Answer:
     """Do what an update of a declarative pipeline can't do itself; run it before each update.
 
@@ -230,8 +253,9 @@ def pipelines_prepare(
             "kind of pipeline"
         )
     run = pipelines.prepare(
-        project, spark, pipeline=pipeline, targets=target or (), adopt=adopt, pipeline_id=which.pipeline_id
-    )
+        project, spark, pipeline=pipeline, targets=target or (), adopt=adopt, look_back=look_back,
+        pipeline_id=which.pipeline_id,
+    )  # fmt: skip
     return _answer(run, pipelines.show.print_prepared)
 
 

@@ -8,6 +8,7 @@ from tableferry.pipelines.flows import HistorySource as HistorySource
 from tableferry.pipelines.flows import JoinSource as JoinSource
 from tableferry.pipelines.flows import SqlSource as SqlSource
 from tableferry.pipelines.migrate import check as check
+from tableferry.pipelines.migrate import check_start as check_start
 from tableferry.pipelines.migrate import finish as finish
 from tableferry.pipelines.migrate import plan as plan
 from tableferry.pipelines.migrate import prepare as prepare

@@ -166,6 +166,13 @@ def create_tables(spark: SparkSession, target: Target, columns: StructType) -> N
     create(spark, target, StructType(data))
 
 
+def folded(events: DataFrame, settings: CdcSettings) -> DataFrame:
+    """Return what a target holds once these events, and no others, are folded into it."""
+    fold = Fold(settings, StructType([*events.schema.fields, StructField(RANK, LongType())]))
+    batch = fold.batch(events)
+    return fold.rows(fold.touched(batch, batch), batch).where(F.col(ALIVE)).drop(ALIVE)
+
+
 def apply(
     events: DataFrame,
     target: TableName,

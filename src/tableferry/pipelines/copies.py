@@ -9,7 +9,8 @@ from pyspark.sql.types import NullType, StructField, StructType
 
 from tableferry import verify
 from tableferry.pipelines import history, views
-from tableferry.pipelines.flows import HistorySource
+from tableferry.pipelines.expected import together
+from tableferry.pipelines.flows import CdcSettings, HistorySource
 from tableferry.pipelines.fold import START
 from tableferry.pipelines.rows import history_rows
 from tableferry.tables import TableName
@@ -34,17 +35,34 @@ def compared(
         more: Rows that the target must hold besides.
         more_in_target: Rows that count as if the target held them.
     """
-    settings = copied_from.cdc
-    source = history_rows(spark, copied_from)
-    if settings and settings.scd_type == 1:
-        source = history.current(source, settings)
-    # A column of bare NULLs has no type, and so no place in a table.
-    source = source.drop(*[field.name for field in source.schema if isinstance(field.dataType, NullType)])
     rows = spark.table(target.sql)
     if version is not None:
         rows = views.reader_of(spark, {"versionAsOf": str(version)}).table(target.sql)
-    source, copied = _together(source, more), _together(rows, more_in_target)
-    copied = copied.select(*[views.quoted(name) for name in source.columns])
+    source = together([history_of(spark, copied_from), *more])
+    copied = together([rows, *more_in_target]).select(*map(views.quoted, source.columns))
+    label = f"{copied_from.migration.table}@{copied_from.version}"
+    return matched(source, copied, copied_from.cdc, label, str(target))
+
+
+def history_of(spark: SparkSession, copied_from: HistorySource) -> DataFrame:
+    """Return what a copy of the legacy table holds."""
+    settings, rows = copied_from.cdc, history_rows(spark, copied_from)
+    if settings and settings.scd_type == 1:
+        rows = history.current(rows, settings)
+    # A column of bare NULLs has no type, and so no place in a table.
+    return rows.drop(*[field.name for field in rows.schema if isinstance(field.dataType, NullType)])
+
+
+def matched(
+    source: DataFrame,
+    copied: DataFrame,
+    settings: CdcSettings | None,
+    source_label: str,
+    target_label: str,
+    *,
+    partition_columns: Sequence[str] = (),
+) -> verify.Verdict:
+    """Compare rows of one target; where they differ, they are matched by its keys, or by all values."""
     keys: Sequence[str] | None = settings.keys if settings else None
     if settings and settings.scd_type == 2:
         # Rows are matched by plain values, so a sequence of several fields is taken apart.
@@ -56,15 +74,10 @@ def compared(
         source,
         copied,
         keys=keys,
-        source_label=f"{copied_from.migration.table}@{copied_from.version}",
-        target_label=str(target),
+        partition_columns=partition_columns,
+        source_label=source_label,
+        target_label=target_label,
     )
-
-
-def _together(first: DataFrame, others: Sequence[DataFrame]) -> DataFrame:
-    for frame in others:
-        first = first.unionByName(frame, allowMissingColumns=True)
-    return first
 
 
 def _leaves(field: StructField, above: str = "") -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from tableferry.pipelines.plans import (
     Checkpoint,
     Facts,
     FlowPlan,
+    NoHandOver,
     Phase,
     Plan,
     Request,
@@ -85,7 +86,7 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
         findings += new
         if start is None:
             # Where its flows start can't be judged without a migration start.
-            return _result(context, "refused", findings)
+            return _result(context, "new", findings)
         context = replace(context, migration_start=start)
     elif not finished:
         findings += _check_history(context) + migration_starts.end(context)
@@ -119,6 +120,7 @@ def _result(
     context: PlanningContext, phase: Phase, findings: Findings, flows: tuple[FlowPlan, ...] | None = None
 ) -> TargetPlan:
     """Return the plan of a target, without flows where it ends before these are decided."""
+    hand_over = context.facts.hand_overs.get(context.target.key)
     return TargetPlan(
         context.dataflow,
         "refused" if findings.refusals else phase,
@@ -131,6 +133,7 @@ def _result(
         copy=flows is not None and context.copies,
         generation=context.generation,
         legacy_writes=context.facts.legacy_writes.get(context.target.key),
+        nearest=hand_over.nearest if isinstance(hand_over, NoHandOver) else None,
     )
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, TypeVar
 from tableferry import catalog, files
 from tableferry.commits import commits_after, newest_batches, set_back
 from tableferry.errors import StateError, TableError
-from tableferry.pipelines import checkpoints, old_streams, python_code, reads
+from tableferry.pipelines import checkpoints, content, old_streams, python_code, reads
 from tableferry.pipelines.flows import DataFlow, Migration, Project, PythonSource, log_name
 from tableferry.pipelines.identities import Recorded, SetBack, on_table
 from tableferry.pipelines.pipeline import Defining, Pipeline
-from tableferry.pipelines.plans import Checkpoint, Facts, HandOver, LegacyWrites
+from tableferry.pipelines.plans import Checkpoint, Facts, HandOver, LegacyWrites, NoHandOver
 from tableferry.pipelines.reads import Read
 from tableferry.pipelines.state import MigrationStart, StateStore, Stored
 from tableferry.tables import TableFacts, TableName
@@ -36,6 +36,8 @@ class Gatherer:
     Attributes:
         only: Keys of the targets that are planned; empty means all. No table of another one is asked for.
         refreshed: Keys of targets that are to be rebuilt, whose copy is needed again.
+        look_back: How many moments of the sources a legacy table may be compared with, to find where it
+            hands over; 0 where nothing is to start.
     """
 
     project: Project
@@ -44,6 +46,7 @@ class Gatherer:
     only: Collection[str] = ()
     refreshed: Collection[str] = ()
     pipeline: Pipeline | None = None
+    look_back: int = 0
 
     def gather(self, *, count_rows: bool = False) -> Facts:
         """Gather them; to count the rows of sources that are read from their start costs a query each."""
@@ -109,7 +112,7 @@ class Gatherer:
             recorded=self._recorded_of_pipeline(stored, filled_by_pipeline)
             if self.pipeline
             else self._recorded(stored, tables, progress),
-            hand_overs=self._hand_overs(chosen, known, tables),
+            hand_overs=self._hand_overs(chosen, known, tables, followed),
             legacy_writes=self._legacy_writes(chosen, known) if count_rows else {},
             state=str(self.store.volume),
         )
@@ -119,25 +122,41 @@ class Gatherer:
         chosen: Sequence[DataFlow],
         known: Mapping[str, Stored],
         tables: Mapping[str, TableFacts | None],
-    ) -> Mapping[str, HandOver | str]:
-        """Find where the old streams hand over that fill the tables of migrations which haven't started."""
-        asked: dict[str, tuple[TableFacts, Migration]] = {}
+        followed: Mapping[FlowKey, tuple[Read, ...]],
+    ) -> Mapping[str, HandOver | NoHandOver]:
+        """Find where the old jobs hand over that fill the tables of migrations which haven't started."""
+        recorded: dict[str, tuple[TableFacts, Migration]] = {}
+        found: dict[str, HandOver | NoHandOver] = {}
         for dataflow in chosen:
             migration, state = dataflow.migration, known[dataflow.key]
-            if migration is None or not migration.checkpoints or state.migration_start or state.finished:
-                continue
+            legacy = tables.get(migration.table.key) if migration else None
             # A pipeline that is being defined is refused unless its start is recorded.
-            if (legacy := tables.get(migration.table.key)) and not isinstance(self.pipeline, Defining):
-                asked[dataflow.key] = (legacy, migration)
+            if state.migration_start or state.finished or isinstance(self.pipeline, Defining):
+                continue
+            if migration and legacy and migration.hand_over == "checkpoint":
+                recorded[dataflow.key] = (legacy, migration)
+            if migration and legacy and migration.hand_over == "content" and self.look_back:
+                keys = {
+                    read.table.key
+                    for key, flow_reads in followed.items()
+                    if key[0] == dataflow.key
+                    for read in flow_reads
+                }
+                sources = [source for key in keys if (source := tables.get(key))]
+                if len(sources) == len(keys):
+                    # One after the other, for each of them keeps all of Spark busy.
+                    found[dataflow.key] = content.find(
+                        self.spark, dataflow, migration, legacy, sources, self.look_back
+                    )
 
-        def find(of: tuple[TableFacts, Migration]) -> HandOver | str:
+        def find(of: tuple[TableFacts, Migration]) -> HandOver | NoHandOver:
             legacy, migration = of
             try:
                 return old_streams.hand_over(self.spark, legacy, self.project.checkpoints(migration))
             except StateError as error:
-                return str(error)
+                return NoHandOver(str(error))
 
-        return dict(zip(asked, catalog.parallel_map(find, asked.values()), strict=True))
+        return found | dict(zip(recorded, catalog.parallel_map(find, recorded.values()), strict=True))
 
     def _legacy_writes(
         self, chosen: Sequence[DataFlow], known: Mapping[str, Stored]

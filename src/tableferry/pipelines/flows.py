@@ -15,6 +15,9 @@ from typing import Any, Literal
 from tableferry.errors import Problem
 from tableferry.tables import TableName
 
+HandOverBy = Literal["checkpoint", "content", "version", "explicit"]
+"""The old streams' checkpoints, comparing rows, the sources' versions of the moment, or the spec itself."""
+
 Mode = Literal["stream", "batch"]
 ScdType = Literal[1, 2]
 
@@ -265,8 +268,8 @@ class Migration:
         except_columns: Columns that are left out after ``select``.
         leave_out_not_representable: Leave out validity rows that AUTO CDC can't represent, and say how many.
         pinned_clone: Where a pipeline fills an SCD target, its copy streams a clone of the pinned version.
-        checkpoints: Those of the old streams that fill the legacy table, which say where the new flows go
-            on; without any they go on behind the sources' versions of the moment.
+        hand_over: What says where the streaming flows go on.
+        checkpoints: Those of the old streams that fill the legacy table, for ``checkpoint``.
     """
 
     table: TableName
@@ -277,6 +280,7 @@ class Migration:
     except_columns: tuple[str, ...] = ()
     leave_out_not_representable: bool = False
     pinned_clone: bool = True
+    hand_over: HandOverBy = "version"
     checkpoints: tuple[str, ...] = ()
     location: str = ""
 

@@ -15,9 +15,11 @@ from tableferry.pipelines.misfits import left_behind, too_wide
 from tableferry.pipelines.opening import open_project, open_state, target_keys
 from tableferry.pipelines.perform import Before, NotRepresentable, not_representable, open_later
 from tableferry.pipelines.pipeline import DatabricksPipeline, Pipeline
-from tableferry.pipelines.plans import Plan, TargetPlan
+from tableferry.pipelines.plans import LOOK_BACK, Plan, TargetPlan
 from tableferry.pipelines.preparing import drop_clone
+from tableferry.pipelines.proofs import Proof, prove_start
 from tableferry.pipelines.reports import FinishReport, RunReport, StatusReport, VerifyReport
+from tableferry.pipelines.steps import Begin
 from tableferry.pipelines.update import Update
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ def plan(
     full_refresh: Collection[str] = (),
     adopt: bool = False,
     drop_history: bool = False,
+    look_back: int | None = None,
     pipeline_id: str | None = None,
     environment: str | None = None,
     pipeline: Pipeline | None = None,
@@ -45,6 +48,8 @@ def plan(
         full_refresh: Names of the targets to rebuild.
         adopt: Take over state that was recorded under another pipeline's id.
         drop_history: Rebuild finished migrations too, whose history doesn't come back.
+        look_back: With how many moments of its sources a legacy table is compared at most, where that is
+            to find the hand-over point; by default 100.
         pipeline_id: The pipeline's id; by default TABLEFERRY_PIPELINE_ID, the running pipeline's own, or the
             project's name.
         environment: Which ``<environment>_substitutions`` file applies.
@@ -59,7 +64,11 @@ def plan(
         project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
     )
     planned, _ = opened.decided(
-        opened.keys(full_refresh), adopt=adopt, count_rows=True, drop_history=drop_history
+        opened.keys(full_refresh),
+        adopt=adopt,
+        count_rows=True,
+        drop_history=drop_history,
+        look_back=look_back or LOOK_BACK,
     )
     return replace(planned, targets=tuple(_with_row_findings(target, spark) for target in planned.targets))
 
@@ -80,6 +89,16 @@ def check(planned: Plan, spark: SparkSession) -> tuple[NotRepresentable, ...]:
     return tuple(rows for rows in counted if rows is not None)
 
 
+def check_start(planned: Plan, spark: SparkSession) -> tuple[Proof, ...]:
+    """Compare, for every migration that a plan starts on an assumption, the legacy table with its sources."""
+    starting = (target for target in planned.targets if any(isinstance(s, Begin) for s in target.steps))
+    return tuple(
+        prove_start(spark, target)
+        for target in starting
+        if target.migration_start and target.migration_start.certainty == "assumed"
+    )
+
+
 def run(
     project: Project | str | Path,
     spark: SparkSession,
@@ -88,6 +107,7 @@ def run(
     targets: Collection[str] = (),
     adopt: bool = False,
     drop_history: bool = False,
+    look_back: int | None = None,
     pipeline_id: str | None = None,
     environment: str | None = None,
     before: Before = lambda _: None,
@@ -105,7 +125,15 @@ def run(
     """
     opened = open_project(project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment)
     refreshed = opened.keys(full_refresh)
-    return Update(opened, before, refreshed=refreshed, adopt=adopt, drop_history=drop_history).run()
+    update = Update(
+        opened,
+        before,
+        refreshed=refreshed,
+        adopt=adopt,
+        drop_history=drop_history,
+        look_back=look_back or LOOK_BACK,
+    )
+    return update.run()
 
 
 def prepare(
@@ -115,6 +143,7 @@ def prepare(
     pipeline: Pipeline,
     targets: Collection[str] = (),
     adopt: bool = False,
+    look_back: int | None = None,
     pipeline_id: str | None = None,
     environment: str | None = None,
     before: Before = lambda _: None,
@@ -132,7 +161,7 @@ def prepare(
     opened = open_project(
         project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
     )
-    return Update(opened, before, adopt=adopt).prepare()
+    return Update(opened, before, adopt=adopt, look_back=look_back or LOOK_BACK).prepare()
 
 
 def status(

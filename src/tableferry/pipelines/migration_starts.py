@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import assert_never
 
 from tableferry.pipelines.flows import DataFlow, Migration
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
+from tableferry.pipelines.plans import HandOver, NoHandOver
 from tableferry.pipelines.reads import Read
 from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, Stored
 from tableferry.pipelines.steps import Adopt, Begin, Forget
@@ -88,9 +90,19 @@ def migration_start(
         )
     findings += _check_readers(context, migration)
     hand_over = context.facts.hand_overs.get(target.key)
-    if isinstance(hand_over, str):
-        findings += refused(f"{migration.location}: {hand_over}")
+    if isinstance(hand_over, NoHandOver):
+        findings += refused(f"{migration.location}: {hand_over.why}")
         hand_over = None
+    elif hand_over is None and migration.hand_over == "content" and not findings and not stopped:
+        return None, noted("the hand-over point is looked for by plan and run")
+    if migration.hand_over == "explicit":
+        findings += refused(
+            *(
+                f"{read.location}: handOver explicit needs the start of {read.table}: {read.how}"
+                for read in context.reads()
+                if read.explicit is None and not read.unseen
+            )
+        )
     baselines: dict[str, Baseline] = {}
     if migration.auto_starting_versions:
         for read in context.reads():
@@ -109,22 +121,39 @@ def migration_start(
         findings += _check_followed(context, migration, hand_over.positions.keys() - followed)
     if legacy is None or findings or stopped:
         return None, findings
-    version, batches = (hand_over.version, hand_over.batches) if hand_over else (legacy.version, {})
-    copy = PinnedCopy(migration.table, legacy.table_id, version)
-    start = MigrationStart(context.request.pipeline_id, target, copy, baselines, context.request.now, batches)
-    counts = any(read.explicit is None and read.table.key in baselines for read in context.reads())
-    return start, planned(Begin(start)) + (_how_sure(start) if counts else Findings())
-
-
-def _how_sure(start: MigrationStart) -> Findings:
-    """Say what the hand-over point rests on."""
-    if start.batches:
-        batches = " and ".join(f"batch {batch}" for batch in start.batches.values())
-        return noted(f"the hand-over point is recorded by the old streams: {batches} of their checkpoints")
-    return noted(
-        "the hand-over point is assumed: rows up to the baselines that the old jobs haven't taken yet are "
-        "lost"
+    hand_over = hand_over or HandOver(legacy.version, {}, {}, "assumed")
+    start = MigrationStart(
+        context.request.pipeline_id,
+        target,
+        PinnedCopy(migration.table, legacy.table_id, hand_over.version),
+        baselines,
+        context.request.now,
+        hand_over.batches,
+        hand_over.certainty,
     )
+    counts = any(read.table.key in baselines for read in context.reads())
+    return start, planned(Begin(start)) + (_how_sure(context, hand_over) if counts else Findings())
+
+
+def _how_sure(context: PlanningContext, hand_over: HandOver) -> Findings:
+    """Say what the hand-over point rests on."""
+    match hand_over.certainty:
+        case "recorded":
+            batches = " and ".join(f"batch {batch}" for batch in hand_over.batches.values())
+            return noted(
+                f"the hand-over point is recorded by the old streams: {batches} of their checkpoints"
+            )
+        case "proved":
+            return noted(f"the hand-over point is proved: {hand_over.why}")
+        case "assumed":
+            if all(read.explicit is not None for read in context.reads()):
+                return noted("the hand-over point is assumed: it's what the spec says; --check compares it")
+            return noted(
+                "the hand-over point is assumed: rows up to the baselines that the old jobs haven't taken "
+                "yet are lost; --check compares it"
+            )
+        case _:
+            assert_never(hand_over.certainty)
 
 
 def check_legacy(context: PlanningContext) -> Findings:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tableferry import files
 from tableferry.amounts import counted
 from tableferry.catalog import facts
-from tableferry.commits import SETTING_BACK, Commit, commits_after
+from tableferry.commits import SETTING_BACK, WITHOUT_ROWS, Commit, commits_after
 from tableferry.errors import StateError
 from tableferry.pipelines import checkpoints
 from tableferry.pipelines.plans import HandOver, LegacyWrites, Offset
@@ -34,16 +34,6 @@ LOOK_BACK = 1_000
 """How many of the newest versions of the legacy table are looked at."""
 
 _RESTORE = "restore it, or set handOver to version"
-
-# What Delta calls commits after which a table holds the same rows; whatever a later release adds isn't one.
-_WITHOUT_ROWS = frozenset(
-    {
-        "ADD COLUMNS", "ADD CONSTRAINT", "CHANGE COLUMN", "CHANGE COLUMNS", "CLUSTER BY", "COMPUTE STATS",
-        "DROP CONSTRAINT", "DROP FEATURE", "OPTIMIZE", "RENAME COLUMN", "REORG", "SET TBLPROPERTIES",
-        "UNSET TBLPROPERTIES", "UPDATE COLUMN METADATA", "UPDATE SCHEMA", "UPGRADE PROTOCOL", "VACUUM END",
-        "VACUUM START",
-    }
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -102,7 +92,7 @@ def sorted_out(commits: Iterable[Commit], old: Collection[str], *, more: bool) -
     for commit in commits:
         if (query := commit.parameters.get("queryId", "")) in old:
             batches.setdefault(query, int(commit.parameters["epochId"]))
-        elif commit.operation not in _WITHOUT_ROWS:
+        elif commit.operation not in WITHOUT_ROWS:
             others.setdefault(commit.operation, []).append(commit.version)
     return LegacyWrites(batches, others, more)
 

@@ -53,13 +53,15 @@ class OpenedProject:
         adopt: bool = False,
         count_rows: bool = False,
         drop_history: bool = False,
+        look_back: int = 0,
     ) -> tuple[Plan, Facts]:
         """Decide what a run would do, and return what that was decided from.
 
         ``refreshed`` are the keys of the targets to rebuild; ``count_rows`` counts the rows of sources that
-        are read from their start.
+        are read from their start; ``look_back`` is how many moments of its sources a legacy table may be
+        compared with.
         """
-        gatherer = self._gatherer(refreshed)
+        gatherer = replace(self._gatherer(refreshed), look_back=look_back)
         engine = engine_of(self.pipeline)
         while True:
             with activity(_log, "look at sources and targets", level=logging.DEBUG):

@@ -12,9 +12,10 @@ from tableferry.amounts import counted
 from tableferry.pipelines.flows import DataFlow, Flow, HistorySource, Project
 from tableferry.pipelines.identities import Recorded
 from tableferry.pipelines.reads import Read, looked_up
-from tableferry.pipelines.state import MigrationStart, Stored
+from tableferry.pipelines.state import Certainty, MigrationStart, Stored
 from tableferry.pipelines.steps import DefineView, Definition, Start, StateStep, Step
 from tableferry.tables import TableFacts, TableName
+from tableferry.verify import Verdict
 
 Phase = Literal[
     "plain", "finished", "later", "new", "copying", "waiting", "ready", "differs", "complete", "refused"
@@ -39,6 +40,9 @@ PHASES: Mapping[Phase, str] = {
 
 OVER = frozenset[Phase]({"complete", "plain", "finished"})
 """The phases in which nothing of a migration is left to do."""
+
+LOOK_BACK = 100
+"""With how many moments of its sources a legacy table is compared at most, unless the user says it."""
 
 HISTORY_VIEW = "v_tableferry_history"
 HISTORY_FLOW = "f_tableferry_history"
@@ -101,16 +105,33 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class HandOver:
-    """A version of a legacy table at which it's known how far into their sources its old streams were.
+    """A version of a legacy table of which it's known how far into the sources it reaches.
 
     Attributes:
         positions: The last version of each source whose rows it holds, by the source's table id.
         batches: The newest batch of each old stream that it holds, by the query's id.
+        certainty: What says so.
+        why: The same in words, where it's proved.
     """
 
     version: int
     positions: Mapping[str, int]
     batches: Mapping[str, int]
+    certainty: Certainty = "recorded"
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class NoHandOver:
+    """Nobody knows how far into its sources a legacy table reaches.
+
+    Attributes:
+        why: Why, and how to go on.
+        nearest: How it compares with the versions of the sources that are nearest.
+    """
+
+    why: str
+    nearest: Verdict | None = None
 
 
 @dataclass(frozen=True)
@@ -153,8 +174,9 @@ class Facts:
         rows: Row counts by table key, asked only where a source is read from its start.
         recorded: What is recorded of a table that flows fill, by its key; absent while there is none. Of a
             pipeline's tables only those that hold a copied history, and none while it is being defined.
-        hand_overs: Where old streams hand over, or why nobody knows, by the target's key; asked only of
-            migrations that name their checkpoints and haven't started.
+        hand_overs: Where old jobs hand over, or why nobody knows, by the target's key; asked only of
+            migrations that haven't started, and name checkpoints or are to be compared by content. The latter
+            are absent where nothing is to start.
         legacy_writes: What was committed to a legacy table since its copy is pinned, by the target's key;
             asked only for people.
         state: Where the state is, for messages.
@@ -170,7 +192,7 @@ class Facts:
     earliest: Mapping[str, int] = field(default_factory=dict)
     rows: Mapping[str, int] = field(default_factory=dict)
     recorded: Mapping[str, Recorded] = field(default_factory=dict)
-    hand_overs: Mapping[str, HandOver | str] = field(default_factory=dict)
+    hand_overs: Mapping[str, HandOver | NoHandOver] = field(default_factory=dict)
     legacy_writes: Mapping[str, LegacyWrites] = field(default_factory=dict)
     state: str = ""
 
@@ -243,6 +265,8 @@ class TargetPlan:
         copy: The history is copied in this run.
         generation: The generation that its flows fill.
         legacy_writes: What its legacy table was given since the copy is pinned; None where nobody asked.
+        nearest: How its legacy table compares with the nearest versions of the sources, where none is the
+            hand-over point.
     """
 
     dataflow: DataFlow
@@ -256,6 +280,7 @@ class TargetPlan:
     copy: bool = False
     generation: int = 0
     legacy_writes: LegacyWrites | None = None
+    nearest: Verdict | None = None
 
     @property
     def target(self) -> TableName:

@@ -12,39 +12,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 from tableferry import verify
 from tableferry.activity import activity
 from tableferry.catalog import facts as table_facts
 from tableferry.driver import following
 from tableferry.errors import TableferryError
-from tableferry.pipelines import copies, old_streams, sql
-from tableferry.pipelines.flows import (
-    DataFlow,
-    DeltaSource,
-    Flow,
-    HistorySource,
-    JoinSource,
-    OtherSource,
-    PythonSource,
-    SqlSource,
-)
-from tableferry.pipelines.plans import Checkpoint, Facts, HandOver, Plan, TargetPlan
-from tableferry.pipelines.reads import views_behind
-from tableferry.pipelines.rows import flow_rows
+from tableferry.pipelines import content, copies, expected, old_streams, reads
+from tableferry.pipelines.expected import NotKnownError, Whole
+from tableferry.pipelines.flows import DataFlow
+from tableferry.pipelines.plans import Checkpoint, Facts, HandOver, NoHandOver, Plan, TargetPlan
 from tableferry.pipelines.state import MigrationStart
 from tableferry.pipelines.views import Span
-from tableferry.tables import TableName
+from tableferry.tables import TableFacts, TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _log = logging.getLogger(__name__)
-
-_SAME = "stop the old stream, run the project once more, and then both have taken the same"
-_SKIPPING = ("skipchangecommits", "ignorechanges", "ignoredeletes")
 
 
 @dataclass(frozen=True)
@@ -71,10 +57,6 @@ class Proof:
         return self.verdict is not None and self.verdict.matches
 
 
-class _NotProvableError(Exception):
-    """Says why a target can't be compared, and how it can."""
-
-
 def prove(
     spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts, *, only_recorded: bool = False
 ) -> Proof | None:
@@ -93,40 +75,68 @@ def prove(
         return None
     try:
         return _prove(spark, planned, target, facts)
-    except (_NotProvableError, TableferryError) as error:
+    except TableferryError as error:
         return Proof(target.target, why_not=str(error))
+
+
+def prove_start(spark: SparkSession, target: TargetPlan) -> Proof:
+    """Compare the legacy table of a migration that is about to start with what the flows make of its sources.
+
+    They are read up to the baselines, or to where the spec itself says that a flow starts.
+    """
+    start, history = target.migration_start, target.history
+    assert start is not None
+    assert history is not None
+    until = {key: baseline.version for key, baseline in start.baselines.items()}
+    try:
+        for flow in target.dataflow.flows:
+            for read in reads.followed(target.dataflow.views, flow.view, {}):
+                if isinstance(read.explicit, str):
+                    raise NotKnownError(f"{read.view} starts at {read.explicit}, which is no version")
+                if read.explicit is not None:
+                    until[read.table.key] = read.explicit - 1
+        whole = Whole.of(spark, target.dataflow)
+        with activity(_log, "compare it with its sources", table=history.migration.table):
+            verdict = content.Comparison(spark, target.dataflow, whole, history).at(until)
+    except TableferryError as error:
+        return Proof(target.target, why_not=str(error))
+    return Proof(target.target, verdict, rows=verdict.target.rows)
 
 
 def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts) -> Proof:
     start, history = target.migration_start, target.history
     if start is None or history is None or not target.stored.copied:
-        raise _NotProvableError("its history isn't copied yet: run the project first")
+        raise NotKnownError("its history isn't copied yet: run the project first")
     for flow in target.dataflow.flows:
         if flow.once or any(read.explicit is not None for read in facts.follows(target.dataflow, flow)):
-            raise _NotProvableError(
+            raise NotKnownError(
                 f"{flow.name} brings rows from where the spec says, which the legacy table may lack: compare "
                 "the two with `tableferry verify`"
             )
     legacy, now = table_facts(spark, start.copy.table), table_facts(spark, target.target)
     if legacy is None or (legacy.table_id and legacy.table_id != start.copy.table_id):
-        raise _NotProvableError(f"{start.copy.table} is gone: restore it, for nothing else says what it held")
+        raise NotKnownError(f"{start.copy.table} is gone: restore it, for nothing else says what it held")
     if now is None:
-        raise _NotProvableError("it's gone: restore it, or rebuild it with --full-refresh")
+        raise NotKnownError("it's gone: restore it, or rebuild it with --full-refresh")
     taken = _newest(start, facts) if planned.in_pipeline else _taken(target, start, facts)
     hand_over = HandOver(legacy.version, taken, {})
     if start.batches:
         checkpoints = planned.project.checkpoints(history.migration)
         if not checkpoints:
-            raise _NotProvableError(
+            raise NotKnownError(
                 "the checkpoints of the old streams aren't in its spec any more: name them again in "
                 f"checkpointLocation ({history.migration.location})"
             )
         hand_over = old_streams.hand_over(spark, legacy, checkpoints, taken)
-    spans = {
-        key: Span(taken[baseline.table_id], hand_over.positions.get(baseline.table_id, baseline.version))
-        for key, baseline in start.baselines.items()
+    elif start.certainty == "proved":
+        # Where the rows tell nothing, the tables are compared as they are, which shows what differs.
+        found = _by_content(spark, target, legacy, facts, taken)
+        hand_over = found if isinstance(found, HandOver) else hand_over
+    lacking = {
+        key: range(hand_over.positions.get(base.table_id, base.version), taken[base.table_id])
+        for key, base in start.baselines.items()
     }
-    more, more_in_target = _behind(spark, target, facts, spans)
+    more, more_in_target = _lacking(spark, target.dataflow, lacking)
     with (
         activity(_log, f"compare it with {start.copy.table}", table=target.target) as running,
         following(spark, running),
@@ -141,8 +151,21 @@ def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts)
         )
         rows = verdict.target.rows - sum(frame.count() for frame in more_in_target)
         running.count("rows", rows)
-    behind = sum(span.until - span.after for span in spans.values())
-    return Proof(target.target, verdict, behind=behind, rows=rows)
+    return Proof(target.target, verdict, behind=sum(map(len, lacking.values())), rows=rows)
+
+
+def _by_content(
+    spark: SparkSession, target: TargetPlan, legacy: TableFacts, facts: Facts, taken: Mapping[str, int]
+) -> HandOver | NoHandOver:
+    """Find how far into the sources the table reaches that a batch job fills."""
+    start, migration = target.migration_start, target.dataflow.migration
+    assert start is not None
+    assert migration is not None
+    if legacy.version == start.copy.version:
+        return HandOver(legacy.version, _baselines(start), {})
+    tables = [source for key in start.baselines if (source := facts.tables.get(key))]
+    sources = [replace(source, version=taken[source.table_id]) for source in tables]
+    return content.find(spark, target.dataflow, migration, legacy, sources)
 
 
 def _newest(start: MigrationStart, facts: Facts) -> Mapping[str, int]:
@@ -156,75 +179,48 @@ def _taken(target: TargetPlan, start: MigrationStart, facts: Facts) -> Mapping[s
     for flow in target.dataflow.flows:
         checkpoint = facts.checkpoints.get((target.dataflow.key, flow.name), Checkpoint())
         if checkpoint.offered is not None and not checkpoint.caught_up:
-            raise _NotProvableError(f"{flow.name} stopped within a commit: run the project first")
+            raise NotKnownError(f"{flow.name} stopped within a commit: run the project first")
         for table_id, offset in checkpoint.offsets.items():
             if taken.setdefault(table_id, offset.version - 1) != offset.version - 1:
-                raise _NotProvableError(
+                raise NotKnownError(
                     "its flows have taken different commits of a source: run the project first"
                 )
-    return {**{base.table_id: base.version for base in start.baselines.values()}, **taken}
+    return {**_baselines(start), **taken}
 
 
-def _behind(
-    spark: SparkSession, target: TargetPlan, facts: Facts, spans: Mapping[str, Span]
+def _baselines(start: MigrationStart) -> dict[str, int]:
+    return {baseline.table_id: baseline.version for baseline in start.baselines.values()}
+
+
+def _lacking(
+    spark: SparkSession, dataflow: DataFlow, commits: Mapping[str, range]
 ) -> tuple[list[DataFrame], list[DataFrame]]:
-    """Return the rows that the flows made of commits behind the legacy table's, to be added on each side.
+    """Return what the flows made of commits that the legacy table lacks, as rows to be added on each side.
 
-    What a change feed brought is read from there. Of other sources, all rows as of the one version are added
-    to the target, and as of the other to the legacy table: what both hold makes no difference.
+    What a change feed brought is read from there. Of other sources, all rows as of the newer version are
+    added to the legacy table, and as of the older one to the target: what both hold makes no difference.
+
+    Args:
+        spark: Where the sources are.
+        dataflow: The target.
+        commits: From the last commit that the legacy table has to the last that the flows have taken.
     """
-    dataflow = target.dataflow
     more: list[DataFrame] = []
     more_in_target: list[DataFrame] = []
-    for flow in dataflow.flows:
-        followed = facts.followed(dataflow, flow)
-        if all(spans[key].after == spans[key].until for key in followed & spans.keys()):
-            continue
-        if dataflow.target.cdc or flow.target.key != dataflow.key:
-            raise _NotProvableError(
-                f"the flows have taken commits that the old stream hasn't, of which {flow.name} makes more "
-                f"than rows to append: {_SAME}"
-            )
-        change_feed = _reads_change_feed(dataflow, flow)
-        rows = partial(flow_rows, spark, dataflow.views, flow, dataflow.target.expectations, {}, once=True)
-        more.append(rows(spans=spans))
-        if not change_feed:
-            more_in_target.append(rows(spans={key: Span(span.after) for key, span in spans.items()}))
+    if not any(commits.values()):
+        return more, more_in_target
+    try:
+        if dataflow.target.cdc:
+            raise NotKnownError(f"{dataflow.target.name} isn't filled by appends alone")
+        for flow in expected.brought(spark, dataflow):
+            if any(commits[key] for key in flow.tables):
+                more.append(flow.rows({key: Span(lag.stop, lag.start) for key, lag in commits.items()}))
+                if not flow.change_feeds:
+                    before = {key: Span(lag.start) for key, lag in commits.items()}
+                    more_in_target.append(flow.rows(before))
+    except NotKnownError as error:
+        raise NotKnownError(
+            f"the flows have taken commits that the old stream hasn't, and what they made of these isn't "
+            f"known ({error}): stop the old stream, run the project, and then both have taken the same"
+        ) from error
     return more, more_in_target
-
-
-def _reads_change_feed(dataflow: DataFlow, flow: Flow) -> bool:
-    """Say whether all that a flow follows is change feeds, or all of it is rows."""
-    kinds = set()
-    for name in views_behind(dataflow.views, flow.view):
-        view = dataflow.views[name]
-        match view.source:
-            case _ if view.mode == "batch":
-                continue
-            case DeltaSource() as source:
-                sources = [source]
-            case JoinSource(sides):
-                sources = [side.source for side in sides if side.mode == "stream"]
-            case SqlSource(statement):
-                sources = []
-                if any(r.streamed and r.parts[-1] not in dataflow.views for r in sql.references(statement)):
-                    kinds.add(False)
-            case PythonSource() | OtherSource() | HistorySource():
-                raise _NotProvableError(
-                    "the flows have taken commits that the old stream hasn't, and which rows they made of "
-                    f"these isn't known of {name}: {_SAME}"
-                )
-            case _:
-                assert_never(view.source)
-        for source in sources:
-            if any(option.lower() in _SKIPPING for option in source.options):
-                raise _NotProvableError(
-                    f"the flows have taken commits that the old stream hasn't, and {name} skips some: {_SAME}"
-                )
-            kinds.add(source.change_feed)
-    if len(kinds) > 1:
-        raise _NotProvableError(
-            f"the flows have taken commits that the old stream hasn't, and {flow.name} reads change feeds "
-            f"and rows together: {_SAME}"
-        )
-    return kinds == {True}

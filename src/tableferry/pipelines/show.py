@@ -23,8 +23,15 @@ if TYPE_CHECKING:
 _VERIFIED = {"match": "matches", "differ": "DIFFERS", "": None}
 
 
-def plan_data(plan: Plan, not_representable: Sequence[NotRepresentable] | None = None) -> dict[str, Any]:
-    """Return a plan as plain data; ``not_representable`` is what `check` found, if it was asked."""
+def plan_data(
+    plan: Plan,
+    not_representable: Sequence[NotRepresentable] | None = None,
+    starts: Sequence[Proof] | None = None,
+) -> dict[str, Any]:
+    """Return a plan as plain data.
+
+    ``not_representable`` and ``starts`` are what `check` and `check_start` found, if they were asked.
+    """
     data: dict[str, Any] = {
         "pipelineId": plan.pipeline_id,
         "refused": bool(plan.refusals),
@@ -35,6 +42,7 @@ def plan_data(plan: Plan, not_representable: Sequence[NotRepresentable] | None =
                 "steps": [str(step) for step in target.steps],
                 "notes": list(target.notes),
                 "refusals": list(target.refusals),
+                "nearest": target.nearest.to_dict() if target.nearest else None,
             }
             for target in plan.targets
         ],
@@ -49,6 +57,8 @@ def plan_data(plan: Plan, not_representable: Sequence[NotRepresentable] | None =
             }
             for legacy in not_representable
         ]
+    if starts is not None:
+        data["starts"] = [_proof_data(proof) for proof in starts]
     return data
 
 
@@ -113,7 +123,10 @@ def _proof_data(proof: Proof) -> dict[str, Any]:
 
 
 def print_plan(
-    console: Console, plan: Plan, not_representable: Sequence[NotRepresentable] | None = None
+    console: Console,
+    plan: Plan,
+    not_representable: Sequence[NotRepresentable] | None = None,
+    starts: Sequence[Proof] = (),
 ) -> None:
     """Print what a run would do, target by target."""
     for target in plan.targets:
@@ -130,12 +143,16 @@ def print_plan(
         _print_legacy_writes(console, target, "  - ")
         for refusal in target.refusals:
             console.print(f"  ! {refusal}")
+        if target.nearest:
+            console.print(render(target.nearest), markup=False, highlight=False)
         console.print()
     _print_skipped(console, plan.project)
     for legacy in not_representable or ():
         _print_not_representable(console, legacy)
     if not_representable is not None and not not_representable:
         console.print("Check: AUTO CDC can express every row that would be copied.")
+    for proof in starts:
+        _print_start(console, proof)
     if plan.refusals:
         console.print("Nothing can run until the lines marked ! are fixed.")
     elif plan.in_pipeline:
@@ -204,6 +221,20 @@ def _print_proof(console: Console, proof: Proof) -> None:
     console.print(render(proof.verdict), markup=False, highlight=False)
 
 
+def _print_start(console: Console, proof: Proof) -> None:
+    verdict = proof.verdict
+    if verdict is None:
+        console.print(f"Check: the hand-over point of {proof.target} can't be proved: {proof.why_not}")
+    elif verdict.matches:
+        console.print(
+            f"Check: the hand-over point of {proof.target} is proved: {verdict.source_label} holds exactly "
+            f"the {counted(proof.rows, 'row')} made of {verdict.target_label}"
+        )
+    else:
+        console.print(f"Check: the hand-over point of {proof.target} is WRONG:")
+        console.print(render(verdict), markup=False, highlight=False)
+
+
 def print_finish(console: Console, finish: FinishReport) -> None:
     """Print what `finish` took out."""
     for proof in finish.proofs:
@@ -250,6 +281,7 @@ def _target_data(target: TargetPlan) -> dict[str, Any]:
             "writtenSince": {operation: list(versions) for operation, versions in writes.others.items()}
             if writes
             else None,
+            "handOver": migration_start.certainty,
             "oldStreams": {
                 query: {"copied": batch, "newest": (writes.batches if writes else {}).get(query, batch)}
                 for query, batch in migration_start.batches.items()

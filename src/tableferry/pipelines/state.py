@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 from urllib.parse import quote, unquote
 
 from tableferry import files
@@ -40,6 +40,10 @@ _VERSIONS = "_versions.json"
 _SAFE = " ()-_.,~!@$&+;<>[]|"
 
 _T = TypeVar("_T")
+
+
+Certainty = Literal["recorded", "proved", "assumed"]
+"""How sure a hand-over point is: the old streams' checkpoints say it, all rows were compared, or neither."""
 
 
 @dataclass(frozen=True, order=True)
@@ -77,6 +81,7 @@ class MigrationStart:
         recorded_at: When, in UTC.
         batches: The newest batch of each old stream that the copy holds, by the query's id, where their
             checkpoints said where the migration starts.
+        certainty: What says that the copy holds the sources up to their baselines, and no more.
     """
 
     pipeline_id: str
@@ -85,6 +90,7 @@ class MigrationStart:
     baselines: Mapping[str, Baseline]
     recorded_at: datetime
     batches: Mapping[str, int] = field(default_factory=dict)
+    certainty: Certainty = "assumed"
 
 
 @dataclass(frozen=True)
@@ -361,8 +367,8 @@ class StateStore:
 
 
 _BEGINNING = (
-    "tableName", "viewName", "version",
-    "sourceTableId", "copyTable", "copyTableId", "copyVersion", "recordedAt", "oldStreams", "rows",
+    "tableName", "viewName", "version", "sourceTableId",
+    "copyTable", "copyTableId", "copyVersion", "recordedAt", "oldStreams", "handOver", "rows",
 )  # fmt: skip
 _TRACKING = (
     "tableName", "viewName", "version", "currentVersion", "ready",
@@ -373,7 +379,14 @@ _TRACKING = (
 def _migration_start_text(migration_start: MigrationStart) -> str:
     copy = migration_start.copy
     batches = ";".join(f"{query}:{batch}" for query, batch in sorted(migration_start.batches.items()))
-    pinned = (copy.table, copy.table_id, copy.version, migration_start.recorded_at.isoformat(), batches)
+    pinned = (
+        copy.table,
+        copy.table_id,
+        copy.version,
+        migration_start.recorded_at.isoformat(),
+        batches,
+        migration_start.certainty,
+    )
     rows = [
         (baseline.table, view, baseline.version, baseline.table_id, *pinned)
         for baseline in sorted(migration_start.baselines.values())
@@ -396,7 +409,11 @@ def _read_migration_start(
     recorded_at = datetime.fromisoformat(first["recordedAt"])
     old_streams = (entry.partition(":") for entry in first.get("oldStreams", "").split(";") if entry)
     batches = {query: int(batch) for query, _, batch in old_streams}
-    return MigrationStart(pipeline_id, target, copy, baselines, recorded_at, batches)
+    # A release that didn't record it knew of no proofs.
+    certainty: Certainty = first.get("handOver") or ("recorded" if batches else "assumed")  # type: ignore[assignment]
+    if certainty not in get_args(Certainty):
+        raise ValueError(f"handOver is {certainty}")
+    return MigrationStart(pipeline_id, target, copy, baselines, recorded_at, batches, certainty)
 
 
 def _tracking_text(migration_start: MigrationStart, tracking: Tracking) -> str:

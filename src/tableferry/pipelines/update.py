@@ -32,8 +32,9 @@ class Update:
         refreshed: frozenset[str] = frozenset(),
         adopt: bool = False,
         drop_history: bool = False,
+        look_back: int = 0,
     ) -> None:
-        self._opened = opened
+        self._opened, self._look_back = opened, look_back
         self._refreshed, self._adopt, self._drop_history = refreshed, adopt, drop_history
         self._runner = Runner(opened.store, opened.spark, before)
 
@@ -129,7 +130,10 @@ class Update:
 
     def _decide(self, validate: Callable[[Plan], None]) -> tuple[Plan, Facts]:
         plan, facts = self._opened.decided(
-            self._refreshed, adopt=self._adopt, drop_history=self._drop_history
+            self._refreshed,
+            adopt=self._adopt,
+            drop_history=self._drop_history,
+            look_back=self._look_back,
         )
         validate(plan)
         return plan, facts

@@ -46,12 +46,13 @@ class Span:
     """The commits of a followed table that are read as a batch.
 
     Attributes:
-        until: The last of them; a table without a change feed is read as of this version.
-        after: The one before the first of them, for a change feed.
+        until: The last of them.
+        after: The one before the first of them, for a change feed; None to read it, too, as rows are read:
+            the table as of ``until``.
     """
 
     until: int
-    after: int = -1
+    after: int | None = None
 
 
 Spans = Mapping[str, Span]
@@ -180,15 +181,16 @@ class _ViewReader:
     def _delta(self, source: DeltaSource, starts: Mapping[str, Start | None], *, followed: bool) -> DataFrame:
         streamed, options = followed and not self.once, dict(source.options)
         span = self.spans.get(source.table.key) if followed else None
-        if source.change_feed:
+        change_feed = source.change_feed and not (span and span.after is None)
+        if change_feed:
             options["readChangeFeed"] = "true"
         if source.table.key in starts:
             options = {key: value for key, value in options.items() if key.lower() not in _START_OPTIONS}
             options |= start_options(starts[source.table.key])
         if span:
             options = {key: value for key, value in options.items() if key.lower() not in _START_OPTIONS}
-            options |= _until(span, change_feed=source.change_feed)
-        if not streamed and source.change_feed and explicit_start(options) is None:
+            options |= _until(span, change_feed=change_feed)
+        if not streamed and change_feed and explicit_start(options) is None:
             options["startingVersion"] = "0"
         looked_at = source.transform if streamed and self.asked else None
         if looked_at:
@@ -205,12 +207,12 @@ class _ViewReader:
                 f"{looked_at.file or looked_at.module}: apply_transform reads a stream of its own, which "
                 "would begin at its table's start: join it in a view of its own, or read it with spark.read"
             )
-        if source.change_feed:
+        if change_feed:
             frame = frame.where(F.col("_change_type").isin(*source.change_types))
-            if span and span.after >= span.until:
+            if span and span.after == span.until:
                 frame = frame.limit(0)
         frame = _filtered(frame, source.where, source.select)
-        return frame.drop(*_CHANGE_FEED_COLUMNS) if source.change_feed else frame
+        return frame.drop(*_CHANGE_FEED_COLUMNS) if change_feed else frame
 
     def _join(self, source: JoinSource, starts: Mapping[str, Start | None], *, followed: bool) -> DataFrame:
         frame, *others = (
@@ -246,6 +248,7 @@ class _ViewReader:
 def _until(span: Span, *, change_feed: bool = False) -> dict[str, str]:
     if not change_feed:
         return {"versionAsOf": str(span.until)}
+    assert span.after is not None
     return {"startingVersion": str(min(span.after + 1, span.until)), "endingVersion": str(span.until)}
 
 

@@ -64,6 +64,11 @@ def migration(
         problems.append(location.at("sourceDetails", "checkpointLocation").problem(_NO_CHECKPOINT))
     if written.checkpoints and not details.auto_starting_versions_enabled:
         problems.append(location.at("sourceDetails", "checkpointLocation").problem(_NO_STARTS))
+    if details.hand_over == "content" and not details.auto_starting_versions_enabled:
+        problems.append(location.at("handOver").problem(_NO_STARTS))
+    hand_over = details.hand_over
+    if hand_over == "auto":
+        hand_over = "checkpoint" if written.checkpoints else "version"
     return flows.Migration(
         table,
         details.catalog_type,
@@ -73,7 +78,8 @@ def migration(
         tuple(written.except_columns),
         details.leave_out_not_representable,
         details.pinned_clone,
-        () if details.hand_over == "version" else written.checkpoints,
+        hand_over,
+        written.checkpoints if hand_over == "checkpoint" else (),
         str(location),
     )
 

@@ -251,12 +251,14 @@ class TableMigrationDetails(CamelModel):
     auto_starting_versions_enabled: bool = Field(
         True, description="Record the sources' versions and let the streaming flows start right behind them."
     )
-    hand_over: Literal["auto", "checkpoint", "version"] = Field(
+    hand_over: Literal["auto", "checkpoint", "content", "version", "explicit"] = Field(
         "auto",
         description="Where the streaming flows go on. `checkpoint`: where the old streams are whose "
-        "checkpointLocation is given. `version`: behind the newest versions of the sources at the first run, "
-        "before which the old jobs must have taken all of them and have stopped. `auto`: the first for which "
-        "all is given.",
+        "checkpointLocation is given. `content`: behind the versions of the sources of which the flows make "
+        "exactly what the legacy table holds. `version`: behind the newest versions of the sources at the "
+        "first run, before which the old jobs must have taken all of them and have stopped. `explicit`: at "
+        "the startingVersion that readerOptions give for each source. `auto`: `checkpoint` where "
+        "checkpointLocation is given, else `version`.",
     )
     source_details: MigrationSource
     leave_out_not_representable: bool = Field(

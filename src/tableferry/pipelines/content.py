@@ -1,0 +1,235 @@
+"""Finds the versions of the sources at which a legacy table holds exactly what the flows make of them.
+
+That is for tables which a batch job fills: nothing records how far it has read. The job is taken to have read
+all of its sources at one moment, so only versions that they had together are tried:
+
+- Rows that are only appended grow in number, so the moment is found by their count, in ever larger steps back
+  and then by halving. All values are compared at that moment.
+- What AUTO CDC makes of events is compared at several moments at once, the newest first, on a sample of keys.
+  All keys are compared at a moment that fits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from tableferry.activity import Activity, activity
+from tableferry.amounts import counted, joined
+from tableferry.catalog import SPARK_ERRORS
+from tableferry.commits import WITHOUT_ROWS, Commit, commits_after
+from tableferry.driver import following
+from tableferry.errors import TableferryError, first_line
+from tableferry.pipelines import cdc, copies, views
+from tableferry.pipelines.expected import Whole, together
+from tableferry.pipelines.flows import CdcSettings, DataFlow, HistorySource, Migration
+from tableferry.pipelines.plans import LOOK_BACK, HandOver, NoHandOver
+from tableferry.tables import TableFacts
+from tableferry.verify import Verdict
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_log = logging.getLogger(__name__)
+
+Moment = Mapping[str, int]
+"""The versions that the sources had together, by `TableName.key`."""
+
+_MOMENT = "__tableferry_moment"
+_AT_ONCE = 10
+_SAMPLE = 1_000
+
+
+def find(
+    spark: SparkSession,
+    dataflow: DataFlow,
+    migration: Migration,
+    legacy: TableFacts,
+    sources: Collection[TableFacts],
+    look_back: int = LOOK_BACK,
+) -> HandOver | NoHandOver:
+    """Find the newest moment at which the legacy table holds what the flows make of their sources.
+
+    Args:
+        spark: Where the tables are.
+        dataflow: The target.
+        migration: How the legacy table is mapped.
+        legacy: The legacy table, at the version that is to be copied.
+        sources: What the flows follow, each at the newest version that is tried.
+        look_back: How many moments are tried.
+    """
+    with (
+        activity(_log, "look for the hand-over point", table=dataflow.target.name) as running,
+        following(spark, running),
+    ):
+        try:
+            commits = {source.name.key: _newest(spark, source, look_back) for source in sources}
+            history = HistorySource(migration, legacy.version, dataflow.target.cdc)
+            search = _Search(Comparison(spark, dataflow, Whole.of(spark, dataflow), history), running)
+            return search.among(moments(commits)[:look_back], sources)
+        except TableferryError as error:
+            reason = str(error)
+        except SPARK_ERRORS as error:
+            reason = first_line(error)
+    return NoHandOver(f"the hand-over point can't be found by content: {reason}")
+
+
+def _newest(spark: SparkSession, source: TableFacts, look_back: int) -> list[Commit]:
+    newest = commits_after(spark, source.name, max(source.version - look_back, -1))
+    return [commit for commit in newest if commit.version <= source.version]
+
+
+def moments(commits: Mapping[str, Sequence[Commit]]) -> list[Moment]:
+    """Return the versions that tables had together, the newest first, as far back as their commits tell.
+
+    Args:
+        commits: The newest commits of each table, the newest first. Of those that bring no rows only the
+            newest version counts.
+    """
+    moment = {key: newest[0].version for key, newest in commits.items() if newest}
+    found: list[Moment] = [dict(moment)]
+    known = {key: takewhile(lambda commit: commit.operation, newest) for key, newest in commits.items()}
+    every = [(commit.timestamp, key, commit) for key, newest in known.items() for commit in newest]
+    # The versions of each table stay in order, whatever its clock said.
+    for _, key, commit in sorted(every, key=lambda entry: entry[0], reverse=True):
+        if commit.version == 0:
+            continue
+        moment[key] = min(moment[key], commit.version - 1)
+        if commit.operation not in WITHOUT_ROWS:
+            found.append(dict(moment))
+    return found
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A legacy table, and what the flows of its target bring.
+
+    Attributes:
+        history: The legacy table, at the version that is compared.
+    """
+
+    spark: SparkSession
+    dataflow: DataFlow
+    whole: Whole
+    history: HistorySource
+
+    @property
+    def legacy(self) -> DataFrame:
+        """The rows of the legacy table, mapped."""
+        return copies.history_of(self.spark, self.history)
+
+    def at(self, moment: Moment) -> Verdict:
+        """Compare all rows, in the columns that the flows bring.
+
+        Raises:
+            TableferryError: They can't be read.
+        """
+        rows = self.whole.rows(moment)
+        if settings := self.history.cdc:
+            rows = cdc.folded(cdc.feed_events(rows, settings), settings)
+        legacy, rows = _alike(self.legacy, rows)
+        label = f"{self.history.migration.table}@{self.history.version}"
+        return copies.matched(legacy, rows, self.history.cdc, label, self.named(moment))
+
+    def fitting(self, among: Sequence[Moment], settings: CdcSettings) -> list[Moment]:
+        """Return the moments at which a sample of the keys has the rows that it has in the legacy table."""
+        at = replace(settings, keys=(_MOMENT, *settings.keys))
+        rows = together(
+            [self.whole.rows(moment).withColumn(_MOMENT, F.lit(n)) for n, moment in enumerate(among)]
+        )
+        legacy = self.legacy
+        if (sampled := self._sampled(legacy, rows, settings)) is not None:
+            legacy, rows = legacy.where(sampled), rows.where(sampled)
+        every = F.explode(F.array([F.lit(n) for n in range(len(among))]))
+        legacy, rows = _alike(legacy.withColumn(_MOMENT, every), cdc.folded(cdc.feed_events(rows, at), at))
+        verdict = copies.matched(legacy, rows, at, "", "", partition_columns=(_MOMENT,))
+        differ = {difference.values[0] for difference in verdict.partition_differences}
+        return [moment for n, moment in enumerate(among) if str(n) not in differ]
+
+    def _sampled(self, legacy: DataFrame, rows: DataFrame, settings: CdcSettings) -> Column | None:
+        """Choose about a thousand keys, by a hash that both sides agree on; None for all."""
+        parts = legacy.count() // _SAMPLE
+        types = [{name.lower(): kind for name, kind in frame.dtypes} for frame in (legacy, rows)]
+        keys = [key.lower().strip("`") for key in settings.keys]
+        if parts < 2 or any(types[0].get(key) != types[1].get(key) for key in keys):
+            return None
+        return F.pmod(F.xxhash64(*[views.quoted(key) for key in keys]), F.lit(parts)) == 0
+
+    def named(self, moment: Moment) -> str:
+        """Name the versions of the sources."""
+        tables = {key: table for flow, _ in self.whole.flows for key, table in flow.tables.items()}
+        return joined([f"{tables[key]}@{version}" for key, version in sorted(moment.items())])
+
+
+@dataclass(frozen=True)
+class _Search:
+    """A search for the moment at which a legacy table stands."""
+
+    comparison: Comparison
+    running: Activity
+
+    def among(self, tried: Sequence[Moment], sources: Collection[TableFacts]) -> HandOver | NoHandOver:
+        """Search some moments, the newest first."""
+        settings = self.comparison.history.cdc
+        verdict = None
+        for moment in self._folded(tried, settings) if settings else self._appended(tried):
+            verdict = self.comparison.at(moment)
+            if verdict.matches:
+                ids = {source.name.key: source.table_id for source in sources}
+                rows = counted(verdict.target.rows, "row")
+                why = f"{verdict.source_label} holds exactly the {rows} made of {verdict.target_label}"
+                positions = {ids[key]: version for key, version in moment.items()}
+                return HandOver(self.comparison.history.version, positions, {}, "proved", why)
+        assert verdict is not None
+        return NoHandOver(
+            f"none of the {counted(len(tried), 'moment')} that were tried gives what {verdict.source_label} "
+            f"holds ({counted(verdict.source.rows, 'row')}); the nearest is {verdict.target_label} "
+            f"({verdict.target.rows:,}): let the old job finish and run again, look further back with "
+            "--look-back, or set handOver to version",
+            verdict,
+        )
+
+    def _appended(self, tried: Sequence[Moment]) -> list[Moment]:
+        """Return the moments with the count of rows that is nearest to the legacy table's."""
+        wanted = self.comparison.legacy.count()
+
+        @cache
+        def more(at: int) -> int:
+            self.running.count("moments", more.cache_info().currsize + 1, len(tried))
+            return self.comparison.whole.rows(tried[at]).count() - wanted
+
+        # The moment is behind `newer`, at which there are more rows, and not behind `older`, if there is any.
+        newer, step = -1, 1
+        while (older := newer + step) < len(tried) and more(older) > 0:
+            newer, step = older, step * 2
+        older = min(older, len(tried))
+        while older - newer > 1:
+            middle = (newer + older) // 2
+            newer, older = (middle, older) if more(middle) > 0 else (newer, middle)
+        near = [at for at in (newer, older) if 0 <= at < len(tried)]
+        return [tried[min(near, key=lambda at: abs(more(at)))]]
+
+    def _folded(self, tried: Sequence[Moment], settings: CdcSettings) -> Iterator[Moment]:
+        """Yield the moments that fit, the newest first, or else the newest one of all."""
+        # A truncate of one moment would reach the others, which are folded with it.
+        at_once, fits = 1 if settings.apply_as_truncates else _AT_ONCE, False
+        for start in range(0, len(tried), at_once):
+            self.running.count("moments", start, len(tried))
+            for moment in self.comparison.fitting(tried[start : start + at_once], settings):
+                fits = True
+                yield moment
+        if not fits:
+            yield tried[0]
+
+
+def _alike(legacy: DataFrame, rows: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Leave out the columns that only one side has: an audit column of the old job says nothing of rows."""
+    brought = {name.lower() for name in rows.columns}
+    both = [name for name in legacy.columns if name.lower() in brought]
+    return legacy.select(*map(views.quoted, both)), rows.select(*map(views.quoted, both))

@@ -1,0 +1,172 @@
+"""What a target's flows make of the commits of their sources, read as a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import TYPE_CHECKING, assert_never
+
+from pyspark.sql import DataFrame
+
+from tableferry.catalog import SPARK_ERRORS
+from tableferry.errors import TableError
+from tableferry.pipelines import reads, sql, views
+from tableferry.pipelines.flows import (
+    DataFlow,
+    DeltaSource,
+    Flow,
+    HistorySource,
+    JoinSource,
+    OtherSource,
+    PythonSource,
+    SqlSource,
+)
+from tableferry.pipelines.rows import flow_rows
+from tableferry.pipelines.views import Span, Spans
+from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SKIPPING = ("skipchangecommits", "ignorechanges", "ignoredeletes")
+
+
+class NotKnownError(TableError):
+    """Nobody can know from the sources what a target must hold."""
+
+
+@dataclass(frozen=True)
+class Brought:
+    """What one flow brings, as far as it can be read as a batch.
+
+    Attributes:
+        tables: What it follows, by `TableName.key`.
+        change_feeds: All of that are change feeds; else none is.
+    """
+
+    spark: SparkSession
+    dataflow: DataFlow
+    flow: Flow
+    tables: Mapping[str, TableName]
+    change_feeds: bool
+
+    @classmethod
+    def by(cls, spark: SparkSession, dataflow: DataFlow, flow: Flow) -> Brought:
+        """Look at what a flow reads.
+
+        Raises:
+            NotKnownError: Nobody can know what it makes of some commits.
+        """
+        if flow.once or flow.target.key != dataflow.key:
+            raise NotKnownError(f"{flow.name} {'runs once' if flow.once else 'fills a staging table'}")
+        followed = reads.followed(dataflow.views, flow.view, {})
+        return cls(
+            spark,
+            dataflow,
+            flow,
+            {read.table.key: read.table for read in followed},
+            _reads_change_feeds(dataflow, flow),
+        )
+
+    def rows(self, spans: Spans) -> DataFrame:
+        """Return the rows that it brings of these commits.
+
+        Raises:
+            TableferryError: They can't be read.
+        """
+        dataflow = self.dataflow
+        expectations = dataflow.target.expectations
+        return flow_rows(self.spark, dataflow.views, self.flow, expectations, {}, once=True, spans=spans)
+
+    def feeds_are_whole(self) -> bool:
+        """Say whether the change feeds reach back to the first versions of their tables."""
+        options = {"readChangeFeed": "true", "startingVersion": "0", "endingVersion": "0"}
+        try:
+            for table in self.tables.values():
+                views.reader_of(self.spark, options).table(table.sql).take(1)
+        except SPARK_ERRORS:
+            return False
+        return True
+
+
+def brought(spark: SparkSession, dataflow: DataFlow) -> tuple[Brought, ...]:
+    """Look at what every flow of a target reads.
+
+    Raises:
+        NotKnownError: Nobody can know what one of them makes of some commits.
+    """
+    return tuple(Brought.by(spark, dataflow, flow) for flow in dataflow.flows)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """All that the flows of a target bring from the first commits of their sources on.
+
+    Attributes:
+        flows: The flows, each with whether its change feeds are read; else its tables are, as of a version.
+    """
+
+    flows: tuple[tuple[Brought, bool], ...]
+
+    @classmethod
+    def of(cls, spark: SparkSession, dataflow: DataFlow) -> Whole:
+        """Look at what a target's flows read; raises as `brought`."""
+        flows = brought(spark, dataflow)
+        return cls(tuple((flow, flow.change_feeds and flow.feeds_are_whole()) for flow in flows))
+
+    def rows(self, until: Mapping[str, int]) -> DataFrame:
+        """Return what the flows bring of all commits up to a version of each table, by `TableName.key`.
+
+        A version of -1 stands for none of a table's commits.
+
+        Raises:
+            NotKnownError: No flow brings any, or one that reads several tables isn't to have all of them.
+            TableferryError: They can't be read.
+        """
+        frames = []
+        for flow, feeds in self.flows:
+            if all(until[key] < 0 for key in flow.tables):
+                continue
+            if any(until[key] < 0 for key in flow.tables):
+                raise NotKnownError(
+                    f"{flow.flow.name} is to take all of one of its tables, and only new rows of another"
+                )
+            frames.append(flow.rows({key: Span(until[key], -1 if feeds else None) for key in flow.tables}))
+        if not frames:
+            raise NotKnownError("its flows have taken no commit by then")
+        return together(frames)
+
+
+def together(frames: list[DataFrame]) -> DataFrame:
+    """Put rows of several frames under each other, by the names of their columns."""
+    return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames)
+
+
+def _reads_change_feeds(dataflow: DataFlow, flow: Flow) -> bool:
+    """Say whether all that a flow follows is change feeds; else all of it is rows."""
+    kinds = set()
+    for name in reads.views_behind(dataflow.views, flow.view):
+        view = dataflow.views[name]
+        sources: list[DeltaSource] = []
+        match view.source:
+            case _ if view.mode == "batch":
+                continue
+            case DeltaSource() as source:
+                sources = [source]
+            case JoinSource(sides):
+                sources = [side.source for side in sides if side.mode == "stream"]
+            case SqlSource(statement):
+                streamed = (reference.parts for reference in sql.references(statement) if reference.streamed)
+                kinds |= {False for parts in streamed if parts[-1] not in dataflow.views}
+            case PythonSource() | OtherSource() | HistorySource():
+                raise NotKnownError(f"{name} can't be read up to some commit of its sources")
+            case _:
+                assert_never(view.source)
+        for source in sources:
+            if any(option.lower() in _SKIPPING for option in source.options):
+                raise NotKnownError(f"{name} skips commits")
+            kinds.add(source.change_feed)
+    if len(kinds) > 1:
+        raise NotKnownError(f"{flow.name} follows rows of one table and a change feed of another")
+    return kinds == {True}

@@ -1,0 +1,158 @@
+"""The hand-over point of a table that a batch job fills is found, and proved, by comparing rows."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+from tests import soak
+from tests.spark.projects import Project
+
+from tableferry import pipelines
+from tableferry.errors import Refused
+from tableferry.pipelines import content
+from tableferry.pipelines.show import print_plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COLUMNS = "id int, v string"
+
+
+@pytest.fixture
+def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
+    return Project(tmp_path / "shop", schema, spark)
+
+
+def printed(project: Project) -> str:
+    """Return what `plan --check` prints, in one line and without the schema's name."""
+    plan = project.plan()
+    out = StringIO()
+    print_plan(Console(file=out, width=300), plan, None, pipelines.check_start(plan, project.spark))
+    return " ".join(out.getvalue().replace(f"{project.schema}.", "").split())
+
+
+def job(project: Project, *, until: int) -> None:
+    """Append what the old job makes of the source's commits up to a version, and an audit column."""
+    project.spark.sql(
+        f"INSERT INTO {project.schema}.out_legacy SELECT id * 10, v, 'job' FROM "
+        f"{project.schema}.src VERSION AS OF {until} WHERE v <> 'no' AND id * 10 NOT IN "
+        f"(SELECT id FROM {project.schema}.out_legacy)"
+    )
+
+
+def test_a_batch_job_that_lags_loses_nothing(project: Project, spark: SparkSession) -> None:
+    project.create("src", COLUMNS, (1, "a"), (2, "b"))
+    project.create("out_legacy", "id int, v string, loaded_by string")
+    for id_ in range(3, 9):
+        project.insert("src", (id_, "no" if id_ == 5 else "x"))
+    job(project, until=4)
+    source = project.delta("src", selectExp=["id * 10 AS id", "v"], whereClause=["v <> 'no'"])
+    details = {"selectExp": ["id", "v"]}
+    project.standard("out", source, tableMigrationDetails=project.migration("out", details))
+    said = printed(project)
+    assert "the hand-over point is assumed" in said
+    assert (
+        "Check: the hand-over point of out is WRONG: out_legacy@1 and src@7 don't match: 4 rows against 7"
+        in said
+    )
+    assert "60 x (only in src@7)" in said
+
+    migration = project.migration("out", details, handOver="content")
+    project.standard("out", source, tableMigrationDetails=migration)
+    assert "the hand-over point is looked for by plan and run" in project.status().plan.targets[0].notes
+    said = printed(project)
+    assert "the hand-over point is proved: out_legacy@1 holds exactly the 4 rows made of src@4" in said
+    assert project.run().ok
+    assert [row[0] for row in project.rows("out", "id")] == [10, 20, 30, 40, 60, 70, 80]
+    # The job goes on, and the flow is ahead of it.
+    job(project, until=6)
+    (proof,) = project.verify().proofs
+    assert (proof.proved, proof.behind, proof.rows) == (True, 1, 7)
+
+
+def test_where_no_version_fits_the_plan_shows_the_nearest(project: Project) -> None:
+    project.create("src", COLUMNS, (1, "a"), (2, "b"))
+    project.create("out_legacy", COLUMNS, (1, "a"), (2, "changed by hand"))
+    project.insert("src", (3, "c"))
+    project.standard("out", "src", tableMigrationDetails=project.migration("out", handOver="content"))
+    said = printed(project)
+    assert (
+        "none of the 3 moments that were tried gives what out_legacy@1 holds (2 rows); the nearest is src@1"
+        in said
+    )
+    assert "2 changed by hand (only in out_legacy@1)" in said
+    assert "2 b (only in src@1)" in said
+    with project.nothing_written(), pytest.raises(Refused, match="look further back with --look-back"):
+        project.run()
+    with pytest.raises(Refused, match="none of the 1 moment that"):
+        project.run(look_back=1)
+
+
+def test_two_sources_that_a_job_has_read_at_one_moment(project: Project, spark: SparkSession) -> None:
+    for table, first in (("src", 1), ("more", 100)):
+        project.create(table, COLUMNS, (first, "a"))
+    project.insert("src", (2, "b"))
+    project.insert("more", (101, "b"))
+    both = f"SELECT * FROM {project.schema}.src UNION ALL SELECT * FROM {project.schema}.more"
+    spark.sql(f"CREATE TABLE {project.schema}.out_legacy USING delta AS {both}")
+    project.insert("more", (102, "c"), (103, "c"))
+    project.insert("src", (3, "c"))
+    streams = both.replace(f"{project.schema}.src", f"STREAM({project.schema}.src)")
+    streams = streams.replace(f"{project.schema}.more", f"STREAM({project.schema}.more)")
+    migration = project.migration("out", handOver="content")
+    project.standard("out", {"sqlStatement": streams}, tableMigrationDetails=migration, sourceType="sql")
+    assert project.run().ok
+    assert [row[0] for row in project.rows("out")] == [1, 100, 101, 102, 103, 2, 3]
+
+
+EVENTS = "id int, v string, seq int, gone boolean"
+FOLDED: dict[str, tuple[str, list[tuple[object, ...]]]] = {
+    "1": ("id int, v string, seq int", [(1, "1.2", 2), (3, "3.1", 1), (4, "4.2", 2)]),
+    "2": (
+        "id int, v string, __START_AT int, __END_AT int",
+        [(1, "1.1", 1, 2), (1, "1.2", 2, None), (2, "2.1", 1, 3), (3, "3.1", 1, None), (4, "4.2", 2, None)],
+    ),
+}
+LATER: dict[str, list[tuple[object, ...]]] = {
+    "1": [(1, "1.4", 4), (3, "3.4", 4), (4, "4.2", 2), (5, "5.5", 5)],
+    "2": [
+        (1, "1.1", 1, 2), (1, "1.2", 2, 4), (1, "1.4", 4, None), (2, "2.1", 1, 3), (3, "3.1", 1, 4),
+        (3, "3.4", 4, None), (4, "4.2", 2, None), (5, "5.5", 5, None),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scd", [pytest.param("1", marks=soak.only), "2"])
+def test_what_a_merge_made_of_a_feed_is_found_by_its_keys(
+    project: Project, scd: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job has folded three of the feed's commits, the third of which deletes a key."""
+    monkeypatch.setattr(content, "_SAMPLE", 2)
+    project.create("src", EVENTS)
+    for seq, ids in enumerate(([1, 2, 3], [1, 4], [2], [3, 1], [5]), 1):
+        project.insert("src", *((id_, f"{id_}.{seq}", seq, ids == [2]) for id_ in ids))
+    columns, rows = FOLDED[scd]
+    project.create("out_legacy", columns, *rows)
+    project.standard(
+        "out",
+        "src",
+        cdc={
+            "keys": ["id"],
+            "sequence_by": "seq",
+            "scd_type": scd,
+            "apply_as_deletes": "gone",
+            "except_column_list": ["gone", *(["seq"] if scd == "2" else [])],
+        },
+        tableMigrationDetails=project.migration("out", handOver="content"),
+    )
+    with project.nothing_written():
+        plan = project.plan()
+    assert "out_legacy@1 holds exactly" in plan.targets[0].notes[0]
+    assert str(plan.steps[0]).endswith("src@3")
+    assert project.run().ok
+    names = [column.split()[0] for column in columns.split(", ")]
+    assert project.rows("out", *names) == sorted(LATER[scd], key=repr)
