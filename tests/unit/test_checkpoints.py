@@ -48,6 +48,48 @@ def test_a_flow_whose_first_batch_was_never_finished_has_not_started(tmp_path: P
     assert (actual.pending, actual.started) == (True, False)
 
 
+def test_a_checkpoint_that_is_to_begin_within_a_commit_has_begun_once_all_of_it_is_there(
+    tmp_path: Path,
+) -> None:
+    part, started = source(7, 2), Checkpoint({"t1": Offset(7, False)}, offered=1, committed=1, seeded=True)
+    checkpoints.seed(tmp_path / "f", part)
+    assert checkpoints.read(tmp_path / "f") == started
+    # Whatever it died after, it can be done again.
+    for gone in ("commits/1", "commits/0", "offsets/1", "offsets/0"):
+        (tmp_path / "f" / gone).unlink()
+        assert checkpoints.read(tmp_path / "f") == Checkpoint(seeded=True)
+    checkpoints.seed(tmp_path / "f", part)
+    assert checkpoints.read(tmp_path / "f") == started
+    # One that sleeps meanwhile sets nothing back.
+    written(tmp_path / "f", 2, source(8))
+    checkpoints.seed(tmp_path / "f", part)
+    assert checkpoints.read(tmp_path / "f").offsets == {"t1": Offset(8, True)}
+
+
+def test_a_checkpoint_is_moved_on_to_where_others_have_stopped(tmp_path: Path) -> None:
+    old, first, second = tmp_path / "old", tmp_path / "first", tmp_path / "second"
+    written(old, 6, source(3), source(5, table="t2"))
+    written(old, 7, source(4), source(9, table="t2"), committed=False)
+    written(first, 2, source(6, 4))
+    written(second, 8, source(7, table="t2"))
+    # Without batch 7, which is undone, its second source is where the flow has stopped.
+    checkpoints.move_on(old, 6, [first, second, tmp_path / "none"])
+    moved = Checkpoint({"t1": Offset(6, False), "t2": Offset(7, True)}, offered=9, committed=9)
+    assert checkpoints.read(old) == moved
+    checkpoints.move_on(old, 6, [first, second])
+    assert checkpoints.read(old) == moved
+    # With what it has taken itself it stays where it's further on, also within a commit.
+    written(old, 10, source(6, 2), source(9, table="t2"))
+    checkpoints.move_on(old, None, [first, second])
+    moved = Checkpoint({"t1": Offset(6, False), "t2": Offset(9, True)}, offered=12, committed=12)
+    assert checkpoints.read(old) == moved
+    assert '"index": 4' in (old / "offsets" / "12").read_text()
+    with pytest.raises(StateError, match="offsets/5 is gone: restore it"):
+        checkpoints.move_on(old, 5, [first])
+    with pytest.raises(StateError, match="none has no offsets: restore it"):
+        checkpoints.move_on(tmp_path / "none", None, [first])
+
+
 def test_a_checkpoint_is_given_its_id_once(tmp_path: Path) -> None:
     first = checkpoints.begin(tmp_path / "f")
     assert checkpoints.begin(tmp_path / "f") == first

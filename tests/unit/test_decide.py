@@ -20,11 +20,13 @@ from tableferry.pipelines.flows import (
     Target,
     View,
 )
+from tableferry.pipelines.identities import FlowIdentity, Recorded, TableIdentity
 from tableferry.pipelines.plans import (
     HISTORY_FLOW,
     Checkpoint,
     Facts,
     HandOver,
+    LegacyWrites,
     NoHandOver,
     Offset,
     Plan,
@@ -183,6 +185,78 @@ def test_a_hand_over_point_that_was_proved_is_recorded_as_such() -> None:
     nearest = Verdict("old", "new", Aggregate(1), Aggregate(2))
     target = only(facts(hand_overs={ORDERS.key: NoHandOver("none fits", nearest)}), by("content"))
     assert (target.phase, target.nearest) == ("refused", nearest)
+
+
+TAKEN_OVER = dataflow(
+    migration=Migration(ORDERS, "hms", take_over=True, hand_over="checkpoint", location="orders_main.json: m")
+)
+TAKEN = MigrationStart(
+    "p",
+    ORDERS,
+    PinnedCopy(ORDERS, "orders-id", 8),
+    {SOURCE.key: Baseline(SOURCE, "source-id", 3, ("v_orders",))},
+    NOW,
+    {"query": 12},
+    "recorded",
+)
+
+
+def taken_over(**more: object) -> Facts:
+    known = facts(**more)  # type: ignore[arg-type]
+    return replace(known, tables={**known.tables, ORDERS.key: TableFacts(ORDERS, "orders-id", 8)})
+
+
+def test_a_table_is_taken_over_without_a_copy() -> None:
+    handed = HandOver(8, {"source-id": 3}, {"query": 12})
+    target = only(taken_over(hand_overs={ORDERS.key: handed}), TAKEN_OVER)
+    assert target.steps[0] == Begin(TAKEN)
+    assert [step.flow.name for step in target.steps if isinstance(step, DefineAppend)] == ["f_orders"]
+    assert not any(step.create for step in target.steps if isinstance(step, DefineTable))
+    older = HandOver(7, {"source-id": 3}, {"query": 11})
+    assert only(taken_over(hand_overs={ORDERS.key: older}), TAKEN_OVER).refusals == (
+        "orders_main.json: m: silver.orders is at version 8, and only version 7 could be taken over: let the "
+        "old streams take whole commits of their sources, stop them, and run again",
+    )
+    (refusal,) = only(taken_over(hand_overs={ORDERS.key: handed}), TAKEN_OVER, engine="databricks").refusals
+    assert "a declarative pipeline fills none but its own" in refusal
+
+
+def test_a_table_that_was_taken_over_is_neither_rebuilt_nor_filled_by_two() -> None:
+    stored = Stored(TAKEN, Tracking({SOURCE.key: 5}, 0))
+    assert only(taken_over(stored=stored), TAKEN_OVER).phase == "ready"
+    (refusal,) = only(taken_over(stored=stored), TAKEN_OVER, full_refresh=frozenset({ORDERS.key})).refusals
+    assert "was taken over, so a full refresh would drop its history for good" in refusal
+    writes = {ORDERS.key: LegacyWrites({"query": 13}, 9)}
+    (refusal,) = only(taken_over(stored=stored, legacy_writes=writes), TAKEN_OVER).refusals
+    assert refusal.startswith(
+        "silver.orders: its old stream has gone on since it was taken over (up to batch 13, from version 9 "
+    )
+    assert "RESTORE TABLE `silver`.`orders` TO VERSION AS OF 8" in refusal
+    undoing = replace(stored, undoing=True)
+    assert only(taken_over(stored=undoing), TAKEN_OVER).refusals == (
+        "silver.orders: it's being given back to its old streams: `tableferry pipelines undo` goes on",
+    )
+
+
+def test_a_flow_that_begins_within_a_commit_is_given_its_offset() -> None:
+    part = {"source-id": '{"index":2}'}
+    handed = HandOver(8, {"source-id": 3}, {"query": 12}, within=part)
+    target = only(taken_over(hand_overs={ORDERS.key: handed}), TAKEN_OVER)
+    assert str(target.steps[0]).endswith("bronze.orders@3 and a part of 4")
+    (flow,) = (step for step in target.steps if isinstance(step, DefineAppend))
+    (read,) = (step for step in target.steps if isinstance(step, DefineView))
+    assert (flow.seed, read.starts) == ('{"index":2}', {SOURCE.key: None})
+    # Once it has begun, its checkpoint says it, which brought nothing by its first two batches.
+    baselines = {SOURCE.key: replace(TAKEN.baselines[SOURCE.key], within='{"index":2}')}
+    stored = Stored(replace(TAKEN, baselines=baselines), Tracking({SOURCE.key: 5}, 0))
+    begun = Checkpoint({"source-id": Offset(4, False)}, offered=1, committed=1, id="own", seeded=True)
+    identity = TableIdentity("orders-id", 0, {"f_orders": FlowIdentity({}, {SOURCE.key: "source-id"}, "own")})
+    recorded = {ORDERS.key: Recorded("orders-id", identity, identity, {"own": -1})}
+    target = only(taken_over(stored=stored, checkpoint=begun, recorded=recorded), TAKEN_OVER)
+    assert [flow.action for flow in target.flows] == ["continue"]
+    lost = replace(begun, offered=2, committed=2)
+    (refusal,) = only(taken_over(stored=stored, checkpoint=lost, recorded=recorded), TAKEN_OVER).refusals
+    assert "the checkpoint of f_orders is ahead of silver.orders" in refusal
 
 
 def test_explicit_starts_are_asked_for_where_the_spec_says_that_it_gives_them() -> None:

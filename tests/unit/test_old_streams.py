@@ -8,7 +8,7 @@ import pytest
 
 from tableferry.commits import Commit
 from tableferry.errors import StateError
-from tableferry.pipelines.old_streams import OldStream, newest, sorted_out
+from tableferry.pipelines.old_streams import OldStream, newest, sorted_out, undone_left_out
 from tableferry.pipelines.plans import HandOver, LegacyWrites, Offset
 
 ONE, TWO = OldStream(Path("/checkpoints/one"), "q1"), OldStream(Path("/checkpoints/two"), "q2")
@@ -44,6 +44,38 @@ def test_a_batch_that_ends_within_a_commit_is_left_to_the_new_flow() -> None:
         newest([ONE], commits[:3], offsets)
 
 
+def test_a_flow_that_can_begin_within_a_commit_leaves_nothing_to_be_copied_again() -> None:
+    commits = [batch(5, "q2", 7), batch(4, "q1", 3)]
+    part = {"t1": Offset(9, False, '{"index":2}')}
+    offsets = {"q1": {3: part}, "q2": {7: whole(4, "t2")}}
+    found = newest([ONE, TWO], commits, offsets, within={"t1"})
+    batches = {"q1": 3, "q2": 7}
+    assert found == HandOver(5, {"t1": 8, "t2": 3}, batches, within={"t1": '{"index":2}'})
+    with pytest.raises(StateError, match="ends in the middle of version 9"):
+        newest([ONE, TWO], commits, offsets, within={"t2"})
+    other_part = {"q1": {3: part}, "q2": {7: {"t1": Offset(9, False, '{"index":3}')}}}
+    with pytest.raises(StateError, match="have taken a source as far as"):
+        newest([ONE, TWO], commits, other_part, within={"t1"})
+
+
+def test_a_batch_that_brought_nothing_moves_the_position_of_the_newest_version_alone() -> None:
+    commits = [other(7), batch(6, "q1", 4), batch(5, "q1", 3)]
+    offsets = {"q1": {9: half(20), 4: whole(8), 3: whole(7)}}
+    empty = {("q1", 4): 9}
+    assert newest([ONE], commits, offsets, within={"t1"}, empty=empty).batches == {"q1": 9}
+    # Where that can't be used, what the older version's batch has read still can.
+    assert newest([ONE], commits, offsets, empty=empty) == HandOver(5, {"t1": 6}, {"q1": 3})
+
+
+def test_what_restore_has_undone_is_left_out() -> None:
+    restored = Commit(8, "RESTORE", {"version": "5"}, {})
+    commits = [batch(9, "q1", 5), restored, batch(7, "q1", 4), other(6), batch(5, "q1", 3)]
+    assert [commit.version for commit in undone_left_out(commits)] == [9, 8, 5]
+    assert [commit.version for commit in undone_left_out(commits[1:])] == [8, 5]
+    # To a time: nobody knows to which version, so nothing is left out.
+    assert len(list(undone_left_out([Commit(8, "RESTORE", {"version": ""}, {}), other(7)]))) == 2
+
+
 def test_two_streams_have_one_position_in_a_source_that_both_read() -> None:
     commits = [batch(4, "q2", 1), batch(3, "q1", 1), batch(2, "q2", 0), batch(1, "q1", 0)]
     own = {"q1": {1: whole(5), 0: whole(3)}, "q2": {1: whole(9, "t2"), 0: whole(8, "t2")}}
@@ -75,7 +107,7 @@ def test_without_any_such_version_it_says_what_is_wrong(
 def test_what_brings_no_rows_is_no_write() -> None:
     commits = [other(9), other(8, "OPTIMIZE"), batch(7, "q1", 5), batch(6, "q1", 4), other(5), other(4, "")]
     writes = sorted_out(commits, {"q1"}, more=False)
-    assert writes == LegacyWrites({"q1": 5}, {"WRITE": [9, 5], "": [4]})
+    assert writes == LegacyWrites({"q1": 5}, 6, {"WRITE": [9, 5], "": [4]})
     unknown = "a commit that its log tells no more of (1 version, the newest is 4)"
     assert str(writes) == f"WRITE (2 versions, the newest is 9), {unknown}"
     more = sorted_out(commits, (), more=True)

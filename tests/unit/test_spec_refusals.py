@@ -214,6 +214,13 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
         ],
     ),
     (
+        {"tableMigrationDetails.mode": "takeOver", "tableMigrationDetails.handOver": "version"},
+        [
+            "tableMigrationDetails.sourceDetails.checkpointLocation: mode takeOver goes on from the checkpoints of the old streams: give them, with handOver checkpoint",
+            "tableMigrationDetails.sourceDetails.table: names silver.orders_legacy, and mode takeOver goes on in the target, silver.orders: name that, or set mode to copy",
+        ],
+    ),
+    (
         {"tableMigrationDetails.handOver": "checkpoint"},
         [
             "tableMigrationDetails.sourceDetails.checkpointLocation: handOver checkpoint needs the checkpoint of the stream that fills the legacy table: give checkpointLocation, or set handOver to version"

@@ -206,7 +206,7 @@ def pipelines_plan(
         lambda console: pipelines.show.print_plan(console, plan, checked, starts or ()),
         ok=not plan.refusals
         and all(rows.left_out for rows in checked or ())
-        and all(start.proved or start.why_not for start in starts or ()),
+        and all(start.proved or start.why_not or start.only_legacy_has_more for start in starts or ()),
     )
 
 
@@ -285,6 +285,19 @@ def pipelines_verify(target: Targets = None, *, which: WhichPipeline) -> Answer:
         pipelines.show.verify_data(found),
         lambda console: pipelines.show.print_verify(console, found),
         ok=found.ok,
+    )
+
+
+@pipelines_app.command("undo")
+def pipelines_undo(target: Targets = None, *, which: WhichProject) -> Answer:
+    """Give tables that were taken over (mode takeOver) back to their old streams.
+
+    Their checkpoints are moved to where the flows have stopped. Run the project before, and start them after.
+    """
+    project, spark, _ = which.opened()
+    undone = pipelines.undo(project, spark, targets=target or (), pipeline_id=which.pipeline_id)
+    return Answer(
+        pipelines.show.undo_data(undone), lambda console: pipelines.show.print_undo(console, undone)
     )
 
 

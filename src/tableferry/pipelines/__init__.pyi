@@ -14,6 +14,7 @@ from tableferry.pipelines.migrate import plan as plan
 from tableferry.pipelines.migrate import prepare as prepare
 from tableferry.pipelines.migrate import run as run
 from tableferry.pipelines.migrate import status as status
+from tableferry.pipelines.migrate import undo as undo
 from tableferry.pipelines.migrate import verify as verify
 from tableferry.pipelines.pipeline import DatabricksPipeline as DatabricksPipeline
 from tableferry.pipelines.pipeline import Pipeline as Pipeline
@@ -29,6 +30,7 @@ from tableferry.pipelines.reports import FinishReport as FinishReport
 from tableferry.pipelines.reports import RunReport as RunReport
 from tableferry.pipelines.reports import StatusReport as StatusReport
 from tableferry.pipelines.reports import TargetReport as TargetReport
+from tableferry.pipelines.reports import UndoReport as UndoReport
 from tableferry.pipelines.reports import VerifyReport as VerifyReport
 from tableferry.pipelines.rows import history_events as history_events
 from tableferry.pipelines.rows import history_rows as history_rows

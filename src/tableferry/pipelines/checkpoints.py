@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tableferry import files
@@ -12,6 +12,8 @@ from tableferry.errors import StateError
 from tableferry.pipelines.plans import Checkpoint, Offset
 
 DONE = "done"
+_SEEDED = "seeded"
+_COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
 _AT_A_COMMIT_S_START = (-1, -100)
 
 
@@ -25,18 +27,19 @@ def read(folder: Path) -> Checkpoint:
     Raises:
         StateError: It can't be read.
     """
-    if DONE in files.names(folder):
+    names = files.names(folder)
+    if DONE in names:
         return Checkpoint(done=True)
-    newest = _newest(folder / "offsets")
+    newest, committed, seeded = _newest(folder / "offsets"), _newest(folder / "commits"), _SEEDED in names
     try:
         query = query_id(folder)
-        if newest is None:
-            return Checkpoint(id=query)
+        if newest is None or (seeded and committed in (None, 0)):
+            return Checkpoint(id=query, seeded=seeded)
         offsets, others = read_batch(folder, newest)
     except StateError as error:
         remedy = "put it back from a backup, or rebuild the target with --full-refresh"
         raise StateError(f"{error}: {remedy}") from error
-    return Checkpoint(offsets, others=others, offered=newest, committed=_newest(folder / "commits"), id=query)
+    return Checkpoint(offsets, others=others, offered=newest, committed=committed, id=query, seeded=seeded)
 
 
 def read_batch(folder: Path, batch: int) -> tuple[Mapping[str, Offset], bool]:
@@ -50,19 +53,25 @@ def read_batch(folder: Path, batch: int) -> tuple[Mapping[str, Offset], bool]:
     others = False
     try:
         # Not splitlines(): in JSON's texts other characters may stand that end a line for Python.
-        version, settings, *sources = (files.read_text(path) or "").split("\n")
+        log_version, settings, *sources = (files.read_text(path) or "").split("\n")
         json.loads(settings)
-        if not version or not sources:
+        if not log_version or not sources:
             raise ValueError("no source is named")
         for line in sources:
             if line.startswith("{") and "reservoirId" in (source := json.loads(line)):
                 whole = source["index"] in _AT_A_COMMIT_S_START and not source["isStartingVersion"]
-                offsets[source["reservoirId"]] = Offset(int(source["reservoirVersion"]), whole)
+                version, within = int(source["reservoirVersion"]), "" if whole else line
+                offsets[source["reservoirId"]] = Offset(version, whole, within)
             else:
                 others = True
     except (ValueError, KeyError) as error:
         raise StateError(f"{path} isn't a whole offset file") from error
     return offsets, others
+
+
+def newest_commit(folder: Path) -> int | None:
+    """Return the newest batch that a query has finished."""
+    return _newest(folder / "commits")
 
 
 def has_state(folder: Path) -> bool:
@@ -74,6 +83,71 @@ def begin(folder: Path) -> str:
     """Give a checkpoint the id that its query will have, unless it has one, and return it."""
     files.create_text(folder / "metadata", json.dumps({"id": str(uuid.uuid4())}))
     return query_id(folder)
+
+
+def seed(folder: Path, offset: str) -> None:
+    """Let a checkpoint begin at an offset of its only source; can be repeated after a crash.
+
+    Two batches say so. With one alone Spark would ask the source for all that lies before.
+    """
+    files.create_text(folder / _SEEDED, offset)
+    for batch in ("0", "1"):
+        settings = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}
+        files.create_text(folder / "offsets" / batch, f"v1\n{json.dumps(settings)}\n{offset}")
+    for batch in ("0", "1"):
+        files.create_text(folder / "commits" / batch, _COMMIT)
+
+
+def move_on(folder: Path, batch: int | None, others: Iterable[Path]) -> None:
+    """Let a query go on where others have stopped that read the same Delta tables; can be repeated.
+
+    Of each table the position counts that is furthest on. As in `seed`, two batches say it.
+
+    Args:
+        folder: The query's checkpoint.
+        batch: Its newest batch that counts; None for its newest of all.
+        others: The other checkpoints; one that has no batch says nothing.
+
+    Raises:
+        StateError: Its offsets are gone.
+    """
+    newest = _newest(folder / "offsets")
+    if newest is None:
+        raise StateError(f"{folder} has no offsets: restore it")
+    version, settings, *sources = _lines(folder, newest)
+    reached = sources if batch is None else _lines(folder, batch)[2:]
+    for other in others:
+        if (own := _newest(other / "offsets")) is not None:
+            reached = [*reached, *_lines(other, own)[2:]]
+    furthest: dict[str, str] = {}
+    for line in reached:
+        if (table := _table(line)) and _order(line) >= _order(furthest.get(table, line)):
+            furthest[table] = line
+    wanted = [furthest.get(_table(line), line) for line in sources]
+    if wanted == sources and _newest(folder / "commits") == newest:
+        return
+    for number in (newest + 1, newest + 2):
+        files.create_text(folder / "offsets" / str(number), "\n".join([version, settings, *wanted]))
+        files.create_text(folder / "commits" / str(number), _COMMIT)
+
+
+def _lines(folder: Path, batch: int) -> list[str]:
+    # Not splitlines(): in JSON's texts other characters may stand that end a line for Python.
+    path = folder / "offsets" / str(batch)
+    if (text := files.read_text(path)) is None:
+        raise StateError(f"{path} is gone: restore it")
+    return text.split("\n")
+
+
+def _table(line: str) -> str:
+    """Return the id of the Delta table that an offset is of, empty for another source."""
+    return str(json.loads(line).get("reservoirId", "")) if line.startswith("{") else ""
+
+
+def _order(line: str) -> tuple[int, bool, int]:
+    """Return what of two offsets of one Delta table says which is further on."""
+    offset = json.loads(line)
+    return int(offset["reservoirVersion"]), not offset["isStartingVersion"], int(offset["index"])
 
 
 def query_id(folder: Path) -> str:

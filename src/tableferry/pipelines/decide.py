@@ -71,6 +71,11 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
     finished = context.dataflow.migration is not None and stored.finished
     if finished:
         findings += _check_finished(context)
+    if stored.undoing:
+        findings += refused(
+            f"{context.target}: it's being given back to its old streams: `tableferry pipelines undo` goes on"
+        )
+        return _result(context, "refused", findings)
     later = migration_starts.uncopied_producers(context) if migration and not stored.migration_start else ()
     if later:
         findings += noted(f"begins once {' and '.join(map(str, later))} holds its copied history")
@@ -97,6 +102,7 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
     findings += new
     if context.copies:
         findings += migration_starts.check_legacy(context)
+    findings += migration_starts.check_old_streams(context)
     phase: Phase = "plain"
     if migration or finished:
         phase = phase_of(context.stored, [flow.action for flow in flows], copies=context.copies)
@@ -224,9 +230,15 @@ def _reset(context: PlanningContext) -> tuple[int, Findings]:
 
 
 def _check_reset(context: PlanningContext) -> Findings:
-    """Refuse to drop rows that can't be dropped, or that another target would then take twice."""
+    """Refuse to drop rows that nothing brings back, or that another target would then take twice."""
     target = context.target
     findings = refused(
+        *(
+            f"{migration.location}: {target} was taken over, so a full refresh would drop its history for "
+            "good: take tableMigrationDetails out of the spec and add --drop-history if you mean that"
+            for migration in (context.migration,)
+            if migration and migration.take_over
+        ),
         *(
             f"{table.location}: {table.name} has delta.appendOnly, so its rows can't be dropped for a full "
             "refresh: take the property off the spec and the table first"

@@ -73,7 +73,8 @@ def definitions(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings
                 view_starts = starts.get(name, {})
                 once = name not in streamed
                 findings += planned(DefineView(dataflow.views[name], context.target, view_starts, once=once))
-        findings += planned(_flow_definition(context, plan.flow, once=plan.flow.once, ahead=plan.ahead))
+        once, ahead, seed = plan.flow.once, plan.ahead, plan.seed
+        findings += planned(_flow_definition(context, plan.flow, once=once, ahead=ahead, seed=seed))
     return findings
 
 
@@ -117,7 +118,7 @@ def recorded_history(context: PlanningContext) -> str:
 
 
 def _flow_definition(
-    context: PlanningContext, flow: Flow, *, once: bool, ahead: bool = False
+    context: PlanningContext, flow: Flow, *, once: bool, ahead: bool = False, seed: str = ""
 ) -> FlowDefinition:
     table = next(table for table in context.dataflow.tables if table.name.key == flow.target.key)
     recorded = not context.fresh and recognition.is_recorded(context, flow)
@@ -125,5 +126,6 @@ def _flow_definition(
     identify = recognition.settings(context, flow, table.cdc) if needs_identity else None
     if table.cdc and (flow.kind == "cdc" or flow.name == HISTORY_FLOW):
         cdc_flow = replace(flow, kind="cdc")
-        return DefineAutoCdc(cdc_flow, context.target, context.generation, table.cdc, once, identify, ahead)
-    return DefineAppend(flow, context.target, context.generation, once, identify, ahead)
+        common = (context.target, context.generation, table.cdc, once, identify, ahead, seed)
+        return DefineAutoCdc(cdc_flow, *common)
+    return DefineAppend(flow, context.target, context.generation, once, identify, ahead, seed)

@@ -12,7 +12,7 @@ from tableferry import catalog, files
 from tableferry.commits import commits_after, newest_batches, set_back
 from tableferry.errors import StateError, TableError
 from tableferry.pipelines import checkpoints, content, old_streams, python_code, reads
-from tableferry.pipelines.flows import DataFlow, Migration, Project, PythonSource, log_name
+from tableferry.pipelines.flows import DataFlow, DeltaSource, Migration, Project, PythonSource, log_name
 from tableferry.pipelines.identities import Recorded, SetBack, on_table
 from tableferry.pipelines.pipeline import Defining, Pipeline
 from tableferry.pipelines.plans import Checkpoint, Facts, HandOver, LegacyWrites, NoHandOver
@@ -84,7 +84,8 @@ class Gatherer:
                 locations[migration.table.key] = migration.location
             if state.migration_start is None:
                 names[target.key] = target
-                unstarted.append(target)
+                if not migration.take_over:
+                    unstarted.append(target)
         tables = self._tables(names, locations)
         filled_by_pipeline = self._filled_by_pipeline(chosen, stored, tables)
         tables = {**tables, **filled_by_pipeline}
@@ -113,7 +114,7 @@ class Gatherer:
             if self.pipeline
             else self._recorded(stored, tables, progress),
             hand_overs=self._hand_overs(chosen, known, tables, followed),
-            legacy_writes=self._legacy_writes(chosen, known) if count_rows else {},
+            legacy_writes=self._legacy_writes(chosen, known, all_of_them=count_rows),
             state=str(self.store.volume),
         )
 
@@ -125,7 +126,7 @@ class Gatherer:
         followed: Mapping[FlowKey, tuple[Read, ...]],
     ) -> Mapping[str, HandOver | NoHandOver]:
         """Find where the old jobs hand over that fill the tables of migrations which haven't started."""
-        recorded: dict[str, tuple[TableFacts, Migration]] = {}
+        recorded: dict[str, tuple[DataFlow, Migration, TableFacts]] = {}
         found: dict[str, HandOver | NoHandOver] = {}
         for dataflow in chosen:
             migration, state = dataflow.migration, known[dataflow.key]
@@ -134,7 +135,7 @@ class Gatherer:
             if state.migration_start or state.finished or isinstance(self.pipeline, Defining):
                 continue
             if migration and legacy and migration.hand_over == "checkpoint":
-                recorded[dataflow.key] = (legacy, migration)
+                recorded[dataflow.key] = (dataflow, migration, legacy)
             if migration and legacy and migration.hand_over == "content" and self.look_back:
                 keys = {
                     read.table.key
@@ -149,23 +150,44 @@ class Gatherer:
                         self.spark, dataflow, migration, legacy, sources, self.look_back
                     )
 
-        def find(of: tuple[TableFacts, Migration]) -> HandOver | NoHandOver:
-            legacy, migration = of
+        def find(of: tuple[DataFlow, Migration, TableFacts]) -> HandOver | NoHandOver:
+            dataflow, migration, legacy = of
+            folders = self.project.checkpoints(migration)
+            within = [
+                source.table_id for key in self._entered(dataflow, followed) if (source := tables.get(key))
+            ]
             try:
-                return old_streams.hand_over(self.spark, legacy, self.project.checkpoints(migration))
+                return old_streams.hand_over(self.spark, legacy, folders, within=within)
             except StateError as error:
                 return NoHandOver(str(error))
 
         return found | dict(zip(recorded, catalog.parallel_map(find, recorded.values()), strict=True))
 
+    def _entered(self, dataflow: DataFlow, followed: Mapping[FlowKey, tuple[Read, ...]]) -> frozenset[str]:
+        """Return the keys of the sources whose commits the flows of a target can begin in the middle.
+
+        A pipeline gives a flow its checkpoint by itself. A checkpoint has a place for each source of its
+        flow, whose order nobody knows, and counts the files of a commit in a change feed otherwise.
+        """
+        alone: set[str] = set()
+        others: set[str] = set()
+        for flow in dataflow.streaming_flows:
+            keys = {read.table.key for read in followed.get((dataflow.key, flow.name), ())}
+            source = dataflow.views[flow.view].source
+            rows = isinstance(source, DeltaSource) and not source.change_feed
+            (alone if rows and self.pipeline is None else others).update(keys)
+        return frozenset(alone - others)
+
     def _legacy_writes(
-        self, chosen: Sequence[DataFlow], known: Mapping[str, Stored]
+        self, chosen: Sequence[DataFlow], known: Mapping[str, Stored], *, all_of_them: bool
     ) -> Mapping[str, LegacyWrites]:
         """Look at what legacy tables were given since their copies are pinned, where they can be read."""
         starts = {
             dataflow.key: start
             for dataflow in chosen
-            if (start := known[dataflow.key].migration_start) and dataflow.migration
+            if (start := known[dataflow.key].migration_start)
+            and dataflow.migration
+            and (all_of_them or start.take_over)
         }
 
         def since(start: MigrationStart) -> LegacyWrites | None:

@@ -267,6 +267,7 @@ class Migration:
         where: SQL conditions on it, all of which must hold.
         except_columns: Columns that are left out after ``select``.
         leave_out_not_representable: Leave out validity rows that AUTO CDC can't represent, and say how many.
+        take_over: The legacy table is the target itself, and isn't copied.
         pinned_clone: Where a pipeline fills an SCD target, its copy streams a clone of the pinned version.
         hand_over: What says where the streaming flows go on.
         checkpoints: Those of the old streams that fill the legacy table, for ``checkpoint``.
@@ -280,6 +281,7 @@ class Migration:
     except_columns: tuple[str, ...] = ()
     leave_out_not_representable: bool = False
     pinned_clone: bool = True
+    take_over: bool = False
     hand_over: HandOverBy = "version"
     checkpoints: tuple[str, ...] = ()
     location: str = ""

@@ -1,4 +1,4 @@
-"""The commands of pipeline migration as plain functions: plan, run, status, verify, finish."""
+"""The commands of pipeline migration as plain functions: plan, run, status, verify, undo, finish."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tableferry.pipelines.pipeline import DatabricksPipeline, Pipeline
 from tableferry.pipelines.plans import LOOK_BACK, Plan, TargetPlan
 from tableferry.pipelines.preparing import drop_clone
 from tableferry.pipelines.proofs import Proof, prove_start
-from tableferry.pipelines.reports import FinishReport, RunReport, StatusReport, VerifyReport
+from tableferry.pipelines.reports import FinishReport, RunReport, StatusReport, UndoReport, VerifyReport
 from tableferry.pipelines.steps import Begin
 from tableferry.pipelines.update import Update
 
@@ -202,6 +202,28 @@ def verify(
         project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
     )
     return Update(opened).verify()
+
+
+def undo(
+    project: Project | str | Path,
+    spark: SparkSession,
+    *,
+    targets: Collection[str] = (),
+    pipeline_id: str | None = None,
+    environment: str | None = None,
+    before: Before = lambda _: None,
+) -> UndoReport:
+    """Give tables that were taken over back to their old streams, which go on where the flows have stopped.
+
+    The old streams' checkpoints are moved on, and the migration's state and checkpoints are removed. The
+    arguments are those of `run`.
+
+    Raises:
+        Refused: A target wasn't taken over, or can't be given back; nothing was done.
+        Busy: Another process runs one of these targets.
+    """
+    opened = open_project(project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment)
+    return Update(opened, before).undo()
 
 
 def finish(

@@ -14,6 +14,11 @@ from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, Sto
 from tableferry.pipelines.steps import Adopt, Begin, Forget
 from tableferry.tables import TableFacts, TableName
 
+NOT_IN_A_PIPELINE = (
+    "mode takeOver goes on in the table itself, and a declarative pipeline fills none but its own: run the "
+    "project with the streaming engine, or set mode to copy"
+)
+
 
 def adopt(context: PlanningContext) -> tuple[Stored, Findings]:
     """Return the state to go on with: another pipeline's, where the user asks that it's taken over."""
@@ -75,7 +80,9 @@ def migration_start(
         )
     findings = Findings()
     legacy = context.facts.tables.get(migration.table.key)
-    if migration.table.key == target.key:
+    if migration.take_over and context.request.in_pipeline:
+        findings += refused(f"{migration.location}: {NOT_IN_A_PIPELINE}")
+    if migration.table.key == target.key and not migration.take_over:
         findings += refused(
             f"{migration.location}: {target} can't be copied into itself: name the legacy table"
         )
@@ -112,7 +119,12 @@ def migration_start(
                 version = hand_over.positions.get(source.table_id) if hand_over else source.version
                 if version is None and read.explicit is None:
                     findings += _not_read(migration, read)
-                first = Baseline(read.table, source.table_id, source.version if version is None else version)
+                first = Baseline(
+                    read.table,
+                    source.table_id,
+                    source.version if version is None else version,
+                    within=hand_over.within.get(source.table_id, "") if hand_over else "",
+                )
                 baseline = baselines.get(read.table.key, first)
                 views = tuple(dict.fromkeys((*baseline.views, read.view)))
                 baselines[read.table.key] = replace(baseline, views=views)
@@ -131,7 +143,15 @@ def migration_start(
         hand_over.batches,
         hand_over.certainty,
     )
-    counts = any(read.table.key in baselines for read in context.reads())
+    if migration.take_over and hand_over.version != legacy.version:
+        return None, refused(
+            f"{migration.location}: {target} is at version {legacy.version}, and only version "
+            f"{hand_over.version} could be taken over: let the old streams take whole commits of their "
+            "sources, stop them, and run again"
+        )
+    counts = migration.hand_over == "explicit" or any(
+        read.explicit is None and read.table.key in baselines for read in context.reads()
+    )
     return start, planned(Begin(start)) + (_how_sure(context, hand_over) if counts else Findings())
 
 
@@ -146,7 +166,7 @@ def _how_sure(context: PlanningContext, hand_over: HandOver) -> Findings:
         case "proved":
             return noted(f"the hand-over point is proved: {hand_over.why}")
         case "assumed":
-            if all(read.explicit is not None for read in context.reads()):
+            if context.dataflow.migration and context.dataflow.migration.hand_over == "explicit":
                 return noted("the hand-over point is assumed: it's what the spec says; --check compares it")
             return noted(
                 "the hand-over point is assumed: rows up to the baselines that the old jobs haven't taken "
@@ -154,6 +174,20 @@ def _how_sure(context: PlanningContext, hand_over: HandOver) -> Findings:
             )
         case _:
             assert_never(hand_over.certainty)
+
+
+def check_old_streams(context: PlanningContext) -> Findings:
+    """Refuse to write into a table that was taken over, and that its old streams write to again."""
+    start, writes = context.migration_start, context.facts.legacy_writes.get(context.target.key)
+    if start is None or not start.take_over or writes is None or writes.first is None:
+        return Findings()
+    batches = " and ".join(f"batch {batch}" for batch in writes.batches.values())
+    return refused(
+        f"{context.target}: its old stream has gone on since it was taken over (up to {batches}, from "
+        f"version {writes.first} on), so rows may be there twice: stop it; where nothing else came since, "
+        f"RESTORE TABLE {context.target.sql} TO VERSION AS OF {writes.first - 1}; else remove what came "
+        "twice, and take it over anew: `tableferry pipelines undo`, then run"
+    )
 
 
 def check_legacy(context: PlanningContext) -> Findings:

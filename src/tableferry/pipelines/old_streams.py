@@ -8,8 +8,8 @@ however far the sources and the streams are by now, and nothing needs to be paus
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 from types import MappingProxyType
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NO_LIMIT: Mapping[str, int] = MappingProxyType({})
+
+NO_LATER_BATCH: Mapping[tuple[str, int], int] = MappingProxyType({})
 
 LOOK_BACK = 1_000
 """How many of the newest versions of the legacy table are looked at."""
@@ -50,22 +52,35 @@ class OldStream:
 
 
 def hand_over(
-    spark: SparkSession, legacy: TableFacts, folders: Sequence[Path], at_most: Mapping[str, int] = NO_LIMIT
+    spark: SparkSession,
+    legacy: TableFacts,
+    folders: Sequence[Path],
+    at_most: Mapping[str, int] = NO_LIMIT,
+    within: Collection[str] = (),
 ) -> HandOver:
-    """Find the newest version of the legacy table that holds whole commits of all sources, and no others.
+    """Find the newest version of the legacy table of which it's known how far into each source it reaches.
 
-    ``at_most`` is the last version of each source, by table id, that it may hold.
+    ``at_most`` is the last version of each source, by table id, that it may hold. It holds whole commits, but
+    of the sources ``within`` whose commits a flow can begin.
 
     Raises:
         StateError: A checkpoint isn't that of a stream that fills the table, or can't be handed over.
         TableError: The legacy table may not be read.
     """
     streams = [_old_stream(folder) for folder in folders]
+    # Before the table is looked at: of what is committed here, it has whatever it will ever have.
+    committed = {stream.query: checkpoints.newest_commit(stream.folder) for stream in streams}
     oldest = max(legacy.version - LOOK_BACK, -1)
-    commits = [
-        commit for commit in commits_after(spark, legacy.name, oldest) if commit.version <= legacy.version
-    ]
-    return newest(streams, commits, {stream.query: _Offsets(stream) for stream in streams}, at_most)
+    commits = commits_after(spark, legacy.name, oldest)
+    brought = _batches(streams, commits)
+    empty = {
+        (query, brought[query]): newest
+        for query, newest in committed.items()
+        if newest is not None and newest > brought.get(query, newest)
+    }
+    offsets = {stream.query: _Offsets(stream) for stream in streams}
+    commits = tuple(commit for commit in commits if commit.version <= legacy.version)
+    return newest(streams, commits, offsets, at_most, within, empty)
 
 
 def legacy_writes(spark: SparkSession, start: MigrationStart) -> LegacyWrites | None:
@@ -82,19 +97,37 @@ def legacy_writes(spark: SparkSession, start: MigrationStart) -> LegacyWrites | 
         return None
     oldest = max(pinned.version, legacy.version - LOOK_BACK)
     commits = commits_after(spark, pinned.table, oldest)
+    if start.take_over:
+        # Whatever else is written there is written to the target.
+        writes = sorted_out(undone_left_out(commits), start.batches, more=oldest > pinned.version)
+        return replace(writes, others={})
     return sorted_out(commits, start.batches, more=oldest > pinned.version)
 
 
 def sorted_out(commits: Iterable[Commit], old: Collection[str], *, more: bool) -> LegacyWrites:
     """Tell the batches of old streams from what others wrote, and leave out what brings no rows."""
     batches: dict[str, int] = {}
+    first = None
     others: dict[str, list[int]] = {}
     for commit in commits:
         if (query := commit.parameters.get("queryId", "")) in old:
             batches.setdefault(query, int(commit.parameters["epochId"]))
+            first = commit.version
         elif commit.operation not in WITHOUT_ROWS:
             others.setdefault(commit.operation, []).append(commit.version)
-    return LegacyWrites(batches, others, more)
+    return LegacyWrites(batches, first, others, more)
+
+
+def undone_left_out(commits: Iterable[Commit]) -> Iterator[Commit]:
+    """Leave out, of a table's commits with the newest first, those that RESTORE has undone."""
+    below: int | None = None
+    for commit in commits:
+        if below is not None and commit.version > below:
+            continue
+        yield commit
+        version = (commit.parameters.get("version") or "").strip('"')
+        if commit.operation == "RESTORE" and version.isdigit():
+            below = int(version)
 
 
 class _Offsets(dict[int, "Mapping[str, Offset] | str"]):
@@ -114,11 +147,14 @@ def newest(
     commits: Sequence[Commit],
     offsets: Mapping[str, Mapping[int, Mapping[str, Offset] | str]],
     at_most: Mapping[str, int] = NO_LIMIT,
+    within: Collection[str] = (),
+    empty: Mapping[tuple[str, int], int] = NO_LATER_BATCH,
 ) -> HandOver:
     """Choose among the newest versions of the legacy table, whose commits come with the newest first.
 
     ``offsets`` is what each batch of each query has read, by the source's table id, or why it can't be used;
-    ``at_most`` is as for `hand_over`.
+    ``at_most`` and ``within`` are as for `hand_over`. ``empty`` is the newest finished batch behind the
+    newest one of a query that the table has: those between have brought nothing.
 
     Raises:
         StateError: There is none, with what is wrong at the newest one.
@@ -127,7 +163,8 @@ def newest(
     commits = tuple(takewhile(lambda commit: commit.operation not in SETTING_BACK, commits))
     problem = ""
     for start, commit in enumerate(commits):
-        batches = _batches(streams, commits[start:])
+        made = _batches(streams, commits[start:])
+        batches = {query: empty.get((query, batch), batch) for query, batch in made.items()}
         if silent := next((stream for stream in streams if stream.query not in batches), None):
             nothing = (
                 f"none of the newest {counted(len(commits), 'commit')} since any RESTORE was made by the "
@@ -136,9 +173,11 @@ def newest(
             )
             raise StateError(problem or nothing)
         read = [offsets[query][batch] for query, batch in batches.items()]
-        found = _positions(batches, read, at_most)
+        found = _positions(batches, read, at_most, within)
         if not isinstance(found, str):
-            return HandOver(commit.version, found, batches)
+            positions = {table_id: offset.version - 1 for table_id, offset in found.items()}
+            halves = {table_id: offset.within for table_id, offset in found.items() if not offset.whole}
+            return HandOver(commit.version, positions, batches, within=halves)
         problem = problem or found
     raise StateError(problem or "it has no commit that its log still tells of: set handOver to version")
 
@@ -157,28 +196,33 @@ def _batches(streams: Sequence[OldStream], commits: Sequence[Commit]) -> Mapping
 
 
 def _positions(
-    batches: Mapping[str, int], read: Sequence[Mapping[str, Offset] | str], at_most: Mapping[str, int]
-) -> Mapping[str, int] | str:
-    """Return the last commit of each source that these batches hold, by table id, or why there is none."""
-    positions: dict[str, int] = {}
+    batches: Mapping[str, int],
+    read: Sequence[Mapping[str, Offset] | str],
+    at_most: Mapping[str, int],
+    within: Collection[str],
+) -> Mapping[str, Offset] | str:
+    """Return how far these batches reach into each source, by table id, or why nobody can go on there."""
+    positions: dict[str, Offset] = {}
     for (query, batch), offsets in zip(batches.items(), read, strict=True):
         if isinstance(offsets, str):
             return offsets
         for table_id, offset in offsets.items():
-            if not offset.whole:
+            taken = offset.version - 1
+            if not offset.whole and table_id not in within:
                 return (
                     f"batch {batch} of its query {query} ends in the middle of version {offset.version} of a "
                     "source: run again when the old stream has taken that whole version"
                 )
-            if positions.setdefault(table_id, offset.version - 1) != offset.version - 1:
+            known = positions.setdefault(table_id, offset)
+            if (known, known.within) != (offset, offset.within):
                 return (
-                    f"its streams have taken a source as far as version {positions[table_id]} and as far as "
-                    f"{offset.version - 1}: run again when both have taken the same"
+                    f"its streams have taken a source as far as version {known.version - 1} and as far as "
+                    f"{taken}: run again when both have taken the same"
                 )
-            if offset.version - 1 > (limit := at_most.get(table_id, offset.version)):
+            if taken > (limit := at_most.get(table_id, taken)):
                 return (
-                    f"its streams have taken version {offset.version - 1} of a source, of which the new "
-                    f"flows have taken {limit}: run the project again"
+                    f"its streams have taken version {taken} of a source, of which the new flows have taken "
+                    f"{limit}: run the project again"
                 )
     return positions
 

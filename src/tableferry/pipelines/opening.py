@@ -184,6 +184,8 @@ def _registered(project: Project, spark: SparkSession) -> Project:
         migration = dataflow.migration
         if migration is None or migration.catalog_type != "hms" or len(migration.table.parts) != 2:
             return dataflow
+        if migration.take_over:
+            return dataflow
         table = TableName(("hive_metastore", *migration.table.parts))
         return replace(dataflow, migration=replace(migration, table=table))
 

@@ -265,7 +265,14 @@ def progress(planned: Plan, facts: Facts) -> tuple[tuple[MigrationStart, Trackin
         started = {
             flow.flow.name for flow in target.flows if planned.in_pipeline and flow.action == "continue"
         }
-        new = replace(old, current={**old.current, **seen}, started=tuple(sorted({*old.started, *started})))
+        # What is taken over is there already.
+        copied = target.generation if start.take_over else old.copied
+        new = replace(
+            old,
+            current={**old.current, **seen},
+            started=tuple(sorted({*old.started, *started})),
+            copied=copied,
+        )
         if new != tracking:
             made.append((start, new))
     return tuple(made)

@@ -91,7 +91,9 @@ class PlanningContext:
     @property
     def copies(self) -> bool:
         """Whether this run, or the pipeline, makes the initial copy."""
-        return self.migration is not None and not (self.copied and self.generation == self.stored.generation)
+        if self.migration is None or self.migration.take_over:
+            return False
+        return not (self.copied and self.generation == self.stored.generation)
 
     @property
     def fresh(self) -> bool:

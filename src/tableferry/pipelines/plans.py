@@ -55,10 +55,15 @@ def pinned_name(target: TableName) -> TableName:
 
 @dataclass(frozen=True)
 class Offset:
-    """How far a checkpoint has read a table: all before ``version``, and, if ``whole``, nothing of it."""
+    """How far a checkpoint has read a table: all before ``version``, and, if ``whole``, nothing of it.
+
+    Attributes:
+        within: The same as Spark wrote it, where it isn't whole.
+    """
 
     version: int
     whole: bool
+    within: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,7 @@ class Checkpoint:
         offered: The number of the newest batch that was started, or None.
         committed: The number of the newest batch that was finished, or None.
         id: What the target knows it by; empty where nobody has started it.
+        seeded: Its first two batches only say where it begins, and brought nothing.
     """
 
     offsets: Mapping[str, Offset] = field(default_factory=dict)
@@ -80,6 +86,7 @@ class Checkpoint:
     offered: int | None = None
     committed: int | None = None
     id: str = ""
+    seeded: bool = False
 
     @property
     def started(self) -> bool:
@@ -112,6 +119,7 @@ class HandOver:
         batches: The newest batch of each old stream that it holds, by the query's id.
         certainty: What says so.
         why: The same in words, where it's proved.
+        within: Where that is within the commit behind, by the source's table id, as Spark wrote it.
     """
 
     version: int
@@ -119,6 +127,7 @@ class HandOver:
     batches: Mapping[str, int]
     certainty: Certainty = "recorded"
     why: str = ""
+    within: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -140,11 +149,13 @@ class LegacyWrites:
 
     Attributes:
         batches: The newest batch of each old stream from which the migration goes on, by the query's id.
+        first: The version that the first of these batches made; None where there is none.
         others: The versions that others have made, the newest first, by what they call their operation.
         more: There are older ones that weren't looked at.
     """
 
     batches: Mapping[str, int] = field(default_factory=dict)
+    first: int | None = None
     others: Mapping[str, Sequence[int]] = field(default_factory=dict)
     more: bool = False
 
@@ -177,8 +188,8 @@ class Facts:
         hand_overs: Where old jobs hand over, or why nobody knows, by the target's key; asked only of
             migrations that haven't started, and name checkpoints or are to be compared by content. The latter
             are absent where nothing is to start.
-        legacy_writes: What was committed to a legacy table since its copy is pinned, by the target's key;
-            asked only for people.
+        legacy_writes: What was committed to a legacy table since its copy is pinned, or since it was taken
+            over, by the target's key; of copies it's asked only for people.
         state: Where the state is, for messages.
     """
 
@@ -243,6 +254,8 @@ class FlowPlan:
         action: ``start`` on a fresh checkpoint, ``continue``, ``idle`` (nothing new), ``wait`` or ``done``.
         starts: Where its streams start, by view and table key; None goes on from the checkpoint.
         ahead: A start is ahead of its source, which has no commit there yet.
+        seed: The offset, as Spark writes it, that its fresh checkpoint begins at; empty where ``starts`` say
+            where it begins.
     """
 
     flow: Flow
@@ -250,6 +263,7 @@ class FlowPlan:
     starts: Mapping[str, Mapping[str, Start | None]] = field(default_factory=dict)
     waits: tuple[Wait, ...] = ()
     ahead: bool = False
+    seed: str = ""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from tableferry.pipelines.flows import DataFlow, Flow
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
@@ -23,6 +24,7 @@ class _Position:
         news: It may have commits that the flow hasn't taken.
         starts: Where the stream starts, by the table's key; None goes on from the checkpoint.
         empty: It has no commit yet where the flow is to start.
+        seed: Where within a commit the flow starts, as Spark writes it.
     """
 
     read: Read
@@ -31,6 +33,7 @@ class _Position:
     starts: Mapping[str, Start | None] = field(default_factory=dict)
     wait: Wait | None = None
     empty: Wait | None = None
+    seed: str = ""
 
 
 def flow_plans(context: PlanningContext) -> tuple[tuple[FlowPlan, ...], Findings]:
@@ -109,7 +112,9 @@ def _flow_plan(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> 
     if empty and not started:
         tables = ", ".join(str(wait.table) for wait in empty)
         findings += noted(f"{flow.name} begins without {tables}, which has no commit after its baseline yet")
-    return FlowPlan(flow, "continue" if started else "start", starts, ahead=bool(empty)), findings
+    action: Literal["continue", "start"] = "continue" if started else "start"
+    seed = "".join(position.seed for position in positions)
+    return FlowPlan(flow, action, starts, ahead=bool(empty), seed=seed), findings
 
 
 def _position(context: PlanningContext, read: Read, checkpoint: Checkpoint) -> tuple[_Position, Findings]:
@@ -127,14 +132,16 @@ def _position(context: PlanningContext, read: Read, checkpoint: Checkpoint) -> t
         return _Position(read), recreated
     start, findings = _start(context, read, source, started=started)
     continues = not context.request.in_pipeline and _continues(context, read, source, checkpoint, start)
-    starts = {} if start is None else {read.table.key: None if continues else start}
+    baseline = context.baseline(read)
+    seed = baseline.within if baseline and not started and read.explicit is None else ""
+    starts = {} if start is None else {read.table.key: None if continues or seed else start}
     if source and isinstance(start, int) and not checkpoint.has_read(source):
         if source.version < start:
             wait = Wait(read.table, start - 1, source.version, "has no commit after its baseline")
             return _Position(read, starts=starts, empty=wait), findings
         findings += _check_readable(context, read, start)
     news = source is None or _has_news(context, read, source, checkpoint)
-    return _Position(read, ready=True, news=news, starts=starts), findings
+    return _Position(read, ready=True, news=news, starts=starts, seed=seed), findings
 
 
 def _check_name(context: PlanningContext, flow: Flow) -> Findings:

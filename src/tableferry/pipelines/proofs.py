@@ -56,11 +56,17 @@ class Proof:
         """Whether they hold the same rows."""
         return self.verdict is not None and self.verdict.matches
 
+    @property
+    def only_legacy_has_more(self) -> bool:
+        """Whether they differ, and the target, or what the flows would have made, only lacks rows."""
+        keys = self.verdict.keys if self.verdict else None
+        return keys is not None and keys.source_only > 0 and not keys.target_only and not keys.different
+
 
 def prove(
     spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts, *, only_recorded: bool = False
 ) -> Proof | None:
-    """Compare a target with its legacy table; None if it has no migration.
+    """Compare a target with its legacy table; None if it has none besides itself.
 
     Args:
         spark: Where they are.
@@ -71,7 +77,8 @@ def prove(
         only_recorded: Leave out a migration whose hand-over point isn't recorded by old streams.
     """
     start = target.migration_start
-    if target.dataflow.migration is None or (only_recorded and not (start and start.batches)):
+    migration = target.dataflow.migration
+    if migration is None or migration.take_over or (only_recorded and not (start and start.batches)):
         return None
     try:
         return _prove(spark, planned, target, facts)

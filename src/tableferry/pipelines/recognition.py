@@ -261,10 +261,11 @@ def _check_batches(
             "taken for those it has: restore the newer checkpoint, or rebuild the table with --full-refresh "
             f"{context.target}"
         )
-    if checkpoint.committed is not None and newest < checkpoint.committed:
+    brought = checkpoint.committed if not checkpoint.seeded or checkpoint.committed != 1 else None
+    if brought is not None and newest < brought:
         findings += refused(
             f"{flow.location}: the checkpoint of {flow.name} is ahead of {table.name}: it has done "
-            f"{_batch(checkpoint.committed)}, and the table has {_batch(newest)}, so rows are "
+            f"{_batch(brought)}, and the table has {_batch(newest)}, so rows are "
             f"missing: restore the newer table, or rebuild it with --full-refresh {context.target}"
         )
     return findings

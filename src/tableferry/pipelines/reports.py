@@ -70,6 +70,13 @@ class VerifyReport:
 
 
 @dataclass(frozen=True)
+class UndoReport:
+    """The targets that were given back to their old streams."""
+
+    undone: tuple[TableName, ...]
+
+
+@dataclass(frozen=True)
 class FinishReport:
     """The targets whose migration was taken out, and whose was out already.
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tableferry.pipelines.flows import Project
     from tableferry.pipelines.perform import NotRepresentable
     from tableferry.pipelines.proofs import Proof
-    from tableferry.pipelines.reports import FinishReport, RunReport, StatusReport, VerifyReport
+    from tableferry.pipelines.reports import FinishReport, RunReport, StatusReport, UndoReport, VerifyReport
     from tableferry.verify import Verdict
 
 _VERIFIED = {"match": "matches", "differ": "DIFFERS", "": None}
@@ -111,6 +111,18 @@ def verify_data(found: VerifyReport) -> dict[str, Any]:
     }
 
 
+def undo_data(undo: UndoReport) -> dict[str, Any]:
+    """Return what `undo` gave back as plain data."""
+    return {"undone": [str(name) for name in undo.undone]}
+
+
+def print_undo(console: Console, undo: UndoReport) -> None:
+    """Print what `undo` gave back."""
+    for name in undo.undone:
+        console.print(f"{name}: given back; its old stream goes on where the flows have stopped")
+    console.print("Now start the old streams. The next run of the project takes them over again.")
+
+
 def _proof_data(proof: Proof) -> dict[str, Any]:
     return {
         "target": str(proof.target),
@@ -130,7 +142,7 @@ def print_plan(
 ) -> None:
     """Print what a run would do, target by target."""
     for target in plan.targets:
-        console.print(f"{target.target}: {PHASES[target.phase]}")
+        console.print(f"{target.target}: {_phase(target)}")
         for number, step in enumerate(target.steps, 1):
             console.print(f"  {number}. {step}")
         for flow in target.flows:
@@ -225,14 +237,24 @@ def _print_start(console: Console, proof: Proof) -> None:
     verdict = proof.verdict
     if verdict is None:
         console.print(f"Check: the hand-over point of {proof.target} can't be proved: {proof.why_not}")
-    elif verdict.matches:
+        return
+    if verdict.matches:
         console.print(
             f"Check: the hand-over point of {proof.target} is proved: {verdict.source_label} holds exactly "
             f"the {counted(proof.rows, 'row')} made of {verdict.target_label}"
         )
+        return
+    if proof.only_legacy_has_more:
+        console.print(
+            f"Check: the hand-over point of {proof.target} can't be proved: {verdict.source_label} has rows "
+            f"that aren't made of {verdict.target_label}, where the sources may not reach back so far:"
+        )
     else:
-        console.print(f"Check: the hand-over point of {proof.target} is WRONG:")
-        console.print(render(verdict), markup=False, highlight=False)
+        console.print(
+            f"Check: the hand-over point of {proof.target} is WRONG: {verdict.source_label} lacks rows of "
+            f"{verdict.target_label}, which nothing would bring:"
+        )
+    console.print(render(verdict), markup=False, highlight=False)
 
 
 def print_finish(console: Console, finish: FinishReport) -> None:
@@ -308,7 +330,7 @@ def _print_targets(console: Console, targets: Sequence[TargetPlan]) -> None:
         rows.append(
             (
                 target.target,
-                PHASES[target.phase],
+                _phase(target),
                 copied,
                 _VERIFIED[tracking.verified] if tracking and target.dataflow.migration else None,
             )
@@ -318,6 +340,13 @@ def _print_targets(console: Console, targets: Sequence[TargetPlan]) -> None:
         for wait in target.waits:
             console.print(f"{target.target} waits: {_waits(wait)}")
         _print_legacy_writes(console, target)
+
+
+def _phase(target: TargetPlan) -> str:
+    """Say where a target stands."""
+    migration = target.dataflow.migration
+    taken_over = migration is not None and migration.take_over
+    return PHASES[target.phase].replace("copied", "taken over") if taken_over else PHASES[target.phase]
 
 
 def _print_legacy_writes(console: Console, target: TargetPlan, indent: str = "") -> None:

@@ -54,12 +54,14 @@ class Baseline:
         table: The source's name, as the spec gives it; `TableName.key` of it is its identity.
         table_id: The id of its Delta log.
         views: The views that read it.
+        within: Where the flows start within the next version, as Spark writes it; empty at its begin.
     """
 
     table: TableName
     table_id: str
     version: int
     views: tuple[str, ...] = ()
+    within: str = ""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,11 @@ class MigrationStart:
     recorded_at: datetime
     batches: Mapping[str, int] = field(default_factory=dict)
     certainty: Certainty = "assumed"
+
+    @property
+    def take_over(self) -> bool:
+        """Whether the flows go on in the legacy table itself."""
+        return self.copy.table.key == self.target.key
 
 
 @dataclass(frozen=True)
@@ -129,6 +136,7 @@ class Stored:
         resetting: A full refresh was started and hasn't dropped everything yet.
         finished: The migration was taken out.
         finished_by: The engine that ran its flows then; empty where nobody recorded it.
+        undoing: It was taken over, and is being given back.
     """
 
     migration_start: MigrationStart | None = None
@@ -138,6 +146,7 @@ class Stored:
     resetting: bool = False
     finished: bool = False
     finished_by: str = ""
+    undoing: bool = False
 
     @property
     def engine(self) -> str:
@@ -181,7 +190,8 @@ class StateStore:
             self.migration_start_file(target), partial(_read_migration_start, self.pipeline_id, target)
         )
         tracking = self._read(self.tracking_file(target), _read_tracking)
-        if tracking and not migration_start:
+        undoing = files.read_text(self._undoing_file(target)) is not None
+        if tracking and not migration_start and not undoing:
             raise StateError(
                 f"{self.migration_start_file(target)} is missing, but {self.tracking_file(target)} is there: "
                 "restore it, for nobody can know again where the streaming flows of this target must start"
@@ -191,7 +201,8 @@ class StateStore:
                 f"{self.tracking_file(target)} is missing, but {target} was refreshed {generation} times: "
                 "restore it"
             )
-        return Stored(migration_start, tracking, self._elsewhere(target), generation, resetting)
+        elsewhere = self._elsewhere(target)
+        return Stored(migration_start, tracking, elsewhere, generation, resetting, undoing=undoing)
 
     def begin(self, migration_start: MigrationStart) -> bool:
         """Record where a migration starts, once; of two processes at once exactly one gets True."""
@@ -235,12 +246,28 @@ class StateStore:
         files.create_text(self._finished_file(target), self.engine)
         self._remove(target)
 
+    def start_undo(self, target: TableName) -> None:
+        """Say that a table is being given back to its old streams; until `forget` no flow runs."""
+        files.create_text(self._undoing_file(target), "")
+
+    def forget(self, target: TableName) -> None:
+        """Remove all that is recorded of a target, its checkpoints too; can be repeated after a crash."""
+        self._remove(target)
+        # The mark goes last.
+        for name in files.names(self.checkpoints(target)):
+            if name != self._undoing_file(target).name:
+                files.remove(self.checkpoints(target) / name)
+        files.remove(self.checkpoints(target))
+
     def _remove(self, target: TableName) -> None:
         files.remove(self.migration_start_file(target).parent)
         files.remove(self.tracking_file(target).parent)
 
     def _finished_file(self, target: TableName) -> Path:
         return self.checkpoints(target) / "_finished"
+
+    def _undoing_file(self, target: TableName) -> Path:
+        return self.checkpoints(target) / "_undoing"
 
     def _resetting_file(self, target: TableName) -> Path:
         return self.checkpoints(target) / "_resetting"
@@ -367,7 +394,7 @@ class StateStore:
 
 
 _BEGINNING = (
-    "tableName", "viewName", "version", "sourceTableId",
+    "tableName", "viewName", "version", "sourceTableId", "within",
     "copyTable", "copyTableId", "copyVersion", "recordedAt", "oldStreams", "handOver", "rows",
 )  # fmt: skip
 _TRACKING = (
@@ -388,11 +415,11 @@ def _migration_start_text(migration_start: MigrationStart) -> str:
         migration_start.certainty,
     )
     rows = [
-        (baseline.table, view, baseline.version, baseline.table_id, *pinned)
+        (baseline.table, view, baseline.version, baseline.table_id, baseline.within, *pinned)
         for baseline in sorted(migration_start.baselines.values())
         for view in baseline.views or ("",)
     ]
-    return _text(_BEGINNING, rows or [("", "", "", "", *pinned)])
+    return _text(_BEGINNING, rows or [("", "", "", "", "", *pinned)])
 
 
 def _read_migration_start(
@@ -403,7 +430,10 @@ def _read_migration_start(
     for row in rows:
         if row["tableName"]:
             table = _name(row["tableName"])
-            known = baselines.get(table.key, Baseline(table, row["sourceTableId"], int(row["version"])))
+            first_view = Baseline(
+                table, row["sourceTableId"], int(row["version"]), within=row.get("within", "")
+            )
+            known = baselines.get(table.key, first_view)
             baselines[table.key] = replace(known, views=(*known.views, *filter(None, [row["viewName"]])))
     copy = PinnedCopy(_name(first["copyTable"]), first["copyTableId"], int(first["copyVersion"]))
     recorded_at = datetime.fromisoformat(first["recordedAt"])

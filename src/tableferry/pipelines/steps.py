@@ -58,7 +58,9 @@ class Begin:
     def __str__(self) -> str:
         start = self.migration_start
         sources = ", ".join(
-            f"{baseline.table}@{baseline.version}" for baseline in sorted(start.baselines.values())
+            f"{baseline.table}@{baseline.version}"
+            + (f" and a part of {baseline.version + 1}" if baseline.within else "")
+            for baseline in sorted(start.baselines.values())
         )
         copy = f"copy pinned to {start.copy.table}@{start.copy.version}"
         baselines = f"baselines {sources}" if sources else "no baselines"
@@ -212,6 +214,7 @@ class DefineAppend:
         generation: The owner's generation.
         identify: Record this of the flow before it brings rows; None where that is done.
         ahead: It starts where one of its sources has no commit yet.
+        seed: The offset that its fresh checkpoint is to begin at, as Spark writes it.
     """
 
     flow: Flow
@@ -220,6 +223,7 @@ class DefineAppend:
     once: bool = False
     identify: FlowSettings | None = None
     ahead: bool = False
+    seed: str = ""
 
     def __str__(self) -> str:
         return f"append {self.flow.view} to {self.flow.target}" + (", once" if self.once else "")
@@ -236,6 +240,7 @@ class DefineAutoCdc:
     once: bool = False
     identify: FlowSettings | None = None
     ahead: bool = False
+    seed: str = ""
 
     def __str__(self) -> str:
         kind = f"SCD type {self.settings.scd_type}" + (", once" if self.once else "")

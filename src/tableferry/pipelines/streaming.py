@@ -231,6 +231,9 @@ class StreamingEngine:
         """Take all commits that are there, and return the query's id."""
         if definition.identify is not None:
             self._identify(definition, definition.identify)
+        if definition.seed:
+            self._before(f"letting the checkpoint of {definition.flow.name} begin where the old stream stood")
+            checkpoints.seed(self._checkpoint(definition), definition.seed)
         self._before(f"stream {definition.flow.name} into {definition.flow.target}")
         for attempt in range(_TRIES_AFTER_SCHEMA_CHANGE):
             try:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 
 from tableferry import files, session
 from tableferry.errors import Refused
-from tableferry.pipelines import preparing, proofs
+from tableferry.pipelines import preparing, proofs, undoing
 from tableferry.pipelines.opening import OpenedProject
 from tableferry.pipelines.perform import Before, Runner, progress
 from tableferry.pipelines.plans import OVER, PHASES, Facts, Plan, TargetPlan
 from tableferry.pipelines.proofs import Proof
-from tableferry.pipelines.reports import FinishReport, RunReport, TargetReport, VerifyReport
+from tableferry.pipelines.reports import FinishReport, RunReport, TargetReport, UndoReport, VerifyReport
 
 _log = logging.getLogger(__name__)
 
@@ -81,6 +81,15 @@ class Update:
             tuple(target.target for target in targets if target.phase == "finished"),
             tuple(compared),
         )
+
+    def undo(self) -> UndoReport:
+        """Give tables that were taken over back to their old streams."""
+        with self._opened.locked() as self._runner.guard:
+            plan, facts = self._opened.decided()
+            undoing.check(plan, facts)
+            for target in plan.targets:
+                undoing.undo(self._opened.spark, self._opened.store, plan, target, self._runner.before)
+        return UndoReport(tuple(target.target for target in plan.targets))
 
     def verify(self) -> VerifyReport:
         """Compare targets with their legacy tables; writes nothing."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tableferry.errors import Problem
 from tableferry.pipelines import flows
 from tableferry.pipelines.spec.documents import Document
 from tableferry.pipelines.spec.names import table_name
 from tableferry.pipelines.spec.settings import GlobalSettings
+from tableferry.tables import TableName
 
 _VALIDITY = ("__START_AT", "__END_AT")
 _NO_CHECKPOINT = (
@@ -66,6 +67,8 @@ def migration(
         problems.append(location.at("sourceDetails", "checkpointLocation").problem(_NO_STARTS))
     if details.hand_over == "content" and not details.auto_starting_versions_enabled:
         problems.append(location.at("handOver").problem(_NO_STARTS))
+    if details.mode == "takeOver":
+        problems += _not_taken_over(document, table, target)
     hand_over = details.hand_over
     if hand_over == "auto":
         hand_over = "checkpoint" if written.checkpoints else "version"
@@ -78,10 +81,45 @@ def migration(
         tuple(written.except_columns),
         details.leave_out_not_representable,
         details.pinned_clone,
+        details.mode == "takeOver",
         hand_over,
         written.checkpoints if hand_over == "checkpoint" else (),
         str(location),
     )
+
+
+def _not_taken_over(document: Document, table: TableName, target: flows.Target) -> Iterator[Problem]:
+    """Say why a table's flows can't go on in itself."""
+    location, details = document.location.at("tableMigrationDetails"), document.spec.table_migration_details
+    assert details is not None
+    source = details.source_details
+    refusals = (
+        (
+            table.key != target.name.key,
+            location.at("sourceDetails", "table"),
+            f"names {table}, and mode takeOver goes on in the target, {target.name}: name that, or set mode "
+            "to copy",
+        ),
+        (
+            not source.checkpoints or details.hand_over not in ("auto", "checkpoint"),
+            location.at("sourceDetails", "checkpointLocation"),
+            "mode takeOver goes on from the checkpoints of the old streams: give them, with handOver "
+            "checkpoint",
+        ),
+        (
+            bool(source.select_exp or source.where_clause or source.except_columns),
+            location.at("sourceDetails"),
+            "maps rows, of which mode takeOver copies none: take selectExp, whereClause and exceptColumns "
+            "out",
+        ),
+        (
+            target.cdc is not None,
+            document.location.at("cdcSettings"),
+            "mode takeOver is for tables that streams append to; the events of which a merge has made rows "
+            "aren't known any more: set mode to copy",
+        ),
+    )
+    return (place.problem(message) for holds, place, message in refusals if holds)
 
 
 def _missing_start(view: flows.View) -> str | None:

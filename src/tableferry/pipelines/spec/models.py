@@ -251,6 +251,11 @@ class TableMigrationDetails(CamelModel):
     auto_starting_versions_enabled: bool = Field(
         True, description="Record the sources' versions and let the streaming flows start right behind them."
     )
+    mode: Literal["copy", "takeOver"] = Field(
+        "copy",
+        description="`takeOver` lets the flows go on in the legacy table itself, where its old streams were "
+        "stopped; the target and the legacy table are then the same, and nothing is copied.",
+    )
     hand_over: Literal["auto", "checkpoint", "content", "version", "explicit"] = Field(
         "auto",
         description="Where the streaming flows go on. `checkpoint`: where the old streams are whose "

@@ -1,0 +1,211 @@
+"""A table that a stream fills is taken over where it is: nothing is copied, and it can be given back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.errors import StreamingQueryException
+from tests import soak
+from tests.spark.projects import Project
+
+from tableferry import pipelines
+from tableferry.errors import Refused
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COLUMNS = "id int, v string"
+
+Old = Callable[..., None]
+
+
+class Crash(BaseException):
+    """The process dies."""
+
+
+@pytest.fixture
+def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
+    """A source with two rows, the table that an old stream fills, and the spec that takes it over."""
+    project = Project(tmp_path / "shop", schema, spark)
+    project.create("src", COLUMNS, (1, "a"), (2, "b"))
+    project.create("out", COLUMNS)
+    details = {"table": "out", "checkpointLocation": str(tmp_path / "old")}
+    project.standard("out", "src", tableMigrationDetails=project.migration("out", details, mode="takeOver"))
+    return project
+
+
+@pytest.fixture
+def old(project: Project, spark: SparkSession, tmp_path: Path) -> Old:
+    """Let the old stream take all that is there, file by file, or die at a row."""
+
+    def run(
+        source: str = "src",
+        target: str = "out",
+        checkpoint: Path = tmp_path / "old",
+        dies_at: int | None = None,
+    ) -> None:
+        rows = spark.readStream.option("maxFilesPerTrigger", 1).table(f"{project.schema}.{source}")
+        if dies_at is not None:
+            rows = rows.where(f"assert_true(id <> {dies_at}) IS NULL")
+        writer = rows.writeStream.format("delta").trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(checkpoint))
+        try:
+            writer.toTable(f"{project.schema}.{target}").awaitTermination()
+        except StreamingQueryException as error:
+            if "is not true" not in str(error):
+                raise
+
+    return run
+
+
+EVENTS = st.one_of(
+    st.tuples(st.just("commit"), st.integers(1, 3)),
+    st.tuples(st.just("old"), st.none() | st.integers(0, 2)),
+    st.tuples(st.just("run"), st.none() | st.integers(0, 8)),
+    st.tuples(st.just("undo"), st.none() | st.integers(0, 4)),
+)
+
+
+@soak.only
+def test_whoever_fills_it_brings_every_row_once(
+    project: Project, spark: SparkSession, old: Old, tmp_path: Path
+) -> None:
+    """Take over, give back, take over again; streams that die within a commit, crashes at every effect."""
+    numbers = count()
+
+    @soak.slow_examples(soak.amount(2, 16))
+    @given(st.lists(EVENTS, min_size=5, max_size=12))
+    def scenario(events: list[tuple[str, int | None]]) -> None:
+        number = next(numbers)
+        shop = Project(tmp_path / f"shop_{number}", project.schema, spark)
+        source, target, checkpoint = f"src_{number}", f"out_{number}", tmp_path / f"old_{number}"
+        rows = count(1)
+        shop.create(source, COLUMNS, (next(rows), "x"))
+        shop.create(target, COLUMNS)
+        old(source, target, checkpoint)
+        details = {"table": target, "checkpointLocation": str(checkpoint)}
+        shop.standard(target, source, tableMigrationDetails=shop.migration(target, details, mode="takeOver"))
+        ours = False
+        for kind, value in [*events, ("commit", 1), ("run", None), ("commit", 2), ("run", None)]:
+            match kind:
+                case "commit":
+                    ids = [(next(rows), "x") for _ in range(value or 1)]
+                    frame = spark.createDataFrame(ids, COLUMNS).repartitionByRange(len(ids), "id")
+                    frame.write.format("delta").mode("append").saveAsTable(f"{shop.schema}.{source}")
+                case "old" if not ours:
+                    dies_at = None if value is None else next(rows) - 1 - value
+                    old(source, target, checkpoint, dies_at)
+                case "run":
+                    ours = True
+                    dies(partial(pipelines.run, shop.root, spark), value)
+                case "undo" if ours:
+                    # What a run that died has left has to be finished first.
+                    dies(partial(pipelines.run, shop.root, spark), None)
+                    dies(partial(pipelines.undo, shop.root, spark), value)
+                    dies(partial(pipelines.undo, shop.root, spark), None, "nothing of it was taken over yet")
+                    ours = False
+        held = sorted(row[0] for row in shop.rows(target))
+        assert held == sorted(row[0] for row in shop.rows(source))
+
+    scenario()
+
+
+def undo(project: Project, dies_at: int | None = None) -> None:
+    dies(partial(pipelines.undo, project.root, project.spark), dies_at)
+
+
+def dies(command: Callable[..., object], at: int | None, refused: str = "^$") -> None:
+    """Run a command that dies right before one of its effects."""
+    effects = count()
+
+    def before(_: str) -> None:
+        if next(effects) == at:
+            raise Crash
+
+    try:
+        command(before=before)
+    except Crash:
+        pass
+    except Refused as error:
+        if not re.search(refused, str(error)):
+            raise
+
+
+def ids(project: Project) -> list[int]:
+    return [row[0] for row in project.rows("out")]
+
+
+def test_it_goes_to_and_fro_without_losing_or_doubling_a_row(project: Project, old: Old) -> None:
+    old()
+    project.insert("src", (3, "c"))
+    with project.nothing_written():
+        plan = project.plan()
+    assert not any("history" in str(step) for step in plan.steps)
+    assert project.run().ok
+    assert project.phases() == {"out": "complete"}
+    assert ids(project) == [1, 2, 3]
+    project.insert("src", (4, "d"))
+    assert project.run().ok
+    # Back, where it dies at each effect in turn; the old stream goes on, and is taken over once more.
+    for effect in range(4):
+        undo(project, effect)
+        if effect:
+            with pytest.raises(Refused, match="it's being given back to its old streams"):
+                project.run()
+    undo(project)
+    assert not list((project.state / "checkpoints").glob("target*"))
+    # Without a batch of the old stream in between, too.
+    assert project.run().ok
+    undo(project)
+    project.insert("src", (5, "e"))
+    old()
+    assert ids(project) == [1, 2, 3, 4, 5]
+    project.insert("src", (6, "f"))
+    assert project.run().ok
+    assert ids(project) == [1, 2, 3, 4, 5, 6]
+    with pytest.raises(Refused, match="was taken over, so a full refresh would drop its history for good"):
+        project.run(full_refresh=[f"{project.schema}.out"])
+    project.finish()
+    project.insert("src", (7, "g"))
+    assert project.run().ok
+    assert ids(project) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_two_writers_are_noticed(project: Project, spark: SparkSession, old: Old) -> None:
+    old()
+    assert project.run().ok
+    project.insert("src", (3, "c"))
+    old()
+    with (
+        project.nothing_written(),
+        pytest.raises(Refused, match=r"old stream has gone on since .*batch 1, from") as refused,
+    ):
+        project.run()
+    assert not project.status().complete
+    # What the message says is a way on.
+    statement = str(refused.value).partition("RESTORE")[2].partition(";")[0]
+    spark.sql(f"RESTORE{statement}")
+    assert project.run().ok
+    assert ids(project) == [1, 2, 3]
+    # So is the other: the old stream takes what the flow has, and a row comes twice.
+    project.insert("src", (4, "d"))
+    assert project.run().ok
+    project.insert("src", (5, "e"))
+    old()
+    assert ids(project) == [1, 2, 3, 4, 4, 5]
+    with pytest.raises(Refused, match="take it over anew"):
+        project.run()
+    spark.sql(f"DELETE FROM {project.schema}.out WHERE id = 4")
+    project.insert("out", (4, "d"))
+    undo(project)
+    project.insert("src", (6, "f"))
+    assert project.run().ok
+    assert ids(project) == [1, 2, 3, 4, 5, 6]
