@@ -2,6 +2,6 @@
 SELECT tailnum, carrier, changed_at AS {start}, until AS {end}
 FROM (
     SELECT *, lead(changed_at) OVER (PARTITION BY tailnum ORDER BY changed_at) AS until
-    FROM {bronze}.aircraft_changes
+    FROM {changes}
 )
 WHERE event = 'flies'

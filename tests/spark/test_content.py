@@ -156,3 +156,9 @@ def test_what_a_merge_made_of_a_feed_is_found_by_its_keys(
     assert project.run().ok
     names = [column.split()[0] for column in columns.split(", ")]
     assert project.rows("out", *names) == sorted(LATER[scd], key=repr)
+    # The job is behind, and what it would make isn't known from its table; but it is from the feed.
+    (proof,) = project.verify().proofs
+    assert (proof.proved, proof.rows) == (True, len(LATER[scd]))
+    project.spark.sql(f"UPDATE {project.schema}.out SET v = 'lost' WHERE id = 5")
+    (proof,) = project.verify().proofs
+    assert not proof.proved

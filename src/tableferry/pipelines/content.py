@@ -27,7 +27,7 @@ from tableferry.commits import WITHOUT_ROWS, Commit, commits_after
 from tableferry.driver import following
 from tableferry.errors import TableferryError, first_line
 from tableferry.pipelines import cdc, copies, views
-from tableferry.pipelines.expected import Whole, together
+from tableferry.pipelines.expected import NotKnownError, Whole, together
 from tableferry.pipelines.flows import CdcSettings, DataFlow, HistorySource, Migration
 from tableferry.pipelines.plans import LOOK_BACK, HandOver, NoHandOver
 from tableferry.tables import TableFacts
@@ -70,8 +70,8 @@ def find(
     ):
         try:
             commits = {source.name.key: _newest(spark, source, look_back) for source in sources}
-            history = HistorySource(migration, legacy.version, dataflow.target.cdc)
-            search = _Search(Comparison(spark, dataflow, Whole.of(spark, dataflow), history), running)
+            comparison = of_legacy(spark, dataflow, migration, legacy.version)
+            search = _Search(comparison, legacy.version, running)
             return search.among(moments(commits)[:look_back], sources)
         except TableferryError as error:
             reason = str(error)
@@ -106,23 +106,32 @@ def moments(commits: Mapping[str, Sequence[Commit]]) -> list[Moment]:
     return found
 
 
+def of_legacy(spark: SparkSession, dataflow: DataFlow, migration: Migration, version: int) -> Comparison:
+    """Compare a version of a legacy table with what the flows of its target bring.
+
+    Raises:
+        NotKnownError: Nobody can know what they bring of some commits.
+        TableError: The version can't be read.
+    """
+    history = HistorySource(migration, version, dataflow.target.cdc)
+    rows, label = copies.history_of(spark, history), f"{migration.table}@{version}"
+    return Comparison(Whole.of(spark, dataflow), dataflow.target.cdc, rows, label)
+
+
 @dataclass(frozen=True)
 class Comparison:
-    """A legacy table, and what the flows of its target bring.
+    """A table's rows, and what the flows of a target bring.
 
     Attributes:
-        history: The legacy table, at the version that is compared.
+        cdc: How the target is made of what they bring.
+        held: The table's rows.
+        label: What to call them.
     """
 
-    spark: SparkSession
-    dataflow: DataFlow
     whole: Whole
-    history: HistorySource
-
-    @property
-    def legacy(self) -> DataFrame:
-        """The rows of the legacy table, mapped."""
-        return copies.history_of(self.spark, self.history)
+    cdc: CdcSettings | None
+    held: DataFrame
+    label: str
 
     def at(self, moment: Moment) -> Verdict:
         """Compare all rows, in the columns that the flows bring.
@@ -131,31 +140,30 @@ class Comparison:
             TableferryError: They can't be read.
         """
         rows = self.whole.rows(moment)
-        if settings := self.history.cdc:
-            rows = cdc.folded(cdc.feed_events(rows, settings), settings)
-        legacy, rows = _alike(self.legacy, rows)
-        label = f"{self.history.migration.table}@{self.history.version}"
-        return copies.matched(legacy, rows, self.history.cdc, label, self.named(moment))
+        if self.cdc:
+            rows = cdc.folded(cdc.feed_events(rows, self.cdc), self.cdc)
+        held, rows = _alike(self.held, rows)
+        return copies.matched(held, rows, self.cdc, self.label, self.named(moment))
 
     def fitting(self, among: Sequence[Moment], settings: CdcSettings) -> list[Moment]:
-        """Return the moments at which a sample of the keys has the rows that it has in the legacy table."""
+        """Return the moments at which a sample of the keys has the rows that it has in the table."""
         at = replace(settings, keys=(_MOMENT, *settings.keys))
         rows = together(
             [self.whole.rows(moment).withColumn(_MOMENT, F.lit(n)) for n, moment in enumerate(among)]
         )
-        legacy = self.legacy
-        if (sampled := self._sampled(legacy, rows, settings)) is not None:
-            legacy, rows = legacy.where(sampled), rows.where(sampled)
+        held = self.held
+        if (sampled := self._sampled(held, rows, settings)) is not None:
+            held, rows = held.where(sampled), rows.where(sampled)
         every = F.explode(F.array([F.lit(n) for n in range(len(among))]))
-        legacy, rows = _alike(legacy.withColumn(_MOMENT, every), cdc.folded(cdc.feed_events(rows, at), at))
-        verdict = copies.matched(legacy, rows, at, "", "", partition_columns=(_MOMENT,))
+        held, rows = _alike(held.withColumn(_MOMENT, every), cdc.folded(cdc.feed_events(rows, at), at))
+        verdict = copies.matched(held, rows, at, "", "", partition_columns=(_MOMENT,))
         differ = {difference.values[0] for difference in verdict.partition_differences}
         return [moment for n, moment in enumerate(among) if str(n) not in differ]
 
-    def _sampled(self, legacy: DataFrame, rows: DataFrame, settings: CdcSettings) -> Column | None:
+    def _sampled(self, held: DataFrame, rows: DataFrame, settings: CdcSettings) -> Column | None:
         """Choose about a thousand keys, by a hash that both sides agree on; None for all."""
-        parts = legacy.count() // _SAMPLE
-        types = [{name.lower(): kind for name, kind in frame.dtypes} for frame in (legacy, rows)]
+        parts = held.count() // _SAMPLE
+        types = [{name.lower(): kind for name, kind in frame.dtypes} for frame in (held, rows)]
         keys = [key.lower().strip("`") for key in settings.keys]
         if parts < 2 or any(types[0].get(key) != types[1].get(key) for key in keys):
             return None
@@ -172,11 +180,12 @@ class _Search:
     """A search for the moment at which a legacy table stands."""
 
     comparison: Comparison
+    version: int
     running: Activity
 
     def among(self, tried: Sequence[Moment], sources: Collection[TableFacts]) -> HandOver | NoHandOver:
         """Search some moments, the newest first."""
-        settings = self.comparison.history.cdc
+        settings = self.comparison.cdc
         verdict = None
         for moment in self._folded(tried, settings) if settings else self._appended(tried):
             verdict = self.comparison.at(moment)
@@ -185,7 +194,7 @@ class _Search:
                 rows = counted(verdict.target.rows, "row")
                 why = f"{verdict.source_label} holds exactly the {rows} made of {verdict.target_label}"
                 positions = {ids[key]: version for key, version in moment.items()}
-                return HandOver(self.comparison.history.version, positions, {}, "proved", why)
+                return HandOver(self.version, positions, {}, "proved", why)
         assert verdict is not None
         return NoHandOver(
             f"none of the {counted(len(tried), 'moment')} that were tried gives what {verdict.source_label} "
@@ -197,7 +206,7 @@ class _Search:
 
     def _appended(self, tried: Sequence[Moment]) -> list[Moment]:
         """Return the moments with the count of rows that is nearest to the legacy table's."""
-        wanted = self.comparison.legacy.count()
+        wanted = self.comparison.held.count()
 
         @cache
         def more(at: int) -> int:
@@ -228,8 +237,10 @@ class _Search:
             yield tried[0]
 
 
-def _alike(legacy: DataFrame, rows: DataFrame) -> tuple[DataFrame, DataFrame]:
+def _alike(held: DataFrame, rows: DataFrame) -> tuple[DataFrame, DataFrame]:
     """Leave out the columns that only one side has: an audit column of the old job says nothing of rows."""
     brought = {name.lower() for name in rows.columns}
-    both = [name for name in legacy.columns if name.lower() in brought]
-    return legacy.select(*map(views.quoted, both)), rows.select(*map(views.quoted, both))
+    both = [name for name in held.columns if name.lower() in brought]
+    if not both:
+        raise NotKnownError(f"none of the columns {', '.join(held.columns)} is brought by the flows")
+    return held.select(*map(views.quoted, both)), rows.select(*map(views.quoted, both))

@@ -35,13 +35,20 @@ def compared(
         more: Rows that the target must hold besides.
         more_in_target: Rows that count as if the target held them.
     """
-    rows = spark.table(target.sql)
-    if version is not None:
-        rows = views.reader_of(spark, {"versionAsOf": str(version)}).table(target.sql)
     source = together([history_of(spark, copied_from), *more])
-    copied = together([rows, *more_in_target]).select(*map(views.quoted, source.columns))
+    copied = together([rows_of(spark, target, version), *more_in_target]).select(
+        *map(views.quoted, source.columns)
+    )
     label = f"{copied_from.migration.table}@{copied_from.version}"
     return matched(source, copied, copied_from.cdc, label, str(target))
+
+
+def rows_of(spark: SparkSession, table: TableName, version: int | None) -> DataFrame:
+    """Return the rows of a Delta table as of a version; None for its newest."""
+    if version is None:
+        return spark.table(table.sql)
+    rows: DataFrame = views.reader_of(spark, {"versionAsOf": str(version)}).table(table.sql)
+    return rows
 
 
 def history_of(spark: SparkSession, copied_from: HistorySource) -> DataFrame:

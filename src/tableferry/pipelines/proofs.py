@@ -102,9 +102,9 @@ def prove_start(spark: SparkSession, target: TargetPlan) -> Proof:
                     raise NotKnownError(f"{read.view} starts at {read.explicit}, which is no version")
                 if read.explicit is not None:
                     until[read.table.key] = read.explicit - 1
-        whole = Whole.of(spark, target.dataflow)
+        comparison = content.of_legacy(spark, target.dataflow, history.migration, history.version)
         with activity(_log, "compare it with its sources", table=history.migration.table):
-            verdict = content.Comparison(spark, target.dataflow, whole, history).at(until)
+            verdict = comparison.at(until)
     except TableferryError as error:
         return Proof(target.target, why_not=str(error))
     return Proof(target.target, verdict, rows=verdict.target.rows)
@@ -143,6 +143,9 @@ def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts)
         key: range(hand_over.positions.get(base.table_id, base.version), taken[base.table_id])
         for key, base in start.baselines.items()
     }
+    if start.certainty == "proved" and target.dataflow.target.cdc and any(lacking.values()):
+        until = {key: commits.stop for key, commits in lacking.items()}
+        return _from_sources(spark, target, until, None if planned.in_pipeline else now.version)
     more, more_in_target = _lacking(spark, target.dataflow, lacking)
     with (
         activity(_log, f"compare it with {start.copy.table}", table=target.target) as running,
@@ -159,6 +162,18 @@ def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts)
         rows = verdict.target.rows - sum(frame.count() for frame in more_in_target)
         running.count("rows", rows)
     return Proof(target.target, verdict, behind=sum(map(len, lacking.values())), rows=rows)
+
+
+def _from_sources(
+    spark: SparkSession, target: TargetPlan, until: Mapping[str, int], version: int | None
+) -> Proof:
+    """Compare with what the flows make of all commits, where the copied history was proved to be made so."""
+    settings, label = target.dataflow.target.cdc, str(target.target)
+    rows = copies.rows_of(spark, target.target, version)
+    comparison = content.Comparison(Whole.of(spark, target.dataflow), settings, rows, label)
+    with activity(_log, "compare it with its sources", table=target.target):
+        verdict = comparison.at(until)
+    return Proof(target.target, verdict, rows=verdict.source.rows)
 
 
 def _by_content(

@@ -223,11 +223,14 @@ def _print_proof(console: Console, proof: Proof) -> None:
     if proof.verdict is None:
         console.print(f"{proof.target}: can't be proved: {proof.why_not}")
         return
-    legacy, rows = proof.verdict.source_label, counted(proof.rows, "row")
+    # What isn't the target is the legacy table, or the sources.
+    labels = (proof.verdict.source_label, proof.verdict.target_label)
+    legacy, rows = next(label for label in labels if label != str(proof.target)), counted(proof.rows, "row")
     if proof.behind:
         legacy += f" and {counted(proof.behind, 'commit')} of the sources behind it"
     if proof.proved:
-        console.print(f"{proof.target}: proved: it holds the {rows} of {legacy}, and no others")
+        made = "made " if legacy is proof.verdict.target_label else ""
+        console.print(f"{proof.target}: proved: it holds the {rows} {made}of {legacy}, and no others")
         return
     console.print(f"{proof.target}: DIFFERS from {legacy}:")
     console.print(render(proof.verdict), markup=False, highlight=False)
