@@ -92,6 +92,23 @@ def test_where_no_version_fits_the_plan_shows_the_nearest(project: Project) -> N
         project.run(look_back=1)
 
 
+def test_sources_that_keep_less_than_the_table(project: Project, spark: SparkSession) -> None:
+    project.create("src", COLUMNS, (1, "old"), (2, "old"), (3, "kept"))
+    spark.sql(f"CREATE TABLE {project.schema}.out_legacy USING delta AS SELECT * FROM {project.schema}.src")
+    spark.sql(f"DELETE FROM {project.schema}.src WHERE v = 'old'")
+    project.insert("src", (4, "taken"))
+    project.insert("out_legacy", (4, "taken"))
+    for id_ in (5, 6):
+        project.insert("src", (id_, "new"))
+    project.standard("out", "src", tableMigrationDetails=project.migration("out", handOver="version"))
+    assert "WRONG" in printed(project)
+    project.standard("out", "src", tableMigrationDetails=project.migration("out", handOver="content"))
+    said = printed(project)
+    assert "holds all 2 rows made of src@3, none of what came later, and 2 rows from before" in said
+    assert project.run().ok
+    assert [row[0] for row in project.rows("out")] == [1, 2, 3, 4, 5, 6]
+
+
 def test_two_sources_that_a_job_has_read_at_one_moment(project: Project, spark: SparkSession) -> None:
     for table, first in (("src", 1), ("more", 100)):
         project.create(table, COLUMNS, (first, "a"))

@@ -31,7 +31,7 @@ from tableferry.pipelines.expected import NotKnownError, Whole, together
 from tableferry.pipelines.flows import CdcSettings, DataFlow, HistorySource, Migration
 from tableferry.pipelines.plans import LOOK_BACK, HandOver, NoHandOver
 from tableferry.tables import TableFacts
-from tableferry.verify import Verdict
+from tableferry.verify import Verdict, common_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -145,6 +145,10 @@ class Comparison:
         held, rows = _alike(self.held, rows)
         return copies.matched(held, rows, self.cdc, self.label, self.named(moment))
 
+    def common(self, moment: Moment) -> int:
+        """Count the rows that the flows bring up to a moment and that the table has."""
+        return common_rows(*_alike(self.held, self.whole.rows(moment)))
+
     def fitting(self, among: Sequence[Moment], settings: CdcSettings) -> list[Moment]:
         """Return the moments at which a sample of the keys has the rows that it has in the table."""
         at = replace(settings, keys=(_MOMENT, *settings.keys))
@@ -185,16 +189,17 @@ class _Search:
 
     def among(self, tried: Sequence[Moment], sources: Collection[TableFacts]) -> HandOver | NoHandOver:
         """Search some moments, the newest first."""
-        settings = self.comparison.cdc
-        verdict = None
-        for moment in self._folded(tried, settings) if settings else self._appended(tried):
+        settings, verdict = self.comparison.cdc, None
+        ids = {source.name.key: source.table_id for source in sources}
+        held = self.comparison.held.count()
+        for moment in self._folded(tried, settings) if settings else [self._counted(tried, held)]:
             verdict = self.comparison.at(moment)
             if verdict.matches:
-                ids = {source.name.key: source.table_id for source in sources}
                 rows = counted(verdict.target.rows, "row")
                 why = f"{verdict.source_label} holds exactly the {rows} made of {verdict.target_label}"
-                positions = {ids[key]: version for key, version in moment.items()}
-                return HandOver(self.version, positions, {}, "proved", why)
+                return self._found(moment, ids, why)
+        if not settings and (found := self._partly(tried, ids)):
+            return found
         assert verdict is not None
         return NoHandOver(
             f"none of the {counted(len(tried), 'moment')} that were tried gives what {verdict.source_label} "
@@ -204,9 +209,30 @@ class _Search:
             verdict,
         )
 
-    def _appended(self, tried: Sequence[Moment]) -> list[Moment]:
-        """Return the moments with the count of rows that is nearest to the legacy table's."""
-        wanted = self.comparison.held.count()
+    def _found(self, moment: Moment, ids: Mapping[str, str], why: str) -> HandOver:
+        positions = {ids[key]: version for key, version in moment.items()}
+        return HandOver(self.version, positions, {}, "proved", why)
+
+    def _partly(self, tried: Sequence[Moment], ids: Mapping[str, str]) -> HandOver | None:
+        """Find the moment where the sources don't reach back as far as the table.
+
+        All that the flows bring up to that moment is in the table, and nothing of what came later.
+        """
+        if not (common := self.comparison.common(tried[0])):
+            return None
+        moment = self._counted(tried, common)
+        rows = self.comparison.whole.rows(moment).count()
+        if not rows == common == self.comparison.common(moment):
+            return None
+        older = counted(self.comparison.held.count() - rows, "row")
+        why = (
+            f"{self.comparison.label} holds all {counted(rows, 'row')} made of "
+            f"{self.comparison.named(moment)}, none of what came later, and {older} from before"
+        )
+        return self._found(moment, ids, why)
+
+    def _counted(self, tried: Sequence[Moment], wanted: int) -> Moment:
+        """Return the moment with the count of rows that is nearest to one."""
 
         @cache
         def more(at: int) -> int:
@@ -222,7 +248,7 @@ class _Search:
             middle = (newer + older) // 2
             newer, older = (middle, older) if more(middle) > 0 else (newer, middle)
         near = [at for at in (newer, older) if 0 <= at < len(tried)]
-        return [tried[min(near, key=lambda at: abs(more(at)))]]
+        return tried[min(near, key=lambda at: abs(more(at)))]
 
     def _folded(self, tried: Sequence[Moment], settings: CdcSettings) -> Iterator[Moment]:
         """Yield the moments that fit, the newest first, or else the newest one of all."""

@@ -249,8 +249,9 @@ def _print_start(console: Console, proof: Proof) -> None:
         return
     if proof.only_legacy_has_more:
         console.print(
-            f"Check: the hand-over point of {proof.target} can't be proved: {verdict.source_label} has rows "
-            f"that aren't made of {verdict.target_label}, where the sources may not reach back so far:"
+            f"Check: the hand-over point of {proof.target} loses nothing: {verdict.source_label} holds all "
+            f"{counted(proof.rows, 'row')} made of {verdict.target_label}. But it has others besides: the "
+            "sources don't have them any more, or the flows bring them once more:"
         )
     else:
         console.print(

@@ -1,3 +1,4 @@
+from tableferry.verify.comparing import common_rows as common_rows
 from tableferry.verify.comparing import verify as verify
 from tableferry.verify.comparing import verify_tables as verify_tables
 from tableferry.verify.measuring import Side as Side

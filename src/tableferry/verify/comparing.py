@@ -22,7 +22,7 @@ from tableferry.driver import following
 from tableferry.errors import TableError, is_sparks
 from tableferry.quoting import unquote
 from tableferry.tables import TableName
-from tableferry.verify.measuring import Side, find_rows, measure, pair
+from tableferry.verify.measuring import Side, count_common, find_rows, measure, pair
 from tableferry.verify.verdict import Verdict, compare
 
 _log = logging.getLogger(__name__)
@@ -136,6 +136,15 @@ def verify(
         partition_columns=tuple(column.name for column in both.partitions),
     )
     return verdict if verdict.rows_match or not both.keys else replace(verdict, keys=find_rows(both))
+
+
+def common_rows(source: DataFrame, target: DataFrame) -> int:
+    """Count the rows that two sets have in common, as multisets.
+
+    Raises:
+        TableError: A side has two columns of one name.
+    """
+    return count_common(pair(Side("source", source), Side("target", target)))
 
 
 def verify_tables(

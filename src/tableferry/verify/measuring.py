@@ -209,6 +209,14 @@ def measure(both: Pair) -> Mapping[Partition, tuple[Aggregate, Aggregate]]:
     return aggregates
 
 
+def count_common(both: Pair) -> int:
+    """Count the rows that both sides have, each as often as the side that has fewer of it."""
+    rows = both.both(lambda value: [both.hash(value, 1).alias("h1"), both.hash(value, 2).alias("h2")])
+    here, there = (F.count_if(F.col("side") == side) for side in (1, -1))
+    common = rows.groupBy("h1", "h2").agg(F.least(here, there).alias("common"))
+    return int(common.agg(F.sum("common")).collect()[0][0] or 0)
+
+
 def find_rows(both: Pair) -> KeyFindings:
     """Match the rows of both sides by their keys and fetch up to 20 that differ.
 
