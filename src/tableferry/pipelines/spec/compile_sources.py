@@ -9,6 +9,7 @@ from sqlglot.errors import SqlglotError
 
 from tableferry.errors import Problem
 from tableferry.pipelines import flows
+from tableferry.pipelines.reads import explicit_start
 from tableferry.pipelines.spec import read, sources
 from tableferry.pipelines.spec.folder import find
 from tableferry.pipelines.spec.names import Names, table_name
@@ -106,6 +107,8 @@ class Sources:
             tuple(written.select_exp),
             self.schema(written.schema_path, location.at("schemaPath")),
             self._code(code, location.at("pythonTransform")) if code is not None else None,
+            # A start of the user's own says more.
+            written.starting_version_from_d_l_t_setup and explicit_start(written.reader_options) is None,
         )
 
     def _table(self, written: sources.DeltaDetails, location: SourceLocation) -> TableName | None:

@@ -49,12 +49,19 @@ def find(
     ``kind`` is the folder of such files, such as ``schemas``; with ``folder`` a folder is as good as a file.
     """
     home = next((parent.parent for parent in spec.parents if parent.name == "dataflowspec"), spec.parent)
-    for start in (home / kind, home, spec.parent):
+    for start in (home / kind, home, spec.parent, *(_shared(spec) if kind == "python_functions" else ())):
         path = os.path.abspath(start / written) if "\0" not in written else ""
         if os.path.isfile(path) or (folder and os.path.isdir(path)):
             return Path(path)
     problems.append(location.problem(f"file '{written}' doesn't exist: put it into {home.name}/{kind}/"))
     return None
+
+
+def _shared(spec: Path) -> tuple[Path, ...]:
+    """Return where functions of all specs are: those of templates, and the bundle's own."""
+    base = next((parent.parent for parent in spec.parents if parent.name == "dataflows"), None)
+    folders = ("templates/python_functions", "python", "libraries", "extensions")
+    return tuple(base / folder for folder in folders) if base else ()
 
 
 def locate(project: Path, problems: list[Problem]) -> Folder:
