@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from jsonschema import Draft202012Validator
 from tableferry.errors import SpecError
 from tableferry.pipelines import flows, spec
 from tableferry.pipelines.eligibility import runnable
+from tableferry.pipelines.python_code import load_function
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -193,6 +195,23 @@ def test_an_id_may_come_again_in_another_group_where_no_file_goes_by_it(project:
         f"{MAIN}: dataFlowId: 'customer' is the id of {SPECS}b_main.json too, and flow groups belong to it: change one"
         in project.problems()
     )
+
+
+def test_a_module_is_looked_for_in_the_bundle_s_own_folders(
+    project: ProjectFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    project.write("libraries/inner_of_the_feature_test.py", "VALUE = 7\n")
+    project.write(
+        "python/outer_of_the_feature_test.py",
+        "import inner_of_the_feature_test as inner\ndef get_df(spark, tokens):\n    return inner.VALUE\n",
+    )
+    details = {"pythonModule": "outer_of_the_feature_test.get_df"}
+    project.write(MAIN, standard(project, sourceType="python", sourceDetails=details))
+    source = only(project).views["v_orders"].source
+    assert isinstance(source, flows.PythonSource)
+    assert source.code.folders == (str(project.root / "python"), str(project.root / "libraries"))
+    assert load_function(source.code, "get_df")(None, {}) == 7
 
 
 def test_a_quarantine_is_a_table_and_a_flow_beside_each_flow(project: ProjectFiles) -> None:

@@ -34,11 +34,13 @@ class PythonCode:
         file: The absolute path of a ``.py`` file, or None where ``module`` is given.
         module: ``package.module.function`` (the function included), or None where ``file`` is given.
         tokens: Passed to the function as they stand.
+        folders: The project's own folders in which a module is looked for too.
     """
 
     file: str | None
     module: str | None
     tokens: Mapping[str, Any] = field(default_factory=dict)
+    folders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

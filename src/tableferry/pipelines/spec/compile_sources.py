@@ -11,7 +11,7 @@ from tableferry.errors import Problem
 from tableferry.pipelines import flows
 from tableferry.pipelines.reads import explicit_start
 from tableferry.pipelines.spec import read, sources
-from tableferry.pipelines.spec.folder import find
+from tableferry.pipelines.spec.folder import find, modules
 from tableferry.pipelines.spec.names import Names, table_name
 from tableferry.pipelines.spec.source_location import SourceLocation
 from tableferry.pipelines.spec.substitute import Substitutions
@@ -166,4 +166,6 @@ class Sources:
             self.problems.append(path_location.problem(f"'{path}' must be a .py file"))
             path = None
         file = self.find(path, "python_functions", path_location)
-        return flows.PythonCode(file, written.module, written.tokens)
+        folders = modules(self.file) if written.module is not None else ()
+        there = tuple(str(folder) for folder in folders if folder.is_dir())
+        return flows.PythonCode(file, written.module, written.tokens, there)

@@ -59,9 +59,18 @@ def find(
 
 def _shared(spec: Path) -> tuple[Path, ...]:
     """Return where functions of all specs are: those of templates, and the bundle's own."""
-    base = next((parent.parent for parent in spec.parents if parent.name == "dataflows"), None)
-    folders = ("templates/python_functions", "python", "libraries", "extensions")
-    return tuple(base / folder for folder in folders) if base else ()
+    base = _base(spec)
+    return (base / "templates" / "python_functions", *modules(spec)) if base else ()
+
+
+def modules(spec: Path) -> tuple[Path, ...]:
+    """Return the folders of a bundle that hold modules of its own."""
+    base = _base(spec)
+    return tuple(base / folder for folder in ("python", "libraries", "extensions")) if base else ()
+
+
+def _base(spec: Path) -> Path | None:
+    return next((parent.parent for parent in spec.parents if parent.name == "dataflows"), None)
 
 
 def locate(project: Path, problems: list[Problem]) -> Folder:
