@@ -75,8 +75,10 @@ def spec_page() -> str:
         "Written from the JSON Schema that `tableferry spec schema` prints; give that to your editor, and it "
         "completes and checks keys. "
         "[Write a spec for a migration](../how-to/write-a-spec.md) shows whole ones.",
-        "A spec is a `*_main.json` or `*_main.yaml` file. Its `dataFlowType` says which of two it is: "
-        "`standard`, [one source and one flow](#standardspec), or `flow`, [groups of flows](#flowspec).",
+        "A spec is a `*_main.json` or `*_main.yaml` file. Its `dataFlowType` says which it is: "
+        "`standard`, [one source and one flow](#standardspec), `flow`, [groups of flows](#flowspec), or "
+        "`materialized_view`, [materialized views](#materializedviewsspec). A file with a `template` is "
+        "[several of them](#templatespec).",
     ]
     first = ["StandardSpec", "FlowSpec", "TableMigrationDetails", "MigrationSource", "TargetDetails"]
     for name in [*first, *sorted(set(models) - set(first))]:

@@ -28,6 +28,9 @@ _CDC = """target, source, keys, sequence_by, ignore_null_updates=False, apply_as
     apply_as_truncates=None, column_list=None, except_column_list=None, stored_as_scd_type=1,
     track_history_column_list=None, track_history_except_column_list=None, {name}=None, once=False"""
 
+_SNAPSHOTS = """target, source, keys, stored_as_scd_type, track_history_column_list=None,
+    track_history_except_column_list=None"""
+
 SIGNATURES = {
     "create_streaming_table": _TABLE,
     "create_table": _TABLE,
@@ -35,6 +38,11 @@ SIGNATURES = {
     "append_flow": """*, target, name=None, once=False, depends_on=None, spark_conf=None, comment=None,
         import_checkpoint=None""",
     "create_auto_cdc_flow": _CDC.format(name="name"),
+    "create_auto_cdc_from_snapshot_flow": _SNAPSHOTS,
+    "materialized_view": """*, name=None, comment=None, spark_conf=None, table_properties=None, path=None,
+        partition_cols=None, cluster_by_auto=False, cluster_by=None, refresh_policy=None, schema=None,
+        row_filter=None, private=False""",
+    "on_event_hook": "hook",
     "expect_all": "expectations",
     "expect_all_or_drop": "expectations",
     "expect_all_or_fail": "expectations",
@@ -46,6 +54,8 @@ OLDER = {
     "view": SIGNATURES["temporary_view"],
     "append_flow": "*, target, name=None, once=False, spark_conf=None, comment=None",
     "apply_changes": _CDC.format(name="flow_name"),
+    "apply_changes_from_snapshot": _SNAPSHOTS,
+    "table": f"*, {_TABLE.partition(', expect_all')[0].replace('name,', 'name=None,')}, row_filter=None",
 }
 
 _PART = r"(?:\w+|`(?:[^`]|``)+`)"
@@ -65,6 +75,9 @@ class Platform:
         expected: The expectations on views, by their action.
         appends: The arguments of each append flow, and what builds it.
         cdc: The arguments of each AUTO CDC flow.
+        snapshots: The arguments of AUTO CDC from snapshots into each table.
+        materialized: The arguments of each materialized view, and what builds it.
+        hooks: What is told of each event.
     """
 
     def __init__(self, signatures: dict[str, str] = SIGNATURES) -> None:
@@ -73,6 +86,9 @@ class Platform:
         self.expected: dict[str, dict[str, str]] = {}
         self.appends: dict[str, tuple[dict[str, Any], Callable[[], DataFrame]]] = {}
         self.cdc: dict[str, dict[str, Any]] = {}
+        self.snapshots: dict[str, dict[str, Any]] = {}
+        self.materialized: dict[str, tuple[dict[str, Any], Callable[[], DataFrame]]] = {}
+        self.hooks: list[Callable[[dict[str, Any]], None]] = []
         self._managed: set[str] = set()
         for name, parameters in signatures.items():
             setattr(self, name, self._function(name, parameters))
@@ -153,6 +169,30 @@ class Platform:
         self.cdc[self._new(name, {*self.appends, *self.cdc})] = _given(asked)
 
     _apply_changes = _create_auto_cdc_flow
+
+    def _create_auto_cdc_from_snapshot_flow(self, asked: dict[str, Any]) -> None:
+        self._check_target(asked["target"])
+        if asked["target"] in {*self.snapshots, *(flow["target"] for flow in self.cdc.values())}:
+            raise Refused(f"{asked['target']} has another flow of AUTO CDC")
+        if asked["track_history_column_list"] and asked["track_history_except_column_list"]:
+            raise Refused("only one of track_history_column_list and its except can be given")
+        if not callable(asked["source"]):
+            _parsed(asked["source"])
+        self.snapshots[asked["target"]] = _given(asked)
+
+    _apply_changes_from_snapshot = _create_auto_cdc_from_snapshot_flow
+
+    def _materialized_view(self, asked: dict[str, Any]) -> Callable[[Callable[[], DataFrame]], None]:
+        def define(build: Callable[[], DataFrame]) -> None:
+            name = self._new(asked["name"], {*self.tables, *self.views, *self.materialized})
+            self.materialized[name] = (_given(asked), _without_arguments(build))
+
+        return define
+
+    _table = _materialized_view
+
+    def _on_event_hook(self, asked: dict[str, Any]) -> None:
+        self.hooks.append(asked["hook"])
 
     def _expectations(self, name: str) -> Callable[[dict[str, Any]], Any]:
         def expecting(asked: dict[str, Any]) -> Callable[[Callable[[], DataFrame]], Callable[[], DataFrame]]:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView, Definition
+from tableferry.pipelines.steps import (
+    DefineAppend,
+    DefineAutoCdc,
+    DefineSnapshots,
+    DefineTable,
+    DefineView,
+    Definition,
+)
 
 
 @dataclass
@@ -28,6 +35,10 @@ class RecordingEngine:
 
     def cdc(self, definition: DefineAutoCdc) -> None:
         """Remember an AUTO CDC flow."""
+        self.defined.append(definition)
+
+    def snapshots(self, definition: DefineSnapshots) -> None:
+        """Remember the snapshots of a table."""
         self.defined.append(definition)
 
 

@@ -26,7 +26,14 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
 def test_appends_go_from_the_first_plan_to_the_finish(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create("orders_legacy", FEED, (1, "a", 1), (2, None, 1))
-    project.standard("orders", "src", migration={})
+    project.write(
+        "dataflows/d/expectations/rules.json", {"expect": [{"name": "early", "constraint": "v < 'e'"}]}
+    )
+    judged: dict[str, Any] = {
+        "dataQualityExpectationsEnabled": True,
+        "dataQualityExpectationsPath": "rules.json",
+    }
+    project.standard("orders", "src", migration={}, **judged)
     with project.nothing_written():
         planned = project.plan()
         assert [(target.phase, target.copy) for target in planned.targets] == [("new", True)]
@@ -45,7 +52,7 @@ def test_appends_go_from_the_first_plan_to_the_finish(project: Project) -> None:
     project.insert("src", (3, "c", 2))
     project.insert("src", (4, "d", 2), (5, "e", 2))
     (report,) = project.run().targets
-    assert [result.rows for result in report.results] == [3]
+    assert [(result.rows, dict(result.broken)) for result in report.results] == [(3, {"early": 1})]
     expected = [(1, "a", 1), (2, None, 1), (3, "c", 2), (4, "d", 2), (5, "e", 2)]
     assert project.rows("orders") == expected
     with project.nothing_written():
@@ -76,9 +83,14 @@ def get_df(spark, tokens):
         cdc={"keys": ["id"], "sequence_by": "at", "scd_type": "2", "except_column_list": ["at"]},
         migration={"selectExp": ["id", "v", "s AS __START_AT", "e AS __END_AT"]},
     )
+    snapshots = {"keys": ["id"], "scd_type": "1", "snapshotType": "periodic"}
+    whole = {**project.delta("orders"), "whereClause": ["__END_AT IS NULL"], "selectExp": ["id", "v"]}
+    project.standard("newest", whole, mode="batch", cdcSnapshotSettings=snapshots)
     assert project.run().ok
+    assert project.rows("newest") == [(1, "y")]
     project.insert("src", (1, "b", 5), (2, "z", 5))
     project.run()
+    assert project.rows("newest") == [(1, "B"), (2, "z")]
     expected: list[tuple[Any, ...]] = [(1, "B", 5, None), (1, "x", 1, 3), (1, "y", 3, 5), (2, "z", 5, None)]
     assert project.rows("orders") == expected
     assert project.status().complete

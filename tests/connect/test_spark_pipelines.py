@@ -234,6 +234,42 @@ def test_nothing_is_lost_and_nothing_comes_twice(
     assert not project.spark.catalog.tableExists(f"{project.schema}.new__tableferry_pinned")
 
 
+def test_a_quarantine_metadata_and_materialized_views_are_made(project: Project, server: str) -> None:
+    project.create("orders", "id INT, v STRING", (1, "a"), (-2, "b"))
+    rules = {
+        "expect_or_drop": [{"name": "positive", "constraint": "id > 0"}],
+        "expect": [{"name": "a", "constraint": "v = 'a'"}],
+    }
+    project.write("dataflows/d/expectations/rules.json", rules)
+    project.write("pipeline_configs/dev_substitutions.json", {"tokens": {"pipeline_layer": "gold"}})
+    judged = {"dataQualityExpectationsEnabled": True, "dataQualityExpectationsPath": "rules.json"}
+    project.standard("new", "orders", quarantineMode="table", **judged)  # type: ignore[arg-type]
+    flat = {"features": {"operationalMetadataEnabled": False}}
+    views = {
+        "positive": {
+            "sqlStatement": f"SELECT * FROM {project.schema}.orders",
+            "tableDetails": {"database": project.schema, "sparkConf": {"spark.sql.shuffle.partitions": 1}},
+            **judged,
+            "quarantineMode": "table",
+        },
+        "counted": {
+            "sqlStatement": "SELECT count(*) AS n FROM live.positive",
+            "tableDetails": {"database": project.schema},
+        },
+    }
+    gold = {"dataFlowId": "gold", "dataFlowGroup": "g", "dataFlowType": "materialized_view"}
+    project.spec("gold", {**gold, **flat, "materializedViews": views})
+    Pipeline(project, server).update()
+    assert project.rows("new", "id", "v") == [(1, "a")]
+    assert project.rows("new_quarantine", "id", "v") == [(-2, "b")]
+    (details,) = project.rows("new", "meta_load_details.*")
+    # Spark's own pipelines tell nobody the id of their update.
+    assert [detail is not None for detail in details] == [True, True, True, False]
+    assert project.rows("positive") == [(1, "a")]
+    assert project.rows("positive_quarantine") == [(-2, "b")]
+    assert project.rows("counted") == [(1,)]
+
+
 def test_loading_a_pipeline_s_files_starts_nothing(project: Project, server: str) -> None:
     project.create("orders", "id INT", (1,))
     project.create("legacy", "id INT", (1,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests import soak
@@ -355,7 +355,7 @@ def test_each_kind_of_input_starts_right_behind_the_history(project: Project) ->
     project.flow(
         "new",
         {
-            "f_delta": into("new", "delta", project.delta("delta"), column_prefix="new_"),
+            "f_delta": into("new", "delta", project.delta("delta"), column_prefix="new"),
             "f_joined": into("new", "joined", join),
             "f_python": into("new", "python", {"functionPath": "read.py"}),
             "f_staged": into("staging", "staged", project.delta("staged")),
@@ -497,3 +497,97 @@ def test_the_clone_of_a_pipeline_of_spark_s_own_is_made_whatever_dies(project: P
     assert prepared(project, SparkPipeline(project.root / "storage")) == 2
     # Not by delta-rs, for a shallow clone's files are those of the other table.
     assert project.spark.table(f"{project.schema}.new__tableferry_pinned").collect() == [(1,)]
+
+
+def test_quarantine_metadata_snapshots_and_materialized_views_are_the_platform_s(
+    project: Project, spark: SparkSession
+) -> None:
+    schema = project.schema
+    project.create("orders", "id INT, v STRING", (1, "a"), (-2, "b"))
+    project.write(
+        "dataflows/d/expectations/rules.json",
+        {"expect_or_drop": [{"name": "positive", "constraint": "id > 0"}]},
+    )
+    judged: dict[str, Any] = {
+        "dataQualityExpectationsEnabled": True,
+        "dataQualityExpectationsPath": "rules.json",
+    }
+    project.write("pipeline_configs/dev_substitutions.json", {"tokens": {"pipeline_layer": "silver"}})
+    project.standard("kept", "orders", **judged, quarantineMode="table")
+    snapshots = {"keys": ["id"], "scd_type": "2", "snapshotType": "periodic"}
+    project.standard("latest", "orders", mode="batch", cdcSnapshotSettings=snapshots)
+    project.write("dataflows/d/schemas/days.ddl", "id INT, v STRING")
+    days = {
+        "keys": ["id"], "scd_type": "2", "snapshotType": "historical", "sourceType": "file",
+        "source": {"format": "csv", "path": f"{project.root}/days/{{version}}.csv", "versionType": "integer",
+                   "readerOptions": {"header": "true"}},
+    }  # fmt: skip
+    project.spec("days", {
+        "dataFlowId": "days", "dataFlowGroup": "g", "dataFlowType": "standard", "targetFormat": "delta",
+        "targetDetails": {"database": schema, "table": "days", "schemaPath": "days.ddl"},
+        "cdcSnapshotSettings": days,
+    })  # fmt: skip
+    project.write("days/7.csv", "id,v\n1,a\n")
+    project.write("days/12.csv", "id,v\n1,b\n")
+    views = {
+        "big": {"sqlStatement": f"SELECT * FROM {schema}.orders", "refreshPolicy": "full",
+                "tableDetails": {"database": schema, "private": True}, **judged, "quarantineMode": "flag"},
+        "small": {"sqlStatement": f"SELECT id FROM {schema}.orders",
+                  "tableDetails": {"database": schema, "configFlags": ["disableOperationalMetadata"]},
+                  **judged, "quarantineMode": "table"},
+    }  # fmt: skip
+    project.spec("gold", {"dataFlowId": "gold", "dataFlowGroup": "g", "dataFlowType": "materialized_view",
+                          "materializedViews": views})  # fmt: skip
+    runtime = declared(project)
+    tables = ("kept", "kept_quarantine", "latest", "days")
+    assert set(runtime.tables) == {f"{schema}.{name}" for name in tables}
+    assert runtime.tables[f"{schema}.days"]["schema"].simpleString() == (
+        "struct<id:int,v:string,__START_AT:int,__END_AT:int>"
+    )
+    # The rows of a quarantine are those that break a rule, with the same metadata as all others.
+    flows = {flow["target"]: build for flow, build in runtime.appends.values()}
+    (hook,) = runtime.hooks
+    hook({"origin": {"update_id": "u-1"}})
+    try:
+        for name, build in runtime.views.items():
+            frame = build()
+            frame.createOrReplaceTempView(name)
+        for table, rows in (("kept", [(1, "a"), (-2, "b")]), ("kept_quarantine", [(-2, "b")])):
+            stream = flows[f"{schema}.{table}"]().writeStream.trigger(availableNow=True)
+            stream.option("checkpointLocation", str(project.root / "c" / table)).toTable(
+                f"{schema}.{table}"
+            ).awaitTermination()
+            # Dropping is the platform's, by its expectations.
+            assert project.rows(table, "id", "v") == sorted(rows, key=repr)
+            updates = spark.table(f"{schema}.{table}").select("meta_load_details.pipeline_update_id")
+            ((update,),) = {tuple(row) for row in updates.collect()}
+            assert update == "u-1"
+        assert runtime.snapshots[f"{schema}.latest"] == {
+            "target": f"{schema}.latest", "source": "v_latest__whole" if "v_latest__whole" in runtime.views
+            else "v_latest", "keys": ["id"], "stored_as_scd_type": 2,
+        }  # fmt: skip
+        following = runtime.snapshots[f"{schema}.days"]["source"]
+        taken, latest = [], None
+        while (snapshot := following(latest)) is not None:
+            frame, latest = snapshot
+            taken.append((latest, [tuple(row) for row in frame.collect()]))
+        assert taken == [(7, [("1", "a")]), (12, [("1", "b")])]
+        big, build = runtime.materialized[f"{schema}.big"]
+        assert (big["refresh_policy"], big["private"]) == ("full", True)
+        marked = sorted((row["id"], row["is_quarantined"]) for row in build().collect())
+        assert marked == [(-2, True), (1, False)]
+        assert runtime.materialized[f"{schema}.small"][1]().columns == ["id"]
+        quarantined = runtime.materialized[f"{schema}.small_quarantine"][1]()
+        assert [tuple(row) for row in quarantined.collect()] == [(-2,)]
+    finally:
+        spark.conf.unset("pipeline.pipeline_update_id")
+        for name in runtime.views:
+            spark.catalog.dropTempView(name)
+    with pytest.raises(TableError, match="needs refresh_policy and private, which table of this runtime"):
+        declared(project, Platform(OLDER))
+    del views["big"]
+    project.spec("gold", {"dataFlowId": "gold", "dataFlowGroup": "g", "dataFlowType": "materialized_view",
+                          "materializedViews": views})  # fmt: skip
+    older = declared(project, Platform(OLDER))
+    assert set(older.snapshots) == {f"{schema}.latest", f"{schema}.days"}
+    assert set(older.materialized) == {f"{schema}.small", f"{schema}.small_quarantine"}

@@ -21,6 +21,7 @@ def platform() -> Any:
     return made
 
 
+SNAPSHOTS: dict[str, Any] = {"target": "s.t", "source": "v", "keys": ["id"], "stored_as_scd_type": 1}
 CDC = {"target": "s.t", "source": "v", "keys": ["id"], "sequence_by": "at"}
 
 
@@ -53,6 +54,21 @@ CDC = {"target": "s.t", "source": "v", "keys": ["id"], "sequence_by": "at"}
         (
             lambda dp: dp.create_auto_cdc_flow(**CDC, stored_as_scd_type=2, apply_as_truncates="x"),
             "apply_as_truncates",
+        ),
+        (lambda dp: dp.materialized_view(name="s.t")(lambda: None), "s.t is defined twice"),
+        (
+            lambda dp: [dp.create_auto_cdc_from_snapshot_flow(**SNAPSHOTS) for _ in range(2)],
+            "s.t has another flow of AUTO CDC",
+        ),
+        (
+            lambda dp: dp.create_auto_cdc_from_snapshot_flow(**{**SNAPSHOTS, "source": "my-v"}),
+            "my-v: write it in backticks",
+        ),
+        (
+            lambda dp: dp.create_auto_cdc_from_snapshot_flow(
+                **SNAPSHOTS, track_history_column_list=["a"], track_history_except_column_list=["b"]
+            ),
+            "only one of track_history_column_list",
         ),
     ],
 )

@@ -21,6 +21,7 @@ PURE = [
     "tableferry.session",
     "tableferry.localspark",
     "tableferry.pipelines.decide",
+    "tableferry.pipelines.eligibility",
     "tableferry.pipelines.engine",
     "tableferry.pipelines.events",
     "tableferry.pipelines.flows",

@@ -63,16 +63,9 @@ def target(**more: Any) -> dict[str, Any]:
         (
             {"dataFlowType": "standrd", "zzz": 1, "mode": "steam"},
             [
-                "dataFlowType: must be 'standard' or 'flow', not \"standrd\"",
+                "dataFlowType: must be 'standard', 'flow' or 'materialized_view', not \"standrd\"",
                 "mode: must be 'stream' or 'batch', not 'steam'",
                 "zzz: unknown key 'zzz': take it out",
-            ],
-        ),
-        (
-            {"quarantineMode": "flag", "targetDetails": target(schemaPath="no.json")},
-            [
-                "quarantineMode: quarantineMode flag isn't supported: set it to off and use expect_or_drop",
-                NO_SCHEMA,
             ],
         ),
         (
@@ -122,12 +115,15 @@ def test_a_misspelt_kind_of_flow_spec(project: ProjectFiles) -> None:
     project.write(SPECS + "a_flow.json", {"dataFlowId": "customer", **group})
     assert project.problems() == [
         f"{SPECS}a_flow.json: flows.f_rows.flowDetails.sourceView: 'v_nothing' is no view of this spec's enabled flows (they have: v_rows): define it",
-        f"{MAIN}: dataFlowType: must be 'standard' or 'flow', not \"flows\"",
+        f"{MAIN}: dataFlowType: must be 'standard', 'flow' or 'materialized_view', not \"flows\"",
     ]
 
 
 def test_a_refused_snapshot_has_no_consequences(project: ProjectFiles) -> None:
-    written = project.flow(cdcSettings=None, cdcSnapshotSettings={"keys": ["A"]})
+    migration = project.append()["tableMigrationDetails"]
+    written = project.flow(
+        cdcSettings=None, cdcSnapshotSettings={"keys": ["A"]}, tableMigrationDetails=migration
+    )
     project.write(MAIN, written)
     (problem,) = project.problems()
     assert problem.startswith(f"{MAIN}: cdcSnapshotSettings: ")
@@ -200,5 +196,5 @@ def test_one_id_of_two_specs(project: ProjectFiles) -> None:
     project.write(MAIN, project.append())
     project.write(SPECS + "twin_main.json", project.append(targetDetails=target(table="twin")))
     assert project.problems() == [
-        f"{SPECS}twin_main.json: dataFlowId: 'orders_append' is the id of {MAIN} too, and must be unique in the project: change one"
+        f"{SPECS}twin_main.json: dataFlowId: 'orders_append' is the id of {MAIN} too, and must be unique among the specs of one dataFlowGroup: change one"
     ]

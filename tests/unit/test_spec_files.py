@@ -56,7 +56,7 @@ MAIN = SPECS + "orders_main.json"
             "isn't valid YAML: could not determine a constructor for the tag "
             "'tag:yaml.org,2002:python/object:os.system' at line 1, column 4: fix it there",
         ),
-        ("x_main.json", '{"template": "t"}', "template: templates aren't supported: write each spec out"),
+        ("x_main.json", '{"template": "t"}', "parameterSets: is required: add it"),
     ],
 )
 def test_broken_files(project: ProjectFiles, name: str, content: Any, expected: str) -> None:
@@ -167,10 +167,10 @@ def test_specs_that_are_not_handled_are_skipped_with_their_parts(project: Projec
     sink = project.flow(dataFlowId="sink", targetFormat="kafka_sink", targetDetails={"name": "x"})
     project.write(SPECS + "b_main.yaml", yaml.safe_dump(sink))
     held = project.flow(dataFlowId="held", targetDetails={"database": "{silver_schema}", "table": "Held"})
-    snapshots = {"type": "full", "snapshotType": "periodic"}
     group = {**held.pop("flowGroups")[0], "dataFlowId": "held"}
-    group["flows"]["f_rows"]["views"] = {"v_s": {"cdcSnapshotSettings": snapshots}}
-    held["quarantineMode"] = "table"
+    group["stagingTables"]["looked_up"] = {"type": "MV", "sqlStatement": "SELECT 1"}
+    # What is left out isn't looked at any further.
+    group["flows"]["f_rows"]["views"] = {"v_s": {"nonsense": 1}}
     project.write(SPECS + "c_main.json", held)
     project.write(SPECS + "c_flow.json", group)
     loaded = project.load()
@@ -180,7 +180,7 @@ def test_specs_that_are_not_handled_are_skipped_with_their_parts(project: Projec
         (f"{SPECS}c_main.json", "silver.Held"),
     ]
     assert str(loaded.skipped[1]).startswith(
-        f"{SPECS}c_main.json (silver.Held) is skipped: quarantineMode table isn't supported"
+        f"{SPECS}c_main.json (silver.Held) is skipped: staging tables of type MV aren't supported"
     )
 
 
@@ -189,12 +189,13 @@ def test_a_spec_with_a_migration_is_never_skipped_and_neither_is_a_whole_project
 ) -> None:
     project.write(MAIN, project.append())
     migration = {"enabled": True, "catalogType": "uc", "sourceDetails": {"database": "a", "table": "b"}}
-    moved = project.flow(dataFlowId="b", quarantineMode="flag", tableMigrationDetails=migration)
+    moved = project.flow(dataFlowId="b", tableMigrationDetails=migration)
+    moved["flowGroups"][0]["stagingTables"]["looked_up"] = {"type": "MV", "sqlStatement": "SELECT 1"}
     project.write(SPECS + "b_main.json", moved)
-    assert any("quarantineMode flag isn't supported" in problem for problem in project.problems())
+    assert any("of type MV aren't supported" in problem for problem in project.problems())
     (project.root / MAIN).unlink()
     project.write(SPECS + "b_main.json", {**moved, "tableMigrationDetails": {**migration, "enabled": False}})
-    assert any("quarantineMode flag isn't supported" in problem for problem in project.problems())
+    assert any("of type MV aren't supported" in problem for problem in project.problems())
 
 
 def test_all_problems_at_once(project: ProjectFiles) -> None:

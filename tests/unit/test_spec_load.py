@@ -171,7 +171,7 @@ def test_append_sql(project: ProjectFiles) -> None:
 
 
 def test_column_prefix(project: ProjectFiles) -> None:
-    details = {"sourceView": "v_x", "column_prefix": "c_", "column_prefix_exceptions": ["ID"]}
+    details = {"sourceView": "v_x", "column_prefix": "C", "column_prefix_exceptions": ["ID"]}
     view = {"mode": "batch", "sourceType": "sql", "sourceDetails": {"sqlStatement": "SELECT 1 ID"}}
     project.write(MAIN, project.flow(**append_flow("append_view", details, {"v_x": view})))
     (flow,) = project.load().dataflows[0].flows

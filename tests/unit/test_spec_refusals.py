@@ -17,8 +17,8 @@ SPECS = "dataflows/sales/dataflowspec/"
 MAIN = SPECS + "orders_main.json"
 SINK_REMEDY = "use delta, or leave the sink in its own pipeline"
 SNAPSHOT = (
-    "cdcSnapshotSettings isn't supported, as AUTO CDC FROM SNAPSHOT can't share a target with AUTO CDC: feed "
-    "the target from a change feed with cdcSettings"
+    "cdcSnapshotSettings can't stand beside a migration, as AUTO CDC FROM SNAPSHOT can't share a target with "
+    "AUTO CDC: feed the target from a change feed with cdcSettings, or set enabled to false"
 )
 CDC = {"keys": ["ID"], "scd_type": "1", "sequence_by": "TS"}
 SNAPSHOT_SETTINGS = {"keys": ["A"], "scd_type": "1", "snapshotType": "periodic"}
@@ -45,14 +45,7 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
             "dataflowType: unknown key 'dataflowType': did you mean 'dataFlowType'?",
         ],
     ),
-    ({"dataFlowType": "x"}, ["dataFlowType: must be 'standard' or 'flow', not \"x\""]),
-    (
-        {"dataFlowType": "materialized_view"},
-        [
-            "dataFlowType: dataFlowType materialized_view isn't supported: use flow with a streaming table "
-            "as its target, or leave the view in its own pipeline"
-        ],
-    ),
+    ({"dataFlowType": "x"}, ["dataFlowType: must be 'standard', 'flow' or 'materialized_view', not \"x\""]),
     ({"mode": ...}, ["mode: is required: add it"]),
     ({"mode": "steam"}, ["mode: must be 'stream' or 'batch', not 'steam'"]),
     ({"sourceType": ...}, ["sourceType: is required: add it"]),
@@ -82,13 +75,6 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
     ),
     ({"sourceDetails.zzz": 1}, ["sourceDetails.zzz: unknown key 'zzz': take it out"]),
     ({"sourceSytem": "erp"}, ["sourceSytem: unknown key 'sourceSytem': did you mean 'sourceSystem'?"]),
-    (
-        {"sourceDetails.startingVersionFromDLTSetup": True},
-        [
-            "sourceDetails.startingVersionFromDLTSetup: startingVersionFromDLTSetup isn't supported: set "
-            "startingVersion in readerOptions"
-        ],
-    ),
     (
         {"sourceDetails.schemaPath": "orders.json"},
         ["sourceDetails.schemaPath: file 'orders.json' doesn't exist: put it into sales/schemas/"],
@@ -165,13 +151,19 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
     ({"cdcSnapshotSettings": SNAPSHOT_SETTINGS}, [f"cdcSnapshotSettings: {SNAPSHOT}"]),
     (
         {"quarantineMode": "flag"},
-        ["quarantineMode: quarantineMode flag isn't supported: set it to off and use expect_or_drop"],
+        [
+            "quarantineMode: has no rules to go by: set dataQualityExpectationsEnabled to true, or quarantineMode to off"
+        ],
     ),
     (
-        {"quarantineMode": "table", "quarantineTargetDetails": {"targetFormat": "delta"}},
+        {"quarantineMode": "elsewhere"},
+        ["quarantineMode: must be 'off', 'flag' or 'table', not 'elsewhere'"],
+    ),
+    (
+        {"quarantineTargetDetails": {"targetFormat": "kafka_sink", "schemaPath": "x.json"}},
         [
-            "quarantineMode: quarantineMode table isn't supported: set it to off and use expect_or_drop",
-            "quarantineTargetDetails: quarantineTargetDetails isn't supported: take it out and use expect_or_drop",
+            "quarantineTargetDetails.schemaPath: unknown key 'schemaPath': take it out",
+            "quarantineTargetDetails.targetFormat: must be 'delta', not 'kafka_sink'",
         ],
     ),
     (
@@ -287,6 +279,7 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
 ALLOWED: list[dict[str, Any]] = [
     {"quarantineMode": "off"},
     {"quarantineMode": False},
+    {"sourceDetails.startingVersionFromDLTSetup": True},
     {"sourceDetails.database": "live"},
     {"sourceDetails.schemaPath": None},
     {"mode": "batch"},
@@ -408,7 +401,10 @@ FLOWS: list[tuple[dict[str, Any], list[str]]] = [
     ),
     (
         {"flowGroups.0.stagingTables.customer_rows.cdcSnapshotSettings": SNAPSHOT_SETTINGS},
-        [f"flowGroups[0].stagingTables.customer_rows.cdcSnapshotSettings: {SNAPSHOT}"],
+        [
+            "flowGroups[0].flows.f_rows.flowType: silver.customer_rows has cdcSnapshotSettings, so every flow into it must be of type merge",
+            "flowGroups[0].stagingTables.customer_rows.cdcSnapshotSettings: nothing brings the snapshots: add a flow of type merge into silver.customer_rows",
+        ],
     ),
     (
         {

@@ -52,6 +52,8 @@ def test_the_rich_examples_fit(kind: str) -> None:
         {"targetFormat": "kafka_sink"},
         {"zzz": 1},
         {"dataFlowType": "materialized_view"},
+        {"cdcSnapshotSettings": {"keys": ["ID"], "scd_type": "1", "snapshotType": "daily"}},
+        {"sourceViewName": None},
         {"cdcSettings": {"keys": ["ID"], "scd_type": "4", "sequence_by": "TS"}},
         {"tableMigrationDetails": {"enabled": "true"}},
     ],
@@ -85,14 +87,6 @@ def test_a_flow_of_sql_has_one_statement(project: ProjectFiles) -> None:
     assert list(VALIDATOR.iter_errors(written))
     del details["sqlPath"]
     assert list(VALIDATOR.iter_errors(written)) == []
-
-
-def test_metadata_columns_are_not_promised() -> None:
-    definitions = spec.json_schema()["$defs"]
-    ignored = "Accepted and ignored: Tableferry adds no operational metadata columns."
-    features = definitions["Features"]["properties"]["operationalMetadataEnabled"]
-    flags = definitions["TargetDetails"]["properties"]["configFlags"]
-    assert (features["description"], flags["description"]) == (ignored, ignored)
 
 
 def test_every_key_is_described() -> None:

@@ -34,6 +34,8 @@ def spec_check(
         raise
     skipped = [str(file) for file in loaded.skipped]
     flows = counted(len(loaded.dataflows), "data flow")
+    if loaded.materialized:
+        flows += f" and {counted(len(loaded.materialized), 'materialized view')}"
     migrations = sum(1 for dataflow in loaded.dataflows if dataflow.migration)
     return Answer(
         {"problems": [], "skipped": skipped},

@@ -7,6 +7,8 @@ from tableferry.pipelines.flows import Expectation as Expectation
 from tableferry.pipelines.flows import HistorySource as HistorySource
 from tableferry.pipelines.flows import JoinSource as JoinSource
 from tableferry.pipelines.flows import SqlSource as SqlSource
+from tableferry.pipelines.metadata import run_details as run_details
+from tableferry.pipelines.metadata import with_metadata as with_metadata
 from tableferry.pipelines.migrate import check as check
 from tableferry.pipelines.migrate import check_start as check_start
 from tableferry.pipelines.migrate import finish as finish
@@ -20,7 +22,9 @@ from tableferry.pipelines.pipeline import DatabricksPipeline as DatabricksPipeli
 from tableferry.pipelines.pipeline import Pipeline as Pipeline
 from tableferry.pipelines.pipeline import SparkPipeline as SparkPipeline
 from tableferry.pipelines.pipeline_plan import PipelineFlow as PipelineFlow
+from tableferry.pipelines.pipeline_plan import PipelineMaterializedView as PipelineMaterializedView
 from tableferry.pipelines.pipeline_plan import PipelinePlan as PipelinePlan
+from tableferry.pipelines.pipeline_plan import PipelineSnapshots as PipelineSnapshots
 from tableferry.pipelines.pipeline_plan import PipelineTable as PipelineTable
 from tableferry.pipelines.pipeline_plan import PipelineView as PipelineView
 from tableferry.pipelines.pipeline_plan import call as call
@@ -35,4 +39,6 @@ from tableferry.pipelines.reports import VerifyReport as VerifyReport
 from tableferry.pipelines.rows import history_events as history_events
 from tableferry.pipelines.rows import history_rows as history_rows
 from tableferry.pipelines.rows import judged as judged
+from tableferry.pipelines.rows import marked as marked
 from tableferry.pipelines.rows import prefixed as prefixed
+from tableferry.pipelines.snapshots import next_snapshot as next_snapshot

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -20,8 +21,9 @@ from tableferry.catalog import SPARK_ERRORS
 from tableferry.driver import in_process
 from tableferry.errors import Refused, TableError, TableferryError, first_line
 from tableferry.pipelines import cdc
-from tableferry.pipelines.flows import CdcSettings, Flow
+from tableferry.pipelines.flows import CdcSettings, Expectation, Flow
 from tableferry.pipelines.guard import Guard
+from tableferry.pipelines.rows import countable, counts_of, judged
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -37,23 +39,35 @@ def folding(
     before: Callable[[str], None],
     guard: Guard,
     raised: list[BaseException],
+    rules: tuple[Expectation, ...] = (),
+    broken: Counter[str] | None = None,
 ) -> Fold:
     """Return a function for ``foreachBatch`` that folds a feed's rows into a target.
 
     ``before`` is as for `cdc.apply`, and isn't called where a server folds, but ``guard`` in its place;
-    ``raised`` takes what a batch raises in this process (see `raised_there` for a server's).
+    ``raised`` takes what a batch raises in this process (see `raised_there` for a server's). ``rules`` are
+    those that nothing has applied yet, which is only possible here; ``broken`` takes how many rows break
+    them. A stream itself can't count them, for a merge looks at its batch more than once.
     """
     if in_process(spark):
-        return _folding_here(target, settings, before, raised)
+        return _folding_here(target, settings, before, raised, rules, broken)
     _carry()
     return _folding_there(target, settings, guard)
 
 
 def _folding_here(
-    target: TableName, settings: CdcSettings, before: Callable[[str], None], raised: list[BaseException]
+    target: TableName,
+    settings: CdcSettings,
+    before: Callable[[str], None],
+    raised: list[BaseException],
+    rules: tuple[Expectation, ...],
+    broken: Counter[str] | None,
 ) -> Fold:
     def fold(batch: DataFrame, _: int) -> None:
         try:
+            if broken is not None and countable(rules):
+                broken.update({name: count for name, count in counts_of(batch, rules).items() if count})
+            batch = judged(batch, rules)
             events = cdc.feed_events(batch, settings)
             cdc.apply(events, target, settings, before=before)
         except BaseException as error:

@@ -44,7 +44,9 @@ def decide(project: Project, facts: Facts, request: Request) -> Plan:
     """Decide what a run of the project does."""
     dataflows = in_order(project, facts)
     producers = {table.name.key: dataflow for dataflow in dataflows for table in dataflow.tables}
-    filling: frozenset[str] = frozenset()
+    filling = frozenset(
+        table.name.key for dataflow in dataflows for table in dataflow.tables if table.snapshots is not None
+    )
     plans = []
     for dataflow in dataflows:
         if not request.only or dataflow.key in request.only:
@@ -82,7 +84,7 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
         return _result(context, "later", findings)
     if context.request.engine == "declarative":
         findings += _check_declarative(context.dataflow)
-    findings += recognition.check(context)
+    findings += _check_snapshots(context) + recognition.check(context)
     if context.request.in_pipeline:
         findings += pipeline_tables.check(context)
     if migration:
@@ -162,6 +164,20 @@ def _check_history(context: PlanningContext) -> Findings:
     return refused(
         f"{context.target}: a full refresh would drop its history for good, {copied}for its migration is out "
         "of the spec: add --drop-history if you mean that, or put tableMigrationDetails back"
+    )
+
+
+def _check_snapshots(context: PlanningContext) -> Findings:
+    """Refuse to rebuild what snapshots have filled, of which only those are left that still lie there."""
+    if not context.refreshed or context.request.in_pipeline:
+        return Findings()
+    return refused(
+        *(
+            f"{table.location}: {table.name} is filled from snapshots, which a full refresh doesn't take "
+            f"anew: drop it and {log_name(table.name)} for that"
+            for table in context.dataflow.tables
+            if table.snapshots is not None
+        )
     )
 
 

@@ -8,12 +8,13 @@ from dataclasses import replace
 from tableferry.pipelines import recognition
 from tableferry.pipelines.flows import Flow, HistorySource, Target, View
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
-from tableferry.pipelines.plans import HISTORY_FLOW, HISTORY_VIEW, FlowPlan, pinned_name
+from tableferry.pipelines.plans import HISTORY_FLOW, HISTORY_VIEW, EngineKind, FlowPlan, pinned_name
 from tableferry.pipelines.reads import views_behind
 from tableferry.pipelines.resets import RESET_ALLOWED, contradictions, kept_tables
 from tableferry.pipelines.steps import (
     DefineAppend,
     DefineAutoCdc,
+    DefineSnapshots,
     DefineTable,
     DefineView,
     FlowDefinition,
@@ -28,13 +29,14 @@ def definitions(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings
     copied = context.migration if context.copies or context.request.in_pipeline else None
     running = [plan for plan in flows if plan.action in ("start", "continue")]
     findings = Findings()
-    if not running and not copied:
+    from_snapshots = [table for table in dataflow.tables if table.snapshots is not None]
+    if not running and not copied and not from_snapshots:
         return findings
     kept: frozenset[str] = frozenset()
     if context.request.in_pipeline:
         kept = kept_tables(context.dataflows, context.facts)
         findings += refused(*contradictions(dataflow, kept, context.dataflows, context.facts))
-    for table in (*dataflow.staging, dataflow.target):
+    for table in sorted(dataflow.tables, key=lambda table: table not in dataflow.staging):
         into = [plan for plan in flows if plan.flow.target.key == table.name.key]
         filled = any(plan.action in ("continue", "idle", "done") for plan in into)
         filled |= table is dataflow.target and migration_start is not None and copied is None
@@ -44,7 +46,7 @@ def definitions(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings
             table = replace(table, properties={**table.properties, RESET_ALLOWED: "false"})
         findings += planned(DefineTable(table, create=create, history=history))
         if context.request.engine != "databricks" and not filled:
-            findings += _check_properties(table)
+            findings += _check_properties(table, context.request.engine)
     if copied and migration_start:
         cdc, clone = dataflow.target.cdc, pinned_name(context.target)
         # A flow of a pipeline of Spark's own is a stream, and so is what AUTO CDC reads on Databricks.
@@ -57,6 +59,12 @@ def definitions(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings
         findings += planned(
             DefineView(view, context.target, once=True), _flow_definition(context, flow, once=True)
         )
+    for table in from_snapshots:
+        read = table.snapshots.source if table.snapshots else ""
+        if isinstance(read, str):
+            behind = views_behind(dataflow.views, read)
+            findings += planned(*(DefineView(dataflow.views[name], context.target) for name in behind))
+        findings += planned(DefineSnapshots(table, context.target))
     starts = _starts(running)
     streamed = {
         name
@@ -78,10 +86,11 @@ def definitions(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings
     return findings
 
 
-def _check_properties(table: Target) -> Findings:
+def _check_properties(table: Target, engine: EngineKind) -> Findings:
     """Say which properties of a table mean nothing outside Databricks, and refuse those that protect rows."""
     findings = Findings()
-    if warned := [rule.name for rule in table.expectations if rule.action == "warn"]:
+    warned = [rule.name for rule in table.expectations if rule.action == "warn"]
+    if warned and engine == "declarative":
         findings += noted(f"expect rules only warn, and aren't counted here: {', '.join(warned)}")
     if table.cluster_auto:
         findings += noted(f"clusterByAuto is for Databricks: elsewhere {table.name} isn't clustered")

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol, assert_never
 
-from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView, Definition
+from tableferry.pipelines.steps import (
+    DefineAppend,
+    DefineAutoCdc,
+    DefineSnapshots,
+    DefineTable,
+    DefineView,
+    Definition,
+)
 
 
 class Engine(Protocol):
@@ -27,6 +34,9 @@ class Engine(Protocol):
     def cdc(self, definition: DefineAutoCdc) -> None:
         """Apply a view's events to a table as AUTO CDC does, once or for as long as commits arrive."""
 
+    def snapshots(self, definition: DefineSnapshots) -> None:
+        """Take snapshots into a table as AUTO CDC FROM SNAPSHOT does."""
+
 
 def define(definitions: Iterable[Definition], engine: Engine) -> None:
     """Define tables, views and flows on an engine, in order."""
@@ -40,5 +50,7 @@ def define(definitions: Iterable[Definition], engine: Engine) -> None:
                 engine.append(definition)
             case DefineAutoCdc():
                 engine.cdc(definition)
+            case DefineSnapshots():
+                engine.snapshots(definition)
             case _:
                 assert_never(definition)

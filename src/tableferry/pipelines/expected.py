@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, assert_never
 
@@ -75,9 +75,9 @@ class Brought:
         Raises:
             TableferryError: They can't be read.
         """
-        dataflow = self.dataflow
-        expectations = dataflow.target.expectations
-        return flow_rows(self.spark, dataflow.views, self.flow, expectations, {}, once=True, spans=spans)
+        # When rows were loaded, and by which run, nobody can say again.
+        target = replace(self.dataflow.target, metadata=())
+        return flow_rows(self.spark, self.dataflow.views, self.flow, target, {}, once=True, spans=spans)
 
     def feeds_are_whole(self) -> bool:
         """Say whether the change feeds reach back to the first versions of their tables."""
@@ -164,7 +164,7 @@ def _reads_change_feeds(dataflow: DataFlow, flow: Flow) -> bool:
             case _:
                 assert_never(view.source)
         for source in sources:
-            if any(option.lower() in _SKIPPING for option in source.options):
+            if source.from_setup or any(option.lower() in _SKIPPING for option in source.options):
                 raise NotKnownError(f"{name} skips commits")
             kinds.add(source.change_feed)
     if len(kinds) > 1:

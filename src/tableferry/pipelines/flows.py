@@ -21,6 +21,12 @@ HandOverBy = Literal["checkpoint", "content", "version", "explicit"]
 Mode = Literal["stream", "batch"]
 ScdType = Literal[1, 2]
 
+Deduplicate = Literal["off", "full_row", "keys_only"]
+RefreshPolicy = Literal["auto", "incremental", "incremental_strict", "full"]
+
+QUARANTINED = "is_quarantined"
+"""The column that says of a row whether it breaks a data quality rule."""
+
 _LOG = "__tableferry_events_"
 
 
@@ -32,11 +38,13 @@ class PythonCode:
         file: The absolute path of a ``.py`` file, or None where ``module`` is given.
         module: ``package.module.function`` (the function included), or None where ``file`` is given.
         tokens: Passed to the function as they stand.
+        folders: The project's own folders in which a module is looked for too.
     """
 
     file: str | None
     module: str | None
     tokens: Mapping[str, Any] = field(default_factory=dict)
+    folders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,7 @@ class DeltaSource:
         table: The table, by name or by path.
         change_feed: Read the change data feed, not the rows.
         change_types: Which ``_change_type`` values pass, where ``change_feed``.
+        from_setup: Its changes count from the version at which its own pipeline last set it up.
         options: The user's reader options, values as text.
         where: SQL conditions, all of which must hold.
         select: SQL expressions; empty means every column.
@@ -64,6 +73,7 @@ class DeltaSource:
     select: tuple[str, ...] = ()
     schema_file: str | None = None
     transform: PythonCode | None = None
+    from_setup: bool = False
 
 
 @dataclass(frozen=True)
@@ -197,12 +207,103 @@ def log_name(target: TableName) -> TableName:
 
 
 @dataclass(frozen=True)
+class SnapshotFiles:
+    """Snapshots of a table in files, each file with its snapshot's version in its path.
+
+    Attributes:
+        format: Spark's name of the reader.
+        path: A pattern: ``{version}`` and ``{fragment}``, or a regular expression with the named groups
+            ``version_…`` and ``fragment``, from the first path segment that has one.
+        options: The user's reader options, values as text.
+        version_type: What a version is read as.
+        starting_version: The first version that counts, as it's written; None for all.
+        datetime_format: Python's format of a ``timestamp`` version.
+        where: SQL condition on the rows, in which ``{version}`` is the version as it's written; or None.
+        select: SQL expressions; empty means every column.
+        schema_file: Absolute path of a .json or .ddl schema, or None.
+        recursive: Files below subfolders count too.
+        deduplicate: Which rows of a snapshot are left out as repeated ones.
+    """
+
+    format: str
+    path: str
+    version_type: Literal["integer", "timestamp"]
+    options: Mapping[str, str] = field(default_factory=dict)
+    starting_version: str | int | None = None
+    datetime_format: str | None = None
+    where: str | None = None
+    select: tuple[str, ...] = ()
+    schema_file: str | None = None
+    recursive: bool = False
+    deduplicate: Deduplicate = "off"
+
+
+@dataclass(frozen=True)
+class SnapshotTable:
+    """Snapshots of a table in another one, whose ``version_column`` says which row is of which snapshot.
+
+    The other attributes are those of `SnapshotFiles`.
+    """
+
+    table: TableName
+    version_column: str
+    version_type: Literal["date", "timestamp", "integer", "long"]
+    starting_version: str | int | None = None
+    select: tuple[str, ...] = ()
+    deduplicate: Deduplicate = "off"
+
+
+@dataclass(frozen=True)
+class SnapshotCdc:
+    """AUTO CDC from snapshots, in its own words.
+
+    Attributes:
+        source: The name of the view that is a snapshot at each run, or where the snapshots of all times are.
+        location: Where the spec asks for it, for messages.
+
+    The other attributes are those of `CdcSettings`.
+    """
+
+    keys: tuple[str, ...]
+    scd_type: ScdType
+    source: str | SnapshotFiles | SnapshotTable
+    track_history_column_list: tuple[str, ...] = ()
+    track_history_except_column_list: tuple[str, ...] = ()
+    location: str = ""
+
+
+@dataclass(frozen=True)
 class Expectation:
-    """A data quality rule: what happens to a row whose ``constraint`` doesn't hold."""
+    """A data quality rule: what happens to a row whose ``constraint`` doesn't hold.
+
+    Attributes:
+        action: ``flag`` lets the column `QUARANTINED` say whether it holds; ``quarantine`` lets only rows
+            pass for which it doesn't.
+    """
 
     name: str
     constraint: str
-    action: Literal["warn", "drop", "fail"]
+    action: Literal["warn", "drop", "fail", "flag", "quarantine"]
+
+
+@dataclass(frozen=True)
+class MetadataColumn:
+    """A column that says how a row came: from SQL, from a detail of the run, or a struct of such columns.
+
+    Attributes:
+        type: Its type as JSON, as Spark writes it in a schema.
+        sql: The SQL expression that gives its value, or None.
+        detail: The detail of the run or the pipeline that is its value, or None.
+        value: That detail where it's known before the run, or None.
+        fields: The columns of a struct; empty where it has a value itself.
+    """
+
+    name: str
+    type: str
+    sql: str | None = None
+    detail: str | None = None
+    value: str | None = None
+    fields: tuple[MetadataColumn, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -218,6 +319,8 @@ class Target:
         spark_conf: Settings that its flows want.
         expectations: Data quality rules on what flows in; the copied history isn't judged by them.
         location: Where the spec defines it, for messages.
+        metadata: Columns that what flows in gets; the copied history has its own.
+        snapshots: The snapshots that it's filled from, or None; then no flow fills it.
     """
 
     name: TableName
@@ -233,6 +336,8 @@ class Target:
     row_filter: str | None = None
     expectations: tuple[Expectation, ...] = ()
     location: str = ""
+    metadata: tuple[MetadataColumn, ...] = ()
+    snapshots: SnapshotCdc | None = None
 
 
 @dataclass(frozen=True)
@@ -298,6 +403,7 @@ class DataFlow:
         flows: Enabled flows in the spec's order, those into staging tables included.
         migration: The enabled migration, or None.
         disabled: Names of the flows that are switched off, whose checkpoints wait for them.
+        quarantine: The table of the rows that break a rule of the target, or None.
     """
 
     id: str
@@ -311,6 +417,7 @@ class DataFlow:
     features: Mapping[str, bool] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     disabled: frozenset[str] = frozenset()
+    quarantine: Target | None = None
 
     @property
     def key(self) -> str:
@@ -319,13 +426,38 @@ class DataFlow:
 
     @property
     def tables(self) -> tuple[Target, ...]:
-        """The tables that its flows fill: its target and its staging tables."""
-        return (self.target, *self.staging)
+        """The tables that its flows fill: its target, its staging tables and its quarantine."""
+        return (self.target, *self.staging, *([self.quarantine] if self.quarantine else []))
 
     @property
     def streaming_flows(self) -> tuple[Flow, ...]:
         """The flows that run for as long as commits arrive."""
         return tuple(flow for flow in self.flows if not flow.once)
+
+
+@dataclass(frozen=True)
+class MaterializedView:
+    """A table that is the result of a query: it holds what its view does, as of the last update.
+
+    Attributes:
+        id: The ``dataFlowId`` of its spec, which may define several.
+        target: The table; its expectations are on what the view holds.
+        views: By name: the one that it holds, and those behind it.
+        view: The name of the one that it holds.
+        refresh_policy: How Databricks brings it up to date, or None.
+        private: It's known inside the pipeline only.
+        quarantine: The materialized view of the rows that break a rule of this one, or None.
+    """
+
+    id: str
+    group: str
+    file: str
+    target: Target
+    views: Mapping[str, View]
+    view: str
+    refresh_policy: RefreshPolicy | None = None
+    private: bool = False
+    quarantine: Target | None = None
 
 
 @dataclass(frozen=True)
@@ -354,6 +486,7 @@ class Project:
             unset.
         spark_config: Spark settings of global.json.
         state_shared: Several machines may run the project on its state; None where its place says so.
+        materialized: Ordered by target.
     """
 
     root: str
@@ -363,6 +496,7 @@ class Project:
     spark_config: Mapping[str, str] = field(default_factory=dict)
     skipped: tuple[Skipped, ...] = ()
     state_shared: bool | None = None
+    materialized: tuple[MaterializedView, ...] = ()
 
     def chosen(self, only: Collection[str]) -> tuple[DataFlow, ...]:
         """Return the data flows with these keys; no keys mean all."""

@@ -17,14 +17,31 @@ from typing import TYPE_CHECKING, Any
 from tableferry.errors import TableError
 from tableferry.pipelines import sql, views
 from tableferry.pipelines.decide import NO_CDC, NO_ONCE
-from tableferry.pipelines.flows import CdcSettings, DeltaSource, HistorySource, Project, SqlSource, Target
-from tableferry.pipelines.pipeline_plan import PipelineFlow, PipelinePlan, PipelineTable, PipelineView
+from tableferry.pipelines.flows import (
+    CdcSettings,
+    DeltaSource,
+    HistorySource,
+    MaterializedView,
+    Project,
+    SqlSource,
+    Target,
+)
+from tableferry.pipelines.metadata import with_added
+from tableferry.pipelines.pipeline_plan import (
+    PipelineFlow,
+    PipelineMaterializedView,
+    PipelinePlan,
+    PipelineSnapshots,
+    PipelineTable,
+    PipelineView,
+)
 from tableferry.pipelines.plans import HISTORY_VIEW
 from tableferry.pipelines.python_code import NOWHERE
 from tableferry.pipelines.reads import looked_up
 from tableferry.pipelines.steps import (
     DefineAppend,
     DefineAutoCdc,
+    DefineSnapshots,
     DefineTable,
     DefineView,
     FlowDefinition,
@@ -34,6 +51,7 @@ from tableferry.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 
 def flow_name(flow: str, owner: TableName) -> str:
@@ -54,19 +72,31 @@ class Layout:
         self._spark, self._databricks, self._folders = spark, databricks, folders
         self._conf = dict(project.spark_config)
         names = [name for dataflow in project.dataflows for name in dataflow.views]
+        names += [name for view in project.materialized for name in view.views]
         self._shared = {HISTORY_VIEW, *(name for name in names if names.count(name) > 1)}
         # The tables that only the pipeline's functions can read.
         self._made = {table.name.key for dataflow in project.dataflows for table in dataflow.tables}
+        self._made |= {view.target.name.key for view in project.materialized}
         self._targets: dict[str, Target] = {}
         self._definitions: dict[tuple[str, str], DefineView] = {}
         self._tables: list[PipelineTable] = []
         self._views: dict[str, PipelineView] = {}
         self._flows: list[PipelineFlow] = []
+        self._snapshots: list[PipelineSnapshots] = []
+        self._materialized: list[PipelineMaterializedView] = []
+        for view in project.materialized:
+            self._materialize(view)
 
     @property
     def plan(self) -> PipelinePlan:
         """All that was defined."""
-        return PipelinePlan(tuple(self._tables), tuple(self._views.values()), tuple(self._flows))
+        return PipelinePlan(
+            tuple(self._tables),
+            tuple(self._views.values()),
+            tuple(self._flows),
+            tuple(self._snapshots),
+            tuple(self._materialized),
+        )
 
     def table(self, definition: DefineTable) -> None:
         """Take up a streaming table.
@@ -74,16 +104,17 @@ class Layout:
         In a pipeline of Spark's own its format is that of ``spark.sql.sources.default``: naming the format
         makes every second update fail with DELTA_CANNOT_CHANGE_PROVIDER.
         """
-        target = definition.target
-        self._targets[target.name.key] = target
-        file = target.schema_file
+        self._targets[definition.target.name.key] = definition.target
+        self._tables.append(self._laid_out(definition.target))
+
+    def _laid_out(self, target: Target) -> PipelineTable:
         arguments: dict[str, Any] = {
             "comment": target.comment,
             "table_properties": dict(target.properties) or None,
             "path": target.path,
             "partition_cols": list(target.partition_columns) or None,
             "cluster_by": list(target.cluster_columns) or None,
-            "schema": views.schema_of(self._spark, file) if file else None,
+            "schema": self._schema(target),
             "row_filter": target.row_filter,
         }
         if self._databricks:
@@ -91,8 +122,49 @@ class Layout:
                 "spark_conf": {**self._conf, **target.spark_conf} or None,
                 "cluster_by_auto": target.cluster_auto or None,
             }
-        location = f"{target.location}: {target.name}"
-        self._tables.append(PipelineTable(identifier(*target.name.parts), arguments, location))
+        return PipelineTable(identifier(*target.name.parts), arguments, f"{target.location}: {target.name}")
+
+    def _schema(self, target: Target) -> StructType | None:
+        """Read a table's schema file, and add the columns that the table has besides."""
+        if target.schema_file is None:
+            return None
+        return with_added(views.schema_of(self._spark, target.schema_file), target, validity=True)
+
+    def _materialize(self, view: MaterializedView) -> None:
+        """Take up a materialized view, and the one of the rows of it that break a rule."""
+        owner = view.target.name
+        for name, inner in view.views.items():
+            self._definitions[owner.key, name] = DefineView(inner, owner)
+        reads = self._named(owner, view.view, whole=True)
+        laid = self._laid_out(view.target)
+        how: dict[str, Any] = {"refresh_policy": view.refresh_policy, "private": view.private or None}
+        if not self._databricks:
+            # Of a streaming table, its flows have them.
+            how["spark_conf"] = {**self._conf, **view.target.spark_conf} or None
+        laid = replace(laid, arguments={**laid.arguments, **how})
+        for table, target in ((laid, view.target), *self._quarantined(view)):
+            self._materialized.append(
+                PipelineMaterializedView(table, reads, target.expectations, target.metadata)
+            )
+
+    def _quarantined(self, view: MaterializedView) -> list[tuple[PipelineTable, Target]]:
+        return [(self._laid_out(view.quarantine), view.quarantine)] if view.quarantine else []
+
+    def snapshots(self, definition: DefineSnapshots) -> None:
+        """Take up a table that AUTO CDC fills from snapshots.
+
+        Raises:
+            TableError: A pipeline of Spark's own can't have it, which `eligibility` has found before.
+        """
+        target, settings = definition.target, definition.target.snapshots
+        assert settings is not None
+        if not self._databricks:
+            raise TableError(f"{settings.location}: {target.name} {NO_CDC}")
+        source = settings.source
+        view = self._named(definition.owner, source, whole=True) if isinstance(source, str) else None
+        self._snapshots.append(
+            PipelineSnapshots(identifier(*target.name.parts), settings, view, settings.location)
+        )
 
     def view(self, definition: DefineView) -> None:
         """Remember an input until a flow reads it."""
@@ -147,6 +219,7 @@ class Layout:
             expectations=() if history else target.expectations,
             written=flow,
             spark_conf={} if self._databricks else {**self._conf, **target.spark_conf},
+            metadata=() if history else target.metadata,
         )
 
     def _named(self, owner: TableName, name: str, *, whole: bool) -> str:

@@ -44,9 +44,7 @@ def too_wide(target: TargetPlan, spark: SparkSession) -> tuple[str, ...]:
         if flow.target.key != target.target.key:
             continue
         try:
-            brought = flow_rows(
-                spark, dataflow.views, flow, dataflow.target.expectations, {}, once=False
-            ).schema
+            brought = flow_rows(spark, dataflow.views, flow, dataflow.target, {}, once=False).schema
         except _FAILED:  # Whoever builds it to run it says why.
             continue
         for field in brought:

@@ -19,6 +19,7 @@ from tableferry.activity import activity
 from tableferry.errors import SpecError, StateError, TableferryError
 from tableferry.pipelines import spec
 from tableferry.pipelines.decide import decide
+from tableferry.pipelines.eligibility import runnable
 from tableferry.pipelines.facts import Gatherer
 from tableferry.pipelines.flows import DataFlow, Project
 from tableferry.pipelines.guard import Guard, unguarded
@@ -149,6 +150,7 @@ def open_state(
         StateError: The project names no state volume.
     """
     loaded = project if isinstance(project, Project) else spec.load(project, environment=environment)
+    loaded = runnable(loaded, engine_of(pipeline))
     if loaded.state_volume is None:
         raise StateError(
             f"{loaded.root}: pipeline_configs/global.json: table_migration_state_volume_path is missing: "

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from tableferry.errors import TableError
 from tableferry.pipelines import views
-from tableferry.pipelines.flows import CdcSettings, Expectation, Flow, PythonSource, Source, View
+from tableferry.pipelines.flows import (
+    CdcSettings,
+    Expectation,
+    Flow,
+    MetadataColumn,
+    PythonSource,
+    SnapshotCdc,
+    Source,
+    View,
+)
 from tableferry.pipelines.steps import Start
 
 if TYPE_CHECKING:
@@ -72,6 +81,7 @@ class PipelineFlow:
         expectations: Rules for what it brings; none for the history, which has passed its own gates.
         written: The flow as the spec has it.
         spark_conf: Settings of the flow's own, where the pipeline doesn't take them from its table.
+        metadata: Operational metadata columns that its rows get; none for the history, which has its own.
     """
 
     name: str
@@ -86,15 +96,59 @@ class PipelineFlow:
     expectations: tuple[Expectation, ...]
     written: Flow
     spark_conf: Mapping[str, str] = field(default_factory=dict)
+    metadata: tuple[MetadataColumn, ...] = ()
+
+
+@dataclass(frozen=True)
+class PipelineSnapshots:
+    """A table of the pipeline that AUTO CDC fills from snapshots.
+
+    Attributes:
+        target: The table's name in the pipeline.
+        settings: How snapshots become rows.
+        view: The name of the view that is the newest snapshot; None where there are historical ones.
+        location: Where the spec asks for it, for messages.
+    """
+
+    target: str
+    settings: SnapshotCdc
+    view: str | None
+    location: str
+
+
+@dataclass(frozen=True)
+class PipelineMaterializedView:
+    """A materialized view of the pipeline.
+
+    Attributes:
+        table: Its name in the pipeline, and what it's defined with.
+        view: The name of the view that it holds.
+        expectations: Rules for what it holds.
+        metadata: Operational metadata columns that its rows get.
+    """
+
+    table: PipelineTable
+    view: str
+    expectations: tuple[Expectation, ...]
+    metadata: tuple[MetadataColumn, ...]
 
 
 @dataclass(frozen=True)
 class PipelinePlan:
-    """What a pipeline has to define now: tables, the views that flows read, and the flows."""
+    """What a pipeline has to define now: tables, the views that flows read, and what fills the tables."""
 
     tables: tuple[PipelineTable, ...]
     views: tuple[PipelineView, ...]
     flows: tuple[PipelineFlow, ...]
+    snapshots: tuple[PipelineSnapshots, ...] = ()
+    materialized: tuple[PipelineMaterializedView, ...] = ()
+
+    @property
+    def wants_update_id(self) -> bool:
+        """Whether a column says which update a row came with."""
+        columns = [column for flow in self.flows for column in flow.metadata]
+        columns += [column for view in self.materialized for column in view.metadata]
+        return any(inner.detail == "update_id" for column in columns for inner in (column, *column.fields))
 
 
 def call(function: Callable[..., Any], location: str, **arguments: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -49,6 +50,8 @@ def load_function(code: PythonCode, name: str) -> Callable[..., Any]:
             module_spec.loader.exec_module(module)
         else:
             where, _, name = str(code.module).rpartition(".")
+            # At the end, so that no package that is installed is hidden; they may import each other later.
+            sys.path.extend(folder for folder in code.folders if folder not in sys.path)
             module = importlib.import_module(where)
         return cast("Callable[..., Any]", getattr(module, name))
     except Exception as error:

@@ -5,30 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from tableferry.pipelines import history, views
-from tableferry.pipelines.flows import Expectation, Flow, HistorySource, View
+from tableferry.pipelines.flows import Expectation, Flow, HistorySource, Target, View
 from tableferry.pipelines.fold import EXACT
+from tableferry.pipelines.metadata import NO_DETAILS, Details, with_metadata
 
 
 def flow_rows(
     spark: SparkSession,
     named: Mapping[str, View],
     flow: Flow,
-    expectations: tuple[Expectation, ...],
+    target: Target,
     starts: views.Starts,
     *,
     once: bool,
     spans: views.Spans = MappingProxyType({}),
+    details: Details = NO_DETAILS,
+    counted: str | Observation | None = None,
+    unjudged: bool = False,
 ) -> DataFrame:
-    """Return what a flow brings; ``once`` reads what is there now, or in ``spans``, instead of a stream.
+    """Return what a flow brings into its target; ``once`` reads what is there now instead of a stream.
 
-    ``named`` are the views of its spec, ``expectations`` the rules of its target.
+    ``named`` are the views of its spec, ``spans`` as for `views.read`. ``counted`` lets the rows that break a
+    rule be counted (see `counting`); ``unjudged`` leaves the rules to whoever takes the rows.
     """
-    rows = views.read(spark, named, flow.view, starts, once=once, spans=spans)
-    return judged(prefixed(rows, flow), expectations)
+    frame = views.read(spark, named, flow.view, starts, once=once, spans=spans)
+    frame = with_metadata(prefixed(frame, flow), target.metadata, details)
+    if unjudged:
+        return frame
+    return judged(counting(frame, target.expectations, counted) if counted else frame, target.expectations)
 
 
 def history_rows(spark: SparkSession, source: HistorySource) -> DataFrame:
@@ -83,18 +91,60 @@ def _representable(rows: DataFrame, whole: DataFrame, source: HistorySource) -> 
 
 
 def judged(frame: DataFrame, expectations: tuple[Expectation, ...]) -> DataFrame:
-    """Apply data quality rules: drop rows, or stop the flow with the rule's name.
+    """Apply data quality rules: drop rows, or stop the flow with the rule's name, and mark the others.
 
     A rule that only warns changes nothing here.
     """
     for rule in expectations:
-        holds = F.coalesce(F.expr(rule.constraint), F.lit(False))
         if rule.action == "drop":
-            frame = frame.where(holds)
+            frame = frame.where(_holds(rule))
         elif rule.action == "fail":
             message = F.lit(f"expectation '{rule.name}' doesn't hold: {rule.constraint}")
-            frame = frame.where(F.when(holds, F.lit(True)).otherwise(F.raise_error(message).cast("boolean")))
+            stops = F.raise_error(message).cast("boolean")
+            frame = frame.where(F.when(_holds(rule), F.lit(True)).otherwise(stops))
+    return marked(frame, expectations)
+
+
+def marked(frame: DataFrame, expectations: tuple[Expectation, ...]) -> DataFrame:
+    """Say of each row whether it breaks a rule, or, for a quarantine, let only those pass that do."""
+    for rule in expectations:
+        if rule.action == "flag":
+            frame = frame.withColumn(rule.name, ~_holds(rule))
+        elif rule.action == "quarantine":
+            frame = frame.where(~_holds(rule))
     return frame
+
+
+def counting(
+    frame: DataFrame, expectations: tuple[Expectation, ...], observation: str | Observation
+) -> DataFrame:
+    """Let the rows that break a rule be counted, by rule: of a stream under a name, of a batch in an object.
+
+    A rule that stops the flow has nothing to count.
+    """
+    counts = _counts(expectations)
+    return frame.observe(observation, *counts) if counts else frame
+
+
+def counts_of(frame: DataFrame, expectations: tuple[Expectation, ...]) -> dict[str, int]:
+    """Count the rows of a batch that break a rule, by rule, in a look of its own."""
+    (counts,) = frame.agg(*_counts(expectations)).collect()
+    return {name: count or 0 for name, count in counts.asDict().items()}
+
+
+def _counts(expectations: tuple[Expectation, ...]) -> list[Column]:
+    rules = countable(expectations)
+    return [F.sum(F.when(_holds(rule), 0).otherwise(1)).alias(rule.name) for rule in rules]
+
+
+def countable(expectations: tuple[Expectation, ...]) -> tuple[Expectation, ...]:
+    """Return the rules of which it's counted how many rows break them."""
+    return tuple(rule for rule in expectations if rule.action in ("warn", "drop"))
+
+
+def _holds(rule: Expectation) -> Column:
+    """Say whether a rule holds; one that gives no answer doesn't."""
+    return F.coalesce(F.expr(rule.constraint), F.lit(False))
 
 
 def prefixed(frame: DataFrame, flow: Flow, columns: Sequence[str] | None = None) -> DataFrame:

@@ -71,7 +71,12 @@ def run_data(run: RunReport) -> dict[str, Any]:
             {
                 **_target_data(target.plan),
                 "flows": [
-                    {"flow": result.flow.name, "rows": result.rows, "once": result.once}
+                    {
+                        "flow": result.flow.name,
+                        "rows": result.rows,
+                        "once": result.once,
+                        "broken": dict(result.broken),
+                    }
                     for result in target.results
                 ],
                 "verdict": target.verdict.to_dict() if target.verdict else None,
@@ -186,6 +191,9 @@ def print_run(console: Console, run: RunReport) -> None:
             else:
                 what = "new events" if result.rows is None else counted(result.rows, "new row")
                 console.print(f"{target.plan.target}: {result.flow.name} took {what}")
+            for rule, rows in result.broken.items():
+                verb = "breaks" if rows == 1 else "break"
+                console.print(f"  {counted(rows, 'row')} {verb} the rule '{rule}'")
         if not target.results:
             console.print(f"{target.plan.target}: nothing new")
     _print_targets(console, [target.plan for target in run.targets])

@@ -247,7 +247,26 @@ class DefineAutoCdc:
         return f"apply {self.flow.view} to {self.flow.target} as {kind}"
 
 
+@dataclass(frozen=True)
+class DefineSnapshots:
+    """Take a table's snapshots, which are compared with what it holds; the owner is the spec's own target."""
+
+    target: Target
+    owner: TableName
+
+    @property
+    def is_periodic(self) -> bool:
+        """Whether a view is the snapshot of now."""
+        return self.target.snapshots is not None and isinstance(self.target.snapshots.source, str)
+
+    def __str__(self) -> str:
+        snapshots = self.target.snapshots
+        assert snapshots is not None
+        what = snapshots.source if isinstance(snapshots.source, str) else "historical snapshots"
+        return f"apply {what} to {self.target.name} as SCD type {snapshots.scd_type}"
+
+
 StateStep = Adopt | Begin | Reset | RenameFlow | Forget | Recognise
 FlowDefinition = DefineAppend | DefineAutoCdc
-Definition = DefineTable | DefineView | FlowDefinition
+Definition = DefineTable | DefineView | DefineSnapshots | FlowDefinition
 Step = StateStep | Definition

@@ -7,13 +7,16 @@ generation. CDC flows apply idempotent merges (see `cdc`), so that a batch may c
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import NullType, StructField, StructType
 
@@ -23,7 +26,7 @@ from tableferry.catalog import SPARK_ERRORS, exists, explained, facts
 from tableferry.commits import Commit, commits_after, counted, newest_version
 from tableferry.driver import Size, following, in_process
 from tableferry.errors import TableError, TableferryError, first_line
-from tableferry.pipelines import batches, cdc, checkpoints, transactions, views
+from tableferry.pipelines import batches, cdc, checkpoints, snapshot_cdc, transactions, views
 from tableferry.pipelines.flows import Flow, HistorySource, Source, Target, log_name
 from tableferry.pipelines.fold import END, SEQUENCE, START
 from tableferry.pipelines.guard import Guard, unguarded
@@ -36,15 +39,25 @@ from tableferry.pipelines.identities import (
     cdc_settings,
     on_table,
 )
-from tableferry.pipelines.rows import flow_rows, history_rows
+from tableferry.pipelines.metadata import run_details, with_added
+from tableferry.pipelines.rows import countable, flow_rows, history_rows
 from tableferry.pipelines.state import StateStore
-from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView, FlowDefinition
+from tableferry.pipelines.steps import (
+    DefineAppend,
+    DefineAutoCdc,
+    DefineSnapshots,
+    DefineTable,
+    DefineView,
+    FlowDefinition,
+)
 from tableferry.quoting import literal
 from tableferry.tables import TableFacts, TableName
 
 _log = logging.getLogger(__name__)
 
 _TRIES_AFTER_SCHEMA_CHANGE = 5
+# The name under which a stream counts the rows that break a rule.
+_OBSERVED = "tableferry_broken"
 # Lets a stream start at a version that its source doesn't have yet: it has nothing to read until it comes.
 _AHEAD = {"spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled": "true"}
 
@@ -77,12 +90,14 @@ class FlowResult:
     Attributes:
         rows: How many rows its commits brought into the target, or, of a CDC flow, how many events into the
             target's log; None where commits don't count (``spark.databricks.delta.history.metricsEnabled``).
+        broken: How many of the rows that it read break each rule that warns or drops.
     """
 
     flow: Flow
     owner: TableName
     rows: int | None
     once: bool
+    broken: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 def failed(flow: Flow, error: Exception) -> TableferryError:
@@ -115,6 +130,8 @@ class StreamingEngine:
         self._tables: dict[str, DefineTable] = {}
         self._views: dict[str, dict[str, DefineView]] = {}
         self._flows: list[FlowDefinition] = []
+        self._snapshots: list[DefineSnapshots] = []
+        self._details = run_details(store.pipeline_id)
 
     def table(self, definition: DefineTable) -> None:
         """Name a streaming table; it's created when its first flow runs."""
@@ -132,6 +149,10 @@ class StreamingEngine:
         """Apply a view's events to a table."""
         self._flows.append(definition)
 
+    def snapshots(self, definition: DefineSnapshots) -> None:
+        """Take a table's snapshots."""
+        self._snapshots.append(definition)
+
     def update(self, done: Callable[[FlowResult], None]) -> None:
         """Run every flow once: all commits that are there now are taken, then it stops.
 
@@ -140,14 +161,46 @@ class StreamingEngine:
         Raises:
             TableferryError: A flow failed; those before it are done.
         """
-        if self._flows:
+        if self._flows or self._snapshots:
             _activate(self._spark)
+        # Those that flows read first; the newest of a view's may be of a table that flows fill.
+        periodic = [snapshots for snapshots in self._snapshots if snapshots.is_periodic]
+        for snapshots in self._snapshots:
+            if snapshots not in periodic:
+                done(self._take(snapshots))
         for key in self._in_order():
             created = self._create(self._tables[key])
             self._recognise(self._tables[key], anew=created)
         for definition in self._flows:
             done(self._run(definition))
+        for snapshots in periodic:
+            done(self._take(snapshots))
         self._leave()
+
+    def _take(self, definition: DefineSnapshots) -> FlowResult:
+        """Take the snapshots of a table that haven't been taken."""
+        target, owner = definition.target, self._tables[definition.owner.key].target
+        log = log_name(target.name)
+        flow = Flow(f"f_snapshots_{target.name.table}", "cdc", target.name, "", location=target.location)
+        try:
+            with (
+                session.settings(self._spark, owner.spark_conf, f"{owner.location}.sparkConf"),
+                activity(_log, "take the snapshots", table=target.name) as running,
+            ):
+                before = newest_version(self._spark, log) if exists(self._spark, log) else -1
+                named = {name: view.view for name, view in self._views.get(definition.owner.key, {}).items()}
+                snapshot_cdc.apply(self._spark, target, named, self._before)
+                rows: int | None = 0
+                if exists(self._spark, log):
+                    commits = commits_after(self._spark, log, before)
+                    rows = counted(
+                        tuple(commit for commit in commits if commit.operation in ("", "MERGE")),
+                        "numTargetRowsInserted",
+                    )
+                running.count("rows", rows or 0)
+                return FlowResult(flow, definition.owner, rows, once=False)
+        except SPARK_ERRORS as error:
+            raise failed(flow, error) from error
 
     def _leave(self) -> None:
         """Record at which version the flows leave each table, so that one that is set back is known."""
@@ -184,13 +237,14 @@ class StreamingEngine:
                 activity(_log, self._title(definition), table=flow.target) as running,
             ):
                 before = newest_version(self._spark, written)
-                query_id = None if definition.once else self._run_stream(definition, running)
+                broken: Counter[str] = Counter()
+                query_id = None if definition.once else self._run_stream(definition, running, broken)
                 if definition.once:
-                    self._run_once(definition, running)
+                    self._run_once(definition, running, broken)
                 commits = _made(commits_after(self._spark, written, before), definition, query_id)
                 rows = counted(commits, "numTargetRowsInserted" if is_cdc else "numOutputRows")
                 _count(running, rows, commits)
-                return FlowResult(flow, definition.owner, rows, definition.once)
+                return FlowResult(flow, definition.owner, rows, definition.once, broken)
         except SPARK_ERRORS as error:
             raise failed(flow, error) from error
 
@@ -199,8 +253,9 @@ class StreamingEngine:
             return "copy the history"
         return f"run {definition.flow.name} once" if definition.once else f"stream {definition.flow.name}"
 
-    def _run_once(self, definition: FlowDefinition, running: Activity) -> None:
-        frame, flow = self._rows(definition), definition.flow
+    def _run_once(self, definition: FlowDefinition, running: Activity, broken: Counter[str]) -> None:
+        flow, observation = definition.flow, Observation()
+        frame = self._rows(definition, observation)
         with following(self._spark, running, partial(self._expected, definition)):
             if isinstance(definition, DefineAutoCdc):
                 cdc.apply(frame, flow.target, definition.settings, before=self._before)
@@ -215,6 +270,8 @@ class StreamingEngine:
                     .saveAsTable(flow.target.sql)
                 )
         if not self._is_history(definition):
+            if countable(self._tables[flow.target.key].target.expectations):
+                _add(broken, observation.get)
             self._before(f"marking {flow.name} done")
             checkpoints.mark_done(self._checkpoint(definition))
 
@@ -227,7 +284,7 @@ class StreamingEngine:
         (detail,) = self._spark.sql(f"DESCRIBE DETAIL {source.migration.table.sql}").collect()
         return Size(rows, detail["sizeInBytes"])
 
-    def _run_stream(self, definition: FlowDefinition, running: Activity) -> str:
+    def _run_stream(self, definition: FlowDefinition, running: Activity, broken: Counter[str]) -> str:
         """Take all commits that are there, and return the query's id."""
         if definition.identify is not None:
             self._identify(definition, definition.identify)
@@ -237,7 +294,7 @@ class StreamingEngine:
         self._before(f"stream {definition.flow.name} into {definition.flow.target}")
         for attempt in range(_TRIES_AFTER_SCHEMA_CHANGE):
             try:
-                return self._stream(definition, running)
+                return self._stream(definition, running, broken)
             except SPARK_ERRORS as error:
                 # A source that gained a column stops the stream once; from its checkpoint it goes on with
                 # the new schema.
@@ -285,16 +342,26 @@ class StreamingEngine:
         self._before(f"recording in the state that {name} fills {table}")
         self._store.identify(owner, generation, table, identity)
 
-    def _stream(self, definition: FlowDefinition, running: Activity) -> str:
+    def _stream(self, definition: FlowDefinition, running: Activity, broken: Counter[str]) -> str:
+        rules = self._tables[definition.flow.target.key].target.expectations
+        merges = isinstance(definition, DefineAutoCdc)
+        unjudged = merges and in_process(self._spark) and bool(countable(rules))
         writer = (
-            self._frame(definition)
+            self._frame(definition, None if merges else _OBSERVED, unjudged=unjudged)
             .writeStream.trigger(availableNow=True)
             .option("checkpointLocation", str(self._checkpoint(definition)))
         )
         raised: list[BaseException] = []
         if isinstance(definition, DefineAutoCdc):
             fold = batches.folding(
-                self._spark, definition.flow.target, definition.settings, self._before, self._guard, raised
+                self._spark,
+                definition.flow.target,
+                definition.settings,
+                self._before,
+                self._guard,
+                raised,
+                rules if unjudged else (),
+                broken,
             )
             query = writer.foreachBatch(fold).start()
         else:
@@ -305,7 +372,7 @@ class StreamingEngine:
                 .toTable(definition.flow.target.sql)
             )
         try:
-            _await(query, running)
+            _await(query, running, broken)
         except SPARK_ERRORS as error:
             # What the batch's own code raised is the reason; Spark's wrapping of it says less.
             if reason := raised[0] if raised else batches.raised_there(error):
@@ -315,7 +382,13 @@ class StreamingEngine:
             query.stop()
         return str(query.id)
 
-    def _frame(self, definition: FlowDefinition) -> DataFrame:
+    def _frame(
+        self,
+        definition: FlowDefinition,
+        counted: str | Observation | None = None,
+        *,
+        unjudged: bool = False,
+    ) -> DataFrame:
         source = self._source(definition)
         if isinstance(source, HistorySource):
             return history_rows(self._spark, source)
@@ -325,9 +398,12 @@ class StreamingEngine:
             self._spark,
             {name: view.view for name, view in owned},
             definition.flow,
-            self._tables[definition.flow.target.key].target.expectations,
+            self._tables[definition.flow.target.key].target,
             starts,
             once=definition.once,
+            details=self._details,
+            counted=counted,
+            unjudged=unjudged,
         )
 
     def _checkpoint(self, definition: FlowDefinition) -> Path:
@@ -361,7 +437,16 @@ class StreamingEngine:
     def _columns(self, target: Target) -> StructType:
         """Take a table's columns from its schema file, or from all that flows into it, history first."""
         if target.schema_file is not None:
-            return _declared(views.schema_of(self._spark, target.schema_file))
+            declared = _declared(with_added(views.schema_of(self._spark, target.schema_file), target))
+            if target.cdc is None or target.cdc.scd_type == 1 or SEQUENCE in declared.names:
+                return declared
+            # Without validity columns in the file, the events say of what type these are.
+            sequences = (field for field in self._brought(target) if field.name == SEQUENCE)
+            return StructType([*declared.fields, *sequences])
+        return StructType(self._brought(target))
+
+    def _brought(self, target: Target) -> list[StructField]:
+        """Return the columns of all that flows into a table, history first."""
         fields: dict[str, StructField] = {}
         for definition in self._flows:
             if definition.flow.target.key != target.name.key:
@@ -370,11 +455,11 @@ class StreamingEngine:
                 known = fields.get(field.name.lower())
                 if known is None or isinstance(known.dataType, NullType):
                     fields[field.name.lower()] = field
-        return StructType(list(fields.values()))
+        return list(fields.values())
 
-    def _rows(self, definition: FlowDefinition) -> DataFrame:
+    def _rows(self, definition: FlowDefinition, counted: Observation | None = None) -> DataFrame:
         """Return what a flow brings: rows, or the events of a CDC flow."""
-        frame = self._frame(definition)
+        frame = self._frame(definition, counted)
         if not isinstance(definition, DefineAutoCdc):
             return frame
         return (
@@ -384,8 +469,8 @@ class StreamingEngine:
         )
 
 
-def _await(query: StreamingQuery, running: Activity) -> None:
-    """Wait for a stream's end, and log each of its batches."""
+def _await(query: StreamingQuery, running: Activity, broken: Counter[str]) -> None:
+    """Wait for a stream's end, log each of its batches, and count the rows that break a rule."""
     last = -1
     ended = False
     while not ended:
@@ -397,6 +482,7 @@ def _await(query: StreamingQuery, running: Activity) -> None:
             if batch <= last or not rows:
                 continue
             last = batch
+            _add(broken, _observed(progress))
             fields = {
                 "event": "batch",
                 "table": running.table,
@@ -410,6 +496,24 @@ def _await(query: StreamingQuery, running: Activity) -> None:
             earlier = running.counts
             for what, more in (("batches", 1), ("rows", rows)):
                 running.count(what, more + (earlier[what].done if what in earlier else 0))
+
+
+def _observed(progress: Any) -> dict[str, Any]:
+    """Return what a stream counted in a batch."""
+    metrics = dict(progress["observedMetrics"]).get(_OBSERVED)
+    if metrics is None:
+        return {}
+    counts: dict[str, Any] = metrics.asDict()
+    if isinstance(counts.get("values"), list):
+        # Through Spark Connect it's a row of another row's values and its schema.
+        names = [column["name"] for column in metrics["schema"]["fields"]]
+        return dict(zip(names, counts["values"], strict=True))
+    return counts
+
+
+def _add(broken: Counter[str], counts: Mapping[str, Any]) -> None:
+    """Add what was counted of rules; of no rows it's NULL."""
+    broken.update({name: count for name, count in counts.items() if count})
 
 
 def _made(commits: Iterable[Commit], definition: FlowDefinition, query_id: str | None) -> tuple[Commit, ...]:

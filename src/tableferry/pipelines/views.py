@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, assert_never, cast
 
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
@@ -187,6 +187,8 @@ class _ViewReader:
         if source.table.key in starts:
             options = {key: value for key, value in options.items() if key.lower() not in _START_OPTIONS}
             options |= start_options(starts[source.table.key])
+        elif source.from_setup and change_feed and not span:
+            options |= start_options(_set_up(self.spark, source.table))
         if span:
             options = {key: value for key, value in options.items() if key.lower() not in _START_OPTIONS}
             options |= _until(span, change_feed=change_feed)
@@ -250,6 +252,21 @@ def _until(span: Span, *, change_feed: bool = False) -> dict[str, str]:
         return {"versionAsOf": str(span.until)}
     assert span.after is not None
     return {"startingVersion": str(min(span.after + 1, span.until)), "endingVersion": str(span.until)}
+
+
+def _set_up(spark: SparkSession, table: TableName) -> int | None:
+    """Return the version at which a table's own pipeline last set it up; it is made at version 0.
+
+    A table that isn't there yet has none: its pipeline makes it in the same update.
+    """
+    try:
+        commits = spark.sql(f"DESCRIBE HISTORY {table.sql}")
+        set_up = commits.where("operation = 'DLT SETUP'").agg(F.max("version")).collect()[0][0]
+    except AnalysisException as error:
+        if "TABLE_OR_VIEW_NOT_FOUND" not in str(error):
+            raise
+        return None
+    return 0 if set_up is None else int(set_up)
 
 
 def _other(spark: SparkSession, source: OtherSource, *, streamed: bool) -> DataFrame:

@@ -9,15 +9,13 @@ from typing import Literal
 
 from tableferry.errors import Problem
 from tableferry.pipelines import flows
-from tableferry.pipelines.spec import expectations, migration, models, read
+from tableferry.pipelines.spec import migration, models
 from tableferry.pipelines.spec.compile_sources import Sources
+from tableferry.pipelines.spec.compile_targets import Targets
 from tableferry.pipelines.spec.documents import Document
-from tableferry.pipelines.spec.folder import find
 from tableferry.pipelines.spec.names import Names
-from tableferry.pipelines.spec.settings import GlobalSettings
 from tableferry.pipelines.spec.source_location import SourceLocation
 from tableferry.pipelines.spec.sources import View
-from tableferry.pipelines.spec.substitute import Substitutions
 from tableferry.pipelines.sql import references
 from tableferry.tables import TableName
 
@@ -43,49 +41,55 @@ class _WrittenFlow(_Written):
 
 @dataclass
 class Compiler:
-    """Makes the data flow of one document; ``problems`` gets what is wrong."""
+    """Makes the data flow of one document."""
 
     document: Document
-    names: Names
-    root: Path
-    settings: GlobalSettings
-    values: Substitutions
-    problems: list[Problem]
+    targets: Targets
     _views: dict[str, flows.View] = field(default_factory=dict)
     _broken: set[str] = field(default_factory=set)
+    # What the flows into tables of snapshots read, by the table.
+    _snapshots: dict[TableName, str] = field(default_factory=dict)
+
+    @property
+    def names(self) -> Names:
+        """The tables that the spec fills."""
+        return self.targets.names
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Gets what is wrong."""
+        return self.targets.problems
 
     def dataflow(self) -> flows.DataFlow:
         """Make the data flow; where something is wrong, it's reported and left out."""
         spec = self.document.spec
-        target = self._target()
-        staging = tuple(self._staging())
+        target, quarantine = self.targets.judged(self._target(), self.document)
+        staging = list(self._staging())
         written = list(self._written_views())
         names = {view.name for view in written}
         for view in written:
             self._add_view(view, names)
         tables = {table.name: table for table in (target, *staging)}
+        compiled_flows: list[flows.Flow]
         if isinstance(spec, models.StandardSpec):
-            compiled_flows = [self._standard_flow(spec, target)]
+            compiled_flows = self._standard_flow(spec, target)
         else:
             compiled_flows = [
                 flow for entry in self._written_flows() if (flow := self._flow(entry, tables, names))
             ]
-        seen: set[tuple[str, str]] = set()
-        for flow in compiled_flows:
-            if (flow.name, flow.target.key) in seen:
-                file, _, path = flow.location.partition(": ")
-                message = f"flow '{flow.name}' into {flow.target} exists already: give it another name"
-                self.problems.append(Problem(file, path.removesuffix(".flowDetails"), message))
-            seen.add((flow.name, flow.target.key))
+        if quarantine is not None:
+            compiled_flows += _quarantine_flows(compiled_flows, target, quarantine)
+        self._check_names(compiled_flows)
+        target, *staging = (self._with_snapshots(table) for table in (target, *staging))
         return flows.DataFlow(
             spec.data_flow_id,
             spec.data_flow_group,
             self.document.location.file,
             target,
-            staging,
+            tuple(staging),
             self._views,
             tuple(compiled_flows),
-            migration.migration(self.document, self._views, target, self.settings, self.problems),
+            migration.migration(self.document, self._views, target, self.targets.settings, self.problems),
             {"operationalMetadataEnabled": spec.features.operational_metadata_enabled},
             spec.tags,
             frozenset(
@@ -94,65 +98,76 @@ class Compiler:
                 for name, flow in group.written.flows.items()
                 if not flow.enabled
             ),
+            quarantine,
         )
 
+    def _check_names(self, compiled_flows: list[flows.Flow]) -> None:
+        """Refuse two flows of one name into one table, which would share their checkpoint."""
+        seen: set[tuple[str, str]] = set()
+        for flow in compiled_flows:
+            if (flow.name, flow.target.key) in seen:
+                file, _, path = flow.location.partition(": ")
+                message = f"flow '{flow.name}' into {flow.target} exists already: give it another name"
+                self.problems.append(Problem(file, path.removesuffix(".flowDetails"), message))
+            seen.add((flow.name, flow.target.key))
+
+    def _with_snapshots(self, table: flows.Target) -> flows.Target:
+        """Give a table of periodic snapshots the view that is one."""
+        snapshots = table.snapshots
+        if snapshots is None or snapshots.source != "":
+            return table
+        view = self._snapshots.get(table.name)
+        if view is None:
+            file, _, path = snapshots.location.partition(": ")
+            message = f"nothing brings the snapshots: add a flow of type merge into {table.name}"
+            if not self._broken:
+                self.problems.append(Problem(file, path, message))
+            return table
+        if self._views[view].mode == "stream":
+            file, _, path = self._views[view].location.partition(": ")
+            path = path.removesuffix(".sourceDetails").removesuffix("sourceDetails")
+            message = "a periodic snapshot is read whole: set mode to batch"
+            self.problems.append(Problem(file, f"{path}.mode" if path else "mode", message))
+        return replace(table, snapshots=replace(snapshots, source=view))
+
     def _sources(self, path: Path, views: set[str]) -> Sources:
-        return Sources(path, self.root, self.values, self.names, views, self.problems)
+        return self.targets.sources(path, views)
 
     def _target(self) -> flows.Target:
         spec = self.document.spec
         location = self.document.location
         details = spec.target_details
-        laid_out = self._laid_out(
-            self.names.target, details, spec.cdc_settings, self.document.path, location.at("targetDetails")
+        laid_out = self.targets.laid_out(
+            self.names.target,
+            details,
+            self.document.path,
+            location.at("targetDetails"),
+            # Of snapshots these columns would say that every row is new.
+            metadata=spec.features.operational_metadata_enabled and spec.cdc_snapshot_settings is None,
+        )
+        filled = self.targets.filled_by(
+            laid_out, spec.cdc_settings, spec.cdc_snapshot_settings, self.document.path, location
         )
         return replace(
-            laid_out,
+            filled,
             path=details.path or details.table_path,
             comment=details.comment,
             spark_conf=details.spark_conf,
             row_filter=details.row_filter,
-            expectations=self._expectations(),
         )
 
     def _staging(self) -> Iterator[flows.Target]:
+        metadata = self.document.spec.features.operational_metadata_enabled
+        metadata = metadata and self.document.spec.cdc_snapshot_settings is None
         for group in self.document.groups:
             for name, written in group.written.staging_tables.items():
                 location = group.location.at("stagingTables", name)
                 table = self.names.staging.get(location)
                 if table is not None:
-                    yield self._laid_out(table, written, written.cdc_settings, group.path, location)
-
-    def _laid_out(
-        self,
-        table: TableName,
-        written: models.Layout,
-        cdc: models.CdcSettings | None,
-        path: Path,
-        location: SourceLocation,
-    ) -> flows.Target:
-        return flows.Target(
-            table,
-            _cdc(cdc) if cdc is not None else None,
-            self._sources(path, set()).schema(written.schema_path, location.at("schemaPath")),
-            tuple(written.partition_columns),
-            tuple(written.cluster_by_columns),
-            written.cluster_by_auto,
-            {**written.table_properties, **self.settings.mandatory_table_properties},
-            written.path,
-            location=str(location),
-        )
-
-    def _expectations(self) -> tuple[flows.Expectation, ...]:
-        spec = self.document.spec
-        written = spec.data_quality_expectations_path
-        if not spec.data_quality_expectations_enabled or written is None:
-            return ()
-        location = self.document.location.at("dataQualityExpectationsPath")
-        path = find(self.document.path, written, "expectations", location, self.problems, folder=True)
-        if path is None:
-            return ()
-        return expectations.read(path, SourceLocation(read.name(path, self.root)), self.values, self.problems)
+                    laid_out = self.targets.laid_out(table, written, group.path, location, metadata=metadata)
+                    yield self.targets.filled_by(
+                        laid_out, written.cdc_settings, written.cdc_snapshot_settings, group.path, location
+                    )
 
     def _written_flows(self) -> Iterator[_WrittenFlow]:
         for group in self.document.groups:
@@ -162,8 +177,8 @@ class Compiler:
 
     def _written_views(self) -> Iterator[_WrittenView]:
         document = self.document
-        if isinstance(document.spec, models.StandardSpec) and document.view is not None:
-            name = document.spec.source_view_name
+        name = document.spec.source_view_name if isinstance(document.spec, models.StandardSpec) else None
+        if name is not None and document.view is not None:
             yield _WrittenView(name, document.path, document.location, document.view)
         for flow in self._written_flows():
             for name, view in flow.flow.views.items():
@@ -179,10 +194,16 @@ class Compiler:
             message = f"view '{made.name}' is another view at {other.location}: rename one of them"
             self.problems.append(written.location.problem(message))
 
-    def _standard_flow(self, spec: models.StandardSpec, target: flows.Target) -> flows.Flow:
+    def _standard_flow(self, spec: models.StandardSpec, target: flows.Target) -> list[flows.Flow]:
         name = spec.source_view_name
+        if name is None:
+            return []
+        if target.snapshots is not None:
+            if name in self._views:
+                self._snapshots[target.name] = name
+            return []
         kind: Literal["append", "cdc"] = "cdc" if target.cdc is not None else "append"
-        return flows.Flow(f"f_{name}", kind, target.name, name, location=str(self.document.location))
+        return [flows.Flow(f"f_{name}", kind, target.name, name, location=str(self.document.location))]
 
     def _flow(
         self, written: _WrittenFlow, tables: dict[TableName, flows.Target], names: set[str]
@@ -202,10 +223,12 @@ class Compiler:
             view = self._sql_view(written, flow.flow_details, names)
         else:
             view = self._source_view(flow.flow_details.source_view, location.at("sourceView"))
-        merges = tables[table].cdc is not None
+        snapshots = tables[table].snapshots
+        merges = tables[table].cdc is not None or snapshots is not None
+        kind = "cdcSettings" if snapshots is None else "cdcSnapshotSettings"
         if merges != isinstance(flow, models.MergeFlow):
             message = (
-                f"{table} has cdcSettings, so every flow into it must be of type merge"
+                f"{table} has {kind}, so every flow into it must be of type merge"
                 if merges
                 else f"merge needs cdcSettings, and {table} has none: add them, or use append_view"
             )
@@ -213,16 +236,30 @@ class Compiler:
             return None
         if view is None:
             return None
+        if snapshots is not None:
+            self._bring_snapshots(written, tables[table], view)
+            return None
         if isinstance(flow, models.MergeFlow):
             return flows.Flow(written.name, "cdc", table, view, location=str(location))
         made = flows.Flow(written.name, "append", table, view, flow.flow_details.once, location=str(location))
         if isinstance(flow, models.AppendViewFlow):
+            prefix = flow.flow_details.column_prefix
             return replace(
                 made,
-                column_prefix=flow.flow_details.column_prefix or None,
+                column_prefix=f"{prefix.lower()}_" if prefix else None,
                 column_prefix_exceptions=tuple(flow.flow_details.column_prefix_exceptions),
             )
         return made
+
+    def _bring_snapshots(self, written: _WrittenFlow, table: flows.Target, view: str) -> None:
+        """Let a flow's view be the snapshots of a table."""
+        message = ""
+        if table.snapshots is not None and table.snapshots.source != "":
+            message = f"{table.name} takes its snapshots from cdcSnapshotSettings.source: take the flow out"
+        elif self._snapshots.setdefault(table.name, view) != view:
+            message = f"{table.name} can have the snapshots of one flow only: take one of them out"
+        if message:
+            self.problems.append(written.location.problem(message))
 
     def _sql_view(
         self, written: _WrittenFlow, details: models.AppendSqlDetails, names: set[str]
@@ -259,22 +296,17 @@ class Compiler:
         return view.name
 
 
-def _cdc(written: models.CdcSettings) -> flows.CdcSettings:
-    return flows.CdcSettings(
-        tuple(written.keys),
-        written.sequence_by,
-        1 if written.scd_type == "1" else 2,
-        _condition(written.where),
-        _condition(written.apply_as_deletes),
-        _condition(written.apply_as_truncates),
-        written.ignore_null_updates,
-        tuple(written.column_list),
-        tuple(written.except_column_list),
-        tuple(written.track_history_column_list),
-        tuple(written.track_history_except_column_list),
-    )
+def _quarantine_flows(
+    compiled: list[flows.Flow], target: flows.Target, quarantine: flows.Target
+) -> list[flows.Flow]:
+    """Return, for each flow into a target, the one that brings the rows that break a rule.
 
-
-def _condition(written: str | None) -> str | None:
-    """Read an empty condition as none."""
-    return written if written is not None and written.strip() else None
+    It goes by the view, and by the flow where another one into the target has the same view.
+    """
+    made: dict[str, flows.Flow] = {}
+    for flow in compiled:
+        if flow.target == target.name:
+            name = f"f_quarantine_{flow.view}_quarantine"
+            name = f"f_quarantine_{flow.name}_quarantine" if name in made else name
+            made[name] = replace(flow, name=name, kind="append", target=quarantine.name)
+    return list(made.values())

@@ -9,8 +9,9 @@ from sqlglot.errors import SqlglotError
 
 from tableferry.errors import Problem
 from tableferry.pipelines import flows
+from tableferry.pipelines.reads import explicit_start
 from tableferry.pipelines.spec import read, sources
-from tableferry.pipelines.spec.folder import find
+from tableferry.pipelines.spec.folder import find, modules
 from tableferry.pipelines.spec.names import Names, table_name
 from tableferry.pipelines.spec.source_location import SourceLocation
 from tableferry.pipelines.spec.substitute import Substitutions
@@ -106,6 +107,8 @@ class Sources:
             tuple(written.select_exp),
             self.schema(written.schema_path, location.at("schemaPath")),
             self._code(code, location.at("pythonTransform")) if code is not None else None,
+            # A start of the user's own says more.
+            written.starting_version_from_d_l_t_setup and explicit_start(written.reader_options) is None,
         )
 
     def _table(self, written: sources.DeltaDetails, location: SourceLocation) -> TableName | None:
@@ -163,4 +166,6 @@ class Sources:
             self.problems.append(path_location.problem(f"'{path}' must be a .py file"))
             path = None
         file = self.find(path, "python_functions", path_location)
-        return flows.PythonCode(file, written.module, written.tokens)
+        folders = modules(self.file) if written.module is not None else ()
+        there = tuple(str(folder) for folder in folders if folder.is_dir())
+        return flows.PythonCode(file, written.module, written.tokens, there)

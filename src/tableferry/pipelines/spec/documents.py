@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,15 @@ from tableferry.errors import Problem, TableError
 from tableferry.pipelines.flows import Skipped
 from tableferry.pipelines.spec import refuse
 from tableferry.pipelines.spec.folder import Folder
+from tableferry.pipelines.spec.former import brought_up
+from tableferry.pipelines.spec.materialized import MaterializedView, MaterializedViewsSpec
 from tableferry.pipelines.spec.models import FlowGroup, FlowGroupFile, FlowGroupsFile, FlowSpec, StandardSpec
 from tableferry.pipelines.spec.read import kind, mapping
 from tableferry.pipelines.spec.settings import GlobalSettings
 from tableferry.pipelines.spec.source_location import SourceLocation
 from tableferry.pipelines.spec.sources import LoneView, View
 from tableferry.pipelines.spec.substitute import Substitutions
+from tableferry.pipelines.spec.templates import Templates
 from tableferry.pipelines.spec.validate import validated
 from tableferry.pipelines.spec.written import REQUIRED
 from tableferry.tables import TableName
@@ -47,6 +50,48 @@ class Document:
     view: View | None
     groups: tuple[Group, ...]
 
+    @property
+    def names(self) -> tuple[str | None, str]:
+        """The database and the name of the table that it fills."""
+        details = self.spec.target_details
+        return details.database, details.table
+
+    @property
+    def table_location(self) -> SourceLocation:
+        """Where that name stands."""
+        return self.location.at("targetDetails", "table")
+
+
+@dataclass(frozen=True)
+class MaterializedDocument:
+    """One materialized view of a spec that fits its model.
+
+    Attributes:
+        location: Where the view is defined.
+        name: Its name there.
+        spec: The view.
+        owner: The whole spec.
+        view: The source of which it has the rows, or None where it's SQL.
+    """
+
+    path: Path
+    location: SourceLocation
+    name: str
+    spec: MaterializedView
+    owner: MaterializedViewsSpec
+    view: View | None
+    groups: tuple[Group, ...] = ()
+
+    @property
+    def names(self) -> tuple[str | None, str]:
+        """The database and the name of the table that it is."""
+        return self.spec.table_details.database, self.name
+
+    @property
+    def table_location(self) -> SourceLocation:
+        """Where that name stands."""
+        return self.location
+
 
 @dataclass(frozen=True)
 class _File:
@@ -72,6 +117,8 @@ class Reader:
         """Take what specs are read with; ``problems`` gets what is wrong."""
         self._folder = folder
         self._format = settings.pipeline_bundle_spec_format
+        self._version = settings.dataflow_spec_version
+        self._templates = Templates(folder)
         self._values = values
         self._problems = problems
         # False once a document couldn't be had whole.
@@ -79,32 +126,73 @@ class Reader:
         # Ids of specs with a broken part; None for a part whose id couldn't be read.
         self._broken: set[str | None] = set()
         self.skipped: tuple[Skipped, ...] = ()
+        # Filled with the other documents.
+        self.materialized: list[MaterializedDocument] = []
 
     def documents(self) -> list[Document]:
         """Read all specs of the project."""
-        mains = [self._read(path) for path in self._folder.mains]
+        mains = [main for path in self._folder.mains for main in self._expanded(self._read(path))]
         self._problems.extend(problem for main in mains for problem in main.problems)
-        mains, parts = self._skip(mains, [self._read(path) for path in self._folder.parts])
+        mains, parts = self._brought_up(mains, [self._read(path) for path in self._folder.parts])
+        mains, parts = self._skip(mains, parts)
         groups: dict[str, list[Group]] = {}
         for part in parts:
             self._part(part, mains, groups)
-        seen: dict[str, SourceLocation] = {}
+        seen: dict[tuple[str, str], SourceLocation] = {}
         documents = []
+        read = 0
         for main in mains:
             if main.data is None:
                 continue
             key = str(main.id)
-            if key in seen and isinstance(main.id, str):
-                other = seen[key].file
-                message = f"'{key}' is the id of {other} too, and must be unique in the project: change one"
+            # Pipelines select by the group, and files of flow groups go by the id alone.
+            group = "" if key in groups else str(main.data.get("dataFlowGroup"))
+            if (key, group) in seen and isinstance(main.id, str):
+                other = seen[key, group].file
+                message = (
+                    f"'{key}' is the id of {other} too, and must be unique among the specs of one "
+                    "dataFlowGroup: change one"
+                )
+                if key in groups:
+                    message = f"'{key}' is the id of {other} too, and flow groups belong to it: change one"
                 self._problems.append(main.location.at("dataFlowId").problem(message))
-            seen.setdefault(key, main.location)
+            seen.setdefault((key, group), main.location)
+            if main.data.get("dataFlowType") == "materialized_view":
+                read += self._materialized(main, main.data, groups.get(key, []))
+                continue
             document = self._document(main, main.data, groups.get(key, []))
             # With a broken part, what the other parts say about its views and tables would look wrong.
             if document is not None and key not in self._broken:
                 documents.append(document)
-        self.complete = len(documents) == len(mains) and not self._broken
+                read += 1
+        self.complete = read == len(mains) and not self._broken
         return documents
+
+    def _materialized(self, main: _File, data: dict[str, Any], parts: list[Group]) -> bool:
+        """Read a spec of materialized views; say whether all of them could be read."""
+        before = len(self._problems)
+        spec = validated(
+            MaterializedViewsSpec, self._substitute(data, main.location, []), main.location, self._problems
+        )
+        for part in parts:
+            message = f"'{main.id}' is a spec of materialized views, which has no flow groups: take it out"
+            self._problems.append(part.location.problem(message))
+        for name, written in spec.materialized_views.items() if spec else ():
+            location = main.location.at("materializedViews", name)
+            view: View | None = None
+            if (source := written.source_view) is not None:
+                given = {
+                    "mode": "batch",
+                    "sourceType": source.source_type,
+                    "sourceDetails": source.source_details,
+                }
+                root = validated(LoneView, given, location.at("sourceView"), self._problems)
+                if root is None:
+                    continue
+                view = root.root
+            assert spec is not None
+            self.materialized.append(MaterializedDocument(main.path, location, name, written, spec, view))
+        return spec is not None and len(self._problems) == before
 
     def _read(self, path: Path) -> _File:
         location = self._folder.location(path)
@@ -117,6 +205,31 @@ class Reader:
             )
             problems.append(location.problem(message))
         return _File(path, location, mapping(path, location, problems), problems)
+
+    def _expanded(self, main: _File) -> list[_File]:
+        """Return the specs that a main file makes of a template, or the file itself where it is a spec."""
+        if main.data is None or "template" not in main.data:
+            return [main]
+        problems: list[Problem] = []
+        specs = self._templates.specs(main.data, main.location, problems)
+        made = [_File(main.path, location, data, []) for location, data in specs]
+        # What is wrong in one of the sets stands for it, so that its name isn't taken for free.
+        return [*made, *([replace(main, data=None, problems=problems)] if problems else [])]
+
+    def _brought_up(self, mains: list[_File], parts: list[_File]) -> tuple[list[_File], list[_File]]:
+        """Write files of earlier versions of the format as the newest has them."""
+        versions = {
+            main.id: main.data.get("dataFlowVersion") or self._version
+            for main in mains
+            if main.data is not None and isinstance(main.id, str)
+        }
+
+        def newest(file: _File) -> _File:
+            if file.data is None or not isinstance(file.id, str):
+                return file
+            return replace(file, data=brought_up(file.data, versions.get(file.id)))
+
+        return [newest(main) for main in mains], [newest(part) for part in parts]
 
     def _skip(self, mains: list[_File], parts: list[_File]) -> tuple[list[_File], list[_File]]:
         """Leave out specs that use what isn't handled, with their parts, unless there is nothing else.
@@ -190,12 +303,10 @@ class Reader:
     def _document(self, main: _File, data: dict[str, Any], parts: list[Group]) -> Document | None:
         location = main.location
         refused = self._refuse(refuse.unsupported(data, location))
-        if location.at("template") in refused or location.at("dataFlowType") in refused:
-            return None
         data = self._substitute(data, location, refused)
         flow_type = data.get("dataFlowType")
         if flow_type not in ("standard", "flow"):
-            message = f"must be 'standard' or 'flow', not {kind(flow_type)}"
+            message = f"must be 'standard', 'flow' or 'materialized_view', not {kind(flow_type)}"
             problem = message if "dataFlowType" in data else REQUIRED
             self._problems.append(location.at("dataFlowType").problem(problem))
             # The kind that is likely meant says what else is wrong.
@@ -207,7 +318,7 @@ class Reader:
             spec = validated(StandardSpec, data, location, self._problems, refused)
             keys = ("mode", "sourceType", "sourceDetails")
             given = {key: data[key] for key in keys if key in data}
-            if given or not refused:
+            if (spec is None or spec.has_view) and (given or not refused):
                 root = validated(LoneView, given, location, self._problems, refused)
                 view = root.root if root is not None else None
         else:

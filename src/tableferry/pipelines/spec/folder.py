@@ -49,12 +49,28 @@ def find(
     ``kind`` is the folder of such files, such as ``schemas``; with ``folder`` a folder is as good as a file.
     """
     home = next((parent.parent for parent in spec.parents if parent.name == "dataflowspec"), spec.parent)
-    for start in (home / kind, home, spec.parent):
+    for start in (home / kind, home, spec.parent, *(_shared(spec) if kind == "python_functions" else ())):
         path = os.path.abspath(start / written) if "\0" not in written else ""
         if os.path.isfile(path) or (folder and os.path.isdir(path)):
             return Path(path)
     problems.append(location.problem(f"file '{written}' doesn't exist: put it into {home.name}/{kind}/"))
     return None
+
+
+def _shared(spec: Path) -> tuple[Path, ...]:
+    """Return where functions of all specs are: those of templates, and the bundle's own."""
+    base = _base(spec)
+    return (base / "templates" / "python_functions", *modules(spec)) if base else ()
+
+
+def modules(spec: Path) -> tuple[Path, ...]:
+    """Return the folders of a bundle that hold modules of its own."""
+    base = _base(spec)
+    return tuple(base / folder for folder in ("python", "libraries", "extensions")) if base else ()
+
+
+def _base(spec: Path) -> Path | None:
+    return next((parent.parent for parent in spec.parents if parent.name == "dataflows"), None)
 
 
 def locate(project: Path, problems: list[Problem]) -> Folder:

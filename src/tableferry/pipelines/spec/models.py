@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_v
 
 from tableferry.pipelines.spec.sources import View
 from tableferry.pipelines.spec.written import (
+    REQUIRED,
     CamelModel,
     Name,
     Names,
@@ -29,9 +30,9 @@ ScdType = Annotated[
 
 # YAML reads a bare off as false.
 QuarantineMode = Annotated[
-    Literal["off"],
+    Literal["off", "flag", "table"],
     BeforeValidator(lambda value: "off" if value is False else value),
-    WithJsonSchema({"enum": ["off", False]}),
+    WithJsonSchema({"enum": ["off", "flag", "table", False]}),
 ]
 
 
@@ -83,6 +84,51 @@ class CdcSettings(SnakeModel):
         return self
 
 
+class CdcSnapshotSettings(CamelModel):
+    """How snapshots of a whole table become rows: AUTO CDC FROM SNAPSHOT's settings."""
+
+    keys: list[Name] = Field(min_length=1, description="Columns that identify a row.")
+    scd_type: ScdType = Field(alias="scd_type", description="1 keeps the newest row of a key, 2 its history.")
+    snapshot_type: Literal["periodic", "historical"] = Field(
+        description="periodic: the source is the newest snapshot; historical: the snapshots of all times."
+    )
+    source_type: Literal["file", "table"] | None = Field(None, description="Of historical snapshots.")
+    source: dict[str, Any] | None = Field(None, description="Where historical snapshots are.")
+    track_history_column_list: list[Name] = Field(
+        [], alias="track_history_column_list", description="Only their changes open a new interval."
+    )
+    track_history_except_column_list: list[Name] = Field(
+        [], alias="track_history_except_column_list", description="All but their changes open one."
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> CdcSnapshotSettings:
+        historical = self.snapshot_type == "historical"
+        given = {"sourceType": self.source_type, "source": self.source}
+        history = [
+            key
+            for key in ("track_history_column_list", "track_history_except_column_list")
+            if getattr(self, key)
+        ]
+        refuse_when(
+            *((historical and value is None, key, REQUIRED) for key, value in given.items()),
+            *(
+                (not historical and value is not None, key, "is for historical snapshots: leave it out")
+                for key, value in given.items()
+            ),
+            (
+                len(history) == 2,
+                "track_history_except_column_list",
+                "can't stand beside track_history_column_list: keep one of the two",
+            ),
+            *(
+                (self.scd_type == "1", key, "works with scd_type 2 only: leave it out or set scd_type to 2")
+                for key in history
+            ),
+        )
+        return self
+
+
 class Layout(CamelModel):
     """How a table is laid out; shared by targets and staging tables."""
 
@@ -94,7 +140,7 @@ class Layout(CamelModel):
     cluster_by_columns: list[Name] = Field([], description="Columns of the liquid clustering.")
     cluster_by_auto: bool = Field(False, description="Let Databricks choose the clustering.")
     config_flags: list[Literal["disableOperationalMetadata"]] = Field(
-        [], description="Accepted and ignored: Tableferry adds no operational metadata columns."
+        [], description="disableOperationalMetadata: its rows get no operational metadata columns."
     )
 
     @model_validator(mode="after")
@@ -126,6 +172,69 @@ class StagingTable(Layout):
 
     type: Literal["ST"] = Field(description="A streaming table.")
     cdc_settings: CdcSettings | None = Field(None, description="How change events become rows.")
+    cdc_snapshot_settings: CdcSnapshotSettings | None = Field(None, description="How snapshots become rows.")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> StagingTable:
+        refuse_both(self.cdc_settings, self.cdc_snapshot_settings)
+        return self
+
+
+def refuse_both(cdc: CdcSettings | None, snapshots: CdcSnapshotSettings | None) -> None:
+    """Raise an error where a table has both kinds of settings."""
+    both = cdc is not None and snapshots is not None
+    refuse_when((both, "cdcSnapshotSettings", "can't stand beside cdcSettings: keep one of the two"))
+
+
+class QuarantineTarget(CamelModel):
+    """The table of the rows that break a rule."""
+
+    target_format: Literal["delta"] = Field("delta", description="A streaming table.")
+    database: Name | None = Field(None, description="Schema of the table, or catalog.schema.")
+    table: Name | None = Field(None, description="Its name; without one, the target's and _quarantine.")
+    table_properties: dict[str, Text] = Field({}, description="Delta table properties.")
+    path: Name | None = Field(None, description="Folder of an external table's data.")
+    partition_columns: list[Name] = Field([], description="Columns of the partitioning.")
+    cluster_by_columns: list[Name] = Field([], description="Columns of the liquid clustering.")
+    cluster_by_auto: bool = Field(False, description="Let Databricks choose the clustering.")
+
+    @model_validator(mode="after")
+    def _clusters_or_partitions(self) -> QuarantineTarget:
+        both = bool(self.partition_columns and self.cluster_by_columns)
+        refuse_when((both, "clusterByColumns", "can't stand beside partitionColumns: keep one of the two"))
+        return self
+
+
+class Judged(CamelModel):
+    """Data quality rules, and where rows go that break one."""
+
+    data_quality_expectations_enabled: bool = Field(False, description="Apply the expectations.")
+    data_quality_expectations_path: Name | None = Field(
+        None, description="A file or folder, relative to expectations/."
+    )
+    quarantine_mode: QuarantineMode = Field(
+        "off",
+        description="What becomes of rows that break a rule. `flag`: they stay in the target, and its column "
+        "is_quarantined says so; `table`: they are appended to a table of their own, whatever the rule does.",
+    )
+    quarantine_target_details: QuarantineTarget | None = Field(None, description="That table.")
+
+    @model_validator(mode="after")
+    def _rules_are_there(self) -> Judged:
+        enabled = self.data_quality_expectations_enabled
+        refuse_when(
+            (
+                enabled and self.data_quality_expectations_path is None,
+                "dataQualityExpectationsEnabled",
+                "needs dataQualityExpectationsPath: name the file, or set it to false",
+            ),
+            (
+                self.quarantine_mode != "off" and not enabled,
+                "quarantineMode",
+                "has no rules to go by: set dataQualityExpectationsEnabled to true, or quarantineMode to off",
+            ),
+        )
+        return self
 
 
 class AppendViewDetails(CamelModel):
@@ -133,11 +242,22 @@ class AppendViewDetails(CamelModel):
 
     target_table: Name = Field(description="The spec's target or a staging table.")
     source_view: Name = Field(description="A view or a staging table of this spec.")
-    column_prefix: str | None = Field(None, alias="column_prefix", description="Put before column names.")
+    column_prefix: str | None = Field(
+        None,
+        alias="column_prefix",
+        description="Put before column names, in lower case and with an underscore behind it.",
+    )
     column_prefix_exceptions: list[Name] = Field(
         [], alias="column_prefix_exceptions", description="Columns whose names stay."
     )
     once: bool = Field(False, description="Run a single time.")
+
+    @model_validator(mode="after")
+    def _prefix_has_no_underscore(self) -> AppendViewDetails:
+        prefix = self.column_prefix or ""
+        remedy = f"gets an underscore behind it by itself: write '{prefix.rstrip('_')}'"
+        refuse_when((prefix.endswith("_"), "column_prefix", remedy))
+        return self
 
 
 class AppendSqlDetails(CamelModel):
@@ -280,12 +400,12 @@ class Features(CamelModel):
     """Switches of a spec."""
 
     operational_metadata_enabled: bool = Field(
-        True, description="Accepted and ignored: Tableferry adds no operational metadata columns."
+        True, description="Let rows have the operational metadata columns of the project's layer."
     )
 
 
-class SpecCommon(CamelModel):
-    """What both kinds of spec share."""
+class SpecCommon(Judged):
+    """What both kinds of spec of a streaming table share."""
 
     data_flow_id: Name = Field(description="Unique among the project's main files.")
     data_flow_group: Name = Field(description="The group that a pipeline selects by.")
@@ -295,18 +415,12 @@ class SpecCommon(CamelModel):
     target_format: Literal["delta"] = Field(description="A streaming table.")
     target_details: TargetDetails
     cdc_settings: CdcSettings | None = Field(None, description="How change events become rows.")
-    data_quality_expectations_enabled: bool = Field(False, description="Apply the expectations.")
-    data_quality_expectations_path: Name | None = Field(
-        None, description="A file or folder, relative to expectations/."
-    )
-    quarantine_mode: QuarantineMode = Field("off", description="Quarantine isn't supported.")
+    cdc_snapshot_settings: CdcSnapshotSettings | None = Field(None, description="How snapshots become rows.")
     table_migration_details: TableMigrationDetails | None = None
 
     @model_validator(mode="after")
-    def _expectations_have_a_path(self) -> SpecCommon:
-        missing = self.data_quality_expectations_enabled and self.data_quality_expectations_path is None
-        remedy = "needs dataQualityExpectationsPath: name the file, or set it to false"
-        refuse_when((missing, "dataQualityExpectationsEnabled", remedy))
+    def _one_kind(self) -> SpecCommon:
+        refuse_both(self.cdc_settings, self.cdc_snapshot_settings)
         return self
 
 
@@ -314,12 +428,25 @@ class StandardSpec(SpecCommon):
     """One source, one view, one flow, one target."""
 
     data_flow_type: Literal["standard"]
-    source_system: Name = Field(description="Where the data comes from, in words.")
-    source_view_name: Name = Field(description="Name of the view (v_…).")
+    # Historical snapshots have a source of their own, and no view.
+    source_system: Name | None = Field(None, description="Where the data comes from, in words.")
+    source_view_name: Name | None = Field(None, description="Name of the view (v_…).")
     # These three are a View; it's validated on its own, so that its problems show beside the spec's.
     source_type: Any = None
     source_details: Any = None
     mode: Any = None
+
+    @property
+    def has_view(self) -> bool:
+        """Whether it's filled from a view."""
+        snapshots = self.cdc_snapshot_settings
+        return snapshots is None or snapshots.snapshot_type == "periodic"
+
+    @model_validator(mode="after")
+    def _has_a_source(self) -> StandardSpec:
+        given = {"sourceSystem": self.source_system, "sourceViewName": self.source_view_name}
+        refuse_when(*((self.has_view and value is None, key, REQUIRED) for key, value in given.items()))
+        return self
 
 
 class FlowSpec(SpecCommon):

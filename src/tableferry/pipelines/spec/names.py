@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tableferry.errors import Problem, TableError
-from tableferry.pipelines.spec.documents import Document
+from tableferry.pipelines.spec.documents import Document, MaterializedDocument
 from tableferry.pipelines.spec.source_location import SourceLocation
 from tableferry.tables import TableName
 
 Unread = Literal["none", "reported", "unreported"]
+AnyDocument = Document | MaterializedDocument
+
+_QUARANTINE = "_quarantine"
 
 # `live.x` is a table or view of the pipeline itself.
 _LIVE = re.compile(r"\blive\s*\.\s*(?:`([^`]+)`|(\w+))", re.IGNORECASE)
@@ -26,12 +29,14 @@ class Names:
         staging: Its staging tables by the location that defines them.
         siblings: Tables of the project's other specs by their bare names, where that is unambiguous.
         unread: Whether there may be more siblings in specs that are wrong, and whether these are reported.
+        quarantine: The table of the rows that break a rule of the target, or None.
     """
 
     target: TableName
     staging: Mapping[SourceLocation, TableName]
     siblings: Mapping[str, TableName] = field(default_factory=dict)
     unread: Unread = "none"
+    quarantine: TableName | None = None
 
     @property
     def tables(self) -> tuple[TableName, ...]:
@@ -81,18 +86,18 @@ def table_name(
 
 
 def collect(
-    documents: list[Document],
+    documents: Sequence[AnyDocument],
     problems: list[Problem],
-    around: Sequence[Document] = (),
+    around: Sequence[AnyDocument] = (),
     unread: Unread = "none",
     skipped: Iterable[TableName] = (),
-) -> list[tuple[Document, Names]]:
+) -> list[tuple[AnyDocument, Names]]:
     """Name every table that the specs fill, and refuse what two of them would fill.
 
     ``around`` are specs of the same project that weren't asked for: only their tables are of interest, as are
     those that specs fill that aren't handled (``skipped``). ``unread`` says whether specs couldn't be read.
     """
-    named: list[tuple[Document, Names]] = []
+    named: list[tuple[AnyDocument, Names]] = []
     owners: dict[str, SourceLocation] = {}
     for document in documents:
         names = _names(document, problems)
@@ -100,33 +105,53 @@ def collect(
             unread = "reported"
             continue
         named.append((document, names))
-        target_location = document.location.at("targetDetails", "table")
-        for location, table in ((target_location, names.target), *names.staging.items()):
+        filled = [(document.table_location, names.target), *names.staging.items()]
+        if names.quarantine is not None:
+            filled.append((document.location.at("quarantineTargetDetails"), names.quarantine))
+        for location, table in filled:
             owner = owners.setdefault(table.key, location)
             if owner != location:
                 message = f"table '{table}' is filled by {owner} too: keep one, or rename it"
                 problems.append(location.problem(message))
     others = [names for document in around if (names := _names(document, [])) is not None]
-    filled = [table for names in (*(names for _, names in named), *others) for table in names.tables]
     siblings: dict[str, TableName | None] = {}
-    for table in (*filled, *skipped):
+    for table in (*_filled(*(names for _, names in named), *others), *skipped):
         bare = table.table.lower()
         siblings[bare] = table if siblings.get(bare, table) == table else None
     known = {bare: table for bare, table in siblings.items() if table is not None}
-    return [(document, Names(names.target, names.staging, known, unread)) for document, names in named]
+    return [(document, replace(names, siblings=known, unread=unread)) for document, names in named]
 
 
-def _names(document: Document, problems: list[Problem]) -> Names | None:
-    details = document.spec.target_details
-    location = document.location.at("targetDetails", "table")
-    target = table_name(details.database, details.table, location, problems)
+def _filled(*names: Names) -> list[TableName]:
+    return [
+        table
+        for of_one in names
+        for table in (*of_one.tables, *([of_one.quarantine] if of_one.quarantine else []))
+    ]
+
+
+def _names(document: AnyDocument, problems: list[Problem]) -> Names | None:
+    database, table_written = document.names
+    target = table_name(database, table_written, document.table_location, problems)
     if target is None:
         return None
     staging = {}
     for group in document.groups:
         for name, written in group.written.staging_tables.items():
             table_location = group.location.at("stagingTables", name)
-            table = table_name(written.database or details.database, name, table_location, problems)
+            table = table_name(written.database or database, name, table_location, problems)
             if table is not None:
                 staging[table_location] = table
-    return Names(target, staging)
+    return Names(target, staging, quarantine=_quarantine(document, target, problems))
+
+
+def _quarantine(document: AnyDocument, target: TableName, problems: list[Problem]) -> TableName | None:
+    """Name the table of the rows that break a rule: as it's written, or after the target."""
+    if document.spec.quarantine_mode != "table":
+        return None
+    details = document.spec.quarantine_target_details
+    location = document.location.at("quarantineTargetDetails", "table")
+    if details is not None and (details.table or details.database):
+        table = details.table or target.table + _QUARANTINE
+        return table_name(details.database, table, location, problems)
+    return TableName((*target.parts[:-1], target.table + _QUARANTINE))

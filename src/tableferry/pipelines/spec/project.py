@@ -8,8 +8,10 @@ from pathlib import Path
 
 from tableferry.errors import Problem, SpecError
 from tableferry.pipelines import flows
-from tableferry.pipelines.spec import names
+from tableferry.pipelines.spec import metadata, names
 from tableferry.pipelines.spec.compile import Compiler
+from tableferry.pipelines.spec.compile_materialized import materialized_view
+from tableferry.pipelines.spec.compile_targets import Targets
 from tableferry.pipelines.spec.documents import Document, Reader
 from tableferry.pipelines.spec.folder import locate
 from tableferry.pipelines.spec.settings import global_settings, substitutions
@@ -34,19 +36,24 @@ def load(
     values = substitutions(folder, environment, reserved or {}, problems)
     settings = global_settings(folder, values, problems)
     reader = Reader(folder, settings, values, problems)
-    documents = reader.documents()
+    documents: list[names.AnyDocument] = [*reader.documents(), *reader.materialized]
     unread: names.Unread = "none" if complete and reader.complete else "reported"
-    around: list[Document] = []
+    around: list[names.AnyDocument] = []
     if folder.others:
         # What is wrong in the other specs is reported when they are asked for.
         beside = Reader(replace(folder, mains=folder.others), settings, values, [])
-        around = beside.documents()
+        around = [*beside.documents(), *beside.materialized]
         unread = "unreported" if unread == "none" and not beside.complete else unread
     skipped = [spec.target for spec in reader.skipped if spec.target is not None]
-    dataflows = [
-        Compiler(document, named, folder.root, settings, values, problems).dataflow()
-        for document, named in names.collect(documents, problems, around, unread, skipped)
-    ]
+    columns = metadata.columns(folder, values, problems)
+    dataflows: list[flows.DataFlow] = []
+    views: list[flows.MaterializedView] = []
+    for document, named in names.collect(documents, problems, around, unread, skipped):
+        targets = Targets(named, folder.root, settings, values, columns, problems)
+        if isinstance(document, Document):
+            dataflows.append(Compiler(document, targets).dataflow())
+        elif (view := materialized_view(targets, document)) is not None:
+            views.append(view)
     if problems:
         raise SpecError(list(dict.fromkeys(problems)))
     return flows.Project(
@@ -57,4 +64,5 @@ def load(
         settings.spark_config,
         reader.skipped,
         settings.table_migration_state_shared,
+        tuple(sorted(views, key=lambda view: view.target.name)),
     )

@@ -13,22 +13,13 @@ Refusal = tuple[SourceLocation, Problem | None]
 
 _SINKS = ("delta_sink", "kafka_sink", "foreach_batch_sink", "custom_python_sink")
 _SNAPSHOT = (
-    "cdcSnapshotSettings isn't supported, as AUTO CDC FROM SNAPSHOT can't share a target with AUTO CDC: feed "
-    "the target from a change feed with cdcSettings"
+    "cdcSnapshotSettings can't stand beside a migration, as AUTO CDC FROM SNAPSHOT can't share a target with "
+    "AUTO CDC: feed the target from a change feed with cdcSettings, or set enabled to false"
 )
 
 
 def unsupported(spec: dict[str, Any], location: SourceLocation) -> Iterator[Refusal]:
     """Find what a main file asks for and can't have, each with the location that is refused."""
-    if "template" in spec:
-        yield _refused(location.at("template"), "templates aren't supported: write each spec out")
-    kind = spec.get("dataFlowType")
-    if kind in ("materialized_view", "materialized_views"):
-        yield _refused(
-            location.at("dataFlowType"),
-            f"dataFlowType {kind} isn't supported: use flow with a streaming table as its target, or leave "
-            "the view in its own pipeline",
-        )
     target = spec.get("targetFormat")
     if isinstance(target, str) and target in _SINKS:
         yield _refused(
@@ -42,23 +33,12 @@ def unsupported(spec: dict[str, Any], location: SourceLocation) -> Iterator[Refu
                 f"a migration needs a target in the delta format, not {target}: set targetFormat to delta or "
                 "enabled to false",
             )
-    if spec.get("cdcSnapshotSettings") is not None:
+    if spec.get("cdcSnapshotSettings") is not None and migrates(spec):
         yield _refused(location.at("cdcSnapshotSettings"), _SNAPSHOT)
         if "sourceType" not in spec:
             # The settings bring a source of their own then.
             for key in ("sourceSystem", "sourceViewName", "mode", "sourceType", "sourceDetails"):
                 yield location.at(key), None
-    quarantine = spec.get("quarantineMode")
-    if quarantine in ("flag", "table"):
-        yield _refused(
-            location.at("quarantineMode"),
-            f"quarantineMode {quarantine} isn't supported: set it to off and use expect_or_drop",
-        )
-    if spec.get("quarantineTargetDetails") is not None:
-        yield _refused(
-            location.at("quarantineTargetDetails"),
-            "quarantineTargetDetails isn't supported: take it out and use expect_or_drop",
-        )
     yield from unsupported_source(spec, location)
     yield from unsupported_groups(spec, location)
 
@@ -86,8 +66,6 @@ def unsupported_group(group: dict[str, Any], location: SourceLocation) -> Iterat
                 "staging tables of type MV aren't supported: use ST and fill it with an append_sql flow"
             )
             yield table_location, problem
-        elif table.get("cdcSnapshotSettings") is not None:
-            yield _refused(table_location.at("cdcSnapshotSettings"), _SNAPSHOT)
     for flow_name, flow in _mappings(group.get("flows")):
         for name, view in _mappings(flow.get("views")):
             yield from unsupported_source(view, location.at("flows", flow_name, "views", name))
@@ -99,11 +77,6 @@ def unsupported_source(view: dict[str, Any], location: SourceLocation) -> Iterat
     if not isinstance(details, dict):
         return
     details_location = location.at("sourceDetails")
-    if kind == "delta" and "startingVersionFromDLTSetup" in details:
-        yield _refused(
-            details_location.at("startingVersionFromDLTSetup"),
-            "startingVersionFromDLTSetup isn't supported: set startingVersion in readerOptions",
-        )
     if kind in ("cloudFiles", "batchFiles", "kafka") and "pythonTransform" in details:
         yield _refused(
             details_location.at("pythonTransform"),

@@ -55,6 +55,11 @@ class DeltaDetails(_Read):
         ["insert", "update_postimage"], description="Which changes pass."
     )
     python_transform: PythonTransform | None = None
+    starting_version_from_d_l_t_setup: bool = Field(
+        False,
+        alias="startingVersionFromDLTSetup",
+        description="Take its changes since its own pipeline last set it up.",
+    )
 
     @model_validator(mode="after")
     def _names_a_table(self) -> DeltaDetails:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tableferry.errors import Problem
@@ -21,6 +21,7 @@ SQL_KEYS = frozenset(
         "apply_as_truncates",
         "sequence_by",
         "where",
+        "filter",
         "condition",
         "constraint",
         "rowFilter",
@@ -31,6 +32,10 @@ RESERVED = frozenset(
 )
 
 # The first alternative takes ${secret.name} out of the second one's reach.
+# The key of the settings whose paths say where a snapshot's version is.
+_SNAPSHOTS = "cdcSnapshotSettings"
+_SNAPSHOT_MARKS = re.compile(r"\{(version|fragment|\d+)\}")
+
 _TOKEN = re.compile(r"\$\{[^}]*\}|\{(\w+)\}")
 
 
@@ -74,6 +79,10 @@ class Substitutions:
 
     def apply(self, value: Any, location: SourceLocation, problems: list[Problem], key: str = "") -> Any:
         """Return a document with everything put in, and say which tokens nobody knows."""
+        if key == _SNAPSHOTS:
+            # Their paths have marks of their own, in the same braces, and regular expressions have numbers.
+            own = {mark: f"{{{mark}}}" for mark in _SNAPSHOT_MARKS.findall(str(value))}
+            return replace(self, tokens={**self.tokens, **own}).apply(value, location, problems)
         if isinstance(value, dict):
             return {name: self.apply(item, location.at(name), problems, name) for name, item in value.items()}
         if isinstance(value, list):

@@ -1,0 +1,560 @@
+"""What specs say besides sources and flows: templates, rules and quarantine, metadata, snapshots, views."""
+
+# Messages are written whole, as they are read.
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from tableferry.errors import SpecError
+from tableferry.pipelines import flows, spec
+from tableferry.pipelines.eligibility import runnable
+from tableferry.pipelines.python_code import load_function
+from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from tests.unit.conftest import ProjectFiles
+
+SPECS = "dataflows/sales/dataflowspec/"
+MAIN = SPECS + "orders_main.json"
+VALIDATOR = Draft202012Validator(spec.json_schema())
+
+TEMPLATE = {
+    "name": "feed",
+    "parameters": {
+        "dataFlowId": {"type": "string"},
+        "keys": {"type": "list"},
+        "feed": {"type": "boolean", "required": False, "default": True},
+        "suffix": {"type": "string", "required": False, "default": ""},
+    },
+    "template": {
+        "dataFlowId": "${param.dataFlowId}",
+        "dataFlowGroup": "sales",
+        "dataFlowType": "standard",
+        "sourceSystem": "erp",
+        "sourceType": "delta",
+        "sourceViewName": "v_${param.dataFlowId}",
+        "sourceDetails": {"database": "bronze", "table": "${param.dataFlowId}", "cdfEnabled": "${param.feed}",
+                          "pythonTransform": {"functionPath": "tidy.py", "tokens": {"${param.dataFlowId}_key": 1}}},
+        "mode": "stream",
+        "targetFormat": "delta",
+        "targetDetails": {"database": "silver", "table": "${param.dataFlowId}${param.suffix}"},
+        "cdcSettings": {"keys": "${param.keys}", "scd_type": "1", "sequence_by": "TS"},
+    },
+}  # fmt: skip
+RULES = {
+    "expect": [{"name": "known", "constraint": "ID IS NOT NULL"}],
+    "expect_or_drop": [{"name": "paid", "constraint": "AMOUNT > 0 OR FREE"}],
+}
+JUDGED = {"dataQualityExpectationsEnabled": True, "dataQualityExpectationsPath": "rules.json"}
+BROKEN = "(ID IS NOT NULL) AND (AMOUNT > 0 OR FREE)"
+
+
+def standard(project: ProjectFiles, **changes: Any) -> dict[str, Any]:
+    """Return a spec without a migration."""
+    written = project.append(**changes)
+    del written["tableMigrationDetails"]
+    return written
+
+
+def sets(*parameters: dict[str, Any]) -> dict[str, Any]:
+    return {"template": "feed", "parameterSets": list(parameters)}
+
+
+def only(project: ProjectFiles) -> flows.DataFlow:
+    """Load a project of one spec."""
+    (dataflow,) = project.load().dataflows
+    return dataflow
+
+
+def test_a_template_makes_a_spec_of_each_set_of_parameters(project: ProjectFiles) -> None:
+    project.write("templates/feed.yaml", yaml.safe_dump(TEMPLATE))
+    project.write("templates/python_functions/tidy.py", "")
+    written = sets(
+        {"dataFlowId": "orders", "keys": ["A", "B"]},
+        {"dataFlowId": "lines", "keys": ["C"], "feed": False, "suffix": "_s"},
+    )
+    assert list(VALIDATOR.iter_errors(written)) == []
+    project.write(MAIN, written)
+    lines, orders = project.load().dataflows
+    assert [(str(flow.target.name), flow.file) for flow in (lines, orders)] == [
+        ("silver.lines_s", f"{MAIN}#lines"),
+        ("silver.orders", f"{MAIN}#orders"),
+    ]
+    assert (orders.target.cdc, lines.target.cdc) == (
+        flows.CdcSettings(("A", "B"), "TS", 1),
+        flows.CdcSettings(("C",), "TS", 1),
+    )
+    for dataflow, feed in ((lines, False), (orders, True)):
+        source = dataflow.views[f"v_{dataflow.id}"].source
+        assert isinstance(source, flows.DeltaSource)
+        assert source.change_feed is feed
+        assert source.transform == flows.PythonCode(
+            str(project.root / "templates/python_functions/tidy.py"), None, {f"{dataflow.id}_key": 1}
+        )
+
+
+@pytest.mark.parametrize(
+    ("template", "written", "expected"),
+    [
+        (None, sets({"dataFlowId": "a"}), [f"{MAIN}: template: there is no template 'feed': put feed.json or feed.yaml into templates/"]),
+        ({}, {"template": "feed", "parameterSets": []}, [f"{MAIN}: parameterSets: must have at least 1 entry"]),
+        ({}, {**sets({"dataFlowId": "a", "keys": ["A"]}), "mode": "stream"}, [f"{MAIN}: mode: unknown key 'mode': take it out"]),
+        (
+            {},
+            sets({"dataFlowId": "a", "keys": "A", "kyes": ["A"]}, {"keys": ["A"]}),
+            [
+                f"{MAIN}: parameterSets[0].keys: must be of type list, as the template says, not \"A\"",
+                f"{MAIN}: parameterSets[0].kyes: unknown parameter 'kyes': take it out, or name one of dataFlowId, keys, feed, suffix",
+                f"{MAIN}: parameterSets[1].dataFlowId: is required by the template: add it",
+            ],
+        ),
+        (
+            {"parameters": {"keys": {"type": "list"}, "feed": {"type": "integer"}}},
+            sets({"keys": ["A"]}),
+            [
+                "templates/feed.json: parameters.dataFlowId: is required: declare it, for every spec has an id of its own",
+                "templates/feed.json: template: '${param.missing}' is no parameter of this template: add it to parameters",
+            ],
+        ),
+        ({"parameters": {"dataFlowId": {"type": "text"}}}, sets({"dataFlowId": "a"}), [
+            "templates/feed.json: parameters.dataFlowId.type: must be 'string', 'integer', 'boolean', 'list' or 'object', not 'text'"
+        ]),
+        # What a made spec has wrong is named by its own id, and by the template's key.
+        (
+            {},
+            sets({"dataFlowId": "a", "keys": []}),
+            [f"{MAIN}#a: cdcSettings.keys: must have at least 1 entry"],
+        ),
+        (
+            {"parameters": {**TEMPLATE["parameters"], "suffix": {"type": "string", "required": False}}},  # type: ignore[dict-item]
+            sets({"dataFlowId": "a", "keys": ["A"]}),
+            [f"{MAIN}: parameterSets[0].suffix: the template uses it, and it has no default: add it"],
+        ),
+        (
+            {"parameters": {**TEMPLATE["parameters"], "suffix": {"type": "list"}}},  # type: ignore[dict-item]
+            sets({"dataFlowId": "a", "keys": ["A"], "suffix": ["x"]}),
+            [f"{MAIN}: parameterSets[0].suffix: is a list, and the template puts it inside a text: give it as text"],
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_template_is_said(
+    project: ProjectFiles, template: dict[str, Any] | None, written: dict[str, Any], expected: list[str]
+) -> None:
+    project.write("templates/python_functions/tidy.py", "")
+    if template is not None:
+        made = {**TEMPLATE, **template}
+        if "keys" in made["parameters"] and "dataFlowId" not in made["parameters"]:
+            made["template"] = {"${param.missing}": "${param.keys}"}
+        project.write("templates/feed.json", made)
+    project.write(MAIN, written)
+    assert project.problems() == expected
+
+
+def test_the_keys_of_earlier_versions_are_read(project: ProjectFiles) -> None:
+    settings = {"keys": ["ID"], "sequence_by": "TS", "scd_type": "1", "where": ""}
+    written = project.flow(dataFlowVersion="0.1.0", cdcApplyChanges=settings)
+    del written["cdcSettings"]
+    project.write(MAIN, written)
+    assert only(project).target.cdc == flows.CdcSettings(("ID",), "TS", 1)
+    # A version that nobody knows renames nothing.
+    project.write(MAIN, {**written, "dataFlowVersion": "7"})
+    assert (
+        f"{MAIN}: cdcApplyChanges: unknown key 'cdcApplyChanges': did you mean 'cdcSettings'?"
+        in project.problems()
+    )
+    project.write("dataflows/sales/python_functions/tidy.py", "")
+    older = standard(project, sourceDetails={"database": "a", "table": "b", "pythonFunctionPath": "tidy.py"})
+    older["targetDetails"]["spark_conf"] = {"a": 1}
+    project.write(MAIN, older)
+    project.write("pipeline_configs/global.json", {"dataflow_spec_version": "0.2.0"})
+    dataflow = only(project)
+    assert dataflow.target.spark_conf == {"a": "1"}
+    source = dataflow.views["v_orders"].source
+    assert isinstance(source, flows.DeltaSource)
+    assert source.transform == flows.PythonCode(
+        str(project.root / "dataflows/sales/python_functions/tidy.py"), None
+    )
+
+
+def test_an_id_may_come_again_in_another_group_where_no_file_goes_by_it(project: ProjectFiles) -> None:
+    project.write(MAIN, project.flow())
+    again = project.flow(dataFlowGroup="gold", targetDetails={"database": "gold", "table": "customer"})
+    again["flowGroups"][0]["flows"]["f_customer"]["flowDetails"]["targetTable"] = "customer"
+    project.write(SPECS + "b_main.json", again)
+    assert len(project.load().dataflows) == 2
+    group = {**again["flowGroups"][0], "flowGroupId": "more", "dataFlowId": "customer"}
+    project.write(SPECS + "b_flow.json", group)
+    assert (
+        f"{MAIN}: dataFlowId: 'customer' is the id of {SPECS}b_main.json too, and flow groups belong to it: change one"
+        in project.problems()
+    )
+
+
+def test_a_module_is_looked_for_in_the_bundle_s_own_folders(
+    project: ProjectFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    project.write("libraries/inner_of_the_feature_test.py", "VALUE = 7\n")
+    project.write(
+        "python/outer_of_the_feature_test.py",
+        "import inner_of_the_feature_test as inner\ndef get_df(spark, tokens):\n    return inner.VALUE\n",
+    )
+    details = {"pythonModule": "outer_of_the_feature_test.get_df"}
+    project.write(MAIN, standard(project, sourceType="python", sourceDetails=details))
+    source = only(project).views["v_orders"].source
+    assert isinstance(source, flows.PythonSource)
+    assert source.code.folders == (str(project.root / "python"), str(project.root / "libraries"))
+    assert load_function(source.code, "get_df")(None, {}) == 7
+
+
+def test_a_quarantine_is_a_table_and_a_flow_beside_each_flow(project: ProjectFiles) -> None:
+    project.write("dataflows/sales/expectations/rules.json", RULES)
+    details: dict[str, Any] = {"targetFormat": "delta", "clusterByAuto": True, "tableProperties": {"a": 1}}
+    project.write(MAIN, standard(project, **JUDGED, quarantineMode="table", quarantineTargetDetails=details))
+    dataflow = only(project)
+    assert dataflow.quarantine is not None
+    assert [str(table.name) for table in dataflow.tables] == ["silver.orders", "silver.orders_quarantine"]
+    assert dataflow.quarantine.properties == {"a": "1"}
+    assert dataflow.quarantine.expectations == (flows.Expectation("quarantine", BROKEN, "quarantine"),)
+    assert [rule.action for rule in dataflow.target.expectations] == ["warn", "drop"]
+    assert [(flow.name, str(flow.target), flow.view) for flow in dataflow.flows] == [
+        ("f_v_orders", "silver.orders", "v_orders"),
+        ("f_quarantine_v_orders_quarantine", "silver.orders_quarantine", "v_orders"),
+    ]
+    for named, expected in (
+        ({"database": "bad"}, "bad.orders_quarantine"),
+        ({"table": "bad"}, "bad"),
+        ({"table": "rows", "database": "bad"}, "bad.rows"),
+    ):
+        written = standard(project, **JUDGED, quarantineMode="table", quarantineTargetDetails=named)
+        assert list(VALIDATOR.iter_errors(written)) == []
+        project.write(MAIN, written)
+        quarantine = only(project).quarantine
+        assert quarantine is not None
+        assert str(quarantine.name) == expected
+    project.write(
+        SPECS + "b_main.json",
+        standard(project, dataFlowId="b", targetDetails={"database": "bad", "table": "rows"}),
+    )
+    (problem,) = project.problems()
+    assert "table 'bad.rows' is filled by" in problem
+
+
+def test_flows_that_share_a_view_have_quarantine_flows_of_their_own(project: ProjectFiles) -> None:
+    project.write("dataflows/sales/expectations/rules.json", RULES)
+    written = project.flow(cdcSettings=None, **JUDGED, quarantineMode="table")
+    group = written["flowGroups"][0]
+    rows = group["flows"]["f_rows"]
+    rows["flowDetails"]["targetTable"] = "customer"
+    prefixed = {"targetTable": "customer", "sourceView": "v_rows", "column_prefix": "new"}
+    group["flows"] = {"f_rows": rows, "f_more": {"flowType": "append_view", "flowDetails": prefixed}}
+    del group["stagingTables"]
+    project.write(MAIN, written)
+    assert [(flow.name, flow.target.table, flow.column_prefix) for flow in only(project).flows] == [
+        ("f_rows", "customer", None),
+        ("f_more", "customer", "new_"),
+        ("f_quarantine_v_rows_quarantine", "customer_quarantine", None),
+        ("f_quarantine_f_more_quarantine", "customer_quarantine", "new_"),
+    ]
+
+
+def test_a_flag_judges_every_rule_and_drops_nothing(project: ProjectFiles) -> None:
+    project.write("dataflows/sales/expectations/rules.json", RULES)
+    project.write(MAIN, standard(project, **JUDGED, quarantineMode="flag"))
+    dataflow = only(project)
+    assert dataflow.quarantine is None
+    assert [(rule.name, rule.action) for rule in dataflow.target.expectations] == [
+        ("known", "warn"), ("paid", "warn"), ("is_quarantined", "flag"),
+    ]  # fmt: skip
+    assert dataflow.target.expectations[-1].constraint == BROKEN
+
+
+def field(name: str, kind: Any, mapping: Any = None) -> dict[str, Any]:
+    return {"name": name, "type": kind, **({"metadata": {"mapping": mapping}} if mapping else {})}
+
+
+def test_operational_metadata_is_what_the_layer_says(project: ProjectFiles) -> None:
+    project.write(MAIN, standard(project))
+    assert only(project).target.metadata == ()
+    load = {"reserved": {"pipeline_layer": "gold"}}
+    (built_in,) = spec.load(project.root, **load).dataflows[0].target.metadata  # type: ignore[arg-type]
+    assert (built_in.name, [inner.name for inner in built_in.fields]) == (
+        "meta_load_details",
+        [
+            "record_insert_timestamp",
+            "record_update_timestamp",
+            "pipeline_start_timestamp",
+            "pipeline_update_id",
+        ],
+    )
+    columns = [
+        field("loaded", "timestamp", {"type": "sql", "payload": "now()"}),
+        field(
+            "how",
+            {
+                "type": "struct",
+                "fields": [field("layer", "string", {"type": "pipeline_detail", "key": "pipeline_layer"})],
+            },
+        ),
+    ]
+    project.write("pipeline_configs/operational_metadata_gold.json", {"type": "struct", "fields": columns})
+    metadata = spec.load(project.root, **load).dataflows[0].target.metadata  # type: ignore[arg-type]
+    layer = flows.MetadataColumn("layer", '"string"', detail="pipeline_layer", value="gold")
+    assert metadata == (
+        flows.MetadataColumn("loaded", '"timestamp"', sql="now()"),
+        flows.MetadataColumn("how", "", fields=(layer,)),
+    )
+    for changes in ({"features": {"operationalMetadataEnabled": False}},
+                    {"targetDetails": {"table": "t", "configFlags": ["disableOperationalMetadata"]}}):  # fmt: skip
+        project.write(MAIN, standard(project, **changes))
+        assert spec.load(project.root, **load).dataflows[0].target.metadata == ()  # type: ignore[arg-type]
+    assert project.problems() == [
+        "pipeline_configs/operational_metadata_gold.json: is for one layer, and nothing says which this project is: give --token pipeline_layer=NAME, or add pipeline_layer to the tokens"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (
+            field("a", "string"),
+            "fields[0].metadata.mapping: is required: say where the value comes from, with a type of sql or pipeline_detail",
+        ),
+        (
+            field("a", "string", {"type": "custom"}),
+            "fields[0].metadata.mapping.type: must be 'sql' or 'pipeline_detail', not 'custom'",
+        ),
+        (field("a", "string", {"type": "sql"}), "fields[0].metadata.mapping.sql: is required: add it"),
+        (
+            field("a", "string", {"type": "pipeline_detail", "key": "run_id"}),
+            "fields[0].metadata.mapping.key: 'run_id' is no detail of a pipeline: name one of pipeline_id, pipeline_catalog, pipeline_schema, pipeline_layer, workspace_env, logical_env, start_utc_timestamp, update_id",
+        ),
+    ],
+)
+def test_metadata_without_a_value_is_refused(
+    project: ProjectFiles, column: dict[str, Any], expected: str
+) -> None:
+    project.write(MAIN, standard(project))
+    project.write(
+        "pipeline_configs/dev_substitutions.json",
+        {"tokens": {"bronze_schema": "b", "silver_schema": "s", "pipeline_layer": "x"}},
+    )
+    file = "pipeline_configs/operational_metadata_x.json"
+    project.write(file, {"fields": [column]})
+    assert project.problems() == [f"{file}: {expected}"]
+
+
+HISTORICAL: dict[str, Any] = {
+    "keys": ["ID"],
+    "scd_type": "2",
+    "snapshotType": "historical",
+    "sourceType": "file",
+    "source": {
+        "format": "csv",
+        "path": "/Volumes/m/s/v/{version}/part_{fragment}.csv",
+        "versionType": "timestamp",
+        "datetimeFormat": "%Y%m%d",
+        "readerOptions": {"header": True},
+        "filter": "DAY = '{version}'",
+        "selectExp": ["*"],
+        "recursiveFileLookup": True,
+        "deduplicateMode": "full_row",
+    },
+    "track_history_except_column_list": ["AT"],
+}
+
+
+def of_snapshots(project: ProjectFiles, settings: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """Return a spec without a source."""
+    written = standard(project, cdcSnapshotSettings=settings, **changes)
+    for key in ("sourceSystem", "sourceViewName", "sourceType", "sourceDetails", "mode"):
+        del written[key]
+    return written
+
+
+def test_historical_snapshots_need_no_source_and_no_flow(project: ProjectFiles) -> None:
+    written = of_snapshots(project, HISTORICAL)
+    assert list(VALIDATOR.iter_errors(written)) == []
+    project.write(MAIN, written)
+    dataflow = only(project)
+    assert (dataflow.flows, dataflow.views, dataflow.target.cdc) == ((), {}, None)
+    assert dataflow.target.snapshots == flows.SnapshotCdc(
+        ("ID",), 2,
+        flows.SnapshotFiles(
+            "csv", "/Volumes/m/s/v/{version}/part_{fragment}.csv", "timestamp", {"header": "true"}, None,
+            "%Y%m%d", "DAY = '{version}'", ("*",), None, recursive=True, deduplicate="full_row",
+        ),
+        (), ("AT",), f"{MAIN}: cdcSnapshotSettings",
+    )  # fmt: skip
+    table = {"table": "{bronze_schema}.days", "versionColumn": "DAY", "versionType": "date"}
+    project.write(MAIN, of_snapshots(project, {**HISTORICAL, "sourceType": "table", "source": table}))
+    snapshots = only(project).target.snapshots
+    assert snapshots is not None
+    assert snapshots.source == flows.SnapshotTable(TableName(("bronze", "days")), "DAY", "date")
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"source": None}, "cdcSnapshotSettings.source: is required: add it"),
+        ({"snapshotType": "periodic"}, "cdcSnapshotSettings.source: is for historical snapshots: leave it out"),
+        ({"scd_type": "1"}, "cdcSnapshotSettings.track_history_except_column_list: works with scd_type 2 only: leave it out or set scd_type to 2"),
+        ({"source": {**HISTORICAL["source"], "path": "/v/x.csv"}}, "cdcSnapshotSettings.source.path: doesn't say where the version is: put {version}, or a group (?P<version_…>…), into it"),
+        ({"source": {**HISTORICAL["source"], "path": "s3://b/{version}.csv"}}, "cdcSnapshotSettings.source.path: isn't in a folder: give a path of a Unity Catalog volume (/Volumes/<catalog>/<schema>/<volume>/…), or of a folder of this machine"),
+        ({"source": {**HISTORICAL["source"], "path": "/v/{typo}/{version}.csv"}}, "cdcSnapshotSettings.source.path: token '{typo}' has no value: add it to the tokens of pipeline_configs/dev_substitutions.json"),
+        ({"source": {**HISTORICAL["source"], "datetimeFormat": None}}, "cdcSnapshotSettings.source.datetimeFormat: is required where versionType is timestamp: add it, such as %Y-%m-%d"),
+        ({"source": {**HISTORICAL["source"], "startingVersion": 7}}, "cdcSnapshotSettings.source.startingVersion: must be text, as versionType is timestamp"),
+        ({"source": {**HISTORICAL["source"], "everything": 1}}, "cdcSnapshotSettings.source.everything: unknown key 'everything': take it out"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_snapshots_is_said(
+    project: ProjectFiles, changes: dict[str, Any], expected: str
+) -> None:
+    project.write(MAIN, of_snapshots(project, {**HISTORICAL, **changes}))
+    assert f"{MAIN}: {expected}" in project.problems()
+
+
+def test_periodic_snapshots_are_a_view_that_is_read_whole(project: ProjectFiles) -> None:
+    settings = {"keys": ["ID"], "scd_type": "1", "snapshotType": "periodic"}
+    project.write(MAIN, standard(project, mode="batch", cdcSnapshotSettings=settings))
+    dataflow = only(project)
+    assert dataflow.flows == ()
+    assert dataflow.target.snapshots == flows.SnapshotCdc(
+        ("ID",), 1, "v_orders", location=f"{MAIN}: cdcSnapshotSettings"
+    )
+    project.write(MAIN, standard(project, cdcSnapshotSettings=settings))
+    assert project.problems() == [f"{MAIN}: mode: a periodic snapshot is read whole: set mode to batch"]
+    both = {
+        "cdcSettings": {"keys": ["ID"], "scd_type": "1", "sequence_by": "TS"},
+        "cdcSnapshotSettings": settings,
+    }
+    project.write(MAIN, standard(project, mode="batch", **both))
+    assert project.problems() == [
+        f"{MAIN}: cdcSnapshotSettings: can't stand beside cdcSettings: keep one of the two"
+    ]
+    # In a flow spec a merge brings them.
+    written = project.flow(cdcSettings=None, cdcSnapshotSettings=settings)
+    flow = written["flowGroups"][0]["flows"]["f_rows"]
+    flow["views"]["v_rows"]["mode"] = "batch"
+    flow.update(flowType="merge", flowDetails={"targetTable": "silver.customer", "sourceView": "v_rows"})
+    del written["flowGroups"][0]["flows"]["f_customer"]
+    project.write(MAIN, written)
+    snapshots = only(project).target.snapshots
+    assert snapshots is not None
+    assert snapshots.source == "v_rows"
+
+
+def test_operational_metadata_would_make_every_row_of_a_snapshot_new(project: ProjectFiles) -> None:
+    written = project.flow()
+    written["flowGroups"][0]["stagingTables"]["kept"] = {"type": "ST", "cdcSnapshotSettings": HISTORICAL}
+    project.write(MAIN, written)
+    assert len(only(project).staging) == 2
+    with pytest.raises(
+        SpecError, match=r"stagingTables\.kept\.configFlags: each snapshot would bring every row anew"
+    ):
+        spec.load(project.root, reserved={"pipeline_layer": "silver"})
+    # A target of snapshots has none anyway.
+    project.write(MAIN, of_snapshots(project, HISTORICAL))
+    assert spec.load(project.root, reserved={"pipeline_layer": "silver"}).dataflows[0].target.metadata == ()
+
+
+VIEWS: dict[str, Any] = {
+    "dataFlowId": "gold",
+    "dataFlowGroup": "gold",
+    "dataFlowType": "materialized_view",
+    "materializedViews": {
+        "by_source": {
+            "sourceView": {
+                "sourceViewName": "v_customers",
+                "sourceType": "delta",
+                "sourceDetails": {"database": "silver", "table": "customer", "cdfEnabled": True},
+            },
+            "tableDetails": {"database": "gold", "private": True, "comment": "All of them"},
+        },
+        "by_sql": {
+            "sqlStatement": "SELECT * FROM live.by_source",
+            "tableDetails": {"database": "gold", "clusterByColumns": ["ID"]},
+            "refreshPolicy": "incremental_strict",
+            **JUDGED,
+            "quarantineMode": "table",
+        },
+    },
+}
+
+
+def test_materialized_views_are_tables_of_their_own(project: ProjectFiles) -> None:
+    project.write("dataflows/sales/expectations/rules.json", RULES)
+    assert list(VALIDATOR.iter_errors(VIEWS)) == []
+    project.write(SPECS + "gold_main.json", VIEWS)
+    loaded = project.load()
+    by_source, by_sql = loaded.materialized
+    assert (loaded.dataflows, str(by_source.target.name), str(by_sql.target.name)) == (
+        (),
+        "gold.by_source",
+        "gold.by_sql",
+    )
+    assert by_source.views["v_customers"].source == flows.DeltaSource(TableName(("silver", "customer")))
+    assert (by_source.private, by_source.target.comment, by_sql.refresh_policy) == (
+        True,
+        "All of them",
+        "incremental_strict",
+    )
+    assert by_sql.views[by_sql.view].source == flows.SqlSource("SELECT * FROM `gold`.`by_source`")
+    assert by_sql.quarantine is not None
+    assert str(by_sql.quarantine.name) == "gold.by_sql_quarantine"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"sqlPath": "a.sql"}, "by_sql: needs one of sourceView, sqlPath and sqlStatement: write exactly one"),
+        ({"sqlStatement": "SELECT 'x"}, "by_sql.sqlStatement: its SQL can't be read"),
+        ({"refreshPolicy": "never"}, "by_sql.refreshPolicy: must be 'auto', 'incremental', 'incremental_strict' or 'full', not 'never'"),
+        ({"tableDetails": {"database": "gold", "tableProperty": {}}}, "by_sql.tableDetails.tableProperty: unknown key 'tableProperty': did you mean 'tableProperties'?"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_materialized_view_is_said(
+    project: ProjectFiles, changes: dict[str, Any], expected: str
+) -> None:
+    project.write("dataflows/sales/expectations/rules.json", RULES)
+    views = {**VIEWS["materializedViews"], "by_sql": {**VIEWS["materializedViews"]["by_sql"], **changes}}
+    project.write(MAIN, {**VIEWS, "materializedViews": views})
+    assert any(problem.startswith(f"{MAIN}: materializedViews.{expected}") for problem in project.problems())
+
+
+def test_what_an_engine_cannot_run_is_left_out_by_name_and_the_rest_goes_on(project: ProjectFiles) -> None:
+    project.write("dataflows/sales/expectations/rules.json", RULES)
+    project.write(MAIN, standard(project))
+    project.write(SPECS + "gold_main.json", VIEWS)
+    project.write(
+        SPECS + "days_main.json",
+        of_snapshots(project, HISTORICAL, dataFlowId="days", targetDetails={"table": "days"}),
+    )
+    loaded = project.load()
+    streamed, declared, databricks = (
+        runnable(loaded, engine) for engine in ("streaming", "declarative", "databricks")
+    )
+    assert databricks == loaded
+    assert [dataflow.id for dataflow in streamed.dataflows] == ["days", "orders_append"]
+    assert [str(skipped) for skipped in streamed.skipped] == [
+        f"{SPECS}gold_main.json (gold.{name}) is skipped: gold.{name} is a materialized view, which a declarative pipeline brings up to date: run the project in a pipeline on Databricks, or make it a streaming table with a flow"
+        for name in ("by_source", "by_sql")
+    ]
+    assert [dataflow.id for dataflow in declared.dataflows] == ["orders_append"]
+    assert len(declared.materialized) == 2
+    (skipped,) = declared.skipped
+    assert skipped.problems[0].path == "cdcSnapshotSettings"
+    # Where nothing is left, that is an error, and it isn't where the project says so itself.
+    (project.root / MAIN).unlink()
+    (project.root / SPECS / "days_main.json").unlink()
+    with pytest.raises(
+        SpecError, match="is a materialized view, which a declarative pipeline brings up to date"
+    ):
+        runnable(project.load(), "streaming")
