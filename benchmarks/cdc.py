@@ -2,12 +2,12 @@
 
 python benchmarks/cdc.py --keys 10000 150000 1000000 --batches 100 --events 20
 
-For each size a legacy table is made and copied: by a bare INSERT, and as the first copy of a CDC target. Then a
-stream reads a feed, one commit a batch, and folds it into that target; another one reads the same feed and
-does in `foreachBatch` what is usual without Tableferry: a MERGE of the newest event of each key (SCD type 1), or
-the MERGE of two rows for each event (SCD type 2), neither of which minds events that come late, twice or after a
-delete. The two take turns, some batches each, so that what else the machine does hits both. Times are those of
-the function in `foreachBatch`; medians.
+For each size a legacy table is made and copied: by a bare INSERT, and as the first copy of a CDC target.
+Then a stream reads a feed, one commit a batch, and folds it into that target; another one reads the same feed
+and does in `foreachBatch` what is usual without Tableferry: a MERGE of the newest event of each key (SCD type
+1), or the MERGE of two rows for each event (SCD type 2), neither of which minds events that come late, twice
+or after a delete. The two take turns, some batches each, so that what else the machine does hits both. Times
+are those of the function in `foreachBatch`; medians.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from statistics import median
@@ -60,6 +61,7 @@ class Size:
 
     @property
     def settings(self) -> CdcSettings:
+        """The settings of the CDC target."""
         return CdcSettings(
             ("id",), "at", self.scd, apply_as_deletes="op = 'delete'", except_column_list=("op", "at")
         )
@@ -119,10 +121,11 @@ def measure(spark: SparkSession, folder: Path, size: Size, copies: int) -> Measu
         for table in (ours, bare, log_name(ours)):
             spark.sql(f"DROP TABLE IF EXISTS {table.sql}")
         spark.sql(f"CREATE TABLE {bare.sql} ({', '.join(ddl(legacy))}) USING DELTA")
-        found.inserts.append(seconds(lambda: spark.sql(f"INSERT INTO {bare.sql} SELECT * FROM {SCHEMA}.legacy")))
+        insert = f"INSERT INTO {bare.sql} SELECT * FROM {SCHEMA}.legacy"
+        found.inserts.append(seconds(partial(spark.sql, insert)))
         events = history_events(legacy, size.settings)
         cdc.create_tables(spark, target, events.schema)
-        found.copies.append(seconds(lambda: cdc.apply(events, ours, size.settings)))
+        found.copies.append(seconds(partial(cdc.apply, events, ours, size.settings)))
     folds = batches.folding(spark, ours, size.settings, lambda _: None, unguarded, [])
     merges = (bare_scd1 if size.scd == 1 else bare_scd2)(spark, bare, size)
     feed = Feed(spark, folder, size)

@@ -52,10 +52,10 @@ def folding(
 def _folding_here(
     target: TableName, settings: CdcSettings, before: Callable[[str], None], raised: list[BaseException]
 ) -> Fold:
-    def fold(batch: DataFrame, _: int) -> None:
+    def fold(batch: DataFrame, number: int) -> None:
         try:
             events = cdc.feed_events(batch, settings)
-            cdc.apply(events, target, settings, before=before)
+            cdc.apply(events, target, settings, before=before, number=number)
         except BaseException as error:
             raised.append(error)
             raise
@@ -66,10 +66,10 @@ def _folding_here(
 def _folding_there(target: TableName, settings: CdcSettings, guard: Guard) -> Fold:
     """Return a function that raises one line without a cause: all that comes back is a printed traceback."""
 
-    def fold(batch: DataFrame, _: int) -> None:
+    def fold(batch: DataFrame, number: int) -> None:
         try:
             events, spark = cdc.feed_events(batch, settings), batch.sparkSession
-            cdc.apply(events, target, settings, before=lambda _: guard(spark))
+            cdc.apply(events, target, settings, before=lambda _: guard(spark), number=number)
         except TableferryError as error:
             raise type(error)(str(error)) from None
         except SPARK_ERRORS as error:
