@@ -30,6 +30,7 @@ from pyspark.sql.types import (
 )
 
 from tableferry.catalog import SPARK_ERRORS, condition
+from tableferry.commits import newest_version
 from tableferry.errors import TableError, first_line
 from tableferry.pipelines.creating import create
 from tableferry.pipelines.ddl import COLUMN_MAPPING, evolve
@@ -205,8 +206,8 @@ def apply(
         session, target, [field for field in events.schema.fields if field.name.lower() not in marks]
     )
     fold = Fold(settings, schema)
-    began = number == 0 and session.table(log.sql).isEmpty()
-    if began and session.table(target.sql).isEmpty():
+    began = number == 0 and _is_empty(session, log)
+    if began and _is_empty(session, target):
         _fill(fold, fold.batch(events), target, before)
         return
     with _kept(fold.batch(events)) as batch:
@@ -221,10 +222,10 @@ def apply(
         before(f"rows of {target}")
         # Only now, for rows of an older log would replace those of events that another run has folded since.
         logged = _logged(session, fold, log, ranges)
-        touched = fold.touched(batch, logged)
+        touched = _hinted(fold.touched(batch, logged), small=small)
         present = session.table(target.sql).where(ranges.condition())
         rows = fold.differing(fold.rows(touched, logged), present, touched)
-        with _view(rows.hint("broadcast") if small else rows) as view:
+        with _view(_hinted(rows, small=small)) as view:
             _run(session, row_merge(fold, target, view, rows.columns, ranges.condition("t")))
     if number % COMPACTED_EVERY == COMPACTED_EVERY - 1:
         before(f"compacting the log of {target}")
@@ -242,6 +243,16 @@ def _fill(fold: Fold, batch: DataFrame, target: TableName, before: Callable[[str
         _run(session, row_insert(fold, target, view, rows.columns))
 
 
+def _is_empty(session: SparkSession, table: TableName) -> bool:
+    # Of a table that was just made that is known without a job.
+    return newest_version(session, table) == 0 or session.table(table.sql).isEmpty()
+
+
+def _hinted(frame: DataFrame, *, small: bool) -> DataFrame:
+    """Let a frame be broadcast where it's small; of one that is joined or filtered Spark can't tell."""
+    return frame.hint("broadcast") if small else frame
+
+
 def _append(fold: Fold, events: DataFrame, log: TableName) -> None:
     with _view(events) as view:
         _run(events.sparkSession, log_insert(fold, log, view))
@@ -254,8 +265,9 @@ def _logged(session: SparkSession, fold: Fold, log: TableName, ranges: KeyRanges
 def _compact(session: SparkSession, fold: Fold, log: TableName) -> None:
     """Put a log's small files together, and drop what is superseded where that is half of it.
 
-    Neither loses an event that comes at the same time: an append conflicts with nothing. Where another run
-    compacts as well, one of the two gives up.
+    Neither loses an event that comes at the same time: an append conflicts with nothing, and an event that
+    is superseded stays so. Where another run appends or compacts meanwhile, this may give up until the next
+    time.
     """
     try:
         if fold.sequenced and not fold.per_sequence:
