@@ -1,17 +1,23 @@
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from tests import soak
 from tests.spark.tables import rows_of, schema_folder
 
+from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import TableError
+from tableferry.pipelines import cdc, transactions
 from tableferry.pipelines.cdc import apply, create_tables, feed_events
 from tableferry.pipelines.flows import CdcSettings, ScdType, Target, log_name
+from tableferry.pipelines.fold import Fold
 from tableferry.tables import TableName
 
 FEED = "userId int, name string, city string, operation string, sequenceNum bigint"
@@ -216,3 +222,120 @@ def test_it_runs_within_foreach_batch(spark: SparkSession, schema: str, tmp_path
     )
     query.awaitTermination()
     assert len(rows(spark, target)) == 7
+
+
+def applied(spark: SparkSession, target: Target, *batches: tuple[int, list[Any]], **crash: str) -> None:
+    """Fold batches by their number; where ``crash`` names a commit, the last batch dies before it."""
+
+    def before(what: str) -> None:
+        if crash and what.startswith(crash["at"]):
+            raise Crash(what)
+
+    assert target.cdc is not None
+    for number, users_of_batch in batches:
+        events = feed_events(spark.createDataFrame(users_of_batch, FEED), target.cdc)
+        create_tables(spark, target, events.schema)
+        apply(events, target.name, target.cdc, number=number, before=before)
+
+
+class Crash(Exception):
+    """Stands for a process that dies."""
+
+
+@pytest.mark.parametrize("scd", [1, 2])
+def test_a_first_copy_that_dies_before_its_rows_is_made_good(
+    spark: SparkSession, schema: str, scd: ScdType
+) -> None:
+    target = users(schema, scd_type=scd)
+    whole = replace(target, name=TableName((schema, "whole")))
+    applied(spark, whole, (0, USERS))
+    with pytest.raises(Crash):
+        applied(spark, target, (0, USERS), at="rows of")
+    assert rows(spark, target) == set()
+    events = spark.table(log_name(target.name).sql)
+    logged = events.count()
+    applied(spark, target, (0, USERS))
+    assert rows(spark, target) == rows(spark, whole)
+    # Not a second copy of what is logged already.
+    assert spark.table(log_name(target.name).sql).count() == logged
+
+
+def test_a_batch_that_comes_again_is_in_the_log_twice_and_in_the_target_once(
+    spark: SparkSession, schema: str
+) -> None:
+    target = users(schema, scd_type=2)
+    applied(spark, target, (0, USERS[:4]))
+    with pytest.raises(Crash):
+        applied(spark, target, (1, USERS[4:]), at="rows of")
+    applied(spark, target, (1, USERS[4:]))
+    assert spark.table(log_name(target.name).sql).count() == len(USERS) + len(USERS[4:])
+    before = rows(spark, target)
+    assert len(before) == 7
+    versions = commits(spark, target)
+    applied(spark, target, (2, USERS))
+    assert rows(spark, target) == before
+    assert commits(spark, target)[0] == versions[0]
+
+
+def test_a_log_is_compacted_and_loses_only_what_is_superseded(spark: SparkSession, schema: str) -> None:
+    target = users(schema)
+    log = log_name(target.name)
+    # An older release kept the newest event of each key alone, in the same columns.
+    applied(spark, target, (0, USERS[:4]))
+    for number in range(1, 6):
+        both = [(124, f"v{number}", "c", "UPDATE", number + 10), (123, None, None, "DELETE", number + 10)]
+        applied(spark, target, (number, both))
+    last = cdc.COMPACTED_EVERY - 1
+    with pytest.raises(Crash):
+        applied(spark, target, (last, [(125, "late", "c", "UPDATE", 1)]), at="compacting")
+    expected = {(124, "v5", "c"), (125, "Mercedes", "Tijuana"), (126, "Lily", "Cancun")}
+    assert rows(spark, target) == expected
+    # Others append while it is compacted.
+    fold = Fold(DOCUMENTED, spark.table(log.sql).schema)
+    new = [
+        fold.batch(feed_events(spark.createDataFrame([(key, "new", "c", "INSERT", 1)], FEED), DOCUMENTED))
+        for key in (127, 128, 129)
+    ]
+    with ThreadPoolExecutor(1) as pool:
+        appended = [pool.submit(cdc._append, fold, events, log) for events in new]
+        cdc._compact(spark, fold, log)
+        for append in appended:
+            append.result()
+    # Where one came meanwhile, what is superseded was left for the next time.
+    cdc._compact(spark, fold, log)
+    newest = {(row["userId"], row["__sequence"]) for row in spark.table(log.sql).collect()}
+    assert newest == {(123, 15), (124, 15), (125, 2), (126, 2), (127, 1), (128, 1), (129, 1)}
+    applied(spark, target, (last, [(127, "new", "c", "INSERT", 1)]))
+    assert len(spark.table(log.sql).inputFiles()) == 1
+    assert rows(spark, target) == {*expected, (127, "new", "c")}
+    # A delete that was compacted still outranks what comes late.
+    applied(spark, target, (5, [(123, "late", "c", "UPDATE", 14)]))
+    assert rows(spark, target) == {*expected, (127, "new", "c")}
+
+
+def test_an_append_that_sleeps_while_the_log_is_emptied_fails(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
+    target = users(schema)
+    applied(spark, target, (0, USERS[:1]))
+    log, begun, go = log_name(target.name), tmp_path / "begun", tmp_path / "go"
+
+    def wait(name: str) -> str:
+        begun.touch()
+        while not go.exists():
+            time.sleep(0.01)
+        return name
+
+    slow = spark.createDataFrame(USERS[3:4], FEED).withColumn(
+        "name", F.udf(wait, "string", useArrow=False)("name")
+    )
+    fold = Fold(DOCUMENTED, spark.table(log.sql).schema)
+    with ThreadPoolExecutor(1) as pool:
+        sleeping = pool.submit(cdc._append, fold, fold.batch(feed_events(slow, DOCUMENTED)), log)
+        while not begun.exists() and not sleeping.done():
+            time.sleep(0.01)
+        transactions.interrupt(spark, log, 1)
+        go.touch()
+        with pytest.raises(SPARK_ERRORS, match="DELTA_METADATA_CHANGED"):
+            sleeping.result()
+    assert spark.table(log.sql).count() == 1

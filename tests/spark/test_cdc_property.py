@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests import soak
 from tests.oracle import Event, scd1, scd2
 
-from tableferry.pipelines.cdc import apply, create_tables
+from tableferry.pipelines.cdc import COMPACTED_EVERY, apply, create_tables
 from tableferry.pipelines.flows import CdcSettings, ScdType, Target, log_name
 from tableferry.tables import TableName
 
@@ -133,7 +133,11 @@ def tell(
     spark.sql(f"DROP TABLE IF EXISTS {log_name(target.name).sql}")
     create_tables(spark, target, in_spark(spark, events).schema)
 
+    # As of a stream's first batches, of later ones, and of those that compact the log.
+    numbers = [chance.choice([0, 1, COMPACTED_EVERY - 1]) for _ in batches]
     crashing, point = chance.randrange(2), chance.choice(["events of", "rows of"])
+    if numbers[crashing] == COMPACTED_EVERY - 1:
+        point = chance.choice([point, "compacting"])
 
     def crash(what: str) -> None:
         if what.startswith(point):
@@ -142,11 +146,11 @@ def tell(
     for at, batch in enumerate(batches):
         if at == crashing:
             with pytest.raises(Crash):
-                apply(in_spark(spark, batch), target.name, cdc, before=crash)
+                apply(in_spark(spark, batch), target.name, cdc, number=numbers[at], before=crash)
             if chance.random() < 0.5:
                 continue
-        apply(in_spark(spark, batch), target.name, cdc)
-    apply(in_spark(spark, batches[crashing]), target.name, cdc)
+        apply(in_spark(spark, batch), target.name, cdc, number=numbers[at])
+    apply(in_spark(spark, batches[crashing]), target.name, cdc, number=numbers[crashing])
 
     ignore = cdc.ignore_null_updates
     if scd == 1:

@@ -63,13 +63,13 @@ def _folding_here(
     rules: tuple[Expectation, ...],
     broken: Counter[str] | None,
 ) -> Fold:
-    def fold(batch: DataFrame, _: int) -> None:
+    def fold(batch: DataFrame, number: int) -> None:
         try:
             if broken is not None and countable(rules):
                 broken.update({name: count for name, count in counts_of(batch, rules).items() if count})
             batch = judged(batch, rules)
             events = cdc.feed_events(batch, settings)
-            cdc.apply(events, target, settings, before=before)
+            cdc.apply(events, target, settings, before=before, number=number)
         except BaseException as error:
             raised.append(error)
             raise
@@ -80,10 +80,10 @@ def _folding_here(
 def _folding_there(target: TableName, settings: CdcSettings, guard: Guard) -> Fold:
     """Return a function that raises one line without a cause: all that comes back is a printed traceback."""
 
-    def fold(batch: DataFrame, _: int) -> None:
+    def fold(batch: DataFrame, number: int) -> None:
         try:
             events, spark = cdc.feed_events(batch, settings), batch.sparkSession
-            cdc.apply(events, target, settings, before=lambda _: guard(spark))
+            cdc.apply(events, target, settings, before=lambda _: guard(spark), number=number)
         except TableferryError as error:
             raise type(error)(str(error)) from None
         except SPARK_ERRORS as error:

@@ -29,7 +29,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tableferry.catalog import SPARK_ERRORS
+from tableferry.catalog import SPARK_ERRORS, condition
+from tableferry.commits import newest_version
 from tableferry.errors import TableError, first_line
 from tableferry.pipelines.creating import create
 from tableferry.pipelines.ddl import COLUMN_MAPPING, evolve
@@ -49,13 +50,19 @@ from tableferry.pipelines.fold import (
     Fold,
     names,
 )
-from tableferry.pipelines.merges import fresh, log_merge, row_merge
+from tableferry.pipelines.key_ranges import KeyRanges, key_ranges
+from tableferry.pipelines.merges import log_insert, newest, row_insert, row_merge, superseded_merge, unknown
 from tableferry.tables import TableName
 
 _NO_SEQUENCE = (
     "AUTO CDC needs a sequence in every event, and sequence_by gives none for the event with the keys "
 )
 _REMEDY = ": leave such events out with cdcSettings.where, or give them a value in sequence_by"
+# What is broadcast has at most so many values, rows times columns.
+_SMALL = 500_000
+COMPACTED_EVERY = 32
+"""Of so many batches one compacts the log."""
+
 _CLUSTERABLE = (NumericType, StringType, DateType, TimestampType, TimestampNTZType)
 
 
@@ -170,7 +177,7 @@ def folded(events: DataFrame, settings: CdcSettings) -> DataFrame:
     """Return what a target holds once these events, and no others, are folded into it."""
     fold = Fold(settings, StructType([*events.schema.fields, StructField(RANK, LongType())]))
     batch = fold.batch(events)
-    return fold.rows(fold.touched(batch, batch), batch).where(F.col(ALIVE)).drop(ALIVE)
+    return fold.rows(None, batch).where(F.col(ALIVE)).drop(ALIVE)
 
 
 def apply(
@@ -179,13 +186,18 @@ def apply(
     settings: CdcSettings,
     *,
     before: Callable[[str], None] = lambda _: None,
+    number: int = 0,
 ) -> None:
     """Fold a batch of events into the target's log, then into the target.
 
-    Columns that the tables lack are added; columns that the events lack are NULL in them. Whatever is there
-    already isn't written again, and where nothing differs nothing is committed. The statements run in the
-    session of the events, which within foreachBatch isn't the one that made the tables. ``before`` is called
-    with a description right before each of the two commits.
+    Columns that the tables lack are added; columns that the events lack are NULL in them. Where nothing
+    differs nothing is committed to the target. The statements run in the session of the events, which within
+    foreachBatch isn't the one that made the tables. ``before`` is called with a description right before each
+    commit.
+
+    ``number`` is the batch's in its stream. Of number 0, as of a flow that runs once, the log takes only the
+    events that it lacks. Of the others it takes all: what comes again there is no more than the one batch
+    that a crash has interrupted. Each `COMPACTED_EVERY` batches the log is compacted.
 
     Raises:
         TableError: A column has another type in the table, or an event has no sequence.
@@ -197,19 +209,85 @@ def apply(
         session, log, [field for field in events.schema.fields if field.name.lower() not in marks]
     )
     marks.add(SEQUENCE.lower())
-    evolve(session, target, [field for field in events.schema.fields if field.name.lower() not in marks])
+    stored = evolve(
+        session, target, [field for field in events.schema.fields if field.name.lower() not in marks]
+    )
     fold = Fold(settings, schema)
+    began = number == 0 and _is_empty(session, log)
+    if began and _is_empty(session, target):
+        _fill(fold, fold.batch(events), target, before)
+        return
     with _kept(fold.batch(events)) as batch:
-        with _view(fresh(fold, batch, session.table(log.sql))) as (view, _):
-            before(f"events of {target} into its log")
-            _run(session, log_merge(fold, log, view))
+        with _explained():
+            ranges = key_ranges(batch, fold, stored)
+        small = ranges.events is not None and ranges.events * len(schema) <= _SMALL
+        new = batch
+        if number == 0 and not began:
+            new = unknown(fold, batch, _logged(session, fold, log, ranges))
+        before(f"events of {target} into its log")
+        _append(fold, new.coalesce(1) if small else new, log)
         before(f"rows of {target}")
         # Only now, for rows of an older log would replace those of events that another run has folded since.
-        logged = fold.sequence(session.table(log.sql))
-        touched = fold.touched(batch, logged)
-        rows = fold.differing(fold.rows(touched, logged), session.table(target.sql), touched)
-        with _view(rows) as (view, columns):
-            _run(session, row_merge(fold, target, view, columns))
+        logged = _logged(session, fold, log, ranges)
+        touched = _hinted(fold.touched(batch, logged), small=small)
+        present = session.table(target.sql).where(ranges.condition())
+        rows = fold.differing(fold.rows(touched, logged), present, touched)
+        with _view(_hinted(rows, small=small)) as view:
+            _run(session, row_merge(fold, target, view, rows.columns, ranges.condition("t")))
+    if number % COMPACTED_EVERY == COMPACTED_EVERY - 1:
+        before(f"compacting the log of {target}")
+        _compact(session, fold, log)
+
+
+def _fill(fold: Fold, batch: DataFrame, target: TableName, before: Callable[[str], None]) -> None:
+    """Fold the first events of all: neither the log nor the target has anything to compare them with."""
+    session, log = batch.sparkSession, log_name(target)
+    before(f"events of {target} into its log")
+    _append(fold, batch, log)
+    before(f"rows of {target}")
+    rows = fold.rows(None, fold.sequence(session.table(log.sql)))
+    with _view(rows.where(ALIVE)) as view:
+        _run(session, row_insert(fold, target, view, rows.columns))
+
+
+def _is_empty(session: SparkSession, table: TableName) -> bool:
+    # Of a table that was just made that is known without a job.
+    return newest_version(session, table) == 0 or session.table(table.sql).isEmpty()
+
+
+def _hinted(frame: DataFrame, *, small: bool) -> DataFrame:
+    """Let a frame be broadcast where it's small; of one that is joined or filtered Spark can't tell."""
+    return frame.hint("broadcast") if small else frame
+
+
+def _append(fold: Fold, events: DataFrame, log: TableName) -> None:
+    with _view(events) as view:
+        _run(events.sparkSession, log_insert(fold, log, view))
+
+
+def _logged(session: SparkSession, fold: Fold, log: TableName, ranges: KeyRanges) -> DataFrame:
+    return fold.sequence(session.table(log.sql).where(ranges.condition()))
+
+
+def _compact(session: SparkSession, fold: Fold, log: TableName) -> None:
+    """Put a log's small files together, and drop what is superseded where that is half of it.
+
+    Neither loses an event that comes at the same time: an append conflicts with nothing, and an event that
+    is superseded stays so. Where another run appends or compacts meanwhile, this may give up until the next
+    time.
+    """
+    try:
+        if fold.sequenced and not fold.per_sequence:
+            logged = session.table(log.sql)
+            keys = F.approx_count_distinct(F.xxhash64(*names(fold.keys), F.col(OPERATION) == TRUNCATE))
+            [(events, distinct)] = logged.agg(F.count(F.lit(1)), keys).collect()
+            if events > 2 * distinct:
+                with _view(newest(fold, logged)) as view:
+                    session.sql(superseded_merge(fold, log, view))
+        session.sql(f"OPTIMIZE {log.sql}")
+    except SPARK_ERRORS as error:
+        if not condition(error).startswith("DELTA_CONCURRENT"):
+            raise
 
 
 @contextmanager
@@ -227,18 +305,24 @@ def _kept(frame: DataFrame) -> Iterator[DataFrame]:
 
 
 @contextmanager
-def _view(frame: DataFrame) -> Iterator[tuple[str, list[str]]]:
+def _view(frame: DataFrame) -> Iterator[str]:
     name = f"__tableferry_{uuid.uuid4().hex}"
     frame.createOrReplaceTempView(name)
     try:
-        yield name, frame.columns
+        yield name
     finally:
         frame.sparkSession.catalog.dropTempView(name)
 
 
 def _run(session: SparkSession, statement: str) -> None:
-    try:
+    with _explained():
         session.sql(statement)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
     except SPARK_ERRORS as error:
         message = re.search(re.escape(_NO_SEQUENCE) + ".*?" + re.escape(_REMEDY), str(error), re.DOTALL)
         if message is None:

@@ -69,7 +69,7 @@ class Fold:
 
     @property
     def per_sequence(self) -> bool:
-        """Whether the log keeps every event of a key; else it keeps the newest, tombstones included."""
+        """Whether every event of a key counts; else the newest does, tombstones included."""
         return self.settings.scd_type == 2 or self.settings.ignore_null_updates
 
     @property
@@ -132,11 +132,15 @@ class Fold:
             keys = keys.unionByName(below.select(*names(self.keys)))
         return keys.distinct()
 
-    def rows(self, touched: DataFrame, log: DataFrame) -> DataFrame:
-        """Return every row that the touched keys have, or may once have had, in the target."""
-        frame = log.alias("log").join(
-            touched.alias("touched"), same("log", "touched", self.keys), "left_semi"
-        )
+    def rows(self, touched: DataFrame | None, log: DataFrame) -> DataFrame:
+        """Return every row that the touched keys have, or may once have had, in the target.
+
+        None stands for all keys. The log may hold an event several times.
+        """
+        frame = log
+        if touched is not None:
+            semi = same("log", "touched", self.keys)
+            frame = log.alias("log").join(touched.alias("touched"), semi, "left_semi")
         if self.truncates:
             frame = frame.where(F.col(OPERATION) != TRUNCATE)
             until = log.where(F.col(OPERATION) == TRUNCATE).agg(F.max(SEQUENCE).alias(_TRUNCATED))
@@ -149,6 +153,8 @@ class Fold:
             if self.settings.ignore_null_updates:
                 frame = self._carried(frame, window)
             return self._intervals(frame, window) if self.settings.scd_type == 2 else self._newest(frame)
+        newest = Window.partitionBy(*names(self.keys)).orderBy(F.col(SEQUENCE).desc(), F.col(RANK).desc())
+        frame = frame.withColumn(_NEXT, F.row_number().over(newest)).where(F.col(_NEXT) == 1)
         return self._newest(frame.withColumn(_NEXT, F.lit(None)))
 
     def _carried(self, frame: DataFrame, window: WindowSpec) -> DataFrame:
@@ -211,10 +217,18 @@ class Fold:
         kinds = [(field.name, field.dataType) for field in self.data]
         if self.settings.scd_type == 2:
             kinds.append((END, rows.schema[END].dataType))
-        equal = F.lit(True)
-        for name, kind in kinds:
-            mine, theirs = (comparable(F.col(f"{side}.{quote(name)}"), kind) for side in ("rows", "there"))
-            equal = equal & mine.eqNullSafe(theirs)
+        # One comparison, for the optimizer takes hundreds of them apart again and again.
+        mine, theirs = (
+            F.struct(
+                *[
+                    comparable(F.col(f"{side}.{quote(name)}"), kind).alias(f"c{at}")
+                    for at, (name, kind) in enumerate(kinds)
+                ],
+                F.lit(0),
+            )
+            for side in ("rows", "there")
+        )
+        equal = mine.eqNullSafe(theirs)
         missing = F.col(_BEFORE).isNull()
         alive = F.col(f"rows.{ALIVE}")
         return pairs.where((alive & (missing | ~equal)) | (~alive & ~missing)).select("rows.*")

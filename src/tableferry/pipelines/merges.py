@@ -1,4 +1,4 @@
-"""The two MERGEs that fold a batch of events: into the log, and from the log into the target."""
+"""The statements that fold a batch of events: into the log, and from the log into the target."""
 
 from __future__ import annotations
 
@@ -11,63 +11,92 @@ from tableferry.pipelines.fold import ALIVE, OPERATION, RANK, SEQUENCE, START, T
 from tableferry.quoting import quote
 from tableferry.tables import TableName
 
+_TRUNCATES = "__truncates"
 
-def fresh(fold: Fold, batch: DataFrame, log: DataFrame) -> DataFrame:
-    """Leave out what wouldn't change a log of the newest events; an insert-only MERGE needs no such care."""
+
+def unknown(fold: Fold, batch: DataFrame, log: DataFrame) -> DataFrame:
+    """Leave out events that a log has or, where only the newest one of a key counts, has newer ones than."""
+    condition = same("s", "t", fold.keys) & F.expr(_same_kind(fold, "s", "t"))
     if fold.per_sequence:
-        return batch
-    logged = log.alias("t").withColumn("__found", F.lit(True)).alias("t")
-    joined = batch.alias("s").join(logged, same("t", "s", fold.keys) & F.expr(_same_kind(fold)), "left")
-    return joined.where(F.col("__found").isNull() | F.expr(_outranks(fold))).select("s.*")
-
-
-def _same_kind(fold: Fold) -> str:
-    return f"(t.{OPERATION} = '{TRUNCATE}') = (s.{OPERATION} = '{TRUNCATE}')" if fold.truncates else "true"
-
-
-def _outranks(fold: Fold) -> str:
-    if not fold.sequenced:
-        return f"s.{RANK} > t.{RANK}"
-    return (
-        f"((t.{SEQUENCE} IS NULL AND s.{SEQUENCE} IS NOT NULL) OR s.{SEQUENCE} > t.{SEQUENCE} OR "
-        f"(s.{SEQUENCE} <=> t.{SEQUENCE} AND s.{RANK} > t.{RANK}))"
-    )
-
-
-def log_merge(fold: Fold, log: TableName, view: str) -> str:
-    """Write the MERGE into the log.
-
-    A log of all events is only ever appended to, which costs no rewritten file: an event that outranks
-    another one at its sequence stands beside it, and the reader takes the higher.
-    """
-    columns = [quote(name) for name in fold.log.names]
-    conditions = [f"t.{quote(key)} <=> s.{quote(key)}" for key in fold.keys]
-    if fold.truncates:
-        conditions.append(_same_kind(fold))
-    matched = ""
-    if fold.per_sequence:
-        conditions.append(f"t.{RANK} >= s.{RANK}")
-        if fold.sequenced:
-            conditions.append(f"t.{SEQUENCE} <=> s.{SEQUENCE}")
+        condition &= F.expr(f"t.{SEQUENCE} <=> s.{SEQUENCE} AND t.{RANK} >= s.{RANK}")
     else:
-        sets = ", ".join(f"{name} = s.{name}" for name in columns)
-        matched = f"WHEN MATCHED AND {_outranks(fold)} THEN UPDATE SET {sets} "
+        condition &= ~F.expr(_outranks("s", "t"))
+    return batch.alias("s").join(log.alias("t"), condition, "left_anti")
+
+
+def _same_kind(fold: Fold, one: str, other: str) -> str:
+    if not fold.truncates:
+        return "true"
+    return f"({one}.{OPERATION} = '{TRUNCATE}') = ({other}.{OPERATION} = '{TRUNCATE}')"
+
+
+def _outranks(one: str, other: str) -> str:
     return (
-        f"MERGE INTO {log.sql} t USING {view} s ON {' AND '.join(conditions)} {matched}WHEN NOT MATCHED THEN "
-        f"INSERT ({', '.join(columns)}) VALUES ({', '.join(f's.{name}' for name in columns)})"
+        f"(({other}.{SEQUENCE} IS NULL AND {one}.{SEQUENCE} IS NOT NULL) OR "
+        f"coalesce({one}.{SEQUENCE} > {other}.{SEQUENCE}, false) OR "
+        f"({one}.{SEQUENCE} <=> {other}.{SEQUENCE} AND {one}.{RANK} > {other}.{RANK}))"
     )
 
 
-def row_merge(fold: Fold, target: TableName, view: str, columns: Sequence[str]) -> str:
-    """Write the MERGE of differing rows into the target."""
-    identity = [*fold.keys, START] if fold.settings.scd_type == 2 else fold.keys
-    stored = [quote(name) for name in columns if name != ALIVE]
-    sets = ", ".join(f"{quote(name)} = s.{quote(name)}" for name in columns if name not in (*identity, ALIVE))
+def log_insert(fold: Fold, log: TableName, view: str) -> str:
+    """Write the INSERT into the log."""
+    columns = ", ".join(quote(name) for name in fold.log.names)
+    return f"INSERT INTO {log.sql} ({columns}) SELECT {columns} FROM {view}"
+
+
+def row_merge(fold: Fold, target: TableName, view: str, columns: Sequence[str], where: str) -> str:
+    """Write the MERGE of differing rows into the target; ``where`` holds for its rows that may be matched."""
+    sets = ", ".join(
+        f"{quote(name)} = s.{quote(name)}" for name in columns if name not in (*_identity(fold), ALIVE)
+    )
     return (
-        f"MERGE INTO {target.sql} t USING {view} s ON "
-        f"{' AND '.join(f't.{quote(name)} <=> s.{quote(name)}' for name in identity)} WHEN MATCHED AND NOT "
-        f"s.{ALIVE} THEN DELETE "
+        f"{_merge(fold, target, view)} AND {where} WHEN MATCHED AND NOT s.{ALIVE} THEN DELETE "
         + (f"WHEN MATCHED THEN UPDATE SET {sets} " if sets else "")
-        + f"WHEN NOT MATCHED AND s.{ALIVE} THEN INSERT ({', '.join(stored)}) "
+        + _insert(columns)
+    )
+
+
+def row_insert(fold: Fold, target: TableName, view: str, columns: Sequence[str]) -> str:
+    """Write the MERGE of rows into a target that has none; it conflicts with another one that fills it."""
+    return f"{_merge(fold, target, view)} {_insert(columns)}"
+
+
+def _identity(fold: Fold) -> Sequence[str]:
+    return [*fold.keys, START] if fold.settings.scd_type == 2 else fold.keys
+
+
+def _merge(fold: Fold, target: TableName, view: str) -> str:
+    equal = " AND ".join(f"t.{quote(name)} <=> s.{quote(name)}" for name in _identity(fold))
+    return f"MERGE INTO {target.sql} t USING {view} s ON {equal}"
+
+
+def _insert(columns: Sequence[str]) -> str:
+    stored = [quote(name) for name in columns if name != ALIVE]
+    return (
+        f"WHEN NOT MATCHED AND s.{ALIVE} THEN INSERT ({', '.join(stored)}) "
         f"VALUES ({', '.join(f's.{name}' for name in stored)})"
+    )
+
+
+def newest(fold: Fold, log: DataFrame) -> DataFrame:
+    """Return the sequence and rank of the newest event of each key of which a log has several."""
+    kind = (F.col(OPERATION) == TRUNCATE).alias(_TRUNCATES)
+    keys = [F.col(quote(key)) for key in fold.keys]
+    several = log.groupBy(*keys, kind).agg(
+        F.max(F.struct(SEQUENCE, RANK)).alias("newest"), F.count(F.lit(1)).alias("events")
+    )
+    return several.where("events > 1").select(
+        *keys, _TRUNCATES, F.col(f"newest.{SEQUENCE}").alias(SEQUENCE), F.col(f"newest.{RANK}").alias(RANK)
+    )
+
+
+def superseded_merge(fold: Fold, log: TableName, view: str) -> str:
+    """Write the MERGE that drops events from a log behind which the `newest` in ``view`` come.
+
+    An event stays superseded whatever comes meanwhile, so it doesn't matter how old the view is.
+    """
+    equal = " AND ".join(f"t.{quote(key)} <=> s.{quote(key)}" for key in fold.keys)
+    return (
+        f"MERGE INTO {log.sql} t USING {view} s ON {equal} AND "
+        f"(t.{OPERATION} = '{TRUNCATE}') = s.{_TRUNCATES} AND {_outranks('s', 't')} WHEN MATCHED THEN DELETE"
     )

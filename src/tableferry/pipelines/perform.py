@@ -16,7 +16,7 @@ from tableferry.driver import following
 from tableferry.errors import Refused, StateError, TableError, TableferryError, first_line
 from tableferry.pipelines import batches, cdc, copies, history, transactions, views
 from tableferry.pipelines.engine import define
-from tableferry.pipelines.flows import CdcSettings, DataFlow, Flow, Project
+from tableferry.pipelines.flows import CdcSettings, DataFlow, Flow, Project, log_name
 from tableferry.pipelines.guard import Guard, unguarded
 from tableferry.pipelines.identities import on_table
 from tableferry.pipelines.misfits import too_wide
@@ -182,6 +182,9 @@ class Runner:
             for writer in self._writers(table_facts, reset):
                 self.before(f"ending what {writer} writes into {table}")
                 transactions.end(self._spark, table, writer)
+            if table.key in {log_name(other).key for other in reset.tables}:
+                self.before(f"ending what others write into {table}")
+                transactions.interrupt(self._spark, table, reset.generation)
             self.before(f"dropping the rows of {table}")
             transactions.empty(self._spark, table, reset.target, reset.generation)
 

@@ -242,7 +242,7 @@ class StreamingEngine:
                 if definition.once:
                     self._run_once(definition, running, broken)
                 commits = _made(commits_after(self._spark, written, before), definition, query_id)
-                rows = counted(commits, "numTargetRowsInserted" if is_cdc else "numOutputRows")
+                rows = counted(commits, "numOutputRows")
                 _count(running, rows, commits)
                 return FlowResult(flow, definition.owner, rows, definition.once, broken)
         except SPARK_ERRORS as error:
@@ -520,9 +520,7 @@ def _made(commits: Iterable[Commit], definition: FlowDefinition, query_id: str |
     """Pick the commits that a flow made, of a CDC flow in its target's log, and those nobody knows of."""
 
     def is_its_own(commit: Commit) -> bool:
-        if isinstance(definition, DefineAutoCdc):
-            return commit.operation == "MERGE"
-        if query_id is None:
+        if isinstance(definition, DefineAutoCdc) or query_id is None:
             return commit.operation == "WRITE"
         return commit.parameters.get("queryId") == query_id
 

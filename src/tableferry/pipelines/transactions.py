@@ -33,6 +33,14 @@ def end(spark: SparkSession, table: TableName, writer: str) -> None:
     nothing.write.format("delta").mode("append").options(**options(writer, _ENDED)).saveAsTable(table.sql)
 
 
+def interrupt(spark: SparkSession, table: TableName, generation: int) -> None:
+    """Let no write into a table come through that has begun.
+
+    An append without an id of its own conflicts with nothing but a change of what the table is.
+    """
+    spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ('tableferry.generation' = '{generation}')")
+
+
 def empty(spark: SparkSession, table: TableName, owner: TableName, generation: int) -> None:
     """Drop a table's rows, once for each generation of the target that it belongs to.
 

@@ -1,0 +1,75 @@
+"""Ranges of key values: none of the keys is left out, and what isn't in one order for both sides has none."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import date, timedelta
+from random import Random
+
+import pytest
+from pyspark.sql.types import (
+    DataType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+)
+
+from tableferry.pipelines.key_ranges import KeyRanges, _ranges
+
+
+def test_every_number_lies_in_a_range_and_few_others_do() -> None:
+    random = Random(7)
+    values = {str(random.randrange(-(2**63), 2**63)) for _ in range(1_000)}
+    found = _ranges(values, LongType())
+    assert found is not None
+    assert len(found) == 16
+    bounds = [(int(low), int(high)) for low, high in found]
+    assert all(any(low <= int(value) <= high for low, high in bounds) for value in values)
+    assert all(high < low for (_, high), (low, _) in itertools.pairwise(bounds))
+    assert _ranges({"5"}, IntegerType()) == [("5", "5")]
+    assert _ranges(set(), IntegerType()) == []
+
+
+def test_texts_are_in_the_order_of_their_bytes() -> None:
+    values = {"Z", "a", "é", "\uffee", "\U0001f600"}
+    assert sorted(values) == sorted(values, key=lambda value: value.encode())
+    found = _ranges(values, StringType())
+    assert found == [(f"'{value}'", f"'{value}'") for value in sorted(values)]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ({"it's"}, StringType()),
+        ({"a\\b"}, StringType()),
+        ({"a\nb"}, StringType()),
+        ({"\ufffd"}, StringType()),
+        ({"x" * 201}, StringType()),
+        ({"a"}, StringType("UTF8_LCASE")),
+        ({"1.0"}, DecimalType(3, 1)),
+        ({"2026-01-01 00:00:00"}, TimestampType()),
+        ({"+12026-01-01"}, DateType()),
+    ],
+)
+def test_what_sql_or_an_order_might_take_otherwise_has_no_ranges(values: set[str], kind: DataType) -> None:
+    assert _ranges(values, kind) is None
+
+
+def test_days_are_cut_as_they_follow_each_other() -> None:
+    days = {(date(2026, 1, 1) + timedelta(days=day)).isoformat() for day in range(40)}
+    found = _ranges(days, DateType())
+    assert found is not None
+    assert (found[0][0], found[-1][1]) == ("DATE'2026-01-01'", "DATE'2026-02-09'")
+    assert len(found) == 14
+
+
+def test_a_condition_names_the_side_and_lets_null_keys_through() -> None:
+    ranges = KeyRanges(3, {"id": [("1", "2"), ("9", "9")], "a`b": [("'x'", "'y'")]}, frozenset({"id"}))
+    assert ranges.condition("t") == (
+        "(t.`id` BETWEEN 1 AND 2 OR t.`id` BETWEEN 9 AND 9 OR t.`id` IS NULL) AND "
+        "(t.`a``b` BETWEEN 'x' AND 'y')"
+    )
+    assert KeyRanges().condition() == "true"
