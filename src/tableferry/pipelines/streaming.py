@@ -193,10 +193,8 @@ class StreamingEngine:
                 rows: int | None = 0
                 if exists(self._spark, log):
                     commits = commits_after(self._spark, log, before)
-                    rows = counted(
-                        tuple(commit for commit in commits if commit.operation in ("", "MERGE")),
-                        "numTargetRowsInserted",
-                    )
+                    appends = tuple(commit for commit in commits if commit.operation in ("", "WRITE"))
+                    rows = counted(appends, "numOutputRows")
                 running.count("rows", rows or 0)
                 return FlowResult(flow, definition.owner, rows, once=False)
         except SPARK_ERRORS as error:
