@@ -174,7 +174,8 @@ def view_of(dp: Any, spark: SparkSession, flow: PipelineFlow, frames: Frames) ->
 
     def rows() -> DataFrame:
         frame = pipelines.prefixed(read(spark, flow, flow.view), flow.written, columns)
-        frame = pipelines.with_metadata(frame, flow.metadata, details(spark))
+        if flow.metadata:
+            frame = pipelines.with_metadata(frame, flow.metadata, details(spark))
         frame = pipelines.marked(frame, flow.expectations)
         return frame.where(where) if where else frame
 

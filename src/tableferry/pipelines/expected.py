@@ -91,12 +91,14 @@ class Brought:
 
 
 def brought(spark: SparkSession, dataflow: DataFlow) -> tuple[Brought, ...]:
-    """Look at what every flow of a target reads.
+    """Look at what every flow of a target reads, but for those into its quarantine.
 
     Raises:
         NotKnownError: Nobody can know what one of them makes of some commits.
     """
-    return tuple(Brought.by(spark, dataflow, flow) for flow in dataflow.flows)
+    aside = dataflow.quarantine.name.key if dataflow.quarantine else ""
+    flows = (flow for flow in dataflow.flows if flow.target.key != aside)
+    return tuple(Brought.by(spark, dataflow, flow) for flow in flows)
 
 
 @dataclass(frozen=True)
