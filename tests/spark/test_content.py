@@ -109,6 +109,7 @@ def test_sources_that_keep_less_than_the_table(project: Project, spark: SparkSes
     assert [row[0] for row in project.rows("out")] == [1, 2, 3, 4, 5, 6]
 
 
+@soak.only  # tests/unit has the moments, and the other tests here a source each.
 def test_two_sources_that_a_job_has_read_at_one_moment(project: Project, spark: SparkSession) -> None:
     for table, first in (("src", 1), ("more", 100)):
         project.create(table, COLUMNS, (first, "a"))
@@ -143,7 +144,7 @@ LATER: dict[str, list[tuple[object, ...]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("scd", [pytest.param("1", marks=soak.only), "2"])
+@pytest.mark.parametrize("scd", ["1", pytest.param("2", marks=soak.only)])
 def test_what_a_merge_made_of_a_feed_is_found_by_its_keys(
     project: Project, scd: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

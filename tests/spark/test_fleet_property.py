@@ -251,7 +251,7 @@ def dying_workers(model: TableModel, patch: pytest.MonkeyPatch) -> Iterator[None
 def test_no_row_is_lost_whoever_dies(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: TargetFormat
 ) -> None:
-    @soak.slow_examples(soak.amount(2, 16))
+    @soak.slow_examples(soak.amount(1, 16))
     @given(st.booleans(), st.booleans(), st.lists(EVENTS, min_size=4, max_size=9), st.integers(0, 14))
     def scenario(managed: bool, shared: bool, events: list[tuple[str, Any]], first_death: int) -> None:
         schema = f"fleet_model_{next(_numbers)}"

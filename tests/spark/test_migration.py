@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests import soak
 from tests.spark.projects import Project, delta_view
 
 from tableferry import pipelines
@@ -37,6 +38,7 @@ def jobs(spark: SparkSession) -> int:
     return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
 
 
+@soak.only  # In make test the demo goes all the way with appends and SCD type 2, and test_history has type 1.
 def test_append_scd1_and_scd2_go_from_the_first_plan_to_the_finish(
     project: Project, spark: SparkSession
 ) -> None:

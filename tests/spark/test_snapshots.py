@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests import soak
 from tests.spark.projects import Project, delta_view
 
 from tableferry.errors import Refused, TableError
@@ -88,6 +89,7 @@ def test_historical_files_become_intervals_and_a_killed_run_is_gone_on_with(proj
     assert project.rows("customer") == sorted(after, key=repr)
 
 
+@soak.only  # In make test files and views are taken as snapshots, and their changes compared as well.
 def test_a_tables_snapshots_fill_a_staging_table_whose_changes_are_followed(
     project: Project, spark: SparkSession
 ) -> None:
@@ -131,7 +133,7 @@ def test_a_periodic_snapshot_is_what_a_view_holds_at_each_run(project: Project, 
     spark.sql(f"DELETE FROM {into} WHERE id = 2")
     report = project.run()
     assert {result.flow.name: result.rows for target in report.targets for result in target.results} == {
-        "f_snapshots_kept": 2, "f_snapshots_plain": 0,
+        "f_snapshots_kept": 2, "f_snapshots_plain": 2,
     }  # fmt: skip
     kept = spark.table(f"{project.schema}.kept").selectExpr("id", "v", "m['x']", "__END_AT IS NULL")
     assert sorted(map(tuple, kept.collect())) == [
