@@ -179,8 +179,8 @@ def test_two_streams_each_with_a_source(project: Project, old: Old) -> None:
 def test_what_is_no_checkpoint_of_its_stream_is_refused(
     project: Project, spark: SparkSession, old: Old, tmp_path: Path
 ) -> None:
-    def refused(checkpoint: Path, why: str) -> None:
-        migrate(project, checkpoint)
+    def refused(checkpoint: Path, why: str, hand_over: str = "auto") -> None:
+        migrate(project, checkpoint, handOver=hand_over)
         with project.nothing_written(), pytest.raises(Refused, match=why):
             project.run()
 
@@ -188,7 +188,12 @@ def test_what_is_no_checkpoint_of_its_stream_is_refused(
     project.create("elsewhere", COLUMNS)
     other = tmp_path / "checkpoints" / "other"
     stream(spark.readStream.table(f"{project.schema}.src"), other, f"{project.schema}.elsewhere")
-    refused(other, "none of the newest .* commits since any RESTORE was made by the query of .*other")
+    why = "none of the newest .* commits since any RESTORE was made by the query of .*other"
+    refused(other, why, "checkpoint")
+    # As of a stream that merges in foreachBatch, its rows can say it.
+    migrate(project, other)
+    (proved, *_) = project.plan().targets[0].notes
+    assert proved.endswith("src@1 (its checkpoint's query made none of its commits)")
     refused(tmp_path, "is no checkpoint of a stream")
 
     counting = old("counting", change=lambda rows: rows.dropDuplicates())
@@ -198,7 +203,7 @@ def test_what_is_no_checkpoint_of_its_stream_is_refused(
     shutil.copytree(sound, damaged)
     (newest,) = (damaged / "offsets").glob("[0-9]*")
     newest.write_text("v1")
-    refused(damaged, f"{newest} isn't a whole offset file: restore it, or set handOver to version$")
+    refused(damaged, f"{newest} isn't a whole offset file: restore it, or set handOver to content$")
     (damaged / "metadata").write_text("{}")
     refused(damaged, f"{damaged}/metadata isn't a whole metadata file: restore it")
 

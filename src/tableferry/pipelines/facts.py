@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 from tableferry import catalog, files
 from tableferry.commits import commits_after, newest_batches, set_back
 from tableferry.errors import StateError, TableError
-from tableferry.pipelines import checkpoints, content, old_streams, python_code, reads
-from tableferry.pipelines.flows import DataFlow, DeltaSource, Migration, Project, PythonSource, log_name
+from tableferry.pipelines import checkpoints, old_streams, python_code, reads
+from tableferry.pipelines.flows import DataFlow, Project, PythonSource, log_name
+from tableferry.pipelines.hand_overs import HandOverFinder
 from tableferry.pipelines.identities import Recorded, SetBack, on_table
 from tableferry.pipelines.pipeline import Defining, Pipeline
 from tableferry.pipelines.plans import Checkpoint, Facts, HandOver, LegacyWrites, NoHandOver
@@ -125,58 +126,17 @@ class Gatherer:
         tables: Mapping[str, TableFacts | None],
         followed: Mapping[FlowKey, tuple[Read, ...]],
     ) -> Mapping[str, HandOver | NoHandOver]:
-        """Find where the old jobs hand over that fill the tables of migrations which haven't started."""
-        recorded: dict[str, tuple[DataFlow, Migration, TableFacts]] = {}
-        found: dict[str, HandOver | NoHandOver] = {}
-        for dataflow in chosen:
-            migration, state = dataflow.migration, known[dataflow.key]
-            legacy = tables.get(migration.table.key) if migration else None
-            # A pipeline that is being defined is refused unless its start is recorded.
-            if state.migration_start or state.finished or isinstance(self.pipeline, Defining):
-                continue
-            if migration and legacy and migration.hand_over == "checkpoint":
-                recorded[dataflow.key] = (dataflow, migration, legacy)
-            if migration and legacy and migration.hand_over == "content" and self.look_back:
-                keys = {
-                    read.table.key
-                    for key, flow_reads in followed.items()
-                    if key[0] == dataflow.key
-                    for read in flow_reads
-                }
-                sources = [source for key in keys if (source := tables.get(key))]
-                if len(sources) == len(keys):
-                    # One after the other, for each of them keeps all of Spark busy.
-                    found[dataflow.key] = content.find(
-                        self.spark, dataflow, migration, legacy, sources, self.look_back
-                    )
-
-        def find(of: tuple[DataFlow, Migration, TableFacts]) -> HandOver | NoHandOver:
-            dataflow, migration, legacy = of
-            folders = self.project.checkpoints(migration)
-            within = [
-                source.table_id for key in self._entered(dataflow, followed) if (source := tables.get(key))
-            ]
-            try:
-                return old_streams.hand_over(self.spark, legacy, folders, within=within)
-            except StateError as error:
-                return NoHandOver(str(error))
-
-        return found | dict(zip(recorded, catalog.parallel_map(find, recorded.values()), strict=True))
-
-    def _entered(self, dataflow: DataFlow, followed: Mapping[FlowKey, tuple[Read, ...]]) -> frozenset[str]:
-        """Return the keys of the sources whose commits the flows of a target can begin in the middle.
-
-        A pipeline gives a flow its checkpoint by itself. A checkpoint has a place for each source of its
-        flow, whose order nobody knows, and counts the files of a commit in a change feed otherwise.
-        """
-        alone: set[str] = set()
-        others: set[str] = set()
-        for flow in dataflow.streaming_flows:
-            keys = {read.table.key for read in followed.get((dataflow.key, flow.name), ())}
-            source = dataflow.views[flow.view].source
-            rows = isinstance(source, DeltaSource) and not source.change_feed
-            (alone if rows and self.pipeline is None else others).update(keys)
-        return frozenset(alone - others)
+        # A pipeline that is being defined is refused unless its start is recorded.
+        if isinstance(self.pipeline, Defining):
+            return {}
+        starting = [
+            dataflow
+            for dataflow in chosen
+            if not known[dataflow.key].migration_start and not known[dataflow.key].finished
+        ]
+        in_pipeline = self.pipeline is not None
+        finder = HandOverFinder(self.spark, self.project, tables, followed, in_pipeline, self.look_back)
+        return finder.find(starting)
 
     def _legacy_writes(
         self, chosen: Sequence[DataFlow], known: Mapping[str, Stored], *, all_of_them: bool

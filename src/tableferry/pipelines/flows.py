@@ -375,6 +375,7 @@ class Migration:
         take_over: The legacy table is the target itself, and isn't copied.
         pinned_clone: Where a pipeline fills an SCD target, its copy streams a clone of the pinned version.
         hand_over: What says where the streaming flows go on.
+        or_content: For ``checkpoint``: compare rows where the stream didn't write by a sink of its own.
         checkpoints: Those of the old streams that fill the legacy table, for ``checkpoint``.
     """
 
@@ -388,6 +389,7 @@ class Migration:
     pinned_clone: bool = True
     take_over: bool = False
     hand_over: HandOverBy = "version"
+    or_content: bool = False
     checkpoints: tuple[str, ...] = ()
     location: str = ""
 

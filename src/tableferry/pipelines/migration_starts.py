@@ -100,7 +100,7 @@ def migration_start(
     if isinstance(hand_over, NoHandOver):
         findings += refused(f"{migration.location}: {hand_over.why}")
         hand_over = None
-    elif hand_over is None and migration.hand_over == "content" and not findings and not stopped:
+    elif hand_over is None and not findings and not stopped and _is_looked_for(migration):
         return None, noted("the hand-over point is looked for by plan and run")
     if migration.hand_over == "explicit":
         findings += refused(
@@ -153,6 +153,11 @@ def migration_start(
         read.explicit is None and read.table.key in baselines for read in context.reads()
     )
     return start, planned(Begin(start)) + (_how_sure(context, hand_over) if counts else Findings())
+
+
+def _is_looked_for(migration: Migration) -> bool:
+    """Say whether rows may be compared to find where the old job hands over."""
+    return migration.hand_over == "content" or (migration.hand_over == "checkpoint" and migration.or_content)
 
 
 def _how_sure(context: PlanningContext, hand_over: HandOver) -> Findings:

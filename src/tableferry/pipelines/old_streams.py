@@ -35,7 +35,11 @@ NO_LATER_BATCH: Mapping[tuple[str, int], int] = MappingProxyType({})
 LOOK_BACK = 1_000
 """How many of the newest versions of the legacy table are looked at."""
 
-_RESTORE = "restore it, or set handOver to version"
+_RESTORE = "restore it, or set handOver to content"
+
+
+class NotItsSinkError(StateError):
+    """The query of a checkpoint made no commit of the table, at least by its stream's own sink."""
 
 
 @dataclass(frozen=True)
@@ -169,9 +173,9 @@ def newest(
             nothing = (
                 f"none of the newest {counted(len(commits), 'commit')} since any RESTORE was made by the "
                 f"query of {silent.folder} ({silent.query}): name the checkpoint of a stream whose sink is "
-                "this very table, not one of foreachBatch, or set handOver to version"
+                "this very table, not one of foreachBatch, or set handOver to content"
             )
-            raise StateError(problem or nothing)
+            raise StateError(problem) if problem else NotItsSinkError(nothing)
         read = [offsets[query][batch] for query, batch in batches.items()]
         found = _positions(batches, read, at_most, within)
         if not isinstance(found, str):
@@ -179,7 +183,7 @@ def newest(
             halves = {table_id: offset.within for table_id, offset in found.items() if not offset.whole}
             return HandOver(commit.version, positions, batches, within=halves)
         problem = problem or found
-    raise StateError(problem or "it has no commit that its log still tells of: set handOver to version")
+    raise StateError(problem or "it has no commit that its log still tells of: set handOver to content")
 
 
 def _batches(streams: Sequence[OldStream], commits: Sequence[Commit]) -> Mapping[str, int]:
@@ -237,7 +241,8 @@ def _old_stream(folder: Path) -> OldStream:
     if checkpoints.has_state(folder):
         raise StateError(
             f"the stream of {folder} keeps state (it aggregates, joins streams or drops duplicates), which "
-            "no other stream can take over: let it finish, pause it, and set handOver to version"
+            "no other stream can take over: set handOver to content, or let it finish, pause it, and set "
+            "handOver to version"
         )
     return OldStream(folder, query)
 

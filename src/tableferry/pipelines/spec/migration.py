@@ -83,6 +83,7 @@ def migration(
         details.pinned_clone,
         details.mode == "takeOver",
         hand_over,
+        details.hand_over != hand_over == "checkpoint" and details.mode == "copy",
         written.checkpoints if hand_over == "checkpoint" else (),
         str(location),
     )

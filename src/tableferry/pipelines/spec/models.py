@@ -383,7 +383,7 @@ class TableMigrationDetails(CamelModel):
         "exactly what the legacy table holds. `version`: behind the newest versions of the sources at the "
         "first run, before which the old jobs must have taken all of them and have stopped. `explicit`: at "
         "the startingVersion that readerOptions give for each source. `auto`: `checkpoint` where "
-        "checkpointLocation is given, else `version`.",
+        "checkpointLocation is given, or `content` if that stream writes in foreachBatch; else `version`.",
     )
     source_details: MigrationSource
     leave_out_not_representable: bool = Field(

@@ -1,0 +1,108 @@
+"""Finds where the old jobs hand over that fill the legacy tables of migrations which haven't started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tableferry.catalog import parallel_map
+from tableferry.errors import StateError
+from tableferry.pipelines import content, old_streams
+from tableferry.pipelines.flows import DataFlow, DeltaSource, Project
+from tableferry.pipelines.old_streams import NotItsSinkError
+from tableferry.pipelines.plans import HandOver, NoHandOver
+from tableferry.pipelines.reads import Read
+from tableferry.tables import TableFacts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class HandOverFinder:
+    """Asks the old streams' checkpoints, or compares rows, as each spec says.
+
+    Attributes:
+        tables: Facts by `TableName.key`.
+        followed: What each flow follows, by the target's key and the flow's name.
+        in_pipeline: A declarative pipeline runs the flows.
+        look_back: With how many moments of its sources a legacy table may be compared; 0 where nothing is to
+            start.
+    """
+
+    spark: SparkSession
+    project: Project
+    tables: Mapping[str, TableFacts | None]
+    followed: Mapping[tuple[str, str], tuple[Read, ...]]
+    in_pipeline: bool
+    look_back: int
+
+    def find(self, dataflows: Iterable[DataFlow]) -> Mapping[str, HandOver | NoHandOver]:
+        """Return where each hands over, or why nobody knows, by the target's key; some may be absent."""
+        by_checkpoint = []
+        by_content = []
+        for dataflow in dataflows:
+            match dataflow.migration.hand_over if dataflow.migration else None:
+                case "checkpoint":
+                    by_checkpoint.append(dataflow)
+                case "content":
+                    by_content.append(dataflow)
+        found: dict[str, HandOver | NoHandOver] = {}
+        asked = parallel_map(self._by_checkpoint, by_checkpoint)
+        for dataflow, hand_over in zip(by_checkpoint, asked, strict=True):
+            if hand_over is None:
+                by_content.append(dataflow)
+            else:
+                found[dataflow.key] = hand_over
+        unasked = "its checkpoint's query made none of its commits"
+        # One after the other, for each of them keeps all of Spark busy.
+        for dataflow in by_content:
+            if hand_over := self._by_content(dataflow):
+                why = f"{hand_over.why} ({unasked})" if dataflow in by_checkpoint else hand_over.why
+                found[dataflow.key] = replace(hand_over, why=why)
+        return found
+
+    def _by_checkpoint(self, dataflow: DataFlow) -> HandOver | NoHandOver | None:
+        """Ask the checkpoints; None where they can't say it, and the spec lets rows say it then."""
+        migration = dataflow.migration
+        assert migration is not None
+        if (legacy := self.tables.get(migration.table.key)) is None:
+            return NoHandOver(f"table {migration.table} doesn't exist")
+        folders = self.project.checkpoints(migration)
+        within = [source.table_id for key in self._entered(dataflow) if (source := self.tables.get(key))]
+        try:
+            return old_streams.hand_over(self.spark, legacy, folders, within=within)
+        except NotItsSinkError as error:
+            return None if migration.or_content else NoHandOver(str(error))
+        except StateError as error:
+            return NoHandOver(str(error))
+
+    def _by_content(self, dataflow: DataFlow) -> HandOver | NoHandOver | None:
+        migration = dataflow.migration
+        assert migration is not None
+        legacy = self.tables.get(migration.table.key)
+        keys = {
+            read.table.key
+            for flow in dataflow.streaming_flows
+            for read in self.followed.get((dataflow.key, flow.name), ())
+        }
+        sources = [source for key in keys if (source := self.tables.get(key))]
+        if not self.look_back or legacy is None or len(sources) < len(keys):
+            return None
+        return content.find(self.spark, dataflow, migration, legacy, sources, self.look_back)
+
+    def _entered(self, dataflow: DataFlow) -> frozenset[str]:
+        """Return the keys of the sources whose commits the flows of a target can begin in the middle.
+
+        A pipeline gives a flow its checkpoint by itself. A checkpoint has a place for each source of its
+        flow, whose order nobody knows, and counts the files of a commit in a change feed otherwise.
+        """
+        alone: set[str] = set()
+        others: set[str] = set()
+        for flow in dataflow.streaming_flows:
+            keys = {read.table.key for read in self.followed.get((dataflow.key, flow.name), ())}
+            source = dataflow.views[flow.view].source
+            rows = isinstance(source, DeltaSource) and not source.change_feed
+            (others if self.in_pipeline or not rows else alone).update(keys)
+        return frozenset(alone - others)
