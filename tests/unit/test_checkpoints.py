@@ -78,12 +78,22 @@ def test_a_checkpoint_is_moved_on_to_where_others_have_stopped(tmp_path: Path) -
     assert checkpoints.read(old) == moved
     checkpoints.move_on(old, 6, [first, second])
     assert checkpoints.read(old) == moved
+    # Behind batches 6, 7 and 8 there is nothing that the table could have.
+    assert checkpoints.moved_to(old) == {8: 9, 7: 9, 6: 9}
     # With what it has taken itself it stays where it's further on, also within a commit.
     written(old, 10, source(6, 2), source(9, table="t2"))
     checkpoints.move_on(old, None, [first, second])
     moved = Checkpoint({"t1": Offset(6, False), "t2": Offset(9, True)}, offered=12, committed=12)
     assert checkpoints.read(old) == moved
     assert '"index": 4' in (old / "offsets" / "12").read_text()
+    assert checkpoints.moved_to(old) == {11: 12, 10: 12, 8: 9, 7: 9, 6: 9}
+    # One that isn't finished, or that the stream itself has made, moves nothing.
+    (old / "commits" / "12").unlink()
+    written(old, 13, source(8))
+    assert checkpoints.moved_to(old) == {10: 11, 8: 9, 7: 9, 6: 9}
+    (old / "commits" / "13").unlink()
+    (old / "offsets" / "13").unlink()
+    (old / "commits" / "12").write_text("v1")
     with pytest.raises(StateError, match="offsets/5 is gone: restore it"):
         checkpoints.move_on(old, 5, [first])
     with pytest.raises(StateError, match="none has no offsets: restore it"):

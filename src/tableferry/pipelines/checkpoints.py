@@ -13,6 +13,7 @@ from tableferry.pipelines.plans import Checkpoint, Offset
 
 DONE = "done"
 _SEEDED = "seeded"
+_MOVED = "moved"
 _COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
 _AT_A_COMMIT_S_START = (-1, -100)
 
@@ -69,9 +70,16 @@ def read_batch(folder: Path, batch: int) -> tuple[Mapping[str, Offset], bool]:
     return offsets, others
 
 
-def newest_commit(folder: Path) -> int | None:
-    """Return the newest batch that a query has finished."""
-    return _newest(folder / "commits")
+def moved_to(folder: Path) -> Mapping[int, int]:
+    """Return to which finished batch `move_on` has moved a query, by the batch before; it brought no rows."""
+    moved = {int(name) for name in files.names(folder / _MOVED) if name.isdigit()}
+    finished = set(files.names(folder / "commits"))
+    reached: dict[int, int] = {}
+    for batch in sorted(moved, reverse=True):
+        last = reached.get(batch, batch)
+        if str(last) in finished:
+            reached[batch - 1] = last
+    return reached
 
 
 def has_state(folder: Path) -> bool:
@@ -126,6 +134,9 @@ def move_on(folder: Path, batch: int | None, others: Iterable[Path]) -> None:
     wanted = [furthest.get(_table(line), line) for line in sources]
     if wanted == sources and _newest(folder / "commits") == newest:
         return
+    # The marks come first. A batch that was begun and never finished is passed over, too.
+    for number in range((_newest(folder / "commits") or 0) + 1, newest + 3):
+        files.create_text(folder / _MOVED / str(number), "")
     for number in (newest + 1, newest + 2):
         files.create_text(folder / "offsets" / str(number), "\n".join([version, settings, *wanted]))
         files.create_text(folder / "commits" / str(number), _COMMIT)

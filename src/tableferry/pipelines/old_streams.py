@@ -72,16 +72,12 @@ def hand_over(
         TableError: The legacy table may not be read.
     """
     streams = [_old_stream(folder) for folder in folders]
-    # Before the table is looked at: of what is committed here, it has whatever it will ever have.
-    committed = {stream.query: checkpoints.newest_commit(stream.folder) for stream in streams}
+    moved = {stream.query: checkpoints.moved_to(stream.folder) for stream in streams}
     oldest = max(legacy.version - LOOK_BACK, -1)
     commits = commits_after(spark, legacy.name, oldest)
     brought = _batches(streams, commits)
-    empty = {
-        (query, brought[query]): newest
-        for query, newest in committed.items()
-        if newest is not None and newest > brought.get(query, newest)
-    }
+    # A finished batch that the table lacks otherwise was lost with a newer table: it isn't empty.
+    empty = {(query, batch): moved[query][batch] for query, batch in brought.items() if batch in moved[query]}
     offsets = {stream.query: _Offsets(stream) for stream in streams}
     commits = tuple(commit for commit in commits if commit.version <= legacy.version)
     return newest(streams, commits, offsets, at_most, within, empty)
@@ -157,8 +153,8 @@ def newest(
     """Choose among the newest versions of the legacy table, whose commits come with the newest first.
 
     ``offsets`` is what each batch of each query has read, by the source's table id, or why it can't be used;
-    ``at_most`` and ``within`` are as for `hand_over`. ``empty`` is the newest finished batch behind the
-    newest one of a query that the table has: those between have brought nothing.
+    ``at_most`` and ``within`` are as for `hand_over`. ``empty`` is, behind the newest batch of a query that
+    the table has, the batch to which `checkpoints.move_on` has moved it without bringing anything.
 
     Raises:
         StateError: There is none, with what is wrong at the newest one.
