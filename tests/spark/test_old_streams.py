@@ -221,3 +221,21 @@ def test_what_is_no_checkpoint_of_its_stream_is_refused(
     migrate(project, sound)
     assert project.run().ok
     assert [row for row in project.rows("out") if row[0] == 3] == LAGGING
+
+
+def test_a_checkpoint_that_is_newer_than_its_table_brings_what_the_table_has_lost(
+    project: Project, old: Old
+) -> None:
+    checkpoint = old()
+    folder = project.folder("out_legacy")
+    shutil.copytree(folder, backup := folder.parent / "backup")
+    project.insert("src", *LAGGING)
+    old()
+    assert len(project.rows("out_legacy")) == len([*TAKEN, *LAGGING])
+    shutil.rmtree(folder)
+    shutil.move(backup, folder)
+    project.spark.catalog.clearCache()
+    project.spark.sql(f"REFRESH TABLE {project.schema}.out_legacy")
+    migrate(project, checkpoint)
+    assert project.run().ok
+    assert project.rows("out") == sorted([*TAKEN, *LAGGING])
