@@ -125,6 +125,8 @@ def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts)
         raise NotKnownError(f"{start.copy.table} is gone: restore it, for nothing else says what it held")
     if now is None:
         raise NotKnownError("it's gone: restore it, or rebuild it with --full-refresh")
+    # A pipeline tells neither how far it is nor which version it left the target at.
+    version = None if planned.in_pipeline else now.version
     taken = _newest(start, facts) if planned.in_pipeline else _taken(target, start, facts)
     hand_over = HandOver(legacy.version, taken, {})
     if start.batches:
@@ -145,7 +147,7 @@ def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts)
     }
     if start.certainty == "proved" and target.dataflow.target.cdc and any(lacking.values()):
         until = {key: commits.stop for key, commits in lacking.items()}
-        return _from_sources(spark, target, until, None if planned.in_pipeline else now.version)
+        return _from_sources(spark, target, until, version)
     more, more_in_target = _lacking(spark, target.dataflow, lacking)
     with (
         activity(_log, f"compare it with {start.copy.table}", table=target.target) as running,
@@ -155,7 +157,7 @@ def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts)
             spark,
             target.target,
             replace(history, version=hand_over.version),
-            None if planned.in_pipeline else now.version,
+            version,
             more=more,
             more_in_target=more_in_target,
             # Each job says for itself when it has loaded a row.
