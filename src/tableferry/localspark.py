@@ -37,6 +37,8 @@ JAVA_VERSIONS = (17, 21)
 SCALA_VERSION = "2.13"
 ICEBERG_VERSION = "1.12.0"
 ICEBERG_CATALOG = "ice"
+KAFKA_VERSION = "4.1.1"
+"""Of Spark's connector; each patch release of Spark reads with it."""
 MASTER_VARIABLE = "TABLEFERRY_MASTER"
 DEFAULT_MASTER = "local[2]"
 
@@ -68,6 +70,7 @@ def start(
     app_name: str,
     say: Callable[[str], None],
     iceberg: bool = False,
+    kafka: bool = False,
 ) -> SparkSession:
     """Start the local session on a folder, or give the one that is already active.
 
@@ -88,6 +91,11 @@ def start(
                 f"the Spark session of this process has no Iceberg catalog {ICEBERG_CATALOG}: stop that "
                 "session, or start it with iceberg=True"
             )
+        if kafka and "spark-sql-kafka" not in (active.conf.get("spark.jars.packages", "") or ""):
+            raise SessionError(
+                "the Spark session of this process has no connector for Kafka: stop that session, or start "
+                "it with kafka=True"
+            )
         return active
 
     folder = _folder(warehouse if warehouse is not None else default)
@@ -98,6 +106,8 @@ def start(
         conf = settings(folder, spark_version, delta_version) | {"spark.app.name": app_name}
         if iceberg:
             conf = with_iceberg(conf, spark_version)
+        if kafka:
+            conf = with_kafka(conf)
         _running = _launch(folder, conf, lock)
     except BaseException:
         os.close(lock)
@@ -169,6 +179,12 @@ def with_iceberg(conf: Mapping[str, str], spark_version: str) -> dict[str, str]:
         # Iceberg's lock asks for a class that Spark's own Hive doesn't have; one process needs no lock.
         "spark.hadoop.iceberg.engine.hive.lock-enabled": "false",
     }
+
+
+def with_kafka(conf: Mapping[str, str]) -> dict[str, str]:
+    """Add Spark's connector for Kafka to the settings of a local session."""
+    package = f"org.apache.spark:spark-sql-kafka-0-10_{SCALA_VERSION}:{KAFKA_VERSION}"
+    return {**conf, "spark.jars.packages": f"{conf['spark.jars.packages']},{package}"}
 
 
 def check_java() -> None:

@@ -63,6 +63,7 @@ def resolve(
     *,
     app_name: str = "tableferry",
     iceberg: bool = False,
+    kafka: bool = False,
     say: Callable[[str], None] = to_stderr,
 ) -> SparkSession:
     """Give the Spark session that this environment calls for, and say in one line which it is.
@@ -75,6 +76,7 @@ def resolve(
             temporary files. Default: ``TABLEFERRY_WAREHOUSE``, else ``.tableferry``. Only for local sessions.
         app_name: The name under which Spark shows the application.
         iceberg: Whether a local session gets Iceberg too, in the catalog ``ice`` over the same metastore.
+        kafka: Whether a local session gets Spark's connector for Kafka too.
         say: Takes the line; it goes to stderr by default.
 
     Raises:
@@ -85,7 +87,7 @@ def resolve(
         if choice.kind == "local":
             requested = warehouse if warehouse is not None else os.environ.get(WAREHOUSE_VARIABLE) or None
             spark = localspark.start(
-                requested, default=DEFAULT_WAREHOUSE, app_name=app_name, iceberg=iceberg, say=say
+                requested, default=DEFAULT_WAREHOUSE, app_name=app_name, iceberg=iceberg, kafka=kafka, say=say
             )
         else:
             spark = _take(choice, app_name, say)

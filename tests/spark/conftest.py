@@ -40,7 +40,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         if "PYTEST_XDIST_WORKER" in os.environ:
             # Each worker has a session of its own, and the machine as many cores as workers.
             patch.setenv("TABLEFERRY_MASTER", "local[1]")
-        spark = session.resolve(tmp_path_factory.mktemp("warehouse"), iceberg=True)
+        spark = session.resolve(tmp_path_factory.mktemp("warehouse"), iceberg=True, kafka=True)
     yield spark
     session.stop(spark)
 

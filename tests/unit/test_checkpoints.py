@@ -9,7 +9,8 @@ import pytest
 
 from tableferry.errors import StateError
 from tableferry.pipelines import checkpoints
-from tableferry.pipelines.plans import Checkpoint, Offset
+from tableferry.pipelines.plans import Checkpoint
+from tableferry.pipelines.source_offsets import Offset
 
 
 def source(version: int, index: int = -1, *, snapshot: bool = False, table: str = "t1") -> str:

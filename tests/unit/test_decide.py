@@ -28,12 +28,12 @@ from tableferry.pipelines.plans import (
     HandOver,
     LegacyWrites,
     NoHandOver,
-    Offset,
     Plan,
     Request,
     TargetPlan,
 )
 from tableferry.pipelines.reads import Read
+from tableferry.pipelines.source_offsets import Offset
 from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, Stored, Tracking
 from tableferry.pipelines.steps import (
     Adopt,

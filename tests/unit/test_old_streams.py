@@ -9,7 +9,8 @@ import pytest
 from tableferry.commits import Commit
 from tableferry.errors import StateError
 from tableferry.pipelines.old_streams import OldStream, newest, sorted_out, undone_left_out
-from tableferry.pipelines.plans import HandOver, LegacyWrites, Offset
+from tableferry.pipelines.plans import HandOver, LegacyWrites
+from tableferry.pipelines.source_offsets import Offset
 
 ONE, TWO = OldStream(Path("/checkpoints/one"), "q1"), OldStream(Path("/checkpoints/two"), "q2")
 
@@ -83,7 +84,7 @@ def test_two_streams_have_one_position_in_a_source_that_both_read() -> None:
     same = {"q1": {1: whole(5), 0: whole(3)}, "q2": {1: whole(4), 0: whole(3)}}
     assert newest([ONE, TWO], commits, same) == HandOver(2, {"t1": 2}, {"q1": 0, "q2": 0})
     apart = {"q1": {1: whole(5), 0: whole(2)}, "q2": {1: whole(4), 0: whole(3)}}
-    with pytest.raises(StateError, match="as far as version 3 and as far as 4: run again"):
+    with pytest.raises(StateError, match="as far as version 3 and as far as version 4: run again"):
         newest([ONE, TWO], commits, apart)
 
 

@@ -27,7 +27,8 @@ from tableferry.pipelines.identities import (
     TableIdentity,
     on_table,
 )
-from tableferry.pipelines.plans import HISTORY_FLOW, Checkpoint, Facts, Offset
+from tableferry.pipelines.plans import HISTORY_FLOW, Checkpoint, Facts
+from tableferry.pipelines.source_offsets import Offset
 from tableferry.pipelines.state import Stored
 from tableferry.pipelines.steps import DefineAppend, DefineTable, Reset
 from tableferry.tables import TableFacts

@@ -69,9 +69,9 @@ def separated(values: Iterable[str] | None) -> list[str]:
     return [name for name in names if name]
 
 
-def resolved(warehouse: Path | None = None, *, iceberg: bool = False) -> SparkSession:
+def resolved(warehouse: Path | None = None, *, iceberg: bool = False, kafka: bool = False) -> SparkSession:
     """Return the Spark session, and log which one it is."""
-    return session.resolve(warehouse, iceberg=iceberg, say=_log.info)
+    return session.resolve(warehouse, iceberg=iceberg, kafka=kafka, say=_log.info)
 
 
 def write_page(file: Path, text: str, *, to_stderr: bool) -> None:

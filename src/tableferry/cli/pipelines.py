@@ -83,9 +83,11 @@ class _Which:
     def opened(self) -> tuple[LoadedProject, SparkSession, pipelines.Pipeline | None]:
         """Read the project, and then ask for a session, so that wrong files are reported at once."""
         project, pipeline, tokens = self.read()
-        return project, self.spark_session(pipeline, tokens), pipeline
+        return project, self.spark_session(project, pipeline, tokens), pipeline
 
-    def spark_session(self, pipeline: pipelines.Pipeline | None, tokens: Mapping[str, str]) -> SparkSession:
+    def spark_session(
+        self, project: LoadedProject, pipeline: pipelines.Pipeline | None, tokens: Mapping[str, str]
+    ) -> SparkSession:
         """Return the session where the project's tables are.
 
         Raises:
@@ -101,7 +103,7 @@ class _Which:
                 f"machine doesn't see: {install('connect', 'databricks')} in an environment of its own, with "
                 "Python 3.12, and log in with `databricks auth login`; only finish works without"
             )
-        spark = resolved(self.warehouse)
+        spark = resolved(self.warehouse, kafka=project.reads_kafka)
         session.use(spark, tokens.get("pipeline_catalog"), tokens.get("pipeline_schema"))
         return spark
 
@@ -317,8 +319,9 @@ def pipelines_finish(
     """
     project, pipeline, tokens = which.read()
     in_workspace = isinstance(pipeline, pipelines.DatabricksPipeline)
+    spark = None if in_workspace else which.spark_session(project, pipeline, tokens)
     finish = pipelines.finish(
-        project, None if in_workspace else which.spark_session(pipeline, tokens), targets=target or (),
+        project, spark, targets=target or (),
         pipeline_id=which.pipeline_id, pipeline=pipeline, verify=not no_verify,
     )  # fmt: skip
     return Answer(

@@ -9,21 +9,20 @@ from pathlib import Path
 
 from tableferry import files
 from tableferry.errors import StateError
-from tableferry.pipelines.plans import Checkpoint, Offset
+from tableferry.pipelines import source_offsets
+from tableferry.pipelines.plans import Checkpoint
+from tableferry.pipelines.source_offsets import KafkaOffset, Offset, SourceOffset
 
 DONE = "done"
 _SEEDED = "seeded"
 _MOVED = "moved"
 _COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
-_AT_A_COMMIT_S_START = (-1, -100)
 
 
 def read(folder: Path) -> Checkpoint:
     """Return what a flow's checkpoint says; a folder that isn't there says that it never ran.
 
-    The offset log holds a version line, a line of settings, and a line for each source; a Delta source's line
-    is JSON with the table's id (``reservoirId``), the commit that is read next (``reservoirVersion``) and how
-    far into it; a source that had nothing to read yet has a dash.
+    The offset log holds a version line, a line of settings, and a line for each source (`source_offsets`).
 
     Raises:
         StateError: It can't be read.
@@ -36,38 +35,42 @@ def read(folder: Path) -> Checkpoint:
         query = query_id(folder)
         if newest is None or (seeded and committed in (None, 0)):
             return Checkpoint(id=query, seeded=seeded)
-        offsets, others = read_batch(folder, newest)
+        read_to, others = read_batch(folder, newest)
     except StateError as error:
         remedy = "put it back from a backup, or rebuild the target with --full-refresh"
         raise StateError(f"{error}: {remedy}") from error
-    return Checkpoint(offsets, others=others, offered=newest, committed=committed, id=query, seeded=seeded)
+    offsets = {source_id: offset for source_id, offset in read_to.items() if isinstance(offset, Offset)}
+    kafka = {source_id: offset for source_id, offset in read_to.items() if isinstance(offset, KafkaOffset)}
+    return Checkpoint(
+        offsets,
+        kafka=kafka,
+        others=others or bool(kafka),
+        offered=newest,
+        committed=committed,
+        id=query,
+        seeded=seeded,
+    )
 
 
-def read_batch(folder: Path, batch: int) -> tuple[Mapping[str, Offset], bool]:
-    """Return how far a batch reaches into each Delta table, by its id, and whether it has other sources.
+def read_batch(folder: Path, batch: int) -> tuple[Mapping[str, SourceOffset], bool]:
+    """Return how far a batch reaches into its sources, by their ids, and whether it has others besides.
+
+    The others aren't known to `source_offsets`, or had nothing to read yet.
 
     Raises:
         StateError: It isn't there, or can't be read.
     """
     path = folder / "offsets" / str(batch)
-    offsets: dict[str, Offset] = {}
-    others = False
     try:
         # Not splitlines(): in JSON's texts other characters may stand that end a line for Python.
-        log_version, settings, *sources = (files.read_text(path) or "").split("\n")
+        log_version, settings, *lines = (files.read_text(path) or "").split("\n")
         json.loads(settings)
-        if not log_version or not sources:
+        if not log_version or not lines:
             raise ValueError("no source is named")
-        for line in sources:
-            if line.startswith("{") and "reservoirId" in (source := json.loads(line)):
-                whole = source["index"] in _AT_A_COMMIT_S_START and not source["isStartingVersion"]
-                version, within = int(source["reservoirVersion"]), "" if whole else line
-                offsets[source["reservoirId"]] = Offset(version, whole, within)
-            else:
-                others = True
+        known = [source_offsets.read(line) for line in lines]
     except (ValueError, KeyError) as error:
         raise StateError(f"{path} isn't a whole offset file") from error
-    return offsets, others
+    return dict(offset for offset in known if offset), None in known
 
 
 def moved_to(folder: Path) -> Mapping[int, int]:
@@ -107,9 +110,9 @@ def seed(folder: Path, offset: str) -> None:
 
 
 def move_on(folder: Path, batch: int | None, others: Iterable[Path]) -> None:
-    """Let a query go on where others have stopped that read the same Delta tables; can be repeated.
+    """Let a query go on where others have stopped that read the same sources; can be repeated.
 
-    Of each table the position counts that is furthest on. As in `seed`, two batches say it.
+    Of each source the position counts that is furthest on. As in `seed`, two batches say it.
 
     Args:
         folder: The query's checkpoint.
@@ -123,15 +126,15 @@ def move_on(folder: Path, batch: int | None, others: Iterable[Path]) -> None:
     if newest is None:
         raise StateError(f"{folder} has no offsets: restore it")
     version, settings, *sources = _lines(folder, newest)
-    reached = sources if batch is None else _lines(folder, batch)[2:]
-    for other in others:
-        if (own := _newest(other / "offsets")) is not None:
-            reached = [*reached, *_lines(other, own)[2:]]
-    furthest: dict[str, str] = {}
-    for line in reached:
-        if (table := _table(line)) and _order(line) >= _order(furthest.get(table, line)):
-            furthest[table] = line
-    wanted = [furthest.get(_table(line), line) for line in sources]
+    reached = [
+        line
+        for other in others
+        if (own := _newest(other / "offsets")) is not None
+        for line in _lines(other, own)[2:]
+    ]
+    # What the query has taken behind the batch that counts doesn't count either.
+    counts = sources if batch is None else _lines(folder, batch)[2:]
+    wanted = [source_offsets.furthest(line, reached) for line in counts]
     if wanted == sources and _newest(folder / "commits") == newest:
         return
     # The marks come first. A batch that was begun and never finished is passed over, too.
@@ -148,17 +151,6 @@ def _lines(folder: Path, batch: int) -> list[str]:
     if (text := files.read_text(path)) is None:
         raise StateError(f"{path} is gone: restore it")
     return text.split("\n")
-
-
-def _table(line: str) -> str:
-    """Return the id of the Delta table that an offset is of, empty for another source."""
-    return str(json.loads(line).get("reservoirId", "")) if line.startswith("{") else ""
-
-
-def _order(line: str) -> tuple[int, bool, int]:
-    """Return what of two offsets of one Delta table says which is further on."""
-    offset = json.loads(line)
-    return int(offset["reservoirVersion"]), not offset["isStartingVersion"], int(offset["index"])
 
 
 def query_id(folder: Path) -> str:

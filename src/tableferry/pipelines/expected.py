@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from types import MappingProxyType
 from typing import TYPE_CHECKING, assert_never
 
 from pyspark.sql import DataFrame
 
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import TableError
-from tableferry.pipelines import reads, sql, views
+from tableferry.pipelines import brokers, reads, sql, views
 from tableferry.pipelines.flows import (
     DataFlow,
     DeltaSource,
@@ -23,11 +24,13 @@ from tableferry.pipelines.flows import (
     SqlSource,
 )
 from tableferry.pipelines.rows import flow_rows
-from tableferry.pipelines.views import Span, Spans
+from tableferry.pipelines.views import Offsets, Span, Spans
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+NO_OFFSETS: Offsets = MappingProxyType({})
 
 _SKIPPING = ("skipchangecommits", "ignorechanges", "ignoredeletes")
 
@@ -41,15 +44,17 @@ class Brought:
     """What one flow brings, as far as it can be read as a batch.
 
     Attributes:
-        tables: What it follows, by `TableName.key`.
-        change_feeds: All of that are change feeds; else none is.
+        tables: The tables that it follows, by `TableName.key`.
+        topics: The options with which it reads Kafka, by the key of `topics.name`.
+        new_rows: All of that gives its new rows alone: change feeds, and Kafka; else none does.
     """
 
     spark: SparkSession
     dataflow: DataFlow
     flow: Flow
     tables: Mapping[str, TableName]
-    change_feeds: bool
+    topics: Mapping[str, Mapping[str, str]]
+    new_rows: bool
 
     @classmethod
     def by(cls, spark: SparkSession, dataflow: DataFlow, flow: Flow) -> Brought:
@@ -65,19 +70,31 @@ class Brought:
             spark,
             dataflow,
             flow,
-            {read.table.key: read.table for read in followed},
-            _reads_change_feeds(dataflow, flow),
+            {read.table.key: read.table for read in followed if read.kafka is None},
+            {read.table.key: read.kafka for read in followed if read.kafka is not None},
+            _reads_new_rows(dataflow, flow),
         )
 
-    def rows(self, spans: Spans) -> DataFrame:
-        """Return the rows that it brings of these commits.
+    def rows(self, spans: Spans, offsets: Offsets = NO_OFFSETS) -> DataFrame:
+        """Return the rows that it brings of these commits, and of what lies between these offsets.
 
         Raises:
+            NotKnownError: The broker doesn't have all of these records any more.
             TableferryError: They can't be read.
         """
+        for key, options in self.topics.items():
+            start, end = offsets[key]
+            left, were = brokers.count(self.spark, options, start, end), start.behind(end)
+            if left < were:
+                raise NotKnownError(
+                    f"between {start} and {end}, {key} holds {left} records at {were} offsets: the others "
+                    "were compacted away, or are marks of transactions"
+                )
         # When rows were loaded, and by which run, nobody can say again.
         target = replace(self.dataflow.target, metadata=())
-        return flow_rows(self.spark, self.dataflow.views, self.flow, target, {}, once=True, spans=spans)
+        return flow_rows(
+            self.spark, self.dataflow.views, self.flow, target, {}, once=True, spans=spans, offsets=offsets
+        )
 
     def feeds_are_whole(self) -> bool:
         """Say whether the change feeds reach back to the first versions of their tables."""
@@ -115,7 +132,9 @@ class Whole:
     def of(cls, spark: SparkSession, dataflow: DataFlow) -> Whole:
         """Look at what a target's flows read; raises as `brought`."""
         flows = brought(spark, dataflow)
-        return cls(tuple((flow, flow.change_feeds and flow.feeds_are_whole()) for flow in flows))
+        if kafka := next((flow for flow in flows if flow.topics), None):
+            raise NotKnownError(f"{kafka.flow.name} reads Kafka, which keeps records for a while only")
+        return cls(tuple((flow, flow.new_rows and flow.feeds_are_whole()) for flow in flows))
 
     def rows(self, until: Mapping[str, int]) -> DataFrame:
         """Return what the flows bring of all commits up to a version of each table, by `TableName.key`.
@@ -145,8 +164,8 @@ def together(frames: list[DataFrame]) -> DataFrame:
     return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames)
 
 
-def _reads_change_feeds(dataflow: DataFlow, flow: Flow) -> bool:
-    """Say whether all that a flow follows is change feeds; else all of it is rows."""
+def _reads_new_rows(dataflow: DataFlow, flow: Flow) -> bool:
+    """Say whether all that a flow follows is change feeds or Kafka; else all of it is tables as they are."""
     kinds = set()
     for name in reads.views_behind(dataflow.views, flow.view):
         view = dataflow.views[name]
@@ -161,6 +180,8 @@ def _reads_change_feeds(dataflow: DataFlow, flow: Flow) -> bool:
             case SqlSource(statement):
                 streamed = (reference.parts for reference in sql.references(statement) if reference.streamed)
                 kinds |= {False for parts in streamed if parts[-1] not in dataflow.views}
+            case OtherSource("kafka"):
+                kinds.add(True)
             case PythonSource() | OtherSource() | HistorySource():
                 raise NotKnownError(f"{name} can't be read up to some commit of its sources")
             case _:
@@ -170,5 +191,5 @@ def _reads_change_feeds(dataflow: DataFlow, flow: Flow) -> bool:
                 raise NotKnownError(f"{name} skips commits")
             kinds.add(source.change_feed)
     if len(kinds) > 1:
-        raise NotKnownError(f"{flow.name} follows rows of one table and a change feed of another")
+        raise NotKnownError(f"{flow.name} follows rows of one table and new rows of another source")
     return kinds == {True}

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, TypeVar
 from tableferry import catalog, files
 from tableferry.commits import commits_after, newest_batches, set_back
 from tableferry.errors import StateError, TableError
-from tableferry.pipelines import checkpoints, old_streams, python_code, reads
+from tableferry.pipelines import brokers, checkpoints, old_streams, python_code, reads
 from tableferry.pipelines.flows import DataFlow, Project, PythonSource, log_name
 from tableferry.pipelines.hand_overs import HandOverFinder
 from tableferry.pipelines.identities import Recorded, SetBack, on_table
 from tableferry.pipelines.pipeline import Defining, Pipeline
 from tableferry.pipelines.plans import Checkpoint, Facts, HandOver, LegacyWrites, NoHandOver
 from tableferry.pipelines.reads import Read
+from tableferry.pipelines.source_offsets import KafkaRange
 from tableferry.pipelines.state import MigrationStart, StateStore, Stored
 from tableferry.tables import TableFacts, TableName
 
@@ -116,6 +117,7 @@ class Gatherer:
             else self._recorded(stored, tables, progress),
             hand_overs=self._hand_overs(chosen, known, tables, followed),
             legacy_writes=self._legacy_writes(chosen, known, all_of_them=count_rows),
+            brokers=self._brokers(chosen, known, progress, followed),
             state=str(self.store.volume),
         )
 
@@ -137,6 +139,37 @@ class Gatherer:
         in_pipeline = self.pipeline is not None
         finder = HandOverFinder(self.spark, self.project, tables, followed, in_pipeline, self.look_back)
         return finder.find(starting)
+
+    def _brokers(
+        self,
+        chosen: Sequence[DataFlow],
+        known: Mapping[str, Stored],
+        progress: Mapping[FlowKey, Checkpoint],
+        followed: Mapping[FlowKey, tuple[Read, ...]],
+    ) -> Mapping[str, KafkaRange | str]:
+        """Ask brokers what they hold where a flow is to start from an old stream's offset."""
+        if isinstance(self.pipeline, Defining):
+            return {}
+        asked: dict[str, Mapping[str, str]] = {}
+        for dataflow in chosen:
+            state, migration = known[dataflow.key], dataflow.migration
+            if migration is None or migration.hand_over != "checkpoint" or state.finished:
+                continue
+            anew = dataflow.key in self.refreshed or state.resetting
+            for flow in dataflow.streaming_flows:
+                if anew or not progress[dataflow.key, flow.name].started:
+                    asked |= {
+                        read.table.key: read.kafka
+                        for read in followed[dataflow.key, flow.name]
+                        if read.kafka is not None and read.explicit is None
+                    }
+        held: dict[str, KafkaRange | str] = {}
+        for key, options in asked.items():
+            try:
+                held[key] = brokers.held(self.spark, options)
+            except TableError as error:
+                held[key] = str(error)
+        return held
 
     def _legacy_writes(
         self, chosen: Sequence[DataFlow], known: Mapping[str, Stored], *, all_of_them: bool

@@ -504,6 +504,12 @@ class Project:
         """Return the data flows with these keys; no keys mean all."""
         return tuple(dataflow for dataflow in self.dataflows if not only or dataflow.key in only)
 
+    @property
+    def reads_kafka(self) -> bool:
+        """Whether a view reads Kafka."""
+        views = (view for dataflow in self.dataflows for view in dataflow.views.values())
+        return any(isinstance(view.source, OtherSource) and view.source.format == "kafka" for view in views)
+
     def checkpoints(self, migration: Migration) -> tuple[Path, ...]:
         """Return where the checkpoints of a migration's old streams are."""
         return tuple(Path(self.root, folder) for folder in migration.checkpoints)

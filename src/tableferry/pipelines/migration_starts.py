@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import assert_never
 
+from tableferry.pipelines import topics
 from tableferry.pipelines.flows import DataFlow, Migration
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
 from tableferry.pipelines.plans import HandOver, NoHandOver
 from tableferry.pipelines.reads import Read
+from tableferry.pipelines.source_offsets import KafkaOffset, KafkaRange, is_kafka
 from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, Stored
 from tableferry.pipelines.steps import Adopt, Begin, Forget
 from tableferry.tables import TableFacts, TableName
@@ -113,6 +115,12 @@ def migration_start(
     baselines: dict[str, Baseline] = {}
     if migration.auto_starting_versions:
         for read in context.reads():
+            if read.kafka is not None:
+                topic, new = _topic_baseline(context, migration, read, read.kafka, hand_over)
+                findings += new
+                if topic:
+                    baselines[read.table.key] = _read_by(baselines.get(read.table.key, topic), read)
+                continue
             source = context.facts.tables.get(read.table.key)
             findings += _check_source(context, read, source)
             if source and not read.unseen and not context.makes(read):
@@ -125,12 +133,11 @@ def migration_start(
                     source.version if version is None else version,
                     within=hand_over.within.get(source.table_id, "") if hand_over else "",
                 )
-                baseline = baselines.get(read.table.key, first)
-                views = tuple(dict.fromkeys((*baseline.views, read.view)))
-                baselines[read.table.key] = replace(baseline, views=views)
+                baselines[read.table.key] = _read_by(baselines.get(read.table.key, first), read)
     if hand_over and not findings:
         followed = {baseline.table_id for baseline in baselines.values()}
-        findings += _check_followed(context, migration, hand_over.positions.keys() - followed)
+        taken = hand_over.positions.keys() | hand_over.kafka.keys()
+        findings += _check_followed(context, migration, taken - followed)
     if legacy is None or findings or stopped:
         return None, findings
     hand_over = hand_over or HandOver(legacy.version, {}, {}, "assumed")
@@ -263,6 +270,61 @@ def _check_readers(context: PlanningContext, migration: Migration) -> Findings:
     return findings
 
 
+def _read_by(baseline: Baseline, read: Read) -> Baseline:
+    return replace(baseline, views=tuple(dict.fromkeys((*baseline.views, read.view))))
+
+
+def _topic_baseline(
+    context: PlanningContext,
+    migration: Migration,
+    read: Read,
+    options: Mapping[str, str],
+    hand_over: HandOver | None,
+) -> tuple[Baseline | None, Findings]:
+    """Return where a flow goes on in Kafka's topics, of which only an old stream's checkpoint can tell."""
+    if read.explicit is not None:
+        return None, Findings()
+    taken = hand_over.kafka if hand_over else {}
+    found = {key: offset for key, offset in taken.items() if topics.subscribes(options, offset)}
+    if not found:
+        known = topics.gives_start(options)
+        return None, Findings() if known and not taken else _not_read(migration, read)
+    if len(found) > 1:
+        return None, refused(
+            f"{read.location}: the old streams of {migration.table} read {' and '.join(sorted(found))}, "
+            f"which {read.view} reads as one source: let a view of its own read each"
+        )
+    if shared := [
+        flow.name
+        for flow in context.dataflow.streaming_flows
+        if read in (reads := context.follows(flow)) and len(reads) > 1
+    ]:
+        return None, refused(
+            f"{read.location}: {shared[0]} reads other sources besides {read.table}, and a checkpoint has a "
+            "place for each, whose order nobody knows: let a flow of its own read each"
+        )
+    ((source_id, offset),) = found.items()
+    held = context.facts.brokers.get(read.table.key)
+    if not isinstance(held, KafkaRange):
+        why = held or f"the broker of {read.table} wasn't asked what it holds: run the project"
+        return None, refused(f"{read.location}: {why}")
+    # What a pipeline is given must name each partition.
+    start = offset.completed(held.first)
+    baseline = Baseline(read.table, source_id, start.records, within=str(start))
+    return baseline, check_held(read, start, held)
+
+
+def check_held(read: Read, start: KafkaOffset, held: KafkaRange) -> Findings:
+    """Refuse to go on at an offset that the broker doesn't hold any more."""
+    if not (gone := held.gone(start)):
+        return Findings()
+    return refused(
+        f"{read.location}: {read.table} can't be read from where the old stream stopped: {'; '.join(gone)}: "
+        "let the old stream go on and hand over at a newer batch, or bring what is gone by hand and "
+        f"{read.how} behind it"
+    )
+
+
 def _check_source(context: PlanningContext, read: Read, source: TableFacts | None) -> Findings:
     """Refuse a source of which no baseline can be recorded, unless all its rows are new."""
     if read.unseen:
@@ -292,10 +354,11 @@ def _check_followed(context: PlanningContext, migration: Migration, missing: Col
     """Refuse to leave a source behind that fills the legacy table."""
     return refused(
         *(
-            f"{migration.location}: the old streams of {migration.table} read the Delta table with the id "
-            f"{table_id}, which no flow of {context.target} follows, so what comes into it would be missing: "
-            "add it to the spec, or leave its checkpoint out"
-            for table_id in sorted(missing)
+            f"{migration.location}: the old streams of {migration.table} read "
+            + (source_id if is_kafka(source_id) else f"the Delta table with the id {source_id}")
+            + f", which no flow of {context.target} follows, so what comes into it would be missing: add "
+            "it to the spec, or leave its checkpoint out"
+            for source_id in sorted(missing)
         )
     )
 

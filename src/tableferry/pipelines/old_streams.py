@@ -21,14 +21,18 @@ from tableferry.catalog import facts
 from tableferry.commits import SETTING_BACK, WITHOUT_ROWS, Commit, commits_after
 from tableferry.errors import StateError
 from tableferry.pipelines import checkpoints
-from tableferry.pipelines.plans import HandOver, LegacyWrites, Offset
+from tableferry.pipelines.plans import HandOver, LegacyWrites
+from tableferry.pipelines.source_offsets import KafkaOffset, Offset, SourceOffset
 from tableferry.pipelines.state import MigrationStart
 from tableferry.tables import TableFacts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NO_LIMIT: Mapping[str, int] = MappingProxyType({})
+Limits = Mapping[str, int | KafkaOffset]
+"""How far sources may be read, by their ids: up to a version of a Delta table, or an offset of Kafka."""
+
+NO_LIMIT: Limits = MappingProxyType({})
 
 NO_LATER_BATCH: Mapping[tuple[str, int], int] = MappingProxyType({})
 
@@ -59,13 +63,13 @@ def hand_over(
     spark: SparkSession,
     legacy: TableFacts,
     folders: Sequence[Path],
-    at_most: Mapping[str, int] = NO_LIMIT,
+    at_most: Limits = NO_LIMIT,
     within: Collection[str] = (),
 ) -> HandOver:
     """Find the newest version of the legacy table of which it's known how far into each source it reaches.
 
-    ``at_most`` is the last version of each source, by table id, that it may hold. It holds whole commits, but
-    of the sources ``within`` whose commits a flow can begin.
+    ``at_most`` is how far into each source it may reach. It holds whole commits, but of the sources
+    ``within`` whose commits a flow can begin.
 
     Raises:
         StateError: A checkpoint isn't that of a stream that fills the table, or can't be handed over.
@@ -130,14 +134,14 @@ def undone_left_out(commits: Iterable[Commit]) -> Iterator[Commit]:
             below = int(version)
 
 
-class _Offsets(dict[int, "Mapping[str, Offset] | str"]):
+class _Offsets(dict[int, "Mapping[str, SourceOffset] | str"]):
     """What the batches of a stream have read, or why that can't be used; each file is read once."""
 
     def __init__(self, stream: OldStream) -> None:
         super().__init__()
         self._stream = stream
 
-    def __missing__(self, batch: int) -> Mapping[str, Offset] | str:
+    def __missing__(self, batch: int) -> Mapping[str, SourceOffset] | str:
         self[batch] = _offsets(self._stream, batch)
         return self[batch]
 
@@ -145,14 +149,14 @@ class _Offsets(dict[int, "Mapping[str, Offset] | str"]):
 def newest(
     streams: Sequence[OldStream],
     commits: Sequence[Commit],
-    offsets: Mapping[str, Mapping[int, Mapping[str, Offset] | str]],
-    at_most: Mapping[str, int] = NO_LIMIT,
+    offsets: Mapping[str, Mapping[int, Mapping[str, SourceOffset] | str]],
+    at_most: Limits = NO_LIMIT,
     within: Collection[str] = (),
     empty: Mapping[tuple[str, int], int] = NO_LATER_BATCH,
 ) -> HandOver:
     """Choose among the newest versions of the legacy table, whose commits come with the newest first.
 
-    ``offsets`` is what each batch of each query has read, by the source's table id, or why it can't be used;
+    ``offsets`` is what each batch of each query has read, by the source's id, or why it can't be used;
     ``at_most`` and ``within`` are as for `hand_over`. ``empty`` is, behind the newest batch of a query that
     the table has, the batch to which `checkpoints.move_on` has moved it without bringing anything.
 
@@ -175,9 +179,14 @@ def newest(
         read = [offsets[query][batch] for query, batch in batches.items()]
         found = _positions(batches, read, at_most, within)
         if not isinstance(found, str):
-            positions = {table_id: offset.version - 1 for table_id, offset in found.items()}
-            halves = {table_id: offset.within for table_id, offset in found.items() if not offset.whole}
-            return HandOver(commit.version, positions, batches, within=halves)
+            tables = {key: offset for key, offset in found.items() if isinstance(offset, Offset)}
+            return HandOver(
+                commit.version,
+                {table_id: offset.version - 1 for table_id, offset in tables.items()},
+                batches,
+                within={table_id: offset.within for table_id, offset in tables.items() if not offset.whole},
+                kafka={key: offset for key, offset in found.items() if isinstance(offset, KafkaOffset)},
+            )
         problem = problem or found
     raise StateError(problem or "it has no commit that its log still tells of: set handOver to content")
 
@@ -197,34 +206,48 @@ def _batches(streams: Sequence[OldStream], commits: Sequence[Commit]) -> Mapping
 
 def _positions(
     batches: Mapping[str, int],
-    read: Sequence[Mapping[str, Offset] | str],
-    at_most: Mapping[str, int],
+    read: Sequence[Mapping[str, SourceOffset] | str],
+    at_most: Limits,
     within: Collection[str],
-) -> Mapping[str, Offset] | str:
-    """Return how far these batches reach into each source, by table id, or why nobody can go on there."""
-    positions: dict[str, Offset] = {}
+) -> Mapping[str, SourceOffset] | str:
+    """Return how far these batches reach into each source, by its id, or why nobody can go on there."""
+    positions: dict[str, SourceOffset] = {}
     for (query, batch), offsets in zip(batches.items(), read, strict=True):
         if isinstance(offsets, str):
             return offsets
-        for table_id, offset in offsets.items():
-            taken = offset.version - 1
-            if not offset.whole and table_id not in within:
+        for source_id, offset in offsets.items():
+            known = positions.setdefault(source_id, offset)
+            match offset, at_most.get(source_id):
+                case Offset(), int() as limit:
+                    beyond = offset.version - 1 > limit
+                case KafkaOffset(), KafkaOffset() as limit:
+                    beyond = not limit.reaches(offset)
+                case _:
+                    beyond = False
+            if isinstance(offset, Offset) and not offset.whole and source_id not in within:
                 return (
                     f"batch {batch} of its query {query} ends in the middle of version {offset.version} of a "
                     "source: run again when the old stream has taken that whole version"
                 )
-            known = positions.setdefault(table_id, offset)
-            if (known, known.within) != (offset, offset.within):
+            if known != offset or _within(known) != _within(offset):
                 return (
-                    f"its streams have taken a source as far as version {known.version - 1} and as far as "
-                    f"{taken}: run again when both have taken the same"
+                    f"its streams have taken a source as far as {_reached(known)} and as far as "
+                    f"{_reached(offset)}: run again when both have taken the same"
                 )
-            if taken > (limit := at_most.get(table_id, taken)):
+            if beyond:
                 return (
-                    f"its streams have taken version {taken} of a source, of which the new flows have taken "
-                    f"{limit}: run the project again"
+                    f"its streams have taken {_reached(offset)} of a source, of which the new flows have "
+                    f"taken {at_most[source_id]}: run the project again"
                 )
     return positions
+
+
+def _within(offset: SourceOffset) -> str:
+    return offset.within if isinstance(offset, Offset) else ""
+
+
+def _reached(offset: SourceOffset) -> str:
+    return f"version {offset.version - 1}" if isinstance(offset, Offset) else f"offsets {offset}"
 
 
 def _old_stream(folder: Path) -> OldStream:
@@ -243,7 +266,7 @@ def _old_stream(folder: Path) -> OldStream:
     return OldStream(folder, query)
 
 
-def _offsets(stream: OldStream, batch: int) -> Mapping[str, Offset] | str:
+def _offsets(stream: OldStream, batch: int) -> Mapping[str, SourceOffset] | str:
     if str(batch) not in files.names(stream.folder / "offsets"):
         return (
             f"{stream.folder} has no offsets/{batch}, though the table has that batch: the checkpoint is "
@@ -255,7 +278,7 @@ def _offsets(stream: OldStream, batch: int) -> Mapping[str, Offset] | str:
         return f"{error}: {_RESTORE}"
     if others:
         return (
-            f"offsets/{batch} of {stream.folder} has a source that isn't a Delta table, or that had nothing "
-            "to read yet: give its start in readerOptions, and set handOver to version"
+            f"offsets/{batch} of {stream.folder} has a source that is neither a Delta table nor Kafka, or "
+            "that had nothing to read yet: give its start in readerOptions, and set handOver to version"
         )
     return offsets

@@ -12,6 +12,7 @@ from tableferry.amounts import counted
 from tableferry.pipelines.flows import DataFlow, Flow, HistorySource, Project
 from tableferry.pipelines.identities import Recorded
 from tableferry.pipelines.reads import Read, looked_up
+from tableferry.pipelines.source_offsets import KafkaOffset, KafkaRange, Offset
 from tableferry.pipelines.state import Certainty, MigrationStart, Stored
 from tableferry.pipelines.steps import DefineView, Definition, Start, StateStep, Step
 from tableferry.tables import TableFacts, TableName
@@ -54,24 +55,12 @@ def pinned_name(target: TableName) -> TableName:
 
 
 @dataclass(frozen=True)
-class Offset:
-    """How far a checkpoint has read a table: all before ``version``, and, if ``whole``, nothing of it.
-
-    Attributes:
-        within: The same as Spark wrote it, where it isn't whole.
-    """
-
-    version: int
-    whole: bool
-    within: str = field(default="", compare=False)
-
-
-@dataclass(frozen=True)
 class Checkpoint:
     """What a flow's checkpoint says.
 
     Attributes:
         offsets: By table id; Delta tables alone have one.
+        kafka: How far it has read Kafka, by the source's id.
         done: A run-once flow has run.
         others: It reads a source that isn't a Delta table, or that had nothing to read yet.
         offered: The number of the newest batch that was started, or None.
@@ -81,6 +70,7 @@ class Checkpoint:
     """
 
     offsets: Mapping[str, Offset] = field(default_factory=dict)
+    kafka: Mapping[str, KafkaOffset] = field(default_factory=dict)
     done: bool = False
     others: bool = False
     offered: int | None = None
@@ -106,7 +96,7 @@ class Checkpoint:
     @property
     def caught_up(self) -> bool:
         """Whether the flow is done, or has taken all that its sources held when it ran last."""
-        whole = bool(self.offsets) and all(offset.whole for offset in self.offsets.values())
+        whole = bool(self.offsets or self.kafka) and all(offset.whole for offset in self.offsets.values())
         return self.done or (whole and not self.pending)
 
 
@@ -120,6 +110,7 @@ class HandOver:
         certainty: What says so.
         why: The same in words, where it's proved.
         within: Where that is within the commit behind, by the source's table id, as Spark wrote it.
+        kafka: How far into Kafka's topics it reaches, by the source's id.
     """
 
     version: int
@@ -128,6 +119,7 @@ class HandOver:
     certainty: Certainty = "recorded"
     why: str = ""
     within: Mapping[str, str] = field(default_factory=dict)
+    kafka: Mapping[str, KafkaOffset] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -190,6 +182,8 @@ class Facts:
             are absent where nothing is to start.
         legacy_writes: What was committed to a legacy table since its copy is pinned, or since it was taken
             over, by the target's key; of copies it's asked only for people.
+        brokers: What the brokers hold of Kafka's topics, or why they can't be asked, by the key of the
+            `Read`; asked only where a flow is to start from an old stream's offset.
         state: Where the state is, for messages.
     """
 
@@ -205,6 +199,7 @@ class Facts:
     recorded: Mapping[str, Recorded] = field(default_factory=dict)
     hand_overs: Mapping[str, HandOver | NoHandOver] = field(default_factory=dict)
     legacy_writes: Mapping[str, LegacyWrites] = field(default_factory=dict)
+    brokers: Mapping[str, KafkaRange | str] = field(default_factory=dict)
     state: str = ""
 
     def follows(self, dataflow: DataFlow, flow: Flow) -> tuple[Read, ...]:

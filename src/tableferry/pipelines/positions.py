@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tableferry.pipelines.flows import DataFlow, Flow
+from tableferry.pipelines.migration_starts import check_held
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
 from tableferry.pipelines.plans import Checkpoint, FlowPlan, Wait
 from tableferry.pipelines.reads import Read
-from tableferry.pipelines.state import Stored
+from tableferry.pipelines.source_offsets import KafkaOffset
+from tableferry.pipelines.state import Baseline, Stored
 from tableferry.pipelines.steps import RenameFlow, Start
 from tableferry.tables import TableFacts
 
@@ -118,9 +121,12 @@ def _flow_plan(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> 
 
 
 def _position(context: PlanningContext, read: Read, checkpoint: Checkpoint) -> tuple[_Position, Findings]:
-    if read.unseen:
-        return _Position(read, ready=True, news=True), Findings()
     started = checkpoint.started
+    if read.unseen:
+        baseline = context.baseline(read)
+        if baseline is None or (started and not context.request.in_pipeline):
+            return _Position(read, ready=True, news=True), Findings()
+        return _kafka_position(context, read, baseline, started=started)
     source = context.facts.tables.get(read.table.key)
     if source is None and read.table.key not in context.producers:
         return _Position(read), refused(
@@ -142,6 +148,23 @@ def _position(context: PlanningContext, read: Read, checkpoint: Checkpoint) -> t
         findings += _check_readable(context, read, start)
     news = source is None or _has_news(context, read, source, checkpoint)
     return _Position(read, ready=True, news=news, starts=starts, seed=seed), findings
+
+
+def _kafka_position(
+    context: PlanningContext, read: Read, baseline: Baseline, *, started: bool
+) -> tuple[_Position, Findings]:
+    """Start where the old stream stopped: by a checkpoint, or, in a pipeline, by ``startingOffsets``."""
+    position = _Position(read, ready=True, news=True)
+    if context.request.in_pipeline:
+        position = replace(position, starts={read.table.key: baseline.within})
+    else:
+        position = replace(position, seed=baseline.within)
+    held = context.facts.brokers.get(read.table.key)
+    if started or held is None:
+        return position, Findings()
+    if isinstance(held, str):
+        return position, refused(f"{read.location}: {held}")
+    return position, check_held(read, KafkaOffset.read(json.loads(baseline.within)), held)
 
 
 def _check_name(context: PlanningContext, flow: Flow) -> Findings:

@@ -9,6 +9,7 @@ both have taken the same, the two tables are compared as they are.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -20,15 +21,19 @@ from tableferry.catalog import facts as table_facts
 from tableferry.driver import following
 from tableferry.errors import TableferryError
 from tableferry.pipelines import content, copies, expected, old_streams, reads
-from tableferry.pipelines.expected import NotKnownError, Whole
+from tableferry.pipelines.expected import Brought, NotKnownError, Whole
 from tableferry.pipelines.flows import DataFlow
+from tableferry.pipelines.old_streams import Limits
 from tableferry.pipelines.plans import Checkpoint, Facts, HandOver, NoHandOver, Plan, TargetPlan
+from tableferry.pipelines.source_offsets import KafkaOffset
 from tableferry.pipelines.state import MigrationStart
 from tableferry.pipelines.views import Span
 from tableferry.tables import TableFacts, TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_APART = "its flows have taken different parts of a source: run the project first"
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +47,7 @@ class Proof:
         why_not: Why they can't be compared, and how they can.
         behind: How many commits of the sources the flows have taken that the legacy table lacks; their rows
             were read from the sources.
+        records: How many records of Kafka they have taken that the legacy table lacks, likewise.
         rows: How many rows the target holds.
     """
 
@@ -49,6 +55,7 @@ class Proof:
     verdict: verify.Verdict | None = None
     why_not: str = ""
     behind: int = 0
+    records: int = 0
     rows: int = 0
 
     @property
@@ -115,7 +122,10 @@ def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts)
     if start is None or history is None or not target.stored.copied:
         raise NotKnownError("its history isn't copied yet: run the project first")
     for flow in target.dataflow.flows:
-        if flow.once or any(read.explicit is not None for read in facts.follows(target.dataflow, flow)):
+        if flow.once or any(
+            read.explicit is not None or (read.unseen and read.table.key not in start.baselines)
+            for read in facts.follows(target.dataflow, flow)
+        ):
             raise NotKnownError(
                 f"{flow.name} brings rows from where the spec says, which the legacy table may lack: compare "
                 "the two with `tableferry verify`"
@@ -128,7 +138,9 @@ def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts)
     # A pipeline tells neither how far it is nor which version it left the target at.
     version = None if planned.in_pipeline else now.version
     taken = _newest(start, facts) if planned.in_pipeline else _taken(target, start, facts)
-    hand_over = HandOver(legacy.version, taken, {})
+    versions = {key: reached for key, reached in taken.items() if isinstance(reached, int)}
+    offsets = {key: reached for key, reached in taken.items() if isinstance(reached, KafkaOffset)}
+    hand_over = HandOver(legacy.version, versions, {}, kafka=offsets)
     if start.batches:
         checkpoints = planned.project.checkpoints(history.migration)
         if not checkpoints:
@@ -139,14 +151,11 @@ def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts)
         hand_over = old_streams.hand_over(spark, legacy, checkpoints, taken)
     elif start.certainty == "proved":
         # Where the rows tell nothing, the tables are compared as they are, which shows what differs.
-        found = _by_content(spark, target, legacy, facts, taken)
+        found = _by_content(spark, target, legacy, facts, versions)
         hand_over = found if isinstance(found, HandOver) else hand_over
-    lacking = {
-        key: range(hand_over.positions.get(base.table_id, base.version), taken[base.table_id])
-        for key, base in start.baselines.items()
-    }
-    if start.certainty == "proved" and target.dataflow.target.cdc and any(lacking.values()):
-        until = {key: commits.stop for key, commits in lacking.items()}
+    lacking = _Lacking.of(start, hand_over, taken)
+    if start.certainty == "proved" and target.dataflow.target.cdc and any(lacking.commits.values()):
+        until = {key: commits.stop for key, commits in lacking.commits.items()}
         return _from_sources(spark, target, until, version)
     more, more_in_target = _lacking(spark, target.dataflow, lacking)
     with (
@@ -165,7 +174,7 @@ def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts)
         )
         rows = verdict.target.rows - sum(frame.count() for frame in more_in_target)
         running.count("rows", rows)
-    return Proof(target.target, verdict, behind=sum(map(len, lacking.values())), rows=rows)
+    return Proof(target.target, verdict, behind=lacking.commit_count, records=lacking.records, rows=rows)
 
 
 def _from_sources(
@@ -188,65 +197,114 @@ def _by_content(
     assert start is not None
     assert migration is not None
     if legacy.version == start.copy.version:
-        return HandOver(legacy.version, _baselines(start), {})
+        return HandOver(
+            legacy.version, {base.table_id: base.version for base in start.baselines.values()}, {}
+        )
     tables = [source for key in start.baselines if (source := facts.tables.get(key))]
     sources = [replace(source, version=taken[source.table_id]) for source in tables]
     return content.find(spark, target.dataflow, migration, legacy, sources)
 
 
-def _newest(start: MigrationStart, facts: Facts) -> Mapping[str, int]:
+@dataclass(frozen=True)
+class _Lacking:
+    """What the flows have taken that the legacy table lacks, by the key of the source.
+
+    Attributes:
+        commits: From the last commit that the legacy table has to the last that the flows have taken.
+        offsets: The same for Kafka's topics.
+    """
+
+    commits: Mapping[str, range]
+    offsets: Mapping[str, tuple[KafkaOffset, KafkaOffset]]
+
+    @classmethod
+    def of(cls, start: MigrationStart, hand_over: HandOver, taken: Limits) -> _Lacking:
+        commits, offsets = {}, {}
+        for key, base in start.baselines.items():
+            match taken[base.table_id]:
+                case int() as version:
+                    commits[key] = range(hand_over.positions.get(base.table_id, base.version), version)
+                case KafkaOffset() as offset if base.table_id in hand_over.kafka:
+                    offsets[key] = (hand_over.kafka[base.table_id], offset)
+                case _:
+                    raise NotKnownError(
+                        f"{base.table} has other topics than when the migration began: stop the old stream, "
+                        "run the project, and compare the two with `tableferry verify`"
+                    )
+        return cls(commits, offsets)
+
+    @property
+    def commit_count(self) -> int:
+        return sum(map(len, self.commits.values()))
+
+    @property
+    def records(self) -> int:
+        return sum(start.behind(end) for start, end in self.offsets.values())
+
+    def lacks(self, flow: Brought) -> bool:
+        """Say whether any of that is a flow's."""
+        return any(self.commits[key] for key in flow.tables) or any(
+            start.behind(end) for key in flow.topics for start, end in (self.offsets[key],)
+        )
+
+
+def _newest(start: MigrationStart, facts: Facts) -> Limits:
+    if kafka := next((base for base in start.baselines.values() if base.of_kafka), None):
+        raise NotKnownError(f"how far a pipeline has read {kafka.table} isn't known outside of it")
     sources = {base.table_id: facts.tables.get(key) or base for key, base in start.baselines.items()}
     return {table_id: source.version for table_id, source in sources.items()}
 
 
-def _taken(target: TargetPlan, start: MigrationStart, facts: Facts) -> Mapping[str, int]:
-    """Return the last commit of each source that the flows have taken, by the source's table id."""
-    taken: dict[str, int] = {}
+def _taken(target: TargetPlan, start: MigrationStart, facts: Facts) -> Limits:
+    """Return how far into each source the flows are, by the source's id."""
+    taken: dict[str, int | KafkaOffset] = {}
     for flow in target.dataflow.flows:
         checkpoint = facts.checkpoints.get((target.dataflow.key, flow.name), Checkpoint())
         if checkpoint.offered is not None and not checkpoint.caught_up:
             raise NotKnownError(f"{flow.name} stopped within a commit: run the project first")
+        topics = [start.baselines.get(read.table.key) for read in facts.follows(target.dataflow, flow)]
+        for base, reached in zip(filter(None, topics), checkpoint.kafka.values(), strict=False):
+            # A flow that reads topics reads nothing else.
+            if taken.setdefault(base.table_id, reached) != reached:
+                raise NotKnownError(_APART)
         for table_id, offset in checkpoint.offsets.items():
             if taken.setdefault(table_id, offset.version - 1) != offset.version - 1:
-                raise NotKnownError(
-                    "its flows have taken different commits of a source: run the project first"
-                )
+                raise NotKnownError(_APART)
     return {**_baselines(start), **taken}
 
 
-def _baselines(start: MigrationStart) -> dict[str, int]:
-    return {baseline.table_id: baseline.version for baseline in start.baselines.values()}
+def _baselines(start: MigrationStart) -> dict[str, int | KafkaOffset]:
+    return {
+        base.table_id: KafkaOffset.read(json.loads(base.within)) if base.of_kafka else base.version
+        for base in start.baselines.values()
+    }
 
 
 def _lacking(
-    spark: SparkSession, dataflow: DataFlow, commits: Mapping[str, range]
+    spark: SparkSession, dataflow: DataFlow, lacking: _Lacking
 ) -> tuple[list[DataFrame], list[DataFrame]]:
-    """Return what the flows made of commits that the legacy table lacks, as rows to be added on each side.
+    """Return what the flows made of what the legacy table lacks, as rows to be added on each side.
 
-    What a change feed brought is read from there. Of other sources, all rows as of the newer version are
-    added to the legacy table, and as of the older one to the target: what both hold makes no difference.
-
-    Args:
-        spark: Where the sources are.
-        dataflow: The target.
-        commits: From the last commit that the legacy table has to the last that the flows have taken.
+    What a change feed or Kafka brought is read from there. Of other sources, all rows as of the newer version
+    are added to the legacy table, and as of the older one to the target: what both hold makes no difference.
     """
     more: list[DataFrame] = []
     more_in_target: list[DataFrame] = []
-    if not any(commits.values()):
+    if not lacking.commit_count and not lacking.records:
         return more, more_in_target
     try:
         if dataflow.target.cdc:
             raise NotKnownError(f"{dataflow.target.name} isn't filled by appends alone")
         for flow in expected.brought(spark, dataflow):
-            if any(commits[key] for key in flow.tables):
-                more.append(flow.rows({key: Span(lag.stop, lag.start) for key, lag in commits.items()}))
-                if not flow.change_feeds:
-                    before = {key: Span(lag.start) for key, lag in commits.items()}
+            if lacking.lacks(flow):
+                spans = {key: Span(lag.stop, lag.start) for key, lag in lacking.commits.items()}
+                more.append(flow.rows(spans, lacking.offsets))
+                if not flow.new_rows:
+                    before = {key: Span(lag.start) for key, lag in lacking.commits.items()}
                     more_in_target.append(flow.rows(before))
     except NotKnownError as error:
         raise NotKnownError(
-            f"the flows have taken commits that the old stream hasn't, and what they made of these isn't "
+            f"the flows have taken what the old stream hasn't, and what they made of these isn't "
             f"known ({error}): stop the old stream, run the project, and then both have taken the same"
         ) from error
     return more, more_in_target

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from tableferry.errors import TableError
-from tableferry.pipelines import sql
+from tableferry.pipelines import sql, topics
 from tableferry.pipelines.flows import (
     DeltaSource,
     HistorySource,
@@ -32,6 +32,7 @@ class Read:
     Attributes:
         explicit: The start that the user's own reader options give, or None.
         unseen: Why the start can't be managed, or empty.
+        kafka: The options with which Kafka is read, which has no versions, but offsets; None for a table.
         how: How the user gives a start here.
     """
 
@@ -40,6 +41,7 @@ class Read:
     location: str
     explicit: Start | None = None
     unseen: str = ""
+    kafka: Mapping[str, str] | None = None
     how: str = "give readerOptions.startingVersion"
 
 
@@ -117,6 +119,11 @@ def followed(
             return _sql(views, name, statement, python, (*above, name))
         case PythonSource():
             return python.get(name, ())
+        case OtherSource("kafka", options):
+            given = "its own options" if topics.gives_offsets(options) else None
+            how = "give readerOptions.startingOffsets"
+            topic = topics.name(options)
+            return (Read(name, topic, view.location, given, "kafka isn't a table", options, how),)
         case OtherSource(format=format_):
             # The spec lets such a source through only with its own start, or where nothing manages starts.
             given = "its own options"

@@ -23,16 +23,17 @@ def flow_rows(
     *,
     once: bool,
     spans: views.Spans = MappingProxyType({}),
+    offsets: views.Offsets = MappingProxyType({}),
     details: Details = NO_DETAILS,
     counted: str | Observation | None = None,
     unjudged: bool = False,
 ) -> DataFrame:
     """Return what a flow brings into its target; ``once`` reads what is there now instead of a stream.
 
-    ``named`` are the views of its spec, ``spans`` as for `views.read`. ``counted`` lets the rows that break a
-    rule be counted (see `counting`); ``unjudged`` leaves the rules to whoever takes the rows.
+    ``named`` are the views of its spec, ``spans`` and ``offsets`` as for `views.read`. ``counted`` lets the
+    rows that break a rule be counted (see `counting`); ``unjudged`` leaves the rules to whoever takes them.
     """
-    frame = views.read(spark, named, flow.view, starts, once=once, spans=spans)
+    frame = views.read(spark, named, flow.view, starts, once=once, spans=spans, offsets=offsets)
     frame = with_metadata(prefixed(frame, flow), target.metadata, details)
     if unjudged:
         return frame

@@ -135,6 +135,7 @@ def _proof_data(proof: Proof) -> dict[str, Any]:
         "whyNot": proof.why_not or None,
         "rows": proof.rows,
         "commitsFromSources": proof.behind,
+        "recordsFromKafka": proof.records,
         "verdict": proof.verdict.to_dict() if proof.verdict else None,
     }
 
@@ -236,6 +237,8 @@ def _print_proof(console: Console, proof: Proof) -> None:
     legacy, rows = next(label for label in labels if label != str(proof.target)), counted(proof.rows, "row")
     if proof.behind:
         legacy += f" and {counted(proof.behind, 'commit')} of the sources behind it"
+    if proof.records:
+        legacy += f" and {counted(proof.records, 'record')} of Kafka behind it"
     if proof.proved:
         made = "made " if legacy is proof.verdict.target_label else ""
         console.print(f"{proof.target}: proved: it holds the {rows} {made}of {legacy}, and no others")

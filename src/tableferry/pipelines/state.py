@@ -32,6 +32,7 @@ from urllib.parse import quote, unquote
 from tableferry import files
 from tableferry.errors import Busy, StateError
 from tableferry.pipelines.identities import TableIdentity
+from tableferry.pipelines.source_offsets import is_kafka
 from tableferry.tables import TableName
 
 PART = "part-00000.csv"
@@ -55,6 +56,8 @@ class Baseline:
         table_id: The id of its Delta log.
         views: The views that read it.
         within: Where the flows start within the next version, as Spark writes it; empty at its begin.
+
+    Of Kafka's topics ``version`` is how many offsets lie before the start, and ``within`` is the start.
     """
 
     table: TableName
@@ -62,6 +65,11 @@ class Baseline:
     version: int
     views: tuple[str, ...] = ()
     within: str = ""
+
+    @property
+    def of_kafka(self) -> bool:
+        """Whether it's of Kafka's topics, not of a table."""
+        return is_kafka(self.table_id)
 
 
 @dataclass(frozen=True)

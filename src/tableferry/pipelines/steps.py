@@ -58,8 +58,12 @@ class Begin:
     def __str__(self) -> str:
         start = self.migration_start
         sources = ", ".join(
-            f"{baseline.table}@{baseline.version}"
-            + (f" and a part of {baseline.version + 1}" if baseline.within else "")
+            (
+                f"{baseline.table} at {baseline.within}"
+                if baseline.of_kafka
+                else f"{baseline.table}@{baseline.version}"
+            )
+            + (f" and a part of {baseline.version + 1}" if baseline.within and not baseline.of_kafka else "")
             for baseline in sorted(start.baselines.values())
         )
         copy = f"copy pinned to {start.copy.table}@{start.copy.version}"

@@ -77,6 +77,11 @@ _REMEDIES = {
     "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE": (
         "the source was dropped and made anew: restore it, or rebuild the target with --full-refresh"
     ),
+    "not available in Kafka any more": (
+        "the broker has dropped records that the flow hasn't taken: rebuild the target with --full-refresh, "
+        "or set failOnDataLoss to false in readerOptions to go on without them"
+    ),
+    "kafka.common.errors": "see to it that the broker of readerOptions answers, and run again",
     "DELTA_MISSING_CHANGE_DATA": (
         f"a commit has no change data: set delta.enableChangeDataFeed on the source, and {_START_BEHIND}"
     ),

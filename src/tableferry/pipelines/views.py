@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from tableferry.catalog import explained
 from tableferry.driver import in_process
 from tableferry.errors import TableError, TableferryError
-from tableferry.pipelines import sql
+from tableferry.pipelines import sql, topics
 from tableferry.pipelines.flows import (
     DeltaSource,
     HistorySource,
@@ -33,6 +33,7 @@ from tableferry.pipelines.flows import (
 from tableferry.pipelines.hidden import MARK, reads_hidden_streams
 from tableferry.pipelines.python_code import NOWHERE, TrackedSpark, load_function, start_options
 from tableferry.pipelines.reads import explicit_start
+from tableferry.pipelines.source_offsets import KafkaOffset
 from tableferry.pipelines.steps import Start
 from tableferry.quoting import quote
 from tableferry.tables import TableName
@@ -58,6 +59,8 @@ class Span:
 Spans = Mapping[str, Span]
 """By `TableName.key`."""
 
+Offsets = Mapping[str, tuple[KafkaOffset, KafkaOffset]]
+"""Where the reading of Kafka's topics begins and ends, by the key of `topics.name`."""
 
 _CHANGE_FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 _START_OPTIONS = ("startingversion", "startingtimestamp")
@@ -73,17 +76,19 @@ def read(
     folders: Mapping[str, str] = NOWHERE,
     asked: bool = True,
     spans: Spans = MappingProxyType({}),
+    offsets: Offsets = MappingProxyType({}),
 ) -> DataFrame:
     """Return a view's rows; ``once`` reads what is there now, also where the view's mode is stream.
 
     What is read with options is read from the Delta tables' ``folders``, by `TableName.key`. ``asked`` has
     the names and expressions looked at, which a function of a pipeline can't. With ``once``, of a table that
-    would be followed and that ``spans`` names only those commits are read.
+    would be followed and that ``spans`` names only those commits are read, and of topics of Kafka only what
+    lies between ``offsets``.
 
     Raises:
         TableferryError: It can't be read; the message names the view's place in the spec.
     """
-    return _ViewReader(spark, views, starts, once, folders, asked, spans).read(views[name])
+    return _ViewReader(spark, views, starts, once, folders, asked, spans, offsets).read(views[name])
 
 
 def history(spark: SparkSession, source: HistorySource) -> DataFrame:
@@ -150,6 +155,7 @@ class _ViewReader:
     folders: Mapping[str, str]
     asked: bool
     spans: Spans
+    offsets: Offsets
 
     def read(self, view: View) -> DataFrame:
         with explained(f"{view.location}: {view.name} can't be read", "correct the spec", TableferryError):
@@ -172,7 +178,7 @@ class _ViewReader:
                 tracked = TrackedSpark(self.spark, starts, self.folders)
                 return cast("DataFrame", load_function(code, "get_df")(tracked, dict(code.tokens)))
             case OtherSource() as source:
-                return _other(self.spark, source, streamed=followed and not self.once)
+                return self._other(view.name, source, streamed=followed and not self.once)
             case HistorySource() as source:
                 return history(self.spark, source)
             case _:
@@ -225,6 +231,20 @@ class _ViewReader:
             frame = frame.join(right, F.expr(join.condition), join.kind)
         return _filtered(frame, source.where, source.select)
 
+    def _other(self, view: str, source: OtherSource, *, streamed: bool) -> DataFrame:
+        options = source.options
+        if source.format == "kafka":
+            key = topics.name(options).key
+            if span := self.offsets.get(key):
+                options = topics.between(options, *span)
+            elif (start := self.starts.get(view, {}).get(key)) is not None:
+                options = topics.starting(options, str(start))
+        reader: Any = self.spark.readStream if streamed else self.spark.read
+        reader = reader.format(source.format).options(**options)
+        if source.schema_file:
+            reader = reader.schema(schema_of(self.spark, source.schema_file))
+        return _filtered(reader.load(source.path), source.where, source.select)
+
     def _sql(self, name: str, statement: str, starts: Mapping[str, Start | None]) -> DataFrame:
         """Run a statement with temporary views in place of what it streams and of the spec's own views."""
         names: dict[sql.Reference, str] = {}
@@ -233,7 +253,10 @@ class _ViewReader:
             if len(reference.parts) == 1 and inner in self.views and inner != name:
                 once = self.once or not reference.streamed
                 spans = self.spans if reference.streamed else {}
-                frame = read(self.spark, self.views, inner, self.starts, once=once, spans=spans)
+                offsets = self.offsets if reference.streamed else {}
+                frame = read(
+                    self.spark, self.views, inner, self.starts, once=once, spans=spans, offsets=offsets
+                )
             elif reference.streamed:
                 table = TableName(reference.parts)
                 options = start_options(starts.get(table.key))
@@ -267,15 +290,6 @@ def _set_up(spark: SparkSession, table: TableName) -> int | None:
             raise
         return None
     return 0 if set_up is None else int(set_up)
-
-
-def _other(spark: SparkSession, source: OtherSource, *, streamed: bool) -> DataFrame:
-    reader: Any = spark.readStream if streamed else spark.read
-    reader = reader.format(source.format).options(**source.options)
-    if source.schema_file:
-        reader = reader.schema(schema_of(spark, source.schema_file))
-    frame = reader.load(source.path)
-    return _filtered(frame, source.where, source.select)
 
 
 def reader_of(spark: SparkSession, options: Mapping[str, str], *, streamed: bool = False) -> Any:

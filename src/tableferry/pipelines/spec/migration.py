@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from tableferry.errors import Problem
 from tableferry.pipelines import flows
 from tableferry.pipelines.spec.documents import Document
+from tableferry.pipelines.spec.models import TableMigrationDetails
 from tableferry.pipelines.spec.names import table_name
 from tableferry.pipelines.spec.settings import GlobalSettings
 from tableferry.tables import TableName
@@ -47,7 +48,7 @@ def migration(
         problems.append(location.problem(message))
     if details.auto_starting_versions_enabled:
         for view in views.values():
-            if remedy := _missing_start(view):
+            if (remedy := _missing_start(view)) and not (_of_kafka(view) and _from_checkpoints(details)):
                 file, _, path = view.location.partition(": ")
                 message = (
                     "a migration with automatic starting versions can't know where this source goes on: set "
@@ -121,6 +122,15 @@ def _not_taken_over(document: Document, table: TableName, target: flows.Target) 
         ),
     )
     return (place.problem(message) for holds, place, message in refusals if holds)
+
+
+def _from_checkpoints(details: TableMigrationDetails) -> bool:
+    """Say whether the old streams' checkpoints say where the flows go on."""
+    return details.hand_over in ("auto", "checkpoint") and bool(details.source_details.checkpoints)
+
+
+def _of_kafka(view: flows.View) -> bool:
+    return isinstance(view.source, flows.OtherSource) and view.source.format == "kafka"
 
 
 def _missing_start(view: flows.View) -> str | None:

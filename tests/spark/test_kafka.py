@@ -1,0 +1,238 @@
+"""Streams that read Kafka hand over where their checkpoints say, from a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from io import StringIO
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.console import Console
+from tests.broker import Broker
+from tests.spark.projects import Project
+
+from tableferry import pipelines
+from tableferry.errors import Refused, TableferryError
+from tableferry.pipelines.show import print_verify
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COLUMNS = "v string, partition int, offset bigint"
+SELECT = ["CAST(value AS STRING) AS v", "partition", "offset"]
+
+Old = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    broker = Broker(tmp_path_factory.mktemp("kafka") / "broker")
+    yield broker
+    broker.kill()
+
+
+_topics = count(1)
+
+
+@pytest.fixture
+def topic(broker: Broker) -> str:
+    """A topic of two partitions, named anew for each test."""
+    name = f"orders_{next(_topics)}"
+    broker.create(name, 2)
+    return name
+
+
+@pytest.fixture
+def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
+    project = Project(tmp_path / "shop", schema, spark)
+    project.create("out_legacy", COLUMNS)
+    return project
+
+
+@pytest.fixture
+def old(project: Project, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> Old:
+    """Let the old stream take all that is there, in batches of at most four records."""
+
+    def run(target: str = "out_legacy", topic: str = topic) -> None:
+        reader = spark.readStream.format("kafka").options(**options(broker), subscribe=topic)
+        reader = reader.options(startingOffsets="earliest", maxOffsetsPerTrigger="4")
+        writer = reader.load().selectExpr(*SELECT).writeStream.trigger(availableNow=True)
+        writer = writer.format("delta").option("checkpointLocation", str(tmp_path / "old"))
+        writer.toTable(f"{project.schema}.{target}").awaitTermination()
+
+    return run
+
+
+def options(broker: Broker) -> dict[str, str]:
+    """Return the reader's options; a broker that is gone is given up soon."""
+    return {
+        "kafka.bootstrap.servers": broker.address,
+        "kafka.default.api.timeout.ms": "1500",
+        "kafka.request.timeout.ms": "1000",
+        "kafkaConsumer.pollTimeoutMs": "1500",
+        "fetchOffset.numRetries": "1",
+    }
+
+
+def migrate(project: Project, broker: Broker, topic: str, tmp_path: Path, **details: Any) -> None:
+    """Write the spec whose flow reads the topic from where the old stream stopped."""
+    reader = {**options(broker), "subscribe": topic, "startingOffsets": "earliest"}
+    legacy = {"checkpointLocation": str(tmp_path / "old"), **details.pop("legacy", {})}
+    project.standard(
+        "out",
+        {"readerOptions": reader, "selectExp": SELECT},
+        sourceType="kafka",
+        tableMigrationDetails=project.migration("out", legacy, **details),
+    )
+
+
+def values(project: Project, table: str = "out") -> list[str]:
+    return sorted(row[0] for row in project.rows(table))
+
+
+def numbered(first: int, last: int) -> list[str]:
+    return [f"{number:03}" for number in range(first, last)]
+
+
+def verified(project: Project) -> str:
+    """Return what `verify` prints, in one line."""
+    out = StringIO()
+    print_verify(Console(file=out, width=300), project.verify())
+    return " ".join(out.getvalue().replace(f"{project.schema}.", "").split())
+
+
+def test_a_flow_goes_on_at_the_old_streams_offsets(
+    project: Project, broker: Broker, topic: str, old: Old, tmp_path: Path
+) -> None:
+    """The topic gains a partition meanwhile, and the old stream goes on."""
+    broker.send(topic, numbered(0, 10), 2)
+    old()
+    taken = len(values(project, "out_legacy"))
+    broker.send(topic, numbered(10, 20), 2)
+    broker.widen(topic, 3)
+    broker.send(topic, numbered(20, 30), 3)
+    migrate(project, broker, topic, tmp_path)
+    with project.nothing_written():
+        plan = project.plan()
+    step = str(plan.steps[0])
+    assert step.endswith(f'baselines kafka://{topic} at {{"{topic}":{{"0":5,"1":5,"2":0}}}}')
+    assert "recorded by the old streams" in plan.targets[0].notes[0]
+    assert project.run().ok
+    assert (taken, values(project)) == (10, numbered(0, 30))
+    assert "30 rows of out_legacy@" in (said := verified(project))
+    assert "and 20 records of Kafka behind it" in said
+    # It goes on beside the new flow, and is ahead of it.
+    broker.send(topic, numbered(30, 33), 3)
+    old()
+    assert "proved: it holds the 30 rows" in verified(project)
+    assert project.run().ok
+    assert values(project) == numbered(0, 33) == values(project, "out_legacy")
+    assert "of Kafka" not in verified(project)
+    assert project.run(full_refresh=[f"{project.schema}.out"]).ok
+    assert values(project) == numbered(0, 33)
+    project.insert("out_legacy", ("by hand", 0, 0))
+    assert "by hand" in verified(project)
+    assert project.finish(verify=False).finished
+    broker.send(topic, numbered(33, 36), 3)
+    assert project.run().ok
+    assert values(project) == numbered(0, 36)
+
+
+def test_offsets_that_have_expired_are_refused_with_what_is_left(
+    project: Project, broker: Broker, topic: str, old: Old, tmp_path: Path
+) -> None:
+    broker.send(topic, numbered(0, 4), 2)
+    old()
+    broker.send(topic, numbered(4, 14), 2)
+    broker.expire(topic, 1, before=6)
+    migrate(project, broker, topic, tmp_path)
+    left = f"partition 1 of {topic} holds offsets 6 to 7, and 2 to 6 have expired"
+    with pytest.raises(Refused, match=left):
+        project.run()
+    assert not project.spark.catalog.tableExists(f"{project.schema}.out")
+    # Neither is another topic taken for it.
+    broker.create(again := f"{topic}_again", 2)
+    migrate(project, broker, again, tmp_path)
+    with pytest.raises(Refused, match=rf"don't read kafka://{again}"):
+        project.run()
+
+
+def test_a_broker_that_dies_loses_nothing(
+    project: Project, broker: Broker, topic: str, old: Old, tmp_path: Path
+) -> None:
+    broker.send(topic, numbered(0, 10), 2)
+    old()
+    broker.send(topic, numbered(10, 20), 2)
+    migrate(project, broker, topic, tmp_path)
+    broker.kill()
+    with pytest.raises(Refused, match=rf"the broker of kafka://{topic} can't be asked what it holds"):
+        project.run()
+    broker.start()
+
+    def dies(what: str) -> None:
+        if what.startswith("stream "):
+            broker.kill()
+
+    with pytest.raises(TableferryError, match="see to it that the broker of readerOptions answers"):
+        pipelines.run(project.root, project.spark, before=dies)
+    assert values(project) == numbered(0, 10)
+    broker.start()
+    assert project.run().ok
+    assert values(project) == numbered(0, 20)
+    # From now on its checkpoint says where it is, whatever the broker still holds of what was before.
+    for partition in (0, 1):
+        broker.expire(topic, partition, before=10)
+    broker.send(topic, numbered(20, 24), 2)
+    assert project.run().ok
+    assert values(project) == numbered(0, 24)
+    broker.send(topic, numbered(24, 28), 2)
+    broker.expire(topic, 0, before=14)
+    with pytest.raises(TableferryError, match="the broker has dropped records that the flow hasn't taken"):
+        project.run()
+
+
+def test_a_compacted_topic_is_followed_and_not_taken_for_a_proof(
+    project: Project, broker: Broker, old: Old, tmp_path: Path
+) -> None:
+    topic = "compacted"
+    settings = {"cleanup.policy": "compact", "segment.ms": "20", "min.cleanable.dirty.ratio": "0.001"}
+    broker.create(topic, 1, settings)
+    broker.send(topic, numbered(0, 8), 1, key="a")
+    old(topic=topic)
+    taken = values(project, "out_legacy")
+    broker.send(topic, numbered(8, 16), 1, key="a")
+    while len(held := broker.read(topic)) == 16:
+        # The newest segment isn't compacted, and a record that comes later closes it.
+        broker.send(topic, ["later"], 1, key="b")
+    migrate(project, broker, topic, tmp_path)
+    assert project.run().ok
+    assert values(project)[: len(taken)] == taken
+    brought = [value for offset, value in broker.read(topic) if offset >= 8]
+    assert held
+    assert values(project) == sorted([*taken, *brought])
+    assert "the others were compacted away" in verified(project)
+
+
+def test_a_table_is_taken_over_and_given_back(
+    project: Project, broker: Broker, topic: str, old: Old, tmp_path: Path
+) -> None:
+    project.create("out", COLUMNS)
+    broker.send(topic, numbered(0, 10), 2)
+    old(target="out")
+    migrate(project, broker, topic, tmp_path, mode="takeOver", legacy={"table": "out"})
+    broker.send(topic, numbered(10, 20), 2)
+    assert project.run().ok
+    assert values(project) == numbered(0, 20)
+    broker.widen(topic, 3)
+    broker.send(topic, numbered(20, 30), 3)
+    assert project.run().ok
+    assert pipelines.undo(project.root, project.spark)
+    old(target="out")
+    assert values(project) == numbered(0, 30)
+    broker.send(topic, numbered(30, 36), 3)
+    old(target="out")
+    broker.send(topic, numbered(36, 40), 3)
+    assert project.run().ok
+    assert values(project) == numbered(0, 40)
