@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from io import StringIO
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
+from tests import soak
 from tests.broker import Broker
 from tests.spark.projects import Project
+from tests.spark.test_take_over import dies
 
 from tableferry import pipelines
 from tableferry.errors import Refused, TableferryError
@@ -56,13 +61,17 @@ def old(project: Project, spark: SparkSession, broker: Broker, topic: str, tmp_p
     """Let the old stream take all that is there, in batches of at most four records."""
 
     def run(target: str = "out_legacy", topic: str = topic) -> None:
-        reader = spark.readStream.format("kafka").options(**options(broker), subscribe=topic)
-        reader = reader.options(startingOffsets="earliest", maxOffsetsPerTrigger="4")
-        writer = reader.load().selectExpr(*SELECT).writeStream.trigger(availableNow=True)
-        writer = writer.format("delta").option("checkpointLocation", str(tmp_path / "old"))
-        writer.toTable(f"{project.schema}.{target}").awaitTermination()
+        stream(spark, broker, topic, tmp_path / "old", f"{project.schema}.{target}")
 
     return run
+
+
+def stream(spark: SparkSession, broker: Broker, topic: str, checkpoint: Path, table: str) -> None:
+    """Take all that is there, in batches of at most four records."""
+    reader = spark.readStream.format("kafka").options(**options(broker), subscribe=topic)
+    reader = reader.options(startingOffsets="earliest", maxOffsetsPerTrigger="4")
+    writer = reader.load().selectExpr(*SELECT).writeStream.trigger(availableNow=True).format("delta")
+    writer.option("checkpointLocation", str(checkpoint)).toTable(table).awaitTermination()
 
 
 def options(broker: Broker) -> dict[str, str]:
@@ -76,15 +85,17 @@ def options(broker: Broker) -> dict[str, str]:
     }
 
 
-def migrate(project: Project, broker: Broker, topic: str, tmp_path: Path, **details: Any) -> None:
+def migrate(
+    project: Project, broker: Broker, topic: str, checkpoint: Path, target: str = "out", **details: Any
+) -> None:
     """Write the spec whose flow reads the topic from where the old stream stopped."""
     reader = {**options(broker), "subscribe": topic, "startingOffsets": "earliest"}
-    legacy = {"checkpointLocation": str(tmp_path / "old"), **details.pop("legacy", {})}
+    legacy = {"checkpointLocation": str(checkpoint), **details.pop("legacy", {})}
     project.standard(
-        "out",
+        target,
         {"readerOptions": reader, "selectExp": SELECT},
         sourceType="kafka",
-        tableMigrationDetails=project.migration("out", legacy, **details),
+        tableMigrationDetails=project.migration(target, legacy, **details),
     )
 
 
@@ -113,7 +124,7 @@ def test_a_flow_goes_on_at_the_old_streams_offsets(
     broker.send(topic, numbered(10, 20), 2)
     broker.widen(topic, 3)
     broker.send(topic, numbered(20, 30), 3)
-    migrate(project, broker, topic, tmp_path)
+    migrate(project, broker, topic, tmp_path / "old")
     with project.nothing_written():
         plan = project.plan()
     step = str(plan.steps[0])
@@ -147,14 +158,14 @@ def test_offsets_that_have_expired_are_refused_with_what_is_left(
     old()
     broker.send(topic, numbered(4, 14), 2)
     broker.expire(topic, 1, before=6)
-    migrate(project, broker, topic, tmp_path)
+    migrate(project, broker, topic, tmp_path / "old")
     left = f"partition 1 of {topic} holds offsets 6 to 7, and 2 to 6 have expired"
     with pytest.raises(Refused, match=left):
         project.run()
     assert not project.spark.catalog.tableExists(f"{project.schema}.out")
     # Neither is another topic taken for it.
     broker.create(again := f"{topic}_again", 2)
-    migrate(project, broker, again, tmp_path)
+    migrate(project, broker, again, tmp_path / "old")
     with pytest.raises(Refused, match=rf"don't read kafka://{again}"):
         project.run()
 
@@ -165,7 +176,7 @@ def test_a_broker_that_dies_loses_nothing(
     broker.send(topic, numbered(0, 10), 2)
     old()
     broker.send(topic, numbered(10, 20), 2)
-    migrate(project, broker, topic, tmp_path)
+    migrate(project, broker, topic, tmp_path / "old")
     broker.kill()
     with pytest.raises(Refused, match=rf"the broker of kafka://{topic} can't be asked what it holds"):
         project.run()
@@ -206,7 +217,7 @@ def test_a_compacted_topic_is_followed_and_not_taken_for_a_proof(
     while len(held := broker.read(topic)) == 16:
         # The newest segment isn't compacted, and a record that comes later closes it.
         broker.send(topic, ["later"], 1, key="b")
-    migrate(project, broker, topic, tmp_path)
+    migrate(project, broker, topic, tmp_path / "old")
     assert project.run().ok
     assert values(project)[: len(taken)] == taken
     brought = [value for offset, value in broker.read(topic) if offset >= 8]
@@ -221,7 +232,7 @@ def test_a_table_is_taken_over_and_given_back(
     project.create("out", COLUMNS)
     broker.send(topic, numbered(0, 10), 2)
     old(target="out")
-    migrate(project, broker, topic, tmp_path, mode="takeOver", legacy={"table": "out"})
+    migrate(project, broker, topic, tmp_path / "old", mode="takeOver", legacy={"table": "out"})
     broker.send(topic, numbered(10, 20), 2)
     assert project.run().ok
     assert values(project) == numbered(0, 20)
@@ -236,3 +247,63 @@ def test_a_table_is_taken_over_and_given_back(
     broker.send(topic, numbered(36, 40), 3)
     assert project.run().ok
     assert values(project) == numbered(0, 40)
+
+
+EVENTS = st.one_of(
+    st.tuples(st.just("send"), st.integers(1, 6)),
+    st.tuples(st.just("widen"), st.none()),
+    st.tuples(st.just("old"), st.none()),
+    st.tuples(st.just("run"), st.none() | st.integers(0, 8)),
+    st.tuples(st.just("undo"), st.none() | st.integers(0, 4)),
+)
+
+
+@soak.only
+def test_whoever_reads_it_every_record_comes_once(
+    schema: str, spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    """Copy or take over, give back, take over again; crashes at every effect, partitions that are added."""
+    numbers = count()
+
+    @soak.slow_examples(soak.amount(2, 16))
+    @given(st.booleans(), st.lists(EVENTS, min_size=5, max_size=12))
+    def scenario(takes_over: bool, events: list[tuple[str, int | None]]) -> None:
+        number = next(numbers)
+        topic, folder, sent, partitions = f"any_{number}", tmp_path / f"old_{number}", count(), 1
+        shop = Project(tmp_path / f"shop_{number}", schema, spark)
+        target = f"out_{number}"
+        legacy = target if takes_over else f"{target}_legacy"
+        shop.create(legacy, COLUMNS)
+        broker.create(topic, 1)
+
+        def old() -> None:
+            stream(spark, broker, topic, folder, f"{schema}.{legacy}")
+
+        broker.send(topic, [str(next(sent))], 1)
+        old()
+        mode = "takeOver" if takes_over else "copy"
+        migrate(shop, broker, topic, folder, target, mode=mode, legacy={"table": legacy})
+        ours = False
+        for kind, value in [*events, ("send", 2), ("run", None), ("send", 1), ("run", None), ("old", None)]:
+            match kind:
+                case "send":
+                    broker.send(topic, [str(next(sent)) for _ in range(value or 1)], partitions)
+                case "widen":
+                    partitions += 1
+                    broker.widen(topic, partitions)
+                case "old" if not (ours and takes_over):
+                    old()
+                case "run":
+                    ours = True
+                    dies(partial(pipelines.run, shop.root, spark), value)
+                case "undo" if ours and takes_over:
+                    # What a run that died has left has to be finished first.
+                    dies(partial(pipelines.run, shop.root, spark), None)
+                    dies(partial(pipelines.undo, shop.root, spark), value)
+                    dies(partial(pipelines.undo, shop.root, spark), None, "nothing of it was taken over yet")
+                    ours = False
+        assert sorted(int(value) for value in values(shop, target)) == list(range(next(sent)))
+        if not takes_over:
+            assert shop.verify().ok
+
+    scenario()

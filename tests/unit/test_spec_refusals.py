@@ -537,6 +537,11 @@ def test_migration_needs_a_start(
     project.write(MAIN, written)
     assert project.load().dataflows[0].migration is not None
     details["readerOptions"] = {}
+    if kind == "kafka":
+        # There the old stream's checkpoint says where it goes on.
+        written["tableMigrationDetails"]["sourceDetails"]["checkpointLocation"] = "/old"
+        project.write(MAIN, written)
+        assert project.load().dataflows[0].migration is not None
     written["tableMigrationDetails"]["autoStartingVersionsEnabled"] = False
     project.write(MAIN, written)
     assert project.load().dataflows[0].migration is not None

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from tableferry.pipelines import topics
 from tableferry.pipelines.flows import DataFlow, Flow
 from tableferry.pipelines.migration_starts import check_held
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
@@ -159,12 +160,19 @@ def _kafka_position(
         position = replace(position, starts={read.table.key: baseline.within})
     else:
         position = replace(position, seed=baseline.within)
-    held = context.facts.brokers.get(read.table.key)
-    if started or held is None:
+    if started:
         return position, Findings()
+    findings = Findings()
+    if read.kafka is not None and topics.gives_start(read.kafka):
+        findings += noted(
+            f"{read.view} goes on at the old stream's offsets, whatever its startingOffsets say"
+        )
+    held = context.facts.brokers.get(read.table.key)
+    if held is None:
+        return position, findings
     if isinstance(held, str):
-        return position, refused(f"{read.location}: {held}")
-    return position, check_held(read, KafkaOffset.read(json.loads(baseline.within)), held)
+        return position, findings + refused(f"{read.location}: {held}")
+    return position, findings + check_held(read, KafkaOffset.read(json.loads(baseline.within)), held)
 
 
 def _check_name(context: PlanningContext, flow: Flow) -> Findings:

@@ -1,0 +1,187 @@
+"""What is decided of streams that read Kafka: offsets, options, and where a flow goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.test_decide import ORDERS, STARTED, dataflow, facts, only
+
+from tableferry.pipelines import source_offsets, topics
+from tableferry.pipelines.flows import OtherSource, View
+from tableferry.pipelines.plans import Checkpoint, HandOver, TargetPlan
+from tableferry.pipelines.reads import Read
+from tableferry.pipelines.source_offsets import KafkaOffset, KafkaRange
+from tableferry.pipelines.state import Baseline, Stored, Tracking
+from tableferry.pipelines.steps import Begin, DefineAppend, DefineView
+from tableferry.tables import TableName
+
+TOPIC = TableName.at("kafka://orders")
+OPTIONS = {"subscribe": "orders", "startingOffsets": "earliest"}
+KAFKA = View("v_orders", "stream", OtherSource("kafka", OPTIONS), "orders_main.json: v_orders")
+READ = Read("v_orders", TOPIC, KAFKA.location, None, "kafka isn't a table", OPTIONS, "give startingOffsets")
+BATCH_3 = KafkaOffset({("orders", 0): 6, ("orders", 1): 4})
+HELD = KafkaRange(
+    KafkaOffset({("orders", 0): 0, ("orders", 1): 4, ("orders", 2): 0}),
+    KafkaOffset({("orders", 0): 9, ("orders", 1): 4, ("orders", 2): 1}),
+)
+HAND_OVER = HandOver(8, {}, {"query": 3}, kafka={"kafka:orders": BATCH_3})
+SEED = '{"orders":{"0":6,"1":4,"2":0}}'
+
+
+def planned(*, read: Read = READ, **more: Any) -> TargetPlan:
+    request = {key: more.pop(key) for key in ("engine",) if key in more}
+    known: dict[str, Any] = {
+        "reads": {(ORDERS.key, "f_orders"): (read,)},
+        "hand_overs": {ORDERS.key: HAND_OVER},
+        "brokers": {TOPIC.key: HELD},
+        **more,
+    }
+    return only(facts(**known), dataflow(views={"v_orders": KAFKA}), **request)
+
+
+def test_the_first_plan_records_the_offset_with_the_partitions_that_are_there_by_now() -> None:
+    target = planned()
+    (begin,) = (step for step in target.steps if isinstance(step, Begin))
+    baseline = begin.migration_start.baselines[TOPIC.key]
+    assert baseline == Baseline(TOPIC, "kafka:orders", 10, ("v_orders",), SEED)
+    assert str(begin).endswith(f"baselines kafka://orders at {SEED}")
+    (flow,) = (
+        step for step in target.steps if isinstance(step, DefineAppend) and step.flow.name == "f_orders"
+    )
+    assert flow.seed == SEED
+
+
+def test_in_a_pipeline_the_view_is_given_its_offset_at_every_update() -> None:
+    baselines = {TOPIC.key: Baseline(TOPIC, "kafka:orders", 10, ("v_orders",), SEED)}
+    stored = Stored(replace(STARTED, baselines=baselines), Tracking({}, 0, 10, "match", engine="databricks"))
+    for checkpoint in (Checkpoint(), Checkpoint(committed=4, offered=4)):
+        target = planned(stored=stored, checkpoint=checkpoint, brokers={}, engine="databricks")
+        (view,) = (step for step in target.steps if isinstance(step, DefineView) and not step.once)
+        assert view.starts == {TOPIC.key: SEED}
+        assert topics.starting(OPTIONS, SEED) == {"subscribe": "orders", "startingOffsets": SEED}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"brokers": {TOPIC.key: replace(HELD, first=KafkaOffset({**HELD.first.next, ("orders", 0): 8}))}},
+            "partition 0 of orders holds offsets 8 to 9, and 6 to 8 have expired",
+        ),
+        (
+            {"brokers": {TOPIC.key: replace(HELD, end=KafkaOffset({**HELD.end.next, ("orders", 1): 2}))}},
+            "partition 1 of orders holds offsets 4 to 2, and was made anew, for 4 is next",
+        ),
+        (
+            {
+                "brokers": {
+                    TOPIC.key: KafkaRange(KafkaOffset({("orders", 0): 0}), KafkaOffset({("orders", 0): 9}))
+                }
+            },
+            "partition 1 of orders is gone",
+        ),
+        ({"brokers": {TOPIC.key: "nobody answers"}}, "v_orders: nobody answers"),
+        ({"brokers": {}}, "wasn't asked what it holds"),
+        (
+            {"hand_overs": {ORDERS.key: replace(HAND_OVER, kafka={})}, "read": replace(READ, kafka={})},
+            "don't read",
+        ),
+        (
+            {"hand_overs": {ORDERS.key: replace(HAND_OVER, kafka={"kafka:x": KafkaOffset({("x", 0): 1})})}},
+            "the old streams of silver.orders_legacy don't read kafka://orders",
+        ),
+        (
+            {
+                "hand_overs": {
+                    ORDERS.key: replace(
+                        HAND_OVER, kafka={"kafka:orders": BATCH_3, "kafka:x": KafkaOffset({("x", 0): 1})}
+                    )
+                }
+            },
+            "read kafka:x, which no flow of silver.orders follows",
+        ),
+        (
+            {
+                "reads": {
+                    (ORDERS.key, "f_orders"): (
+                        READ,
+                        Read("v_2", TableName.at("kafka://x"), "", "its own options"),
+                    )
+                }
+            },
+            "f_orders reads other sources besides kafka://orders",
+        ),
+    ],
+)
+def test_where_a_flow_cant_go_on_is_said(changes: dict[str, Any], sentence: str) -> None:
+    target = planned(**changes)
+    assert any(sentence in refusal for refusal in target.refusals), target.refusals
+    assert target.steps == ()
+
+
+def test_offsets_of_the_users_own_count_before_those_of_a_checkpoint() -> None:
+    target = planned(read=replace(READ, explicit="its own options"), hand_overs={})
+    assert not target.refusals
+    (begin,) = (step for step in target.steps if isinstance(step, Begin))
+    assert begin.migration_start.baselines == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "offset", "expected"),
+    [
+        ({"subscribe": "a, b"}, {("a", 0): 1, ("b", 0): 1}, True),
+        ({"subscribe": "a,b"}, {("a", 0): 1}, False),
+        ({"SubscribePattern": "a.*"}, {("a", 0): 1, ("ab", 3): 1}, True),
+        ({"subscribePattern": "a"}, {("ab", 0): 1}, False),
+        ({"assign": '{"a":[0,1]}'}, {("a", 0): 1}, True),
+        ({"assign": '{"a":[0]}'}, {("b", 0): 1}, False),
+    ],
+)
+def test_a_reader_is_known_by_its_topics(
+    options: dict[str, str], offset: dict[tuple[str, int], int], *, expected: bool
+) -> None:
+    assert topics.subscribes(options, KafkaOffset(offset)) is expected
+
+
+def test_options_in_any_case_say_where_a_reader_starts() -> None:
+    assert topics.gives_offsets({"STARTINGOFFSETS": '{"a":{"0":1}}'})
+    assert topics.gives_offsets({"startingTimestamp": "1"})
+    assert not topics.gives_offsets({"startingOffsets": "latest"})
+    assert topics.gives_start({"startingoffsets": "latest"})
+    assert not topics.gives_start({"subscribe": "a"})
+    read = topics.between(
+        {"subscribe": "a", "startingoffsets": "latest", "maxOffsetsPerTrigger": "1"},
+        KafkaOffset({("a", 0): 1}),
+        KafkaOffset({("a", 0): 4, ("a", 1): 2}),
+    )
+    assert read == {
+        "subscribe": "a",
+        "startingOffsets": '{"a":{"0":1,"1":0}}',
+        "endingOffsets": '{"a":{"0":4,"1":2}}',
+    }
+    patient = topics.one_of_each({"kafka.request.timeout.ms": "99", "startingOffsets": "latest"})
+    assert (patient["kafka.request.timeout.ms"], patient["startingOffsets"]) == ("99", "earliest")
+
+
+def test_what_is_furthest_on_counts_partition_by_partition() -> None:
+    line = '{"orders":{"0":6,"1":4}}'
+    others = ["-", '{"other":{"0":99}}', '{"orders":{"0":5,"1":7,"2":1}}', '{"seqNum":4}']
+    assert source_offsets.furthest(line, others) == '{"orders":{"0":6,"1":7,"2":1}}'
+    assert source_offsets.furthest(line, ['{"other":{"0":9}}']) == line
+    assert source_offsets.furthest("-", [line]) == "-"
+    delta = '{"sourceVersion":1,"reservoirId":"t","reservoirVersion":%d,"index":-1,"isStartingVersion":false}'
+    assert source_offsets.furthest(delta % 3, [delta % 5, delta % 4, line]) == delta % 5
+
+
+@pytest.mark.parametrize("line", ["-", "{}", '{"seqNum":4,"sourceVersion":1}', '{"a":{}}', '{"a":{"x":1}}'])
+def test_other_sources_have_no_offset_that_is_known(line: str) -> None:
+    assert source_offsets.read(line) is None
+
+
+def test_a_flow_that_reads_several_topics_has_an_offset_of_them_together() -> None:
+    known = source_offsets.read('{"b":{"0":2},"a":{"0":1,"10":3}}')
+    assert known == ("kafka:a,b", KafkaOffset({("a", 0): 1, ("a", 10): 3, ("b", 0): 2}))
+    assert str(known[1]) == '{"a":{"0":1,"10":3},"b":{"0":2}}'
+    assert known[1].records == 6
