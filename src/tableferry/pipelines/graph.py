@@ -105,7 +105,7 @@ class Layout:
         makes every second update fail with DELTA_CANNOT_CHANGE_PROVIDER.
         """
         self._targets[definition.target.name.key] = definition.target
-        self._tables.append(self._laid_out(definition.target))
+        self._tables.append(replace(self._laid_out(definition.target), managed=definition.managed))
 
     def _laid_out(self, target: Target) -> PipelineTable:
         arguments: dict[str, Any] = {
@@ -172,7 +172,8 @@ class Layout:
 
     def append(self, definition: DefineAppend) -> None:
         """Take up a flow that appends."""
-        self._flows.append(self._flow(definition, None))
+        flow = self._flow(definition, None)
+        self._flows.append(replace(flow, import_checkpoint=definition.imports or None))
 
     def cdc(self, definition: DefineAutoCdc) -> None:
         """Take up an AUTO CDC flow.

@@ -27,17 +27,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PipelineTable:
-    """A streaming table of the pipeline.
+    """A streaming table of the pipeline, or a managed one.
 
     Attributes:
         name: Its name in the pipeline.
-        arguments: What ``create_streaming_table`` is given besides; None isn't given.
+        arguments: What ``create_streaming_table`` or ``create_table`` is given besides; None isn't given.
         location: Where the spec defines it, for messages.
+        managed: It's an ordinary table, which the pipeline has taken over: ``create_table`` defines it.
     """
 
     name: str
     arguments: Mapping[str, Any]
     location: str
+    managed: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class PipelineFlow:
         written: The flow as the spec has it.
         spark_conf: Settings of the flow's own, where the pipeline doesn't take them from its table.
         metadata: Operational metadata columns that its rows get; none for the history, which has its own.
+        import_checkpoint: The checkpoint of a Structured Streaming query that it goes on from; None for none.
     """
 
     name: str
@@ -97,6 +100,7 @@ class PipelineFlow:
     written: Flow
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     metadata: tuple[MetadataColumn, ...] = ()
+    import_checkpoint: str | None = None
 
 
 @dataclass(frozen=True)
