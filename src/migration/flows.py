@@ -34,10 +34,11 @@ def define(dp: Any, spark: SparkSession, plan: PipelinePlan, frames: Frames) -> 
     if plan.wants_update_id and hasattr(dp, "on_event_hook"):
         remember_update(dp, spark)
     for table in plan.tables:
-        # A table that is taken over was there before the pipeline, and isn't a streaming one.
-        create = dp.create_table if table.managed else dp.create_streaming_table
-        pipelines.call(create, table.location, name=table.name, **table.arguments)
-    for flow in plan.flows:
+        pipelines.call(dp.create_streaming_table, table.location, name=table.name, **table.arguments)
+    # What is taken over was there before the pipeline, and its flows go on where old streams have stopped.
+    for table in plan.managed:
+        pipelines.call(dp.create_table, table.location, name=table.name, **table.arguments)
+    for flow in (*plan.flows, *plan.imports):
         view = view_of(dp, spark, flow, frames)
         if flow.cdc:
             auto_cdc(dp, flow, flow.cdc, view)

@@ -31,6 +31,7 @@ from tableferry.pipelines.engine import define
 from tableferry.pipelines.flows import (
     DataFlow,
     DeltaSource,
+    MetadataColumn,
     OtherSource,
     SqlSource,
     Target,
@@ -308,6 +309,14 @@ def test_two_writers_are_noticed_by_the_old_checkpoint_whose_ids_the_pipeline_ma
     assert "the checkpoint of the query query, from which silver.orders was taken over, isn't in" in refusal
 
 
+def test_a_flow_that_the_pipeline_has_run_before_would_import_nothing() -> None:
+    (refusal,) = decided(known(hand_overs=handed(), checkpoint=RAN)).refusals
+    assert refusal == (
+        "orders_main.json: flow: the pipeline has run f_orders before, and imports a checkpoint only for a "
+        "flow that has none: give it another name"
+    )
+
+
 def test_its_history_may_not_be_refreshed_away() -> None:
     open_ = Target(ORDERS, properties={"pipelines.reset.allowed": "true"}, location="orders_main.json: t")
     for stored in (RECORDED, Stored(finished=True, taken_over=True)):
@@ -316,6 +325,17 @@ def test_its_history_may_not_be_refreshed_away() -> None:
             "orders_main.json: t: silver.orders has pipelines.reset.allowed=true, and a full refresh would "
             "drop rows of the old streams that nothing brings again: take that out",
         )
+
+
+def test_a_bundle_of_before_defines_nothing_of_it() -> None:
+    # Its modules know only tables and flows, and would read the sources from their start.
+    laid = laid_out(plan(known(stored=RECORDED), TAKEN_OVER, engine="databricks"))
+    assert (laid.tables, laid.flows) == ((), ())
+    assert [flow.import_checkpoint for flow in laid.imports] == ["/old"]
+    update_id = MetadataColumn("update", '"string"', detail="update_id")
+    with_column = replace(TAKEN_OVER, target=replace(TAKEN_OVER.target, metadata=(update_id,)))
+    laid = laid_out(plan(known(stored=RECORDED), with_column, engine="databricks"))
+    assert laid.wants_update_id
 
 
 def test_a_renamed_flow_would_import_the_checkpoint_again() -> None:

@@ -65,6 +65,18 @@ def match(context: PlanningContext) -> Matches:
     return Matches(by_flow, findings)
 
 
+def check_new(context: PlanningContext, matches: Matches) -> Findings:
+    """Refuse a flow that the pipeline has run already, for which it imports nothing."""
+    return refused(
+        *(
+            f"{flow.location}: the pipeline has run {flow.name} before, and imports a checkpoint only for a "
+            "flow that has none: give it another name"
+            for flow in context.dataflow.streaming_flows
+            if flow.name in matches.by_flow and context.checkpoint(flow).started
+        )
+    )
+
+
 def check(context: PlanningContext) -> Findings:
     """Refuse what would lose or double rows of a table that is, or was, taken over by a pipeline."""
     findings = Findings()

@@ -65,14 +65,11 @@ def load_plan(dp: Any, spark: SparkSession) -> PipelinePlan:
 
 def check_take_over(dp: Any, plan: PipelinePlan) -> None:
     """Refuse a runtime without what a table is taken over with, before anything is defined."""
-    wanted = [(table.location, "create_table") for table in plan.tables if table.managed]
-    lacking = [] if hasattr(dp, "create_table") else wanted
+    lacking = (
+        [] if hasattr(dp, "create_table") else [(table.location, "create_table") for table in plan.managed]
+    )
     if not takes(dp.append_flow, "import_checkpoint"):
-        lacking += [
-            (flow.location, "import_checkpoint of append_flow")
-            for flow in plan.flows
-            if flow.import_checkpoint
-        ]
+        lacking += [(flow.location, "import_checkpoint of append_flow") for flow in plan.imports]
     if lacking:
         raise TableError(
             "\n".join(

@@ -247,12 +247,16 @@ class Gatherer:
         return stored, dict(zip(keys, self._each(progress, flows), strict=True))
 
     def _starts(self, stored: Mapping[str, Stored]) -> Mapping[str, datetime]:
-        """Return when migrations started; one that isn't recorded yet starts now, at the earliest."""
+        """Return when migrations started; one that isn't recorded yet starts now, at the earliest.
+
+        Of flows that are to import a checkpoint all counts, for one that has run goes on from its own.
+        """
         now = datetime.now(UTC)
         return {
             key: state.migration_start.recorded_at if state.migration_start else now
             for dataflow in self.project.chosen(self.only)
             if dataflow.migration and not (state := stored[key := dataflow.key]).finished
+            if state.migration_start or not dataflow.migration.take_over
         }
 
     def _each(self, work: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:

@@ -99,7 +99,7 @@ def migration_start(
     elif hand_over is None and not findings and not stopped and _is_looked_for(migration):
         return None, noted("the hand-over point is looked for by plan and run")
     imported = checkpoint_imports.match(context)
-    findings += imported.findings
+    findings += imported.findings or checkpoint_imports.check_new(context, imported)
     if migration.hand_over == "explicit":
         findings += refused(
             *(
