@@ -7,14 +7,19 @@ from tableferry.pipelines.plans import Checkpoint
 
 
 class Ran:
-    """A pipeline on Databricks whose event log says that these flows have completed."""
+    """A pipeline on Databricks whose event log says that these flows have completed.
+
+    ``since`` is from when on events counted each time.
+    """
 
     kind: Kind = "databricks"
 
     def __init__(self, *flows: str) -> None:
         self.flows = flows
+        self.since: list[Starts] = []
 
     def progress(self, flows: Flows, starts: Starts = NO_STARTS) -> Progress:
+        self.since.append(starts)
         return {
             (owner.key, flow): Checkpoint(done=True, others=True, offered=0, committed=0)
             if flow in self.flows

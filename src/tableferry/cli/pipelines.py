@@ -291,13 +291,16 @@ def pipelines_verify(target: Targets = None, *, which: WhichPipeline) -> Answer:
 
 
 @pipelines_app.command("undo")
-def pipelines_undo(target: Targets = None, *, which: WhichProject) -> Answer:
+def pipelines_undo(target: Targets = None, *, which: WhichPipeline) -> Answer:
     """Give tables that were taken over (mode takeOver) back to their old streams.
 
     Their checkpoints are moved to where the flows have stopped. Run the project before, and start them after.
+    A pipeline on Databricks keeps where its flows are to itself: only before it has run them it works there.
     """
-    project, spark, _ = which.opened()
-    undone = pipelines.undo(project, spark, targets=target or (), pipeline_id=which.pipeline_id)
+    project, spark, pipeline = which.opened()
+    undone = pipelines.undo(
+        project, spark, targets=target or (), pipeline_id=which.pipeline_id, pipeline=pipeline
+    )
     return Answer(
         pipelines.show.undo_data(undone), lambda console: pipelines.show.print_undo(console, undone)
     )

@@ -59,7 +59,27 @@ def load_plan(dp: Any, spark: SparkSession) -> PipelinePlan:
     folders = {} if databricks else _folders(planned, facts, spark)
     layout = Layout(spark, project, databricks=databricks, folders=folders)
     define((step for target in planned.targets for step in target.definitions), layout)
+    check_take_over(dp, layout.plan)
     return layout.plan
+
+
+def check_take_over(dp: Any, plan: PipelinePlan) -> None:
+    """Refuse a runtime without what a table is taken over with, before anything is defined."""
+    lacking = (
+        [] if hasattr(dp, "create_table") else [(table.location, "create_table") for table in plan.managed]
+    )
+    if not takes(dp.append_flow, "import_checkpoint"):
+        lacking += [(flow.location, "import_checkpoint of append_flow") for flow in plan.imports]
+    if lacking:
+        raise TableError(
+            "\n".join(
+                f"{location} is taken over by a pipeline with {what}, which this runtime doesn't have: run "
+                "it on a newer one (such as the pipeline's PREVIEW channel), or give the table back with "
+                "`tableferry pipelines undo --engine databricks`, and run the project with the streaming "
+                "engine, or set mode to copy"
+                for location, what in lacking
+            )
+        )
 
 
 def _project(spark: SparkSession) -> Project:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from tableferry.pipelines import recognition
+from tableferry.pipelines import checkpoint_imports, recognition
 from tableferry.pipelines.flows import Flow, HistorySource, Target, View
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
 from tableferry.pipelines.plans import HISTORY_FLOW, HISTORY_VIEW, EngineKind, FlowPlan, pinned_name
@@ -27,6 +27,9 @@ def definitions(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings
     dataflow, migration_start = context.dataflow, context.migration_start
     # A pipeline runs a run-once flow once by itself, and must know it when it refreshes in full.
     copied = context.migration if context.copies or context.request.in_pipeline else None
+    if copied and copied.take_over:
+        copied = None
+    is_managed = checkpoint_imports.is_managed(context)
     running = [plan for plan in flows if plan.action in ("start", "continue")]
     findings = Findings()
     from_snapshots = [table for table in dataflow.tables if table.snapshots is not None]
@@ -44,7 +47,10 @@ def definitions(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings
         history = _history(context) if table is dataflow.target else ""
         if table.name.key in kept:
             table = replace(table, properties={**table.properties, RESET_ALLOWED: "false"})
-        findings += planned(DefineTable(table, create=create, history=history))
+        managed = is_managed and table.name.key == context.target.key
+        findings += planned(
+            DefineTable(table, create=create and not managed, history=history, managed=managed)
+        )
         if context.request.engine != "databricks" and not filled:
             findings += _check_properties(table, context.request.engine)
     if copied and migration_start:
@@ -57,7 +63,8 @@ def definitions(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings
         view = View(HISTORY_VIEW, "batch", source, copied.location)
         flow = Flow(HISTORY_FLOW, "append", context.target, HISTORY_VIEW, location=copied.location)
         findings += planned(
-            DefineView(view, context.target, once=True), _flow_definition(context, flow, once=True)
+            DefineView(view, context.target, once=True),
+            _flow_definition(context, flow, FlowPlan(flow, "start"), once=True),
         )
     for table in from_snapshots:
         read = table.snapshots.source if table.snapshots else ""
@@ -81,8 +88,7 @@ def definitions(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings
                 view_starts = starts.get(name, {})
                 once = name not in streamed
                 findings += planned(DefineView(dataflow.views[name], context.target, view_starts, once=once))
-        once, ahead, seed = plan.flow.once, plan.ahead, plan.seed
-        findings += planned(_flow_definition(context, plan.flow, once=once, ahead=ahead, seed=seed))
+        findings += planned(_flow_definition(context, plan.flow, plan, once=plan.flow.once))
     return findings
 
 
@@ -126,15 +132,14 @@ def recorded_history(context: PlanningContext) -> str:
     return recorded.on_table.history if recorded and recorded.on_table else ""
 
 
-def _flow_definition(
-    context: PlanningContext, flow: Flow, *, once: bool, ahead: bool = False, seed: str = ""
-) -> FlowDefinition:
+def _flow_definition(context: PlanningContext, flow: Flow, plan: FlowPlan, *, once: bool) -> FlowDefinition:
     table = next(table for table in context.dataflow.tables if table.name.key == flow.target.key)
     recorded = not context.fresh and recognition.is_recorded(context, flow)
     needs_identity = not once and not context.request.in_pipeline and not recorded
     identify = recognition.settings(context, flow, table.cdc) if needs_identity else None
     if table.cdc and (flow.kind == "cdc" or flow.name == HISTORY_FLOW):
         cdc_flow = replace(flow, kind="cdc")
-        common = (context.target, context.generation, table.cdc, once, identify, ahead, seed)
+        common = (context.target, context.generation, table.cdc, once, identify, plan.ahead, plan.seed)
         return DefineAutoCdc(cdc_flow, *common)
-    return DefineAppend(flow, context.target, context.generation, once, identify, ahead, seed)
+    common_to_appends = (context.target, context.generation, once, identify, plan.ahead, plan.seed)
+    return DefineAppend(flow, *common_to_appends, plan.imports)

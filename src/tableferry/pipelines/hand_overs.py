@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from tableferry.catalog import parallel_map
 from tableferry.errors import StateError
-from tableferry.pipelines import content, old_streams
+from tableferry.pipelines import content, imported_checkpoints, old_streams
 from tableferry.pipelines.flows import DataFlow, DeltaSource, Project
 from tableferry.pipelines.old_streams import NotItsSinkError
-from tableferry.pipelines.plans import HandOver, NoHandOver
+from tableferry.pipelines.plans import HandOver, NoHandOver, OldCheckpoint
 from tableferry.pipelines.reads import Read
 from tableferry.tables import TableFacts
 
@@ -27,6 +27,7 @@ class HandOverFinder:
         tables: Facts by `TableName.key`.
         followed: What each flow follows, by the target's key and the flow's name.
         in_pipeline: A declarative pipeline runs the flows.
+        imported: The old streams' checkpoints by the key of the target whose flows import them.
         look_back: With how many moments of its sources a legacy table may be compared; 0 where nothing is to
             start.
     """
@@ -36,6 +37,7 @@ class HandOverFinder:
     tables: Mapping[str, TableFacts | None]
     followed: Mapping[tuple[str, str], tuple[Read, ...]]
     in_pipeline: bool
+    imported: Mapping[str, tuple[OldCheckpoint, ...] | NoHandOver]
     look_back: int
 
     def find(self, dataflows: Iterable[DataFlow]) -> Mapping[str, HandOver | NoHandOver]:
@@ -69,9 +71,14 @@ class HandOverFinder:
         assert migration is not None
         if (legacy := self.tables.get(migration.table.key)) is None:
             return NoHandOver(f"table {migration.table} doesn't exist")
+        imported = self.imported.get(dataflow.key)
+        if isinstance(imported, NoHandOver):
+            return imported
         folders = self.project.checkpoints(migration)
         within = [source.table_id for key in self._entered(dataflow) if (source := self.tables.get(key))]
         try:
+            if imported is not None:
+                return imported_checkpoints.hand_over(self.spark, legacy, imported)
             return old_streams.hand_over(self.spark, legacy, folders, within=within)
         except NotItsSinkError as error:
             return None if migration.or_content else NoHandOver(str(error))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from tableferry.pipelines import topics
+from tableferry.pipelines import checkpoint_imports, topics
 from tableferry.pipelines.flows import DataFlow, Migration
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
 from tableferry.pipelines.plans import HandOver, NoHandOver
@@ -15,11 +15,6 @@ from tableferry.pipelines.source_offsets import KafkaOffset, KafkaRange, is_kafk
 from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, Stored
 from tableferry.pipelines.steps import Adopt, Begin, Forget
 from tableferry.tables import TableFacts, TableName
-
-NOT_IN_A_PIPELINE = (
-    "mode takeOver goes on in the table itself, and a declarative pipeline fills none but its own: run the "
-    "project with the streaming engine, or set mode to copy"
-)
 
 
 def adopt(context: PlanningContext) -> tuple[Stored, Findings]:
@@ -82,8 +77,8 @@ def migration_start(
         )
     findings = Findings()
     legacy = context.facts.tables.get(migration.table.key)
-    if migration.take_over and context.request.in_pipeline:
-        findings += refused(f"{migration.location}: {NOT_IN_A_PIPELINE}")
+    if migration.take_over and context.request.engine == "declarative":
+        findings += refused(f"{migration.location}: {checkpoint_imports.NOT_IN_SPARKS_OWN}")
     if migration.table.key == target.key and not migration.take_over:
         findings += refused(
             f"{migration.location}: {target} can't be copied into itself: name the legacy table"
@@ -104,6 +99,8 @@ def migration_start(
         hand_over = None
     elif hand_over is None and not findings and not stopped and _is_looked_for(migration):
         return None, noted("the hand-over point is looked for by plan and run")
+    imported = checkpoint_imports.match(context)
+    findings += imported.findings or checkpoint_imports.check_new(context, imported)
     if migration.hand_over == "explicit":
         findings += refused(
             *(
@@ -115,6 +112,8 @@ def migration_start(
     baselines: dict[str, Baseline] = {}
     if migration.auto_starting_versions:
         for read in context.reads():
+            if read.kafka is not None and checkpoint_imports.imports(context):
+                continue
             if read.kafka is not None:
                 topic, new = _topic_baseline(context, migration, read, read.kafka, hand_over)
                 findings += new
@@ -125,7 +124,7 @@ def migration_start(
             findings += _check_source(context, read, source)
             if source and not read.unseen and not context.makes(read):
                 version = hand_over.positions.get(source.table_id) if hand_over else source.version
-                if version is None and read.explicit is None:
+                if version is None and read.explicit is None and not imported.findings:
                     findings += _not_read(migration, read)
                 first = Baseline(
                     read.table,
@@ -159,7 +158,8 @@ def migration_start(
     counts = migration.hand_over == "explicit" or any(
         read.explicit is None and read.table.key in baselines for read in context.reads()
     )
-    return start, planned(Begin(start)) + (_how_sure(context, hand_over) if counts else Findings())
+    findings = planned(Begin(start)) + (_how_sure(context, hand_over) if counts else Findings())
+    return start, findings + (checkpoint_imports.sure(context, imported) if imported.by_flow else Findings())
 
 
 def _is_looked_for(migration: Migration) -> bool:
@@ -191,6 +191,9 @@ def _how_sure(context: PlanningContext, hand_over: HandOver) -> Findings:
 def check_old_streams(context: PlanningContext) -> Findings:
     """Refuse to write into a table that was taken over, and that its old streams write to again."""
     start, writes = context.migration_start, context.facts.legacy_writes.get(context.target.key)
+    if context.request.in_pipeline:
+        # Its flows may have the old streams' ids there, so that the table's log doesn't tell them apart.
+        return checkpoint_imports.check(context)
     if start is None or not start.take_over or writes is None or writes.first is None:
         return Findings()
     batches = " and ".join(f"batch {batch}" for batch in writes.batches.values())

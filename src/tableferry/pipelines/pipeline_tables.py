@@ -13,6 +13,7 @@ from tableferry.pipelines.planning_context import Findings, PlanningContext, pla
 from tableferry.pipelines.plans import Checkpoint
 from tableferry.pipelines.recognition import check_made_with, check_settings, flows_into, settings
 from tableferry.pipelines.resets import RESET_ALLOWED
+from tableferry.pipelines.state import Stored
 from tableferry.pipelines.steps import Recognise
 
 _REFRESH = f"in full in its pipeline, for which its tableProperties must set {RESET_ALLOWED} to true"
@@ -45,9 +46,17 @@ def record(context: PlanningContext) -> Findings:
 
 
 def _is_settled(context: PlanningContext) -> bool:
-    """Say whether the target holds a history that was compared, so that nothing may take its place."""
+    """Say whether the target holds a history that was compared or is the old one, and stays in its place."""
     stored = context.stored
-    return stored.finished or bool(stored.copied and stored.tracking and stored.tracking.verified == "match")
+    if stored.finished:
+        return True
+    compared = stored.tracking is not None and stored.tracking.verified == "match"
+    return stored.copied and (compared or is_taken_over(stored))
+
+
+def is_taken_over(stored: Stored) -> bool:
+    """Say whether the target is the legacy table itself."""
+    return stored.migration_start is not None and stored.migration_start.take_over
 
 
 def _check_checkpoints(context: PlanningContext) -> Findings:
@@ -74,18 +83,25 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
     if context.stored.finished:
         # Nothing would bring its history.
         anew = f"remove the folder of {context.target} under {state}/checkpoints, to begin anew"
+    elif is_taken_over(context.stored):
+        rebuild = anew = f"remove the folders of {context.target} under {state}, and take it over anew"
     if recorded.table_id is None:
         is_made = in_state is not None or table.name.key == context.target.key
         gone = f"{table.location}: {table.name} is gone, and its rows with it: restore it, or {anew}"
         return refused(gone) if is_made else Findings()
+    known, replaced, what = "", "was replaced since its history was copied", "that"
+    if in_state:
+        known = in_state.table_id
+    start = context.stored.migration_start
+    if start and start.take_over and table.name.key == context.target.key:
+        known, replaced, what = start.copy.table_id, "was replaced since it was taken over", "its rows"
+    if known and recorded.table_id and known != recorded.table_id:
+        return refused(
+            f"{table.location}: {table.name} {replaced} (the id of its log was {known} and "
+            f"is {recorded.table_id}), so it may not have {what}: restore the old table, or {anew}"
+        )
     if in_state is None or not recorded.table_id:
         return Findings()
-    if in_state.table_id != recorded.table_id:
-        return refused(
-            f"{table.location}: {table.name} was replaced since its history was copied (the id of its log "
-            f"was {in_state.table_id} and is {recorded.table_id}), so it may not have that: restore the old "
-            f"table, or {anew}"
-        )
     findings = Findings()
     for flow in flows_into(context, table):
         identity = in_state.flows.get(flow.name)

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from tableferry.pipelines import topics
+from tableferry.pipelines import checkpoint_imports, topics
 from tableferry.pipelines.flows import DataFlow, Flow
 from tableferry.pipelines.migration_starts import check_held
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
-from tableferry.pipelines.plans import Checkpoint, FlowPlan, Wait
+from tableferry.pipelines.plans import Checkpoint, FlowPlan, OldCheckpoint, Wait
 from tableferry.pipelines.reads import Read
 from tableferry.pipelines.source_offsets import KafkaOffset
 from tableferry.pipelines.state import Baseline, Stored
@@ -43,10 +43,15 @@ class _Position:
 def flow_plans(context: PlanningContext) -> tuple[tuple[FlowPlan, ...], Findings]:
     """Decide what happens to each flow of a target."""
     findings = Findings() if context.fresh or context.request.in_pipeline else _renames(context)
+    imported = checkpoint_imports.match(context)
+    findings += imported.findings
     plans = []
     for flow in _in_order(context):
         checkpoint = Checkpoint() if context.fresh else context.checkpoint(flow)
-        plan, new = _flow_plan(context, flow, checkpoint)
+        old = imported.by_flow.get(flow.name)
+        plan, new = (
+            _importing(context, flow, checkpoint, old) if old else _flow_plan(context, flow, checkpoint)
+        )
         if not flow.once and plan.action in ("start", "continue"):
             context = replace(context, filling=context.filling | {flow.target.key})
         plans.append(plan)
@@ -121,6 +126,33 @@ def _flow_plan(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> 
     return FlowPlan(flow, action, starts, ahead=bool(empty), seed=seed), findings
 
 
+def _importing(
+    context: PlanningContext, flow: Flow, checkpoint: Checkpoint, old: OldCheckpoint
+) -> tuple[FlowPlan, Findings]:
+    """Decide what happens to a flow that goes on from an old stream's checkpoint, which alone counts."""
+    findings = Findings()
+    starts: dict[str, dict[str, Start | None]] = {}
+    for read in context.follows(flow):
+        if read.unseen:
+            continue
+        starts.setdefault(read.view, {})[read.table.key] = None
+        source = context.facts.tables.get(read.table.key)
+        if source is None:
+            findings += _no_such_source(read)
+        else:
+            findings += _check_recreated(context, read, source, checkpoint)
+    if not checkpoint.started:
+        findings += _check_name(context, flow, imports=True)
+    if not context.copied:
+        wait = Wait(context.target, None, None, "isn't recorded as taken over yet")
+        return FlowPlan(flow, "wait", starts, (wait,)), findings
+    return FlowPlan(flow, "continue" if checkpoint.started else "start", starts, imports=old.folder), findings
+
+
+def _no_such_source(read: Read) -> Findings:
+    return refused(f"{read.location}: table {read.table} doesn't exist: restore it, or correct the spec")
+
+
 def _position(context: PlanningContext, read: Read, checkpoint: Checkpoint) -> tuple[_Position, Findings]:
     started = checkpoint.started
     if read.unseen:
@@ -130,9 +162,7 @@ def _position(context: PlanningContext, read: Read, checkpoint: Checkpoint) -> t
         return _kafka_position(context, read, baseline, started=started)
     source = context.facts.tables.get(read.table.key)
     if source is None and read.table.key not in context.producers:
-        return _Position(read), refused(
-            f"{read.location}: table {read.table} doesn't exist: restore it, or correct the spec"
-        )
+        return _Position(read), _no_such_source(read)
     if source is None and not started and read.table.key not in context.filling:
         return _Position(read, wait=Wait(read.table, None, None, "isn't made yet")), Findings()
     if source and (recreated := _check_recreated(context, read, source, checkpoint)):
@@ -175,18 +205,21 @@ def _kafka_position(
     return position, findings + check_held(read, KafkaOffset.read(json.loads(baseline.within)), held)
 
 
-def _check_name(context: PlanningContext, flow: Flow) -> Findings:
+def _check_name(context: PlanningContext, flow: Flow, *, imports: bool = False) -> Findings:
     """Refuse a flow that a pipeline would read from its start, where it may go on from another one."""
     ran = context.stored.tracking.started if context.stored.tracking else ()
     in_spec = {flow.name for flow in context.dataflow.flows} | context.dataflow.disabled
     gone = [name for name in ran if name not in in_spec]
-    if gone and flow.name not in ran and any(read.explicit is None for read in context.follows(flow)):
-        return refused(
-            f"{flow.location}: {flow.name} is new, and {', '.join(gone)}, which the pipeline has run, isn't "
-            "in the spec any more: the pipeline keeps a flow's checkpoint under its name, so the rows behind "
-            f"the baseline would come twice: name it {gone[0]} again, or give readerOptions.startingVersion"
-        )
-    return Findings()
+    if not gone or flow.name in ran:
+        return Findings()
+    if not imports and all(read.explicit is not None for read in context.follows(flow)):
+        return Findings()
+    otherwise = "" if imports else ", or give readerOptions.startingVersion"
+    return refused(
+        f"{flow.location}: {flow.name} is new, and {', '.join(gone)}, which the pipeline has run, isn't "
+        "in the spec any more: the pipeline keeps a flow's checkpoint under its name, so the rows behind "
+        f"the baseline would come twice: name it {gone[0]} again{otherwise}"
+    )
 
 
 def _has_news(context: PlanningContext, read: Read, source: TableFacts, checkpoint: Checkpoint) -> bool:

@@ -9,10 +9,10 @@ from tableferry import catalog
 from tableferry.catalog import SPARK_ERRORS, explained
 from tableferry.errors import TableError
 from tableferry.pipelines.opening import OpenedProject
-from tableferry.pipelines.perform import Runner
+from tableferry.pipelines.perform import Runner, progress
 from tableferry.pipelines.pipeline import Pipeline
 from tableferry.pipelines.plans import HISTORY_FLOW, Plan, TargetPlan, pinned_name
-from tableferry.pipelines.steps import Forget, Recognise
+from tableferry.pipelines.steps import Begin, Forget, Recognise
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -44,11 +44,19 @@ def prepare(plan: Plan, opened: OpenedProject, runner: Runner) -> None:
             _pin(target, target.clone, opened.spark, runner)
         if target.copy and opened.pipeline and _is_copied(target, opened.pipeline):
             runner.compare(target)
-    if runner.verdicts:
+    taken_over = [target for target in plan.targets if _takes_over(target)]
+    if taken_over:
+        # No flow of theirs is defined before it's recorded whose they are.
+        runner.track(progress(*opened.decided()))
+    if runner.verdicts or taken_over:
         # The update that follows may start flows, so what a compared copy lets record comes before it.
         again, _ = opened.decided()
         for target in again.targets:
             runner.remember(_recognised(target))
+
+
+def _takes_over(target: TargetPlan) -> bool:
+    return any(isinstance(step, Begin) and step.migration_start.take_over for step in target.state_steps)
 
 
 def _recognised(target: TargetPlan) -> TargetPlan:
@@ -59,8 +67,8 @@ def _is_copied(target: TargetPlan, pipeline: Pipeline) -> bool:
     """Say whether the pipeline has brought the whole copy."""
     assert target.migration_start is not None
     starts = {target.target.key: target.migration_start.recorded_at}
-    progress = pipeline.progress([(target.target, HISTORY_FLOW)], starts)
-    return progress[target.target.key, HISTORY_FLOW].caught_up
+    reached = pipeline.progress([(target.target, HISTORY_FLOW)], starts)
+    return reached[target.target.key, HISTORY_FLOW].caught_up
 
 
 def clear(target: TargetPlan, opened: OpenedProject) -> None:

@@ -38,6 +38,7 @@ from tableferry.tables import TableName
 PART = "part-00000.csv"
 _TABLES = "_tables.json"
 _VERSIONS = "_versions.json"
+_TAKEN_OVER = "takeOver"
 _SAFE = " ()-_.,~!@$&+;<>[]|"
 
 _T = TypeVar("_T")
@@ -145,6 +146,7 @@ class Stored:
         finished: The migration was taken out.
         finished_by: The engine that ran its flows then; empty where nobody recorded it.
         undoing: It was taken over, and is being given back.
+        taken_over: Its migration took the legacy table over and is finished, so that it's no streaming table.
     """
 
     migration_start: MigrationStart | None = None
@@ -155,6 +157,7 @@ class Stored:
     finished: bool = False
     finished_by: str = ""
     undoing: bool = False
+    taken_over: bool = False
 
     @property
     def engine(self) -> str:
@@ -191,9 +194,16 @@ class StateStore:
             StateError: A file is there, but it can't be read or isn't whole.
         """
         generation, resetting = self._generation(target)
-        if (finished_by := files.read_text(self._finished_file(target))) is not None:
+        if (mark := files.read_text(self._finished_file(target))) is not None:
             # What a crash left of the other files means nothing any more.
-            return Stored(generation=generation, resetting=resetting, finished=True, finished_by=finished_by)
+            finished_by, _, how = mark.partition(" ")
+            return Stored(
+                generation=generation,
+                resetting=resetting,
+                finished=True,
+                finished_by=finished_by,
+                taken_over=how == _TAKEN_OVER,
+            )
         migration_start = self._read(
             self.migration_start_file(target), partial(_read_migration_start, self.pipeline_id, target)
         )
@@ -251,7 +261,9 @@ class StateStore:
 
         A mark among the checkpoints says so from then on; can be repeated after a crash.
         """
-        files.create_text(self._finished_file(target), self.engine)
+        start = self.read(target).migration_start
+        mark = f"{self.engine} {_TAKEN_OVER}" if start and start.take_over else self.engine
+        files.create_text(self._finished_file(target), mark)
         self._remove(target)
 
     def start_undo(self, target: TableName) -> None:

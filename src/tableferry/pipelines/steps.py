@@ -170,13 +170,17 @@ class DefineTable:
     Attributes:
         create: It may be made; else it must be there, for flows have filled it already.
         history: The table and version whose history it holds, or will; empty for none.
+        managed: It's an ordinary table, which a pipeline on Databricks has taken over.
     """
 
     target: Target
     create: bool = True
     history: str = ""
+    managed: bool = False
 
     def __str__(self) -> str:
+        if self.managed:
+            return f"fill {self.target.name} where it is, as a managed table of the pipeline (create_table)"
         return f"create {self.target.name} unless it's there" if self.create else f"fill {self.target.name}"
 
 
@@ -219,6 +223,7 @@ class DefineAppend:
         identify: Record this of the flow before it brings rows; None where that is done.
         ahead: It starts where one of its sources has no commit yet.
         seed: The offset that its fresh checkpoint is to begin at, as Spark writes it.
+        imports: The old stream's checkpoint that a pipeline imports for it; empty for none.
     """
 
     flow: Flow
@@ -228,14 +233,16 @@ class DefineAppend:
     identify: FlowSettings | None = None
     ahead: bool = False
     seed: str = ""
+    imports: str = ""
 
     def __str__(self) -> str:
-        return f"append {self.flow.view} to {self.flow.target}" + (", once" if self.once else "")
+        how = ", once" if self.once else f", from the checkpoint {self.imports}" if self.imports else ""
+        return f"append {self.flow.view} to {self.flow.target}{how}"
 
 
 @dataclass(frozen=True)
 class DefineAutoCdc:
-    """Apply a view's events to the target as AUTO CDC does; the fields are those of `DefineAppend`."""
+    """Apply a view's events to the target as AUTO CDC does; its fields mean what `DefineAppend`'s do."""
 
     flow: Flow
     owner: TableName

@@ -35,13 +35,15 @@ def undo(
 ) -> None:
     """Move the old streams' checkpoints on, and forget the migration; can be repeated after a crash.
 
-    Where old streams have gone on, and RESTORE hasn't undone it, they stay where they are further on.
+    Where old streams have gone on, and RESTORE hasn't undone it, they stay where they are further on. From a
+    pipeline that hasn't run its flows they have nothing to catch up with, and their checkpoints stay as they
+    are.
     ``before`` is called with a description right before each effect.
     """
     name, start = target.target, target.stored.migration_start
     before(f"recording in the state that {name} is given back")
     store.start_undo(name)
-    if start is not None:
+    if start is not None and not plan.in_pipeline:
         for folder in _old_checkpoints(plan, target):
             # A flow that has brought nothing has no offset of its own, and its old stream stays where it is.
             own = [
@@ -70,11 +72,15 @@ def _why_not(plan: Plan, facts: Facts, target: TargetPlan) -> str:
         )
     if stored.finished:
         return "its migration is finished, and where the old streams' checkpoints were isn't known any more"
+    if stored.engine not in ("", plan.engine):
+        return f"its flows run with --engine {stored.engine}, which alone knows how far they are: give that"
     if stored.undoing:
         return ""
     start = stored.migration_start
     if start is None:
         return "nothing of it was taken over yet, so its old streams can just go on"
+    if plan.in_pipeline:
+        return _why_not_from_a_pipeline(facts, target)
     for flow in target.dataflow.streaming_flows:
         if facts.checkpoints.get((target.dataflow.key, flow.name), Checkpoint()).pending:
             return f"{flow.name} stopped within a batch: run the project first"
@@ -85,6 +91,27 @@ def _why_not(plan: Plan, facts: Facts, target: TargetPlan) -> str:
             "in checkpointLocation any more: name it again"
         )
     return ""
+
+
+def _why_not_from_a_pipeline(facts: Facts, target: TargetPlan) -> str:
+    """Refuse to guess where the flows of a pipeline have stopped, whose checkpoints are its own."""
+    tracking = target.stored.tracking
+    if tracking is None:
+        return "what is recorded of its start isn't whole: `tableferry pipelines prepare` first"
+    ran = [
+        flow.name
+        for flow in target.dataflow.streaming_flows
+        if flow.name in tracking.started
+        or facts.checkpoints.get((target.dataflow.key, flow.name), Checkpoint()).started
+    ]
+    if not ran:
+        return ""
+    return (
+        f"{', '.join(ran)} has run in the pipeline, which keeps its checkpoints to itself, so where an old "
+        "stream would go on can't be read: pause what writes to the sources, let an update of the pipeline "
+        "take all of them, take the spec out of it, start the old stream with a new checkpoint behind the "
+        f"sources' versions or offsets of then, and remove the folders of {target.target} under {facts.state}"
+    )
 
 
 def _old_checkpoints(plan: Plan, target: TargetPlan) -> tuple[Path, ...]:

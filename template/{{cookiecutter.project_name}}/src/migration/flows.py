@@ -30,12 +30,15 @@ EXPECT = {"warn": "expect_all", "drop": "expect_all_or_drop", "fail": "expect_al
 
 
 def define(dp: Any, spark: SparkSession, plan: PipelinePlan, frames: Frames) -> None:
-    """Define the plan's streaming tables and what fills them, and its materialized views."""
+    """Define the plan's tables and what fills them, and its materialized views."""
     if plan.wants_update_id and hasattr(dp, "on_event_hook"):
         remember_update(dp, spark)
     for table in plan.tables:
         pipelines.call(dp.create_streaming_table, table.location, name=table.name, **table.arguments)
-    for flow in plan.flows:
+    # What is taken over was there before the pipeline, and its flows go on where old streams have stopped.
+    for table in plan.managed:
+        pipelines.call(dp.create_table, table.location, name=table.name, **table.arguments)
+    for flow in (*plan.flows, *plan.imports):
         view = view_of(dp, spark, flow, frames)
         if flow.cdc:
             auto_cdc(dp, flow, flow.cdc, view)
@@ -56,6 +59,7 @@ def append(dp: Any, spark: SparkSession, flow: PipelineFlow, view: str) -> None:
         name=flow.name,
         once=flow.once or None,
         spark_conf=flow.spark_conf or None,
+        import_checkpoint=flow.import_checkpoint,
     )
     decorate(lambda: read(spark, flow, view))
 
