@@ -542,6 +542,7 @@ def test_migration_needs_a_start(
         written["tableMigrationDetails"]["sourceDetails"]["checkpointLocation"] = "/old"
         project.write(MAIN, written)
         assert project.load().dataflows[0].migration is not None
+        del written["tableMigrationDetails"]["sourceDetails"]["checkpointLocation"]
     written["tableMigrationDetails"]["autoStartingVersionsEnabled"] = False
     project.write(MAIN, written)
     assert project.load().dataflows[0].migration is not None

@@ -480,7 +480,8 @@ def _tracking_text(migration_start: MigrationStart, tracking: Tracking) -> str:
     rows = []
     for key, baseline in sorted(migration_start.baselines.items()):
         current = tracking.current.get(key, baseline.version)
-        ready = "true" if current > baseline.version else "false"
+        # A flow can start at an offset of Kafka before anything comes behind it.
+        ready = "true" if current > baseline.version or baseline.of_kafka else "false"
         rows += [
             (baseline.table, view, baseline.version, current, ready, *whole)
             for view in baseline.views or ("",)
