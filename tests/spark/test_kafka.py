@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.errors import StreamingQueryException
 from rich.console import Console
 from tests import soak
 from tests.broker import Broker
@@ -20,6 +21,8 @@ from tests.spark.test_take_over import dies
 
 from tableferry import pipelines
 from tableferry.errors import Refused, TableferryError
+from tableferry.pipelines import PipelineView, topics
+from tableferry.pipelines.flows import OtherSource
 from tableferry.pipelines.show import print_verify
 
 if TYPE_CHECKING:
@@ -71,7 +74,14 @@ def stream(spark: SparkSession, broker: Broker, topic: str, checkpoint: Path, ta
     reader = spark.readStream.format("kafka").options(**options(broker), subscribe=topic)
     reader = reader.options(startingOffsets="earliest", maxOffsetsPerTrigger="4")
     writer = reader.load().selectExpr(*SELECT).writeStream.trigger(availableNow=True).format("delta")
-    writer.option("checkpointLocation", str(checkpoint)).toTable(table).awaitTermination()
+    writer = writer.option("checkpointLocation", str(checkpoint))
+    try:
+        writer.toTable(table).awaitTermination()
+    except StreamingQueryException as error:
+        # Behind a batch of a run that was killed Spark 4.1 stops here once (SPARK-57438).
+        if '"scala.Option.get()" is null' not in str(error):
+            raise
+        writer.toTable(table).awaitTermination()
 
 
 def options(broker: Broker) -> dict[str, str]:
@@ -140,6 +150,12 @@ def test_a_flow_goes_on_at_the_old_streams_offsets(
     assert "proved: it holds the 30 rows" in verified(project)
     assert project.run().ok
     assert values(project) == numbered(0, 33) == values(project, "out_legacy")
+    # A run that has died in its last batch left it without this.
+    (checkpoint,) = project.state.glob("checkpoints/targetTable=*.out/generation=0/f_v_out")
+    newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    newest.unlink()
+    assert project.run().ok
+    assert values(project) == numbered(0, 33)
     assert "of Kafka" not in verified(project)
     assert project.run(full_refresh=[f"{project.schema}.out"]).ok
     assert values(project) == numbered(0, 33)
@@ -224,6 +240,21 @@ def test_a_compacted_topic_is_followed_and_not_taken_for_a_proof(
     assert held
     assert values(project) == sorted([*taken, *brought])
     assert "the others were compacted away" in verified(project)
+
+
+def test_in_a_pipeline_a_view_begins_at_the_old_streams_offsets(
+    project: Project, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    broker.send(topic, numbered(0, 10), 2)
+    reader = {**options(broker), "subscribe": topic, "startingOffsets": "earliest"}
+    key, start = topics.name(reader).key, f'{{"{topic}":{{"0":3,"1":4}}}}'
+    view = PipelineView(
+        "v", OtherSource("kafka", reader, select=tuple(SELECT)), "main: v", starts={key: start}
+    )
+    rows = pipelines.read(spark, view).writeStream.trigger(availableNow=True)
+    rows = rows.format("delta").option("checkpointLocation", str(tmp_path / "pipeline"))
+    rows.toTable(f"{project.schema}.out_legacy").awaitTermination()
+    assert values(project, "out_legacy") == ["006", "008", "009"]
 
 
 def test_a_table_is_taken_over_and_given_back(

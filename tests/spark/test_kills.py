@@ -82,7 +82,11 @@ class Processes:
     def run(self, *arguments: str, kill: bool) -> None:
         """Run the command line; a run that is to be killed may come to its end before."""
         warehouse = ("--warehouse", str(self.warehouse))
-        process = self._start("-c", COMMAND, *arguments, *warehouse, "--verbose", "--debug")
+        self.execute(COMMAND, *arguments, *warehouse, "--verbose", "--debug", kill=kill)
+
+    def execute(self, program: str, *arguments: str, kill: bool) -> None:
+        """Run a Python program that says ``killed.…`` once it's about its target."""
+        process = self._start("-c", program, *arguments)
         messages: list[str] = []
         speaking = threading.Event()
         reader = threading.Thread(target=_read, args=(process.stdout, messages, speaking))

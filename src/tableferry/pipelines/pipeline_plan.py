@@ -14,6 +14,7 @@ from tableferry.pipelines.flows import (
     Expectation,
     Flow,
     MetadataColumn,
+    OtherSource,
     PythonSource,
     SnapshotCdc,
     Source,
@@ -194,13 +195,14 @@ def takes(function: Callable[..., Any], name: str) -> bool:
 def read(spark: SparkSession, view: PipelineView) -> DataFrame:
     """Return the rows of a view's tables, files or Python function, with the reader options that it has now.
 
-    The readers in a Python function get their starts while the function runs.
+    Kafka is read from where its flow goes on, whatever these options say, and the readers in a Python
+    function get their starts while the function runs.
 
     Raises:
         TableferryError: They can't be read; the message names the view's place in the spec.
     """
     inner = View(view.name, "stream", view.source, view.location)
-    starts = {view.name: view.starts} if isinstance(view.source, PythonSource) else {}
+    starts = {view.name: view.starts} if isinstance(view.source, PythonSource | OtherSource) else {}
     return views.read(
         spark,
         {view.name: inner},
