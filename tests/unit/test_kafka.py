@@ -14,7 +14,7 @@ from tableferry.pipelines.plans import Checkpoint, HandOver, TargetPlan
 from tableferry.pipelines.reads import Read
 from tableferry.pipelines.source_offsets import KafkaOffset, KafkaRange
 from tableferry.pipelines.state import Baseline, Stored, Tracking
-from tableferry.pipelines.steps import Begin, DefineAppend, DefineView
+from tableferry.pipelines.steps import Begin, DefineAppend, DefineView, RenameFlow, Step
 from tableferry.tables import TableName
 
 TOPIC = TableName.at("kafka://orders")
@@ -119,6 +119,18 @@ def test_where_a_flow_cant_go_on_is_said(changes: dict[str, Any], sentence: str)
     target = planned(**changes)
     assert any(sentence in refusal for refusal in target.refusals), target.refusals
     assert target.steps == ()
+
+
+def test_a_flow_goes_on_from_the_checkpoint_that_it_had_under_another_name() -> None:
+    baselines = {TOPIC.key: Baseline(TOPIC, "kafka:orders", 10, ("v_orders",), SEED)}
+    stored = Stored(replace(STARTED, baselines=baselines), Tracking({}, 0, 10, "match"))
+
+    def steps(read: KafkaOffset) -> tuple[Step, ...]:
+        ran = Checkpoint(kafka={"kafka:…": read}, others=True, offered=4, committed=4, id="f")
+        return planned(stored=stored, orphans={ORDERS.key: {"f_old": ran}}).steps
+
+    assert steps(BATCH_3)[0] == RenameFlow(ORDERS, 0, "f_old", "f_orders")
+    assert not any(isinstance(step, RenameFlow) for step in steps(KafkaOffset({("x", 0): 1})))
 
 
 def test_offsets_of_the_users_own_count_before_those_of_a_checkpoint() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tableferry.pipelines import topics
 from tableferry.pipelines.flows import DataFlow, Flow, Migration
 from tableferry.pipelines.plans import Checkpoint, Facts, Request
 from tableferry.pipelines.reads import Read
@@ -159,19 +160,28 @@ class PlanningContext:
     def _candidates(self, flow: Flow) -> Mapping[str, Checkpoint]:
         """Find the checkpoints that a flow without one may have had under an earlier name.
 
-        They have read the same tables. A start of the user's own means a new flow.
+        They have read the same sources. A start of the user's own means a new flow.
         """
         if self._own_checkpoint(flow):
             return {}
         reads = self.follows(flow)
         ids = {source.table_id for read in reads if (source := self.facts.tables.get(read.table.key))}
-        if len(ids) != len({read.table.key for read in reads}) or any(
+        kafka = [read.kafka for read in reads if read.kafka is not None]
+        if len(ids) + len(kafka) != len({read.table.key for read in reads}) or any(
             read.explicit is not None for read in reads
         ):
             return {}
         return {
             name: checkpoint
             for name, checkpoint in self._orphans.items()
-            if checkpoint.offsets
+            if (checkpoint.offsets or checkpoint.kafka)
             and (checkpoint.offsets.keys() == ids or (checkpoint.others and checkpoint.offsets.keys() < ids))
+            and _have_read(checkpoint, kafka)
         }
+
+
+def _have_read(checkpoint: Checkpoint, kafka: Sequence[Mapping[str, str]]) -> bool:
+    """Say whether a checkpoint's topics are those to which readers with these options subscribe."""
+    return len(checkpoint.kafka) == len(kafka) and all(
+        any(topics.subscribes(options, offset) for options in kafka) for offset in checkpoint.kafka.values()
+    )
