@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,6 +91,11 @@ def test_where_no_version_fits_the_plan_shows_the_nearest(project: Project) -> N
         project.run()
     with pytest.raises(Refused, match="none of the 1 moment that"):
         project.run(look_back=1)
+    # Of three versions the two that bring rows are that new, and the one before them.
+    with pytest.raises(Refused, match="none of the 3 moments that"):
+        project.run(look_back=datetime.now(UTC) - timedelta(hours=1))
+    with pytest.raises(Refused, match="none of the 2 moments that"):
+        project.run(look_back=datetime.now(UTC) + timedelta(hours=1))
 
 
 def test_sources_that_keep_less_than_the_table(project: Project, spark: SparkSession) -> None:

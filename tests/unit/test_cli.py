@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from tests.unit.conftest import ProjectFiles
 from typer.testing import CliRunner, Result
 
 from tableferry import __version__, cli
+from tableferry.cli.options import looking_back
+from tableferry.errors import TableferryError
 from tableferry.pipelines import spec
 
 MAIN = "dataflows/sales/dataflowspec/orders_main.json"
@@ -161,3 +165,15 @@ def test_the_entry_point_returns_when_the_work_is_done(
     assert left == code
     out, err = capsys.readouterr()
     assert printed in (err if code == 2 or arguments[-1] == "absent" else out)
+
+
+@pytest.mark.parametrize("text", ["0", "yesterday", "-1", "7w", "2026-13-01"])
+def test_how_far_back_is_a_number_or_a_time(text: str) -> None:
+    assert looking_back("500") == 500
+    assert looking_back("2026-11-20T06:00") == datetime(2026, 11, 20, 6, tzinfo=UTC)
+    assert looking_back("2026-11-20T06:00+02:00") == datetime(2026, 11, 20, 4, tzinfo=UTC)
+    ago = looking_back("12h")
+    assert isinstance(ago, datetime)
+    assert timedelta(hours=11) < datetime.now(UTC) - ago < timedelta(hours=13)
+    with pytest.raises(TableferryError, match=rf"--look-back {re.escape(text)}: write how many versions"):
+        looking_back(text)

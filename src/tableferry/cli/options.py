@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,6 +63,28 @@ def pairs(option: str, values: Iterable[str] | None) -> dict[str, str]:
             raise TableferryError(f"{option} {text}: write it as NAME=VALUE")
         pairs[name] = value
     return pairs
+
+
+def looking_back(text: str | None) -> int | datetime | None:
+    """Read how far back versions are looked at: how many, a time, or how long ago.
+
+    Raises:
+        TableferryError: It's none of these.
+    """
+    if text is None:
+        return None
+    if text.isdigit() and int(text):
+        return int(text)
+    if ago := re.fullmatch(r"([0-9]{1,5})([hd])", text):
+        return datetime.now(UTC) - (timedelta(hours=1) if ago[2] == "h" else timedelta(days=1)) * int(ago[1])
+    try:
+        since = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise TableferryError(
+            f"--look-back {text}: write how many versions (100), a time (2026-11-20T06:00), or how long ago "
+            "(7d)"
+        ) from error
+    return since if since.tzinfo else since.replace(tzinfo=UTC)
 
 
 def separated(values: Iterable[str] | None) -> list[str]:

@@ -13,7 +13,7 @@ import typer
 
 from tableferry import pipelines, session
 from tableferry.cli.command import Answer, App
-from tableferry.cli.options import Environment, Project, Tokens, Warehouse, pairs, resolved
+from tableferry.cli.options import Environment, Project, Tokens, Warehouse, looking_back, pairs, resolved
 from tableferry.errors import SessionError, TableferryError
 from tableferry.extras import install
 
@@ -49,12 +49,12 @@ EngineOption = Annotated[
 ]
 Adopt = Annotated[bool, typer.Option("--adopt", help="Go on from state that another pipelineId recorded.")]
 LookBack = Annotated[
-    int | None,
+    str | None,
     typer.Option(
         "--look-back",
-        metavar="N",
-        min=1,
-        help="With handOver content: with how many versions of the sources to compare at most (100).",
+        metavar="N|TIME",
+        help="With handOver content: with how many versions of the sources to compare at most (100), or with "
+        "those since which time in UTC (2026-11-20T06:00, or 12h or 7d ago).",
     ),
 ]
 DropHistory = Annotated[
@@ -199,7 +199,8 @@ def pipelines_plan(
     project, spark, pipeline = which.opened()
     plan = pipelines.plan(
         project, spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
-        drop_history=drop_history, look_back=look_back, pipeline_id=which.pipeline_id, pipeline=pipeline,
+        drop_history=drop_history, look_back=looking_back(look_back), pipeline_id=which.pipeline_id,
+        pipeline=pipeline,
     )  # fmt: skip
     checked = pipelines.check(plan, spark) if check else None
     starts = pipelines.check_start(plan, spark) if check else None
@@ -231,7 +232,7 @@ def pipelines_run(
     project, spark, _ = which.opened()
     run = pipelines.run(
         project, spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
-        drop_history=drop_history, look_back=look_back, pipeline_id=which.pipeline_id,
+        drop_history=drop_history, look_back=looking_back(look_back), pipeline_id=which.pipeline_id,
     )  # fmt: skip
     return _answer(run, pipelines.show.print_run)
 
@@ -255,7 +256,7 @@ def pipelines_prepare(
             "kind of pipeline"
         )
     run = pipelines.prepare(
-        project, spark, pipeline=pipeline, targets=target or (), adopt=adopt, look_back=look_back,
+        project, spark, pipeline=pipeline, targets=target or (), adopt=adopt, look_back=looking_back(look_back),
         pipeline_id=which.pipeline_id,
     )  # fmt: skip
     return _answer(run, pipelines.show.print_prepared)

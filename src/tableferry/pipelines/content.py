@@ -29,7 +29,7 @@ from tableferry.errors import TableferryError, first_line
 from tableferry.pipelines import cdc, copies, views
 from tableferry.pipelines.expected import NotKnownError, Whole, together
 from tableferry.pipelines.flows import CdcSettings, DataFlow, HistorySource, Migration
-from tableferry.pipelines.plans import LOOK_BACK, HandOver, NoHandOver
+from tableferry.pipelines.plans import LOOK_BACK, HandOver, LookBack, NoHandOver
 from tableferry.tables import TableFacts
 from tableferry.verify import Verdict, common_rows
 
@@ -52,7 +52,7 @@ def find(
     migration: Migration,
     legacy: TableFacts,
     sources: Collection[TableFacts],
-    look_back: int = LOOK_BACK,
+    look_back: LookBack = LOOK_BACK,
 ) -> HandOver | NoHandOver:
     """Find the newest moment at which the legacy table holds what the flows make of their sources.
 
@@ -62,7 +62,7 @@ def find(
         migration: How the legacy table is mapped.
         legacy: The legacy table, at the version that is to be copied.
         sources: What the flows follow, each at the newest version that is tried.
-        look_back: How many moments are tried.
+        look_back: How many moments are tried, or those since which time.
     """
     with (
         activity(_log, "look for the hand-over point", table=dataflow.target.name) as running,
@@ -72,7 +72,8 @@ def find(
             commits = {source.name.key: _newest(spark, source, look_back) for source in sources}
             comparison = of_legacy(spark, dataflow, migration, legacy.version)
             search = _Search(comparison, legacy.version, running)
-            return search.among(moments(commits)[:look_back], sources)
+            tried = moments(commits)
+            return search.among(tried[:look_back] if isinstance(look_back, int) else tried, sources)
         except TableferryError as error:
             reason = str(error)
         except SPARK_ERRORS as error:
@@ -80,9 +81,18 @@ def find(
     return NoHandOver(f"the hand-over point can't be found by content: {reason}")
 
 
-def _newest(spark: SparkSession, source: TableFacts, look_back: int) -> list[Commit]:
-    newest = commits_after(spark, source.name, max(source.version - look_back, -1))
-    return [commit for commit in newest if commit.version <= source.version]
+def _newest(spark: SparkSession, source: TableFacts, look_back: LookBack) -> list[Commit]:
+    if isinstance(look_back, int):
+        newest = commits_after(spark, source.name, max(source.version - look_back, -1))
+        return [commit for commit in newest if commit.version <= source.version]
+    since, back = look_back.timestamp() * 1000, LOOK_BACK
+    # The log is read as far as it must be, in ever larger steps.
+    while (newest := _newest(spark, source, back)) and newest[-1].timestamp >= since:
+        if back > source.version:
+            break
+        back *= 2
+    # The newest one says at which version the source is, however old it is.
+    return [*newest[:1], *takewhile(lambda commit: commit.timestamp >= since, newest[1:])]
 
 
 def moments(commits: Mapping[str, Sequence[Commit]]) -> list[Moment]:

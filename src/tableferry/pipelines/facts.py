@@ -28,6 +28,7 @@ from tableferry.pipelines.plans import (
     Facts,
     HandOver,
     LegacyWrites,
+    LookBack,
     NoHandOver,
     OldCheckpoint,
 )
@@ -62,7 +63,7 @@ class Gatherer:
     only: Collection[str] = ()
     refreshed: Collection[str] = ()
     pipeline: Pipeline | None = None
-    look_back: int = 0
+    look_back: LookBack = 0
 
     def gather(self, *, count_rows: bool = False) -> Facts:
         """Gather them; to count the rows of sources that are read from their start costs a query each."""

@@ -11,7 +11,7 @@ from tableferry.errors import StateError
 from tableferry.pipelines import content, imported_checkpoints, old_streams
 from tableferry.pipelines.flows import DataFlow, DeltaSource, Project
 from tableferry.pipelines.old_streams import NotItsSinkError
-from tableferry.pipelines.plans import HandOver, NoHandOver, OldCheckpoint
+from tableferry.pipelines.plans import HandOver, LookBack, NoHandOver, OldCheckpoint
 from tableferry.pipelines.reads import Read
 from tableferry.tables import TableFacts
 
@@ -38,7 +38,7 @@ class HandOverFinder:
     followed: Mapping[tuple[str, str], tuple[Read, ...]]
     in_pipeline: bool
     imported: Mapping[str, tuple[OldCheckpoint, ...] | NoHandOver]
-    look_back: int
+    look_back: LookBack
 
     def find(self, dataflows: Iterable[DataFlow]) -> Mapping[str, HandOver | NoHandOver]:
         """Return where each hands over, or why nobody knows, by the target's key; some may be absent."""

@@ -15,7 +15,7 @@ from tableferry.pipelines.misfits import left_behind, too_wide
 from tableferry.pipelines.opening import open_project, open_state, target_keys
 from tableferry.pipelines.perform import Before, NotRepresentable, not_representable, open_later
 from tableferry.pipelines.pipeline import DatabricksPipeline, Pipeline
-from tableferry.pipelines.plans import LOOK_BACK, Plan, TargetPlan
+from tableferry.pipelines.plans import LOOK_BACK, LookBack, Plan, TargetPlan
 from tableferry.pipelines.preparing import drop_clone
 from tableferry.pipelines.proofs import Proof, prove_start
 from tableferry.pipelines.reports import FinishReport, RunReport, StatusReport, UndoReport, VerifyReport
@@ -34,7 +34,7 @@ def plan(
     full_refresh: Collection[str] = (),
     adopt: bool = False,
     drop_history: bool = False,
-    look_back: int | None = None,
+    look_back: LookBack | None = None,
     pipeline_id: str | None = None,
     environment: str | None = None,
     pipeline: Pipeline | None = None,
@@ -48,8 +48,8 @@ def plan(
         full_refresh: Names of the targets to rebuild.
         adopt: Take over state that was recorded under another pipeline's id.
         drop_history: Rebuild finished migrations too, whose history doesn't come back.
-        look_back: With how many moments of its sources a legacy table is compared at most, where that is
-            to find the hand-over point; by default 100.
+        look_back: With how many moments of its sources a legacy table is compared at most, or with
+            those since which time, where that is to find the hand-over point; by default 100.
         pipeline_id: The pipeline's id; by default TABLEFERRY_PIPELINE_ID, the running pipeline's own, or the
             project's name.
         environment: Which ``<environment>_substitutions`` file applies.
@@ -107,7 +107,7 @@ def run(
     targets: Collection[str] = (),
     adopt: bool = False,
     drop_history: bool = False,
-    look_back: int | None = None,
+    look_back: LookBack | None = None,
     pipeline_id: str | None = None,
     environment: str | None = None,
     before: Before = lambda _: None,
@@ -143,7 +143,7 @@ def prepare(
     pipeline: Pipeline,
     targets: Collection[str] = (),
     adopt: bool = False,
-    look_back: int | None = None,
+    look_back: LookBack | None = None,
     pipeline_id: str | None = None,
     environment: str | None = None,
     before: Before = lambda _: None,

@@ -25,7 +25,7 @@ from tableferry.pipelines.flows import DataFlow, Project
 from tableferry.pipelines.guard import Guard, unguarded
 from tableferry.pipelines.leases import Leases
 from tableferry.pipelines.pipeline import Pipeline
-from tableferry.pipelines.plans import EngineKind, Facts, Plan, Request
+from tableferry.pipelines.plans import EngineKind, Facts, LookBack, Plan, Request
 from tableferry.pipelines.state import StateStore
 from tableferry.tables import TableName
 
@@ -54,7 +54,7 @@ class OpenedProject:
         adopt: bool = False,
         count_rows: bool = False,
         drop_history: bool = False,
-        look_back: int = 0,
+        look_back: LookBack = 0,
     ) -> tuple[Plan, Facts]:
         """Decide what a run would do, and return what that was decided from.
 

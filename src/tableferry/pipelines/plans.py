@@ -42,8 +42,11 @@ PHASES: Mapping[Phase, str] = {
 OVER = frozenset[Phase]({"complete", "plain", "finished"})
 """The phases in which nothing of a migration is left to do."""
 
+LookBack = int | datetime
+"""With how many moments of its sources a legacy table is compared at most, or with those since which time."""
+
 LOOK_BACK = 100
-"""With how many moments of its sources a legacy table is compared at most, unless the user says it."""
+"""With how many it's compared unless the user says it."""
 
 HISTORY_VIEW = "v_tableferry_history"
 HISTORY_FLOW = "f_tableferry_history"

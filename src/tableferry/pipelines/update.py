@@ -10,7 +10,7 @@ from tableferry.errors import Refused
 from tableferry.pipelines import preparing, proofs, undoing
 from tableferry.pipelines.opening import OpenedProject
 from tableferry.pipelines.perform import Before, Runner, progress
-from tableferry.pipelines.plans import OVER, PHASES, Facts, Plan, TargetPlan
+from tableferry.pipelines.plans import OVER, PHASES, Facts, LookBack, Plan, TargetPlan
 from tableferry.pipelines.proofs import Proof
 from tableferry.pipelines.reports import FinishReport, RunReport, TargetReport, UndoReport, VerifyReport
 
@@ -32,7 +32,7 @@ class Update:
         refreshed: frozenset[str] = frozenset(),
         adopt: bool = False,
         drop_history: bool = False,
-        look_back: int = 0,
+        look_back: LookBack = 0,
     ) -> None:
         self._opened, self._look_back = opened, look_back
         self._refreshed, self._adopt, self._drop_history = refreshed, adopt, drop_history
