@@ -158,7 +158,7 @@ def create_tables(spark: SparkSession, target: Target, columns: StructType) -> N
     log = Target(
         name=log_name(target.name),
         cluster_columns=tuple(field.name for field in first if isinstance(field.dataType, _CLUSTERABLE))[:4],
-        # Each tenth batch would write a checkpoint of a log that hardly anybody opens anew.
+        # Else each tenth batch would write a checkpoint, which takes longer than its own append.
         properties={COLUMN_MAPPING: "name", "delta.checkpointInterval": "100"},
         comment=f"Every event of {target.name}, written and read by tableferry",
     )
