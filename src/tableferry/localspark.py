@@ -154,6 +154,9 @@ def settings(folder: Path, spark_version: str, delta_version: str) -> dict[str, 
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
         "spark.sql.adaptive.enabled": "false",
+        # A batch of a CDC flow needs some fifty pieces of generated code, and Spark keeps a hundred of all:
+        # with anything else in between, each batch would compile all of its own again.
+        "spark.sql.codegen.cache.maxEntries": "1000",
         "spark.ui.enabled": "false",
         # Without a UI nobody reads the long form of a plan, which costs every small query a tenth.
         "spark.sql.ui.explainMode": "simple",

@@ -15,6 +15,7 @@ from tests.oracle import Event, scd1, scd2
 
 from tableferry.pipelines.cdc import COMPACTED_EVERY, apply, create_tables
 from tableferry.pipelines.flows import CdcSettings, ScdType, Target, log_name
+from tableferry.pipelines.key_ranges import Sizes
 from tableferry.tables import TableName
 
 
@@ -37,7 +38,7 @@ VARIANTS: list[tuple[ScdType, dict[str, Any]]] = [
     (2, {"ignore_null_updates": True, "track_history_except_column_list": ("a.b",)}),
 ]
 # Each setting once; the scenarios of test_property.py have none.
-VARIANTS = soak.amount([VARIANTS[3], VARIANTS[6], VARIANTS[7]], VARIANTS)
+VARIANTS = soak.amount([VARIANTS[2], VARIANTS[3], VARIANTS[6], VARIANTS[7]], VARIANTS)
 VALUES = st.tuples(st.sampled_from([None, 1, 2]), st.sampled_from([None, "x"]))
 LIVE = st.dictionaries(
     st.integers(1, 6), st.tuples(st.sampled_from(["upsert", "upsert", "delete", "both"]), VALUES), max_size=5
@@ -139,6 +140,9 @@ def tell(
     if numbers[crashing] == COMPACTED_EVERY - 1:
         point = chance.choice([point, "compacting"])
 
+    # Each read by the ranges of its keys, as of a large log, or not.
+    sizes = Sizes(least=chance.choice([0, 2**40]))
+
     def crash(what: str) -> None:
         if what.startswith(point):
             raise Crash(what)
@@ -146,11 +150,11 @@ def tell(
     for at, batch in enumerate(batches):
         if at == crashing:
             with pytest.raises(Crash):
-                apply(in_spark(spark, batch), target.name, cdc, number=numbers[at], before=crash)
+                apply(in_spark(spark, batch), target.name, cdc, number=numbers[at], before=crash, sizes=sizes)
             if chance.random() < 0.5:
                 continue
-        apply(in_spark(spark, batch), target.name, cdc, number=numbers[at])
-    apply(in_spark(spark, batches[crashing]), target.name, cdc, number=numbers[crashing])
+        apply(in_spark(spark, batch), target.name, cdc, number=numbers[at], sizes=sizes)
+    apply(in_spark(spark, batches[crashing]), target.name, cdc, number=numbers[crashing], sizes=sizes)
 
     ignore = cdc.ignore_null_updates
     if scd == 1:

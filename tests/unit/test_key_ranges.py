@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 from pyspark.sql.types import (
+    BooleanType,
     DataType,
     DateType,
     DecimalType,
@@ -17,7 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tableferry.pipelines.key_ranges import KeyRanges, _ranges
+from tableferry.pipelines.key_ranges import KeyRanges, _least, _ranges, _written
 
 
 def test_every_number_lies_in_a_range_and_few_others_do() -> None:
@@ -73,3 +74,38 @@ def test_a_condition_names_the_side_and_lets_null_keys_through() -> None:
         "(t.`a``b` BETWEEN 'x' AND 'y')"
     )
     assert KeyRanges().condition() == "true"
+
+
+def test_the_log_is_read_from_the_lowest_sequence_of_a_batch() -> None:
+    ranges = KeyRanges(3, {"id": [("1", "2")]}, since="CAST(7 AS bigint)")
+    assert ranges.logged() == "__sequence >= CAST(7 AS bigint) AND (`id` BETWEEN 1 AND 2)"
+    assert KeyRanges(3, since="CAST(7 AS bigint)").logged() == "__sequence >= CAST(7 AS bigint)"
+    assert KeyRanges().logged() == "true"
+
+
+@pytest.mark.parametrize(
+    ("sequences", "kind", "expected"),
+    [
+        ({"10", "9", "-2"}, LongType(), "CAST(-2 AS bigint)"),
+        ({"10", "9"}, StringType(), "CAST('10' AS string)"),
+        ({"1700000000000001", "-5"}, TimestampType(), "TIMESTAMP_MICROS(-5)"),
+        # An event before all others has no sequence, and any event may be newer than that.
+        ({"10", None}, LongType(), None),
+        ({"1.5"}, DecimalType(3, 1), None),
+        (set(), LongType(), None),
+    ],
+)
+def test_the_lowest_sequence_is_written_where_its_order_is_sure(
+    sequences: set[str | None], kind: DataType, expected: str | None
+) -> None:
+    assert _least(sequences, kind) == expected
+
+
+def test_keys_are_written_in_their_types_or_not_at_all() -> None:
+    kinds = [IntegerType(), StringType(), DecimalType(38, 2), BooleanType()]
+    assert _written({("1", "a", "2.50", "true")}, kinds) == [
+        ["CAST(1 AS int)", "CAST('a' AS string)", "CAST('2.50' AS decimal(38,2))", "CAST('true' AS boolean)"]
+    ]
+    assert _written({(None, "a")}, kinds[:2]) == [["CAST(NULL AS int)", "CAST('a' AS string)"]]
+    assert _written({("1", "it's"), ("2", "a")}, kinds[:2]) is None
+    assert _written({("2026-01-01 00:00:00",)}, [TimestampType()]) is None

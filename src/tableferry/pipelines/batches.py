@@ -23,6 +23,7 @@ from tableferry.errors import Refused, TableError, TableferryError, first_line
 from tableferry.pipelines import cdc
 from tableferry.pipelines.flows import CdcSettings, Expectation, Flow
 from tableferry.pipelines.guard import Guard
+from tableferry.pipelines.key_ranges import Sizes
 from tableferry.pipelines.rows import countable, counts_of, judged
 from tableferry.tables import TableName
 
@@ -63,13 +64,15 @@ def _folding_here(
     rules: tuple[Expectation, ...],
     broken: Counter[str] | None,
 ) -> Fold:
+    sizes = Sizes()
+
     def fold(batch: DataFrame, number: int) -> None:
         try:
             if broken is not None and countable(rules):
                 broken.update({name: count for name, count in counts_of(batch, rules).items() if count})
             batch = judged(batch, rules)
             events = cdc.feed_events(batch, settings)
-            cdc.apply(events, target, settings, before=before, number=number)
+            cdc.apply(events, target, settings, before=before, number=number, sizes=sizes)
         except BaseException as error:
             raised.append(error)
             raise
@@ -79,11 +82,12 @@ def _folding_here(
 
 def _folding_there(target: TableName, settings: CdcSettings, guard: Guard) -> Fold:
     """Return a function that raises one line without a cause: all that comes back is a printed traceback."""
+    sizes = Sizes()
 
     def fold(batch: DataFrame, number: int) -> None:
         try:
             events, spark = cdc.feed_events(batch, settings), batch.sparkSession
-            cdc.apply(events, target, settings, before=lambda _: guard(spark), number=number)
+            cdc.apply(events, target, settings, before=lambda _: guard(spark), number=number, sizes=sizes)
         except TableferryError as error:
             raise type(error)(str(error)) from None
         except SPARK_ERRORS as error:

@@ -50,7 +50,7 @@ from tableferry.pipelines.fold import (
     Fold,
     names,
 )
-from tableferry.pipelines.key_ranges import KeyRanges, key_ranges
+from tableferry.pipelines.key_ranges import KeyRanges, Sizes, key_ranges
 from tableferry.pipelines.merges import log_insert, newest, row_insert, row_merge, superseded_merge, unknown
 from tableferry.tables import TableName
 
@@ -158,7 +158,8 @@ def create_tables(spark: SparkSession, target: Target, columns: StructType) -> N
     log = Target(
         name=log_name(target.name),
         cluster_columns=tuple(field.name for field in first if isinstance(field.dataType, _CLUSTERABLE))[:4],
-        properties={COLUMN_MAPPING: "name"},
+        # Else each tenth batch would write a checkpoint, which takes longer than its own append.
+        properties={COLUMN_MAPPING: "name", "delta.checkpointInterval": "100"},
         comment=f"Every event of {target.name}, written and read by tableferry",
     )
     marks = [
@@ -187,6 +188,7 @@ def apply(
     *,
     before: Callable[[str], None] = lambda _: None,
     number: int = 0,
+    sizes: Sizes | None = None,
 ) -> None:
     """Fold a batch of events into the target's log, then into the target.
 
@@ -197,13 +199,14 @@ def apply(
 
     ``number`` is the batch's in its stream. Of number 0, as of a flow that runs once, the log takes only the
     events that it lacks. Of the others it takes all: what comes again there is no more than the one batch
-    that a crash has interrupted. Each `COMPACTED_EVERY` batches the log is compacted.
+    that a crash has interrupted. Each `COMPACTED_EVERY` batches the log is compacted. ``sizes`` is what a
+    stream remembers from batch to batch of how large the log is.
 
     Raises:
         TableError: A column has another type in the table, or an event has no sequence.
     """
     session = events.sparkSession
-    log = log_name(target)
+    log, sizes = log_name(target), sizes or Sizes()
     marks = {OPERATION.lower(), EXACT.lower()}
     schema = evolve(
         session, log, [field for field in events.schema.fields if field.name.lower() not in marks]
@@ -219,7 +222,7 @@ def apply(
         return
     with _kept(fold.batch(events)) as batch:
         with _explained():
-            ranges = key_ranges(batch, fold, stored)
+            ranges = key_ranges(batch, fold, stored, ranged=sizes.large(session, log))
         small = ranges.events is not None and ranges.events * len(schema) <= _SMALL
         new = batch
         if number == 0 and not began:
@@ -229,7 +232,8 @@ def apply(
         before(f"rows of {target}")
         # Only now, for rows of an older log would replace those of events that another run has folded since.
         logged = _logged(session, fold, log, ranges)
-        touched = _hinted(fold.touched(batch, logged), small=small)
+        keys = ranges.touched(session, fold)
+        touched = _hinted(fold.touched(batch, logged) if keys is None else keys, small=small)
         present = session.table(target.sql).where(ranges.condition())
         rows = fold.differing(fold.rows(touched, logged), present, touched)
         with _view(_hinted(rows, small=small)) as view:
@@ -266,7 +270,7 @@ def _append(fold: Fold, events: DataFrame, log: TableName) -> None:
 
 
 def _logged(session: SparkSession, fold: Fold, log: TableName, ranges: KeyRanges) -> DataFrame:
-    return fold.sequence(session.table(log.sql).where(ranges.condition()))
+    return fold.sequence(session.table(log.sql).where(ranges.logged()))
 
 
 def _compact(session: SparkSession, fold: Fold, log: TableName) -> None:

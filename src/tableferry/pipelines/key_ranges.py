@@ -1,30 +1,41 @@
-"""Between which values the keys of a batch lie, so that Delta and Parquet skip what can't hold them."""
+"""What a small batch touches: its keys, and which rows of the log and the target may hold them.
+
+A condition with other values for each batch has Spark write and compile new code for each batch, and Delta
+look through its statistics. So only large tables are read by the ranges of the keys.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
+    BooleanType,
     ByteType,
     DataType,
     DateType,
+    DecimalType,
     IntegerType,
     LongType,
     ShortType,
     StringType,
     StructType,
+    TimestampType,
 )
 
-from tableferry.pipelines.fold import OPERATION, TRUNCATE, Fold
+from tableferry.pipelines.ddl import sql_type
+from tableferry.pipelines.fold import OPERATION, SEQUENCE, TRUNCATE, Fold
 from tableferry.quoting import quote
+from tableferry.tables import TableName
 
 MOST = 20_000
 """More keys than these aren't looked at: they are all over the table."""
 
+_FEW = 1_000
+_ASKED_EVERY = 32
 _RANGES = 16
 _LONGEST = 200
 # What SQL takes as it stands, whatever the parser's settings; U+FFFD stands for bytes that aren't text.
@@ -32,6 +43,27 @@ _PLAIN = re.compile(r"[^\\'\x00-\x1f\ufffd]*")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 Range = tuple[str, str]
+
+
+@dataclass
+class Sizes:
+    """What a stream remembers of how large its log is, which it asks each 32nd batch.
+
+    Attributes:
+        least: The bytes from which ranges are worth it.
+    """
+
+    least: int = 16 * 2**20
+    _batches: int = 0
+    _large: bool = False
+
+    def large(self, session: SparkSession, log: TableName) -> bool:
+        """Return whether the log, and so perhaps the target, is to be read by the ranges of keys."""
+        if self._batches % _ASKED_EVERY == 0:
+            [detail] = session.sql(f"DESCRIBE DETAIL {log.sql}").collect()
+            self._large = (detail["sizeInBytes"] or 0) >= self.least
+        self._batches += 1
+        return self._large
 
 
 @dataclass(frozen=True)
@@ -42,11 +74,15 @@ class KeyRanges:
         events: How many events the batch has; None for more than `MOST`, or where it touches any key.
         ranges: The ranges of a key column, as SQL; columns without any are left out.
         null: The key columns that may be NULL.
+        keys: The distinct keys, each column as SQL; None where there are many, or a type can't be written.
+        since: Where only the newest event of a key counts: none that counts has a lower sequence, as SQL.
     """
 
     events: int | None = None
     ranges: Mapping[str, Sequence[Range]] = field(default_factory=dict)
     null: frozenset[str] = frozenset()
+    keys: Sequence[Sequence[str]] | None = None
+    since: str | None = None
 
     def condition(self, alias: str = "") -> str:
         """Write what is true of each row of these keys, and of few others."""
@@ -59,21 +95,39 @@ class KeyRanges:
             columns.append(f"({' OR '.join(parts)})")
         return " AND ".join(columns) or "true"
 
+    def logged(self) -> str:
+        """Write what is true of each event in the log that counts for these keys, and of few others."""
+        since = [f"{SEQUENCE} >= {self.since}"] if self.since is not None else []
+        return " AND ".join([*since, *([self.condition()] if self.ranges else [])]) or "true"
 
-def key_ranges(batch: DataFrame, fold: Fold, target: StructType) -> KeyRanges:
+    def touched(self, session: SparkSession, fold: Fold) -> DataFrame | None:
+        """Return the keys as a frame that nothing has to be read for; None where they aren't known."""
+        if not self.keys:
+            return None
+        rows = ", ".join(f"({', '.join(key)})" for key in self.keys)
+        columns = ", ".join(quote(key) for key in fold.keys)
+        return session.sql(f"SELECT * FROM VALUES {rows} AS touched({columns})")
+
+
+def key_ranges(batch: DataFrame, fold: Fold, target: StructType, *, ranged: bool = True) -> KeyRanges:
     """Look at the keys of a batch, which is in the log's form.
 
     A key column has ranges only if Spark and Python put its values in the same order, and the target has it
     in the type that the log has. Truncates in the log have NULL keys, and those count for every batch.
+    ``ranged`` says whether the tables are so large that ranges are worth it.
     """
-    types = {field.name: field.dataType for field in fold.log if field.name in fold.keys}
+    types = {field.name: field.dataType for field in fold.log if field.name in (*fold.keys, SEQUENCE)}
     there = {field.name.lower(): field.dataType for field in target}
     columns = [F.col(quote(key)).cast("string").alias(f"k{at}") for at, key in enumerate(fold.keys)]
-    rows = batch.select(*columns, F.col(OPERATION)).limit(MOST + 1).collect()
+    sequence = F.col(SEQUENCE)
+    if isinstance(types.get(SEQUENCE), TimestampType):
+        sequence = F.unix_micros(sequence)
+    columns += [sequence.cast("string").alias("sequence"), F.col(OPERATION)]
+    rows = batch.select(*columns).limit(MOST + 1).collect()
     if len(rows) > MOST or any(row[OPERATION] == TRUNCATE for row in rows):
         return KeyRanges()
     ranges, null = {}, set()
-    for at, key in enumerate(fold.keys):
+    for at, key in enumerate(fold.keys if ranged else []):
         values = {row[f"k{at}"] for row in rows}
         if fold.truncates or None in values:
             null.add(key)
@@ -81,10 +135,46 @@ def key_ranges(batch: DataFrame, fold: Fold, target: StructType) -> KeyRanges:
             found = _ranges(values - {None}, types[key])
             if found is not None and (found or key in null):
                 ranges[key] = found
-    return KeyRanges(len(rows), ranges, frozenset(null))
+    since = None
+    if fold.sequenced and not fold.per_sequence:
+        since = _least({row["sequence"] for row in rows}, types[SEQUENCE])
+    keys = {tuple(row[f"k{at}"] for at in range(len(fold.keys))) for row in rows}
+    written = _written(keys, [types[key] for key in fold.keys]) if len(keys) <= _FEW else None
+    return KeyRanges(len(rows), ranges, frozenset(null), written, since)
 
 
-def _ranges(values: set[str], kind: DataType) -> Sequence[Range] | None:
+def _written(keys: Set[tuple[str | None, ...]], kinds: Sequence[DataType]) -> Sequence[Sequence[str]] | None:
+    """Write keys as SQL, each value in its column's type."""
+    written = []
+    for key in keys:
+        values = [_value(value, kind) for value, kind in zip(key, kinds, strict=True)]
+        if None in values:
+            return None
+        written.append([value for value in values if value is not None])
+    return written
+
+
+def _value(value: str | None, kind: DataType) -> str | None:
+    if value is None:
+        return f"CAST(NULL AS {sql_type(kind)})"
+    if isinstance(kind, BooleanType | DecimalType):
+        return f"CAST('{value}' AS {sql_type(kind)})"
+    ranges = _ranges({value}, kind)
+    return f"CAST({ranges[0][0]} AS {sql_type(kind)})" if ranges else None
+
+
+def _least(sequences: Set[str | None], kind: DataType) -> str | None:
+    """Write the lowest sequence as SQL; None if an event has none, or the type can't be written."""
+    known = {sequence for sequence in sequences if sequence is not None}
+    if not known or len(known) < len(sequences):
+        return None
+    if isinstance(kind, TimestampType):
+        return f"TIMESTAMP_MICROS({min(map(int, known))})"
+    ranges = _ranges(known, kind)
+    return f"CAST({ranges[0][0]} AS {sql_type(kind)})" if ranges else None
+
+
+def _ranges(values: Set[str], kind: DataType) -> Sequence[Range] | None:
     match kind:
         case ByteType() | ShortType() | IntegerType() | LongType():
             return _cut([str(number) for number in sorted(map(int, values))])
