@@ -256,8 +256,8 @@ def pipelines_prepare(
             "kind of pipeline"
         )
     run = pipelines.prepare(
-        project, spark, pipeline=pipeline, targets=target or (), adopt=adopt, look_back=looking_back(look_back),
-        pipeline_id=which.pipeline_id,
+        project, spark, pipeline=pipeline, targets=target or (), adopt=adopt,
+        look_back=looking_back(look_back), pipeline_id=which.pipeline_id,
     )  # fmt: skip
     return _answer(run, pipelines.show.print_prepared)
 

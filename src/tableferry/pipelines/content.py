@@ -83,8 +83,8 @@ def find(
 
 def _newest(spark: SparkSession, source: TableFacts, look_back: LookBack) -> list[Commit]:
     if isinstance(look_back, int):
-        newest = commits_after(spark, source.name, max(source.version - look_back, -1))
-        return [commit for commit in newest if commit.version <= source.version]
+        later = commits_after(spark, source.name, max(source.version - look_back, -1))
+        return [commit for commit in later if commit.version <= source.version]
     since, back = look_back.timestamp() * 1000, LOOK_BACK
     # The log is read as far as it must be, in ever larger steps.
     while (newest := _newest(spark, source, back)) and newest[-1].timestamp >= since:
