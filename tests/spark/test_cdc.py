@@ -77,6 +77,31 @@ def test_the_documented_scd_type_1(spark: SparkSession, schema: str) -> None:
     assert commits(spark, target) == before
 
 
+@pytest.mark.parametrize(
+    "sequence_by",
+    [
+        "timestamp_micros(sequenceNum)",
+        "lpad(sequenceNum, 3, '0')",
+        pytest.param("date_add(DATE '2026-01-01', CAST(sequenceNum AS INT))", marks=soak.only),
+        pytest.param("CAST(sequenceNum AS DECIMAL(9, 2))", marks=soak.only),
+        pytest.param("CAST(timestamp_micros(sequenceNum) AS TIMESTAMP_NTZ)", marks=soak.only),
+    ],
+)
+def test_events_come_late_whatever_orders_them(spark: SparkSession, schema: str, sequence_by: str) -> None:
+    target = users(schema, sequence_by=sequence_by)
+    assert target.cdc is not None
+    late = [(125, "Mercedes", "Mexicali", "UPDATE", 5), (123, "Isabel", "Chihuahua", "UPDATE", 5)]
+    for number, users_then in enumerate([[user for user in USERS if user not in late], late]):
+        events = feed_events(spark.createDataFrame(users_then, FEED), target.cdc)
+        create_tables(spark, target, events.schema)
+        apply(events, target.name, target.cdc, number=number)
+    assert rows(spark, target) == {
+        (124, "Raul", "Oaxaca"),
+        (125, "Mercedes", "Guadalajara"),
+        (126, "Lily", "Cancun"),
+    }
+
+
 def test_the_documented_truncate(spark: SparkSession, schema: str) -> None:
     target = users(schema, apply_as_truncates="operation = 'TRUNCATE'")
     fill(spark, target, spark.createDataFrame([*USERS, (None, None, None, "TRUNCATE", 3)], FEED))
