@@ -81,8 +81,7 @@ def definitions(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings
                 view_starts = starts.get(name, {})
                 once = name not in streamed
                 findings += planned(DefineView(dataflow.views[name], context.target, view_starts, once=once))
-        once, ahead, seed = plan.flow.once, plan.ahead, plan.seed
-        findings += planned(_flow_definition(context, plan.flow, once=once, ahead=ahead, seed=seed))
+        findings += planned(_flow_definition(context, plan.flow, once=plan.flow.once, plan=plan))
     return findings
 
 
@@ -127,14 +126,15 @@ def recorded_history(context: PlanningContext) -> str:
 
 
 def _flow_definition(
-    context: PlanningContext, flow: Flow, *, once: bool, ahead: bool = False, seed: str = ""
+    context: PlanningContext, flow: Flow, *, once: bool, plan: FlowPlan | None = None
 ) -> FlowDefinition:
     table = next(table for table in context.dataflow.tables if table.name.key == flow.target.key)
     recorded = not context.fresh and recognition.is_recorded(context, flow)
     needs_identity = not once and not context.request.in_pipeline and not recorded
     identify = recognition.settings(context, flow, table.cdc) if needs_identity else None
+    start = (plan.ahead, plan.seed, plan.seen) if plan else ()
     if table.cdc and (flow.kind == "cdc" or flow.name == HISTORY_FLOW):
         cdc_flow = replace(flow, kind="cdc")
-        common = (context.target, context.generation, table.cdc, once, identify, ahead, seed)
+        common = (context.target, context.generation, table.cdc, once, identify, *start)
         return DefineAutoCdc(cdc_flow, *common)
-    return DefineAppend(flow, context.target, context.generation, once, identify, ahead, seed)
+    return DefineAppend(flow, context.target, context.generation, once, identify, *start)

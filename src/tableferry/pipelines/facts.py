@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
-from tableferry import catalog, files
+from tableferry import catalog, files, session
 from tableferry.commits import commits_after, newest_batches, set_back
 from tableferry.errors import StateError, TableError
 from tableferry.pipelines import brokers, checkpoints, old_streams, python_code, reads
@@ -118,6 +118,7 @@ class Gatherer:
             hand_overs=self._hand_overs(chosen, known, tables, followed),
             legacy_writes=self._legacy_writes(chosen, known, all_of_them=count_rows),
             brokers=self._brokers(chosen, known, progress, followed),
+            auto_loader=self._auto_loader(followed),
             state=str(self.store.volume),
         )
 
@@ -170,6 +171,14 @@ class Gatherer:
             except TableError as error:
                 held[key] = str(error)
         return held
+
+    def _auto_loader(self, followed: Mapping[FlowKey, tuple[Read, ...]]) -> bool:
+        """Ask whether there is Auto Loader where the flows run, if they need it."""
+        if self.pipeline is not None and self.pipeline.kind == "databricks":
+            return True
+        if all(read.files is None for read in chain.from_iterable(followed.values())):
+            return True
+        return session.on_databricks(self.spark, asked=not isinstance(self.pipeline, Defining))
 
     def _legacy_writes(
         self, chosen: Sequence[DataFlow], known: Mapping[str, Stored], *, all_of_them: bool
