@@ -183,6 +183,18 @@ def on_serverless() -> bool:
     return choice.detail.startswith(_SERVERLESS)
 
 
+def on_databricks(spark: SparkSession, *, asked: bool = True) -> bool:
+    """Return whether a session runs on Databricks, whichever client it is reached with.
+
+    Within its runtime the environment says so. From outside, through Databricks Connect or Spark Connect,
+    only the session can tell: the function ``current_version`` is Databricks' own. ``asked`` is False where
+    it can't be asked.
+    """
+    if os.environ.get(workspace.RUNTIME_VARIABLE):
+        return True
+    return asked and bool(spark.catalog.functionExists("current_version"))
+
+
 def has_databricks_connect() -> bool:
     """Return whether Databricks Connect is installed, without importing it."""
     try:

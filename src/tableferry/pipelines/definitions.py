@@ -137,9 +137,9 @@ def _flow_definition(context: PlanningContext, flow: Flow, plan: FlowPlan, *, on
     recorded = not context.fresh and recognition.is_recorded(context, flow)
     needs_identity = not once and not context.request.in_pipeline and not recorded
     identify = recognition.settings(context, flow, table.cdc) if needs_identity else None
+    start = (plan.ahead, plan.seed, plan.seen)
     if table.cdc and (flow.kind == "cdc" or flow.name == HISTORY_FLOW):
         cdc_flow = replace(flow, kind="cdc")
-        common = (context.target, context.generation, table.cdc, once, identify, plan.ahead, plan.seed)
+        common = (context.target, context.generation, table.cdc, once, identify, *start)
         return DefineAutoCdc(cdc_flow, *common)
-    common_to_appends = (context.target, context.generation, once, identify, plan.ahead, plan.seed)
-    return DefineAppend(flow, *common_to_appends, plan.imports)
+    return DefineAppend(flow, context.target, context.generation, once, identify, *start, plan.imports)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from types import MappingProxyType
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, assert_never, cast
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from tableferry.catalog import SPARK_ERRORS
-from tableferry.errors import TableError
-from tableferry.pipelines import brokers, reads, sql, views
+from tableferry.errors import TableError, first_line
+from tableferry.pipelines import auto_loader, brokers, reads, seen_files, sql, views
 from tableferry.pipelines.flows import (
     DataFlow,
     DeltaSource,
@@ -24,6 +25,8 @@ from tableferry.pipelines.flows import (
     SqlSource,
 )
 from tableferry.pipelines.rows import flow_rows
+from tableferry.pipelines.seen_files import SeenFile
+from tableferry.pipelines.source_offsets import KafkaOffset
 from tableferry.pipelines.views import Offsets, Span, Spans
 from tableferry.tables import TableName
 
@@ -46,7 +49,8 @@ class Brought:
     Attributes:
         tables: The tables that it follows, by `TableName.key`.
         topics: The options with which it reads Kafka, by the key of `topics.name`.
-        new_rows: All of that gives its new rows alone: change feeds, and Kafka; else none does.
+        files: The keys of the views of files that it follows.
+        new_rows: All of that gives its new rows alone: change feeds, Kafka and files; else none does.
     """
 
     spark: SparkSession
@@ -54,6 +58,7 @@ class Brought:
     flow: Flow
     tables: Mapping[str, TableName]
     topics: Mapping[str, Mapping[str, str]]
+    files: frozenset[str]
     new_rows: bool
 
     @classmethod
@@ -70,20 +75,23 @@ class Brought:
             spark,
             dataflow,
             flow,
-            {read.table.key: read.table for read in followed if read.kafka is None},
+            {read.table.key: read.table for read in followed if read.kafka is None and read.files is None},
             {read.table.key: read.kafka for read in followed if read.kafka is not None},
+            frozenset(read.table.key for read in followed if read.files is not None),
             _reads_new_rows(dataflow, flow),
         )
 
     def rows(self, spans: Spans, offsets: Offsets = NO_OFFSETS) -> DataFrame:
-        """Return the rows that it brings of these commits, and of what lies between these offsets.
+        """Return the rows that it brings of these commits, records and files.
 
         Raises:
-            NotKnownError: The broker doesn't have all of these records any more.
+            NotKnownError: The broker doesn't have all of these records any more, or a file is gone.
             TableferryError: They can't be read.
         """
+        for key in self.files:
+            check_there(self.spark, cast("tuple[SeenFile, ...]", offsets[key]))
         for key, options in self.topics.items():
-            start, end = offsets[key]
+            start, end = cast("tuple[KafkaOffset, KafkaOffset]", offsets[key])
             left, were = brokers.count(self.spark, options, start, end), start.behind(end)
             if left < were:
                 raise NotKnownError(
@@ -132,6 +140,8 @@ class Whole:
     def of(cls, spark: SparkSession, dataflow: DataFlow) -> Whole:
         """Look at what a target's flows read; raises as `brought`."""
         flows = brought(spark, dataflow)
+        if files := next((flow for flow in flows if flow.files), None):
+            raise NotKnownError(f"{files.flow.name} reads files, which may be gone")
         if kafka := next((flow for flow in flows if flow.topics), None):
             raise NotKnownError(f"{kafka.flow.name} reads Kafka, which keeps records for a while only")
         return cls(tuple((flow, flow.new_rows and flow.feeds_are_whole()) for flow in flows))
@@ -159,13 +169,31 @@ class Whole:
         return together(frames)
 
 
+def check_there(spark: SparkSession, seen: Sequence[SeenFile]) -> None:
+    """Make sure that files are still there as a stream has read them.
+
+    Raises:
+        NotKnownError: One isn't.
+    """
+    if odd := next((file.readable for file in seen if seen_files.has_pattern(file.readable)), ""):
+        raise NotKnownError(f"{odd} has a name that a reader takes for a pattern")
+    try:
+        # Their content isn't read: nobody asks for it.
+        files = spark.read.format("binaryFile").load([file.readable for file in seen])
+        found = files.select(F.unix_millis("modificationTime").alias("changed")).collect()
+    except SPARK_ERRORS as error:
+        raise NotKnownError(f"a file that the flow has read is gone ({first_line(error)})") from error
+    if sorted(row["changed"] for row in found) != sorted(file.timestamp for file in seen):
+        raise NotKnownError("a file was written anew since the flow has read it")
+
+
 def together(frames: list[DataFrame]) -> DataFrame:
     """Put rows of several frames under each other, by the names of their columns."""
     return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames)
 
 
 def _reads_new_rows(dataflow: DataFlow, flow: Flow) -> bool:
-    """Say whether all that a flow follows is change feeds or Kafka; else all of it is tables as they are."""
+    """Say whether all that a flow follows gives new rows alone; else all of it is tables as they are."""
     kinds = set()
     for name in reads.views_behind(dataflow.views, flow.view):
         view = dataflow.views[name]
@@ -180,7 +208,7 @@ def _reads_new_rows(dataflow: DataFlow, flow: Flow) -> bool:
             case SqlSource(statement):
                 streamed = (reference.parts for reference in sql.references(statement) if reference.streamed)
                 kinds |= {False for parts in streamed if parts[-1] not in dataflow.views}
-            case OtherSource("kafka"):
+            case OtherSource("kafka" | auto_loader.FORMAT):
                 kinds.add(True)
             case PythonSource() | OtherSource() | HistorySource():
                 raise NotKnownError(f"{name} can't be read up to some commit of its sources")

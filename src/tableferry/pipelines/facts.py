@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
-from tableferry import catalog, files
+from tableferry import catalog, files, session
 from tableferry.commits import commits_after, newest_batches, set_back
 from tableferry.errors import StateError, TableError
 from tableferry.pipelines import (
@@ -135,6 +135,7 @@ class Gatherer:
             legacy_writes=self._legacy_writes(chosen, known, old_checkpoints, all_of_them=count_rows),
             old_checkpoints=old_checkpoints,
             brokers=self._brokers(chosen, known, progress, followed),
+            auto_loader=self._auto_loader(followed),
             state=str(self.store.volume),
         )
 
@@ -209,6 +210,14 @@ class Gatherer:
             except TableError as error:
                 held[key] = str(error)
         return held
+
+    def _auto_loader(self, followed: Mapping[FlowKey, tuple[Read, ...]]) -> bool:
+        """Ask whether there is Auto Loader where the flows run, if they need it."""
+        if self.pipeline is not None and self.pipeline.kind == "databricks":
+            return True
+        if all(read.files is None for read in chain.from_iterable(followed.values())):
+            return True
+        return session.on_databricks(self.spark, asked=not isinstance(self.pipeline, Defining))
 
     def _legacy_writes(
         self,

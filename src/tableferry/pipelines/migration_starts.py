@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from tableferry.pipelines import checkpoint_imports, topics
-from tableferry.pipelines.flows import DataFlow, Migration
+from tableferry.pipelines import auto_loader, checkpoint_imports, seen_files, topics
+from tableferry.pipelines.flows import DataFlow, Migration, OtherSource
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
 from tableferry.pipelines.plans import HandOver, NoHandOver
 from tableferry.pipelines.reads import Read
-from tableferry.pipelines.source_offsets import KafkaOffset, KafkaRange, is_kafka
+from tableferry.pipelines.source_offsets import KafkaOffset, KafkaRange, is_files, is_kafka
 from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, Stored
 from tableferry.pipelines.steps import Adopt, Begin, Forget
 from tableferry.tables import TableFacts, TableName
@@ -112,13 +112,19 @@ def migration_start(
     baselines: dict[str, Baseline] = {}
     if migration.auto_starting_versions:
         for read in context.reads():
-            if read.kafka is not None and checkpoint_imports.imports(context):
+            if (read.kafka is not None or read.files is not None) and checkpoint_imports.imports(context):
                 continue
             if read.kafka is not None:
                 topic, new = _topic_baseline(context, migration, read, read.kafka, hand_over)
                 findings += new
                 if topic:
                     baselines[read.table.key] = _read_by(baselines.get(read.table.key, topic), read)
+                continue
+            if read.files is not None:
+                found, new = _file_baseline(context, migration, read, read.files, hand_over)
+                findings += new
+                if found:
+                    baselines[read.table.key] = _read_by(baselines.get(read.table.key, found), read)
                 continue
             source = context.facts.tables.get(read.table.key)
             findings += _check_source(context, read, source)
@@ -135,7 +141,7 @@ def migration_start(
                 baselines[read.table.key] = _read_by(baselines.get(read.table.key, first), read)
     if hand_over and not findings:
         followed = {baseline.table_id for baseline in baselines.values()}
-        taken = hand_over.positions.keys() | hand_over.kafka.keys()
+        taken = hand_over.positions.keys() | hand_over.kafka.keys() | hand_over.files.keys()
         findings += _check_followed(context, migration, taken - followed)
     if legacy is None or findings or stopped:
         return None, findings
@@ -158,7 +164,8 @@ def migration_start(
     counts = migration.hand_over == "explicit" or any(
         read.explicit is None and read.table.key in baselines for read in context.reads()
     )
-    findings = planned(Begin(start)) + (_how_sure(context, hand_over) if counts else Findings())
+    findings = planned(Begin(start, hand_over.files))
+    findings += _how_sure(context, hand_over) if counts else Findings()
     return start, findings + (checkpoint_imports.sure(context, imported) if imported.by_flow else Findings())
 
 
@@ -297,15 +304,8 @@ def _topic_baseline(
             f"{read.location}: the old streams of {migration.table} read {' and '.join(sorted(found))}, "
             f"which {read.view} reads as one source: let a view of its own read each"
         )
-    if shared := [
-        flow.name
-        for flow in context.dataflow.streaming_flows
-        if read in (reads := context.follows(flow)) and len(reads) > 1
-    ]:
-        return None, refused(
-            f"{read.location}: {shared[0]} reads other sources besides {read.table}, and a checkpoint has a "
-            "place for each, whose order nobody knows: let a flow of its own read each"
-        )
+    if shared := _shared(context, read):
+        return None, shared
     ((source_id, offset),) = found.items()
     held = context.facts.brokers.get(read.table.key)
     if not isinstance(held, KafkaRange):
@@ -315,6 +315,71 @@ def _topic_baseline(
     start = offset.completed(held.first)
     baseline = Baseline(read.table, source_id, start.records, within=str(start))
     return baseline, check_held(read, start, held)
+
+
+def _file_baseline(
+    context: PlanningContext,
+    migration: Migration,
+    read: Read,
+    source: OtherSource,
+    hand_over: HandOver | None,
+) -> tuple[Baseline | None, Findings]:
+    """Return which files a flow takes for read, of which only an old stream's log can tell."""
+    taken, known = hand_over.files if hand_over else {}, auto_loader.gives_start(source.options)
+    if not taken:
+        return None, Findings() if known else _not_read(migration, read)
+    if why := no_file_hand_over(context):
+        return None, refused(f"{read.location}: {why}")
+    path = source.path or ""
+    apart = {key: seen_files.outside(offset.seen, path) for key, offset in taken.items()}
+    found = [key for key, outside in apart.items() if not outside]
+    if not found:
+        if known:
+            return None, Findings()
+        return None, refused(
+            f"{read.location}: the old stream of {migration.table} has read {next(iter(apart.values()))}, "
+            f"which isn't under {path}, so that every file would come twice: name the folder as the old "
+            "stream does"
+        )
+    if len(found) > 1:
+        return None, refused(
+            f"{read.location}: {len(found)} old streams of {migration.table} read files under {path}, which "
+            f"{read.view} reads as one source: let a view of its own read each"
+        )
+    if shared := _shared(context, read):
+        return None, shared
+    offset = taken[found[0]]
+    odd = next((file.readable for file in offset.seen if seen_files.has_pattern(file.readable)), "")
+    if odd and not auto_loader.is_recursive(source.options):
+        return None, refused(
+            f"{read.location}: of files such as {odd}, whose names Spark takes for patterns, its file stream "
+            "reads each several times where a batch has several: set recursiveFileLookup to true in "
+            "readerOptions"
+        )
+    return Baseline(read.table, found[0], offset.batch, within=str(offset)), Findings()
+
+
+def no_file_hand_over(context: PlanningContext) -> str:
+    """Say why no flow can be given the list of files that an old stream has read; empty if one can."""
+    if not context.request.in_pipeline and not context.facts.auto_loader:
+        return ""
+    where = "a pipeline keeps" if context.request.in_pipeline else "Auto Loader keeps"
+    return (
+        f"{where} which files are read in a checkpoint of its own, into which only Auto Loader itself could "
+        "import the old stream's log: run the project with the streaming engine outside Databricks, or give "
+        "modifiedAfter in readerOptions, with handOver version"
+    )
+
+
+def _shared(context: PlanningContext, read: Read) -> Findings:
+    """Refuse a flow that reads other sources besides one that has a place of its own in a checkpoint."""
+    for flow in context.dataflow.streaming_flows:
+        if read in (reads := context.follows(flow)) and len(reads) > 1:
+            return refused(
+                f"{read.location}: {flow.name} reads other sources besides {read.table}, and a checkpoint "
+                "has a place for each, whose order nobody knows: let a flow of its own read each"
+            )
+    return Findings()
 
 
 def check_held(read: Read, start: KafkaOffset, held: KafkaRange) -> Findings:
@@ -358,12 +423,18 @@ def _check_followed(context: PlanningContext, migration: Migration, missing: Col
     return refused(
         *(
             f"{migration.location}: the old streams of {migration.table} read "
-            + (source_id if is_kafka(source_id) else f"the Delta table with the id {source_id}")
+            + _named(source_id)
             + f", which no flow of {context.target} follows, so what comes into it would be missing: add "
             "it to the spec, or leave its checkpoint out"
             for source_id in sorted(missing)
         )
     )
+
+
+def _named(source_id: str) -> str:
+    if is_files(source_id):
+        return "files"
+    return source_id if is_kafka(source_id) else f"the Delta table with the id {source_id}"
 
 
 def _starts_known(context: PlanningContext, producer: DataFlow) -> bool:

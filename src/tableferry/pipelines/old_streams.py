@@ -13,24 +13,24 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from tableferry import files
 from tableferry.amounts import counted
 from tableferry.catalog import facts
 from tableferry.commits import SETTING_BACK, WITHOUT_ROWS, Commit, commits_after
 from tableferry.errors import StateError
-from tableferry.pipelines import checkpoints
+from tableferry.pipelines import checkpoints, file_logs
 from tableferry.pipelines.plans import HandOver, LegacyWrites
-from tableferry.pipelines.source_offsets import KafkaOffset, Offset, SourceOffset
+from tableferry.pipelines.source_offsets import FileOffset, KafkaOffset, Offset, SourceOffset, files_id
 from tableferry.pipelines.state import MigrationStart
 from tableferry.tables import TableFacts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Limits = Mapping[str, int | KafkaOffset]
-"""How far sources may be read, by their ids: up to a version of a Delta table, or an offset of Kafka."""
+Limits = Mapping[str, int | KafkaOffset | FileOffset]
+"""How far sources may be read, by their ids: up to a version of a Delta table, or an offset."""
 
 NO_LIMIT: Limits = MappingProxyType({})
 
@@ -186,6 +186,7 @@ def newest(
                 batches,
                 within={table_id: offset.within for table_id, offset in tables.items() if not offset.whole},
                 kafka={key: offset for key, offset in found.items() if isinstance(offset, KafkaOffset)},
+                files={key: offset for key, offset in found.items() if isinstance(offset, FileOffset)},
             )
         problem = problem or found
     raise StateError(problem or "it has no commit that its log still tells of: set handOver to content")
@@ -222,6 +223,8 @@ def _positions(
                     beyond = offset.version - 1 > limit
                 case KafkaOffset(), KafkaOffset() as limit:
                     beyond = not limit.reaches(offset)
+                case FileOffset(), FileOffset() as limit:
+                    beyond = not limit.reaches(offset)
                 case _:
                     beyond = False
             if isinstance(offset, Offset) and not offset.whole and source_id not in within:
@@ -235,9 +238,11 @@ def _positions(
                     f"{_reached(offset)}: run again when both have taken the same"
                 )
             if beyond:
+                limit = at_most[source_id]
+                reached = f"version {limit}" if isinstance(limit, int) else _reached(limit)
                 return (
                     f"its streams have taken {_reached(offset)} of a source, of which the new flows have "
-                    f"taken {at_most[source_id]}: run the project again"
+                    f"taken {reached}: run the project again"
                 )
     return positions
 
@@ -247,7 +252,15 @@ def _within(offset: SourceOffset) -> str:
 
 
 def _reached(offset: SourceOffset) -> str:
-    return f"version {offset.version - 1}" if isinstance(offset, Offset) else f"offsets {offset}"
+    match offset:
+        case Offset(version):
+            return f"version {version - 1}"
+        case KafkaOffset():
+            return f"offsets {offset}"
+        case FileOffset():
+            return counted(len({file.path for file in offset.seen}), "file")
+        case _:
+            assert_never(offset)
 
 
 def _old_stream(folder: Path) -> OldStream:
@@ -278,7 +291,19 @@ def _offsets(stream: OldStream, batch: int) -> Mapping[str, SourceOffset] | str:
         return f"{error}: {_RESTORE}"
     if others:
         return (
-            f"offsets/{batch} of {stream.folder} has a source that is neither a Delta table nor Kafka, or "
-            "that had nothing to read yet: give its start in readerOptions, and set handOver to version"
+            f"offsets/{batch} of {stream.folder} has a source that is neither a Delta table nor Kafka nor "
+            "files, or that had nothing to read yet: give its start in readerOptions, and set handOver to "
+            "version"
         )
-    return offsets
+    try:
+        return dict(_looked_up(stream, *source) for source in offsets.items())
+    except StateError as error:
+        return f"{error}: restore it, or set handOver to version and give modifiedAfter in readerOptions"
+
+
+def _looked_up(stream: OldStream, source_id: str, offset: SourceOffset) -> tuple[str, SourceOffset]:
+    """Look up which files were read, and let the id say by which stream: others have logs of their own."""
+    if not isinstance(offset, FileOffset) or offset.log is None:
+        return source_id, offset
+    seen = file_logs.read(offset.log, offset.batch)
+    return files_id(f"{stream.query}:{offset.log.name}"), replace(offset, seen=seen)

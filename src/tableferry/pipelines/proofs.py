@@ -20,12 +20,13 @@ from tableferry.activity import activity
 from tableferry.catalog import facts as table_facts
 from tableferry.driver import following
 from tableferry.errors import TableferryError
-from tableferry.pipelines import content, copies, expected, old_streams, reads
+from tableferry.pipelines import content, copies, expected, file_logs, old_streams, reads
 from tableferry.pipelines.expected import Brought, NotKnownError, Whole
 from tableferry.pipelines.flows import DataFlow
 from tableferry.pipelines.old_streams import Limits
 from tableferry.pipelines.plans import Checkpoint, Facts, HandOver, NoHandOver, Plan, TargetPlan
-from tableferry.pipelines.source_offsets import KafkaOffset
+from tableferry.pipelines.seen_files import SeenFile, beyond
+from tableferry.pipelines.source_offsets import FileOffset, KafkaOffset
 from tableferry.pipelines.state import MigrationStart
 from tableferry.pipelines.views import Span
 from tableferry.tables import TableFacts, TableName
@@ -48,6 +49,7 @@ class Proof:
         behind: How many commits of the sources the flows have taken that the legacy table lacks; their rows
             were read from the sources.
         records: How many records of Kafka they have taken that the legacy table lacks, likewise.
+        files: How many files, likewise.
         rows: How many rows the target holds.
     """
 
@@ -56,6 +58,7 @@ class Proof:
     why_not: str = ""
     behind: int = 0
     records: int = 0
+    files: int = 0
     rows: int = 0
 
     @property
@@ -140,7 +143,8 @@ def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts)
     taken = _newest(start, facts) if planned.in_pipeline else _taken(target, start, facts)
     versions = {key: reached for key, reached in taken.items() if isinstance(reached, int)}
     offsets = {key: reached for key, reached in taken.items() if isinstance(reached, KafkaOffset)}
-    hand_over = HandOver(legacy.version, versions, {}, kafka=offsets)
+    files = {key: reached for key, reached in taken.items() if isinstance(reached, FileOffset)}
+    hand_over = HandOver(legacy.version, versions, {}, kafka=offsets, files=files)
     if start.batches:
         checkpoints = planned.project.checkpoints(history.migration)
         if not checkpoints:
@@ -174,7 +178,14 @@ def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts)
         )
         rows = verdict.target.rows - sum(frame.count() for frame in more_in_target)
         running.count("rows", rows)
-    return Proof(target.target, verdict, behind=lacking.commit_count, records=lacking.records, rows=rows)
+    return Proof(
+        target.target,
+        verdict,
+        behind=lacking.commit_count,
+        records=lacking.records,
+        files=lacking.file_count,
+        rows=rows,
+    )
 
 
 def _from_sources(
@@ -212,26 +223,30 @@ class _Lacking:
     Attributes:
         commits: From the last commit that the legacy table has to the last that the flows have taken.
         offsets: The same for Kafka's topics.
+        files: The files.
     """
 
     commits: Mapping[str, range]
     offsets: Mapping[str, tuple[KafkaOffset, KafkaOffset]]
+    files: Mapping[str, tuple[SeenFile, ...]]
 
     @classmethod
     def of(cls, start: MigrationStart, hand_over: HandOver, taken: Limits) -> _Lacking:
-        commits, offsets = {}, {}
+        commits, offsets, files = {}, {}, {}
         for key, base in start.baselines.items():
             match taken[base.table_id]:
                 case int() as version:
                     commits[key] = range(hand_over.positions.get(base.table_id, base.version), version)
                 case KafkaOffset() as offset if base.table_id in hand_over.kafka:
                     offsets[key] = (hand_over.kafka[base.table_id], offset)
+                case FileOffset(seen=seen) if base.table_id in hand_over.files:
+                    files[key] = beyond(seen, hand_over.files[base.table_id].seen)
                 case _:
                     raise NotKnownError(
-                        f"{base.table} has other topics than when the migration began: stop the old stream, "
-                        "run the project, and compare the two with `tableferry verify`"
+                        f"the old stream reads other sources than {base.table} since the migration began: "
+                        "stop it, run the project, and compare the two with `tableferry verify`"
                     )
-        return cls(commits, offsets)
+        return cls(commits, offsets, files)
 
     @property
     def commit_count(self) -> int:
@@ -241,15 +256,19 @@ class _Lacking:
     def records(self) -> int:
         return sum(start.behind(end) for start, end in self.offsets.values())
 
+    @property
+    def file_count(self) -> int:
+        return sum(map(len, self.files.values()))
+
     def lacks(self, flow: Brought) -> bool:
         """Say whether any of that is a flow's."""
-        return any(self.commits[key] for key in flow.tables) or any(
-            start.behind(end) for key in flow.topics for start, end in (self.offsets[key],)
-        )
+        records = (start.behind(end) for key in flow.topics for start, end in (self.offsets[key],))
+        commits, files = (self.commits[key] for key in flow.tables), (self.files[key] for key in flow.files)
+        return any(commits) or any(records) or any(files)
 
 
 def _newest(start: MigrationStart, facts: Facts) -> Limits:
-    if kafka := next((base for base in start.baselines.values() if base.of_kafka), None):
+    if kafka := next((base for base in start.baselines.values() if base.of_kafka or base.of_files), None):
         raise NotKnownError(f"how far a pipeline has read {kafka.table} isn't known outside of it")
     sources = {base.table_id: facts.tables.get(key) or base for key, base in start.baselines.items()}
     return {table_id: source.version for table_id, source in sources.items()}
@@ -257,19 +276,30 @@ def _newest(start: MigrationStart, facts: Facts) -> Limits:
 
 def _taken(target: TargetPlan, start: MigrationStart, facts: Facts) -> Limits:
     """Return how far into each source the flows are, by the source's id."""
-    taken: dict[str, int | KafkaOffset] = {}
+    taken: dict[str, int | KafkaOffset | FileOffset] = {}
     for flow in target.dataflow.flows:
         checkpoint = facts.checkpoints.get((target.dataflow.key, flow.name), Checkpoint())
         if checkpoint.offered is not None and not checkpoint.caught_up:
             raise NotKnownError(f"{flow.name} stopped within a commit: run the project first")
+        # A flow that reads topics or files reads nothing else.
         topics = [start.baselines.get(read.table.key) for read in facts.follows(target.dataflow, flow)]
         for base, reached in zip(filter(None, topics), checkpoint.kafka.values(), strict=False):
-            # A flow that reads topics reads nothing else.
             if taken.setdefault(base.table_id, reached) != reached:
+                raise NotKnownError(_APART)
+        if (read := checkpoint.files) and read.log and (of_files := next(filter(None, topics), None)):
+            reached_to = replace(read, seen=file_logs.read(read.log, read.batch))
+            known = taken.setdefault(of_files.table_id, reached_to)
+            # Flows of one view may have come as far in other batches.
+            if not isinstance(known, FileOffset) or not (
+                known.reaches(reached_to) and reached_to.reaches(known)
+            ):
                 raise NotKnownError(_APART)
         for table_id, offset in checkpoint.offsets.items():
             if taken.setdefault(table_id, offset.version - 1) != offset.version - 1:
                 raise NotKnownError(_APART)
+    for base in start.baselines.values():
+        if base.of_files and base.table_id not in taken:
+            raise NotKnownError(f"no flow has read {base.table} yet: run the project first")
     return {**_baselines(start), **taken}
 
 
@@ -285,12 +315,13 @@ def _lacking(
 ) -> tuple[list[DataFrame], list[DataFrame]]:
     """Return what the flows made of what the legacy table lacks, as rows to be added on each side.
 
-    What a change feed or Kafka brought is read from there. Of other sources, all rows as of the newer version
-    are added to the legacy table, and as of the older one to the target: what both hold makes no difference.
+    What a change feed, Kafka or files brought is read from there. Of other sources, all rows as of the newer
+    version are added to the legacy table, and as of the older one to the target: what both hold makes no
+    difference.
     """
     more: list[DataFrame] = []
     more_in_target: list[DataFrame] = []
-    if not lacking.commit_count and not lacking.records:
+    if not lacking.commit_count and not lacking.records and not lacking.file_count:
         return more, more_in_target
     try:
         if dataflow.target.cdc:
@@ -298,7 +329,7 @@ def _lacking(
         for flow in expected.brought(spark, dataflow):
             if lacking.lacks(flow):
                 spans = {key: Span(lag.stop, lag.start) for key, lag in lacking.commits.items()}
-                more.append(flow.rows(spans, lacking.offsets))
+                more.append(flow.rows(spans, {**lacking.offsets, **lacking.files}))
                 if not flow.new_rows:
                     before = {key: Span(lag.start) for key, lag in lacking.commits.items()}
                     more_in_target.append(flow.rows(before))

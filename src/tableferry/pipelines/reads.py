@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from tableferry.errors import TableError
-from tableferry.pipelines import sql, topics
+from tableferry.pipelines import auto_loader, sql, topics
 from tableferry.pipelines.flows import (
     DeltaSource,
     HistorySource,
@@ -33,6 +33,7 @@ class Read:
         explicit: The start that the user's own reader options give, or None.
         unseen: Why the start can't be managed, or empty.
         kafka: The options with which Kafka is read, which has no versions, but offsets; None for a table.
+        files: The source of a view of Auto Loader, of whose files it's kept which are read; else None.
         how: How the user gives a start here.
     """
 
@@ -43,6 +44,7 @@ class Read:
     unseen: str = ""
     kafka: Mapping[str, str] | None = None
     how: str = "give readerOptions.startingVersion"
+    files: OtherSource | None = None
 
 
 def explicit_start(options: Mapping[str, str]) -> Start | None:
@@ -124,6 +126,11 @@ def followed(
             how = "give readerOptions.startingOffsets"
             topic = topics.name(options)
             return (Read(name, topic, view.location, given, "kafka isn't a table", options, how),)
+        case OtherSource(auto_loader.FORMAT) as source:
+            file_name, how = auto_loader.name(source.path), "give readerOptions.modifiedAfter"
+            return (
+                Read(name, file_name, view.location, None, "files aren't a table", how=how, files=source),
+            )
         case OtherSource(format=format_):
             # The spec lets such a source through only with its own start, or where nothing manages starts.
             given = "its own options"

@@ -1,8 +1,9 @@
 """Reads how far a stream is in each of its sources, from the line of JSON that Spark writes for each.
 
 Delta: ``{"sourceVersion":1,"reservoirId":"…","reservoirVersion":5,"index":-1,"isStartingVersion":false}``.
-Kafka: ``{"topic":{"0":17,"1":4}}``, of each partition the offset that is read next. A dash stands for a
-source that had nothing to read yet.
+Kafka: ``{"topic":{"0":17,"1":4}}``, of each partition the offset that is read next. Files:
+``{"logOffset":7}``, a batch of the log of the files that were read (`seen_files`). A dash stands for a source
+that had nothing to read yet.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+
+from tableferry.pipelines.seen_files import SeenFile
 
 _AT_A_COMMIT_S_START = (-1, -100)
 
@@ -113,13 +117,37 @@ class KafkaRange:
         return tuple(found)
 
 
-SourceOffset = Offset | KafkaOffset
+@dataclass(frozen=True)
+class FileOffset:
+    """How far a stream has read files.
+
+    Attributes:
+        batch: The batch of the log of the files that were read.
+        log: The folder of that log, if it's known.
+        seen: The files, if they were looked up.
+    """
+
+    batch: int
+    log: Path | None = field(default=None, compare=False)
+    seen: tuple[SeenFile, ...] = field(default=(), compare=False, repr=False)
+
+    def __str__(self) -> str:
+        """Write it as Spark does."""
+        return json.dumps({"logOffset": self.batch}, separators=(",", ":"))
+
+    def reaches(self, other: FileOffset) -> bool:
+        """Say whether all files were read that another stream has read."""
+        return {file.path for file in other.seen} <= {file.path for file in self.seen}
 
 
-def read(line: str) -> tuple[str, SourceOffset] | None:
+SourceOffset = Offset | KafkaOffset | FileOffset
+
+
+def read(line: str, index: int = 0) -> tuple[str, SourceOffset] | None:
     """Return a source's id and how far it's read; None where nothing was read yet, or of another source.
 
-    The id of a Delta table is its own. An offset of Kafka names the topics alone, not the broker.
+    The id of a Delta table is its own. An offset of Kafka names the topics alone, not the broker; one of
+    files has nothing but the source's place in its stream, ``index``.
 
     Raises:
         ValueError: The line isn't whole.
@@ -131,6 +159,8 @@ def read(line: str) -> tuple[str, SourceOffset] | None:
     if "reservoirId" in source:
         whole = source["index"] in _AT_A_COMMIT_S_START and not source["isStartingVersion"]
         return source["reservoirId"], Offset(int(source["reservoirVersion"]), whole, "" if whole else line)
+    if source.keys() == {"logOffset"}:
+        return files_id(str(index)), FileOffset(int(source["logOffset"]))
     if source and all(map(_is_partitions, source.values())):
         offset = KafkaOffset.read(source)
         return kafka_id(offset.topics), offset
@@ -145,6 +175,16 @@ def kafka_id(topics: frozenset[str]) -> str:
 def is_kafka(source_id: str) -> bool:
     """Say whether a source is Kafka, not a Delta table."""
     return source_id.startswith("kafka:")
+
+
+def files_id(source: str) -> str:
+    """Return what tells files from the other sources of a stream."""
+    return f"files:{source}"
+
+
+def is_files(source_id: str) -> bool:
+    """Say whether a source is files, not a Delta table."""
+    return source_id.startswith("files:")
 
 
 def furthest(line: str, others: Iterable[str]) -> str:

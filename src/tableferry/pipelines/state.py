@@ -2,6 +2,8 @@
 
     <volume>/initial_versions/pipelineId=…/targetTable=…/part-00000.csv
         the `MigrationStart`: written once, never changed
+    <volume>/initial_versions/pipelineId=…/targetTable=…/_seen_…
+        the files that an old stream had read by then, as Spark writes them (`seen_files`)
     <volume>/tracking/pipelineId=…/targetTable=…/part-00000.csv
         the `Tracking`: how far it is
     <volume>/checkpoints/targetTable=…/generation=…/<flow>/
@@ -21,7 +23,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -31,8 +33,10 @@ from urllib.parse import quote, unquote
 
 from tableferry import files
 from tableferry.errors import Busy, StateError
+from tableferry.pipelines import seen_files
 from tableferry.pipelines.identities import TableIdentity
-from tableferry.pipelines.source_offsets import is_kafka
+from tableferry.pipelines.seen_files import SeenFile
+from tableferry.pipelines.source_offsets import is_files, is_kafka
 from tableferry.tables import TableName
 
 PART = "part-00000.csv"
@@ -58,7 +62,8 @@ class Baseline:
         views: The views that read it.
         within: Where the flows start within the next version, as Spark writes it; empty at its begin.
 
-    Of Kafka's topics ``version`` is how many offsets lie before the start, and ``within`` is the start.
+    Of Kafka's topics ``version`` is how many offsets lie before the start, and ``within`` is the start. Of
+    files they are the old stream's batch that read the last of them, and the offset that says so.
     """
 
     table: TableName
@@ -71,6 +76,16 @@ class Baseline:
     def of_kafka(self) -> bool:
         """Whether it's of Kafka's topics, not of a table."""
         return is_kafka(self.table_id)
+
+    @property
+    def of_files(self) -> bool:
+        """Whether it's of files, not of a table."""
+        return is_files(self.table_id)
+
+    @property
+    def seen(self) -> str:
+        """The name in the state of the list of files that were read; empty where it isn't of files."""
+        return f"_seen_{self.table_id.replace(':', '_')}_{self.version}" if self.of_files else ""
 
 
 @dataclass(frozen=True)
@@ -207,6 +222,12 @@ class StateStore:
         migration_start = self._read(
             self.migration_start_file(target), partial(_read_migration_start, self.pipeline_id, target)
         )
+        for baseline in migration_start.baselines.values() if migration_start else ():
+            if baseline.of_files and not files.exists(path := self._seen_file(target, baseline.seen)):
+                raise StateError(
+                    f"{path} is missing: restore it, for nobody can know again which files of "
+                    f"{baseline.table} the history of {target} holds"
+                )
         tracking = self._read(self.tracking_file(target), _read_tracking)
         undoing = files.read_text(self._undoing_file(target)) is not None
         if tracking and not migration_start and not undoing:
@@ -221,6 +242,22 @@ class StateStore:
             )
         elsewhere = self._elsewhere(target)
         return Stored(migration_start, tracking, elsewhere, generation, resetting, undoing=undoing)
+
+    def keep_seen(self, target: TableName, name: str, seen: Iterable[SeenFile]) -> None:
+        """Record which files an old stream had read; the same name always stands for the same files."""
+        files.create_text(self._seen_file(target, name), seen_files.written(seen))
+
+    def seen(self, target: TableName, name: str) -> tuple[SeenFile, ...]:
+        """Return which files an old stream had read.
+
+        Raises:
+            StateError: That can't be read.
+        """
+        path = self._seen_file(target, name)
+        try:
+            return seen_files.parse(files.read_text(path) or "")
+        except ValueError as error:
+            raise StateError(f"{path} isn't a whole state file ({error}): restore it") from error
 
     def begin(self, migration_start: MigrationStart) -> bool:
         """Record where a migration starts, once; of two processes at once exactly one gets True."""
@@ -251,6 +288,9 @@ class StateStore:
         stored = other.read(target)
         if stored.migration_start is not None:
             mine = replace(stored.migration_start, pipeline_id=self.pipeline_id)
+            for baseline in mine.baselines.values():
+                if baseline.of_files:
+                    self.keep_seen(target, baseline.seen, other.seen(target, baseline.seen))
             self.begin(mine)
             if stored.tracking is not None and files.read_text(self.tracking_file(target)) is None:
                 self.track(mine, stored.tracking)
@@ -295,6 +335,10 @@ class StateStore:
     def migration_start_file(self, target: TableName) -> Path:
         """Where a target's baselines are."""
         return self._folder("initial_versions", target) / PART
+
+    def _seen_file(self, target: TableName, name: str) -> Path:
+        # A name that begins so is hidden from Spark, which reads the folder as a table.
+        return self._folder("initial_versions", target) / name
 
     def tracking_file(self, target: TableName) -> Path:
         """Where a target's progress is."""

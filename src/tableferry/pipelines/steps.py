@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tableferry.amounts import counted
 from tableferry.errors import Busy
 from tableferry.pipelines.flows import CdcSettings, Flow, HistorySource, Target, View
 from tableferry.pipelines.identities import FlowSettings, TableIdentity
-from tableferry.pipelines.state import MigrationStart, StateStore
+from tableferry.pipelines.source_offsets import FileOffset
+from tableferry.pipelines.state import Baseline, MigrationStart, StateStore
 from tableferry.tables import TableName
 
 Start = int | str
@@ -51,32 +53,41 @@ class Adopt:
 
 @dataclass(frozen=True)
 class Begin:
-    """Record the baselines and the pinned copy, before the first row is copied."""
+    """Record the baselines and the pinned copy, before the first row is copied.
+
+    Attributes:
+        seen: The files that old streams have read, by the source's id.
+    """
 
     migration_start: MigrationStart
+    seen: Mapping[str, FileOffset] = field(default_factory=dict)
 
     def __str__(self) -> str:
         start = self.migration_start
-        sources = ", ".join(
-            (
-                f"{baseline.table} at {baseline.within}"
-                if baseline.of_kafka
-                else f"{baseline.table}@{baseline.version}"
-            )
-            + (f" and a part of {baseline.version + 1}" if baseline.within and not baseline.of_kafka else "")
-            for baseline in sorted(start.baselines.values())
-        )
+        sources = ", ".join(map(self._baseline, sorted(start.baselines.values())))
         copy = f"copy pinned to {start.copy.table}@{start.copy.version}"
         baselines = f"baselines {sources}" if sources else "no baselines"
         return f"record where {start.target} begins: {copy}, {baselines}"
 
     def perform(self, effects: Effects) -> None:
         """Record it, unless another process was first."""
+        target = self.migration_start.target
+        for baseline in self.migration_start.baselines.values():
+            if baseline.of_files:
+                effects.store.keep_seen(target, baseline.seen, self.seen[baseline.table_id].seen)
         if not effects.store.begin(self.migration_start):
             raise Busy(
                 f"another process has just started the migration of {self.migration_start.target}: run "
                 "again to go on"
             )
+
+    def _baseline(self, baseline: Baseline) -> str:
+        if baseline.of_files:
+            return f"{baseline.table} behind {counted(len(self.seen[baseline.table_id].seen), 'file')}"
+        if baseline.of_kafka:
+            return f"{baseline.table} at {baseline.within}"
+        part = f" and a part of {baseline.version + 1}" if baseline.within else ""
+        return f"{baseline.table}@{baseline.version}{part}"
 
 
 @dataclass(frozen=True)
@@ -223,6 +234,7 @@ class DefineAppend:
         identify: Record this of the flow before it brings rows; None where that is done.
         ahead: It starts where one of its sources has no commit yet.
         seed: The offset that its fresh checkpoint is to begin at, as Spark writes it.
+        seen: The name in the state of the list of files that it's to take for read.
         imports: The old stream's checkpoint that a pipeline imports for it; empty for none.
     """
 
@@ -233,6 +245,7 @@ class DefineAppend:
     identify: FlowSettings | None = None
     ahead: bool = False
     seed: str = ""
+    seen: str = ""
     imports: str = ""
 
     def __str__(self) -> str:
@@ -252,6 +265,7 @@ class DefineAutoCdc:
     identify: FlowSettings | None = None
     ahead: bool = False
     seed: str = ""
+    seen: str = ""
 
     def __str__(self) -> str:
         kind = f"SCD type {self.settings.scd_type}" + (", once" if self.once else "")

@@ -26,7 +26,7 @@ from tableferry.catalog import SPARK_ERRORS, exists, explained, facts
 from tableferry.commits import Commit, commits_after, counted, newest_version
 from tableferry.driver import Size, following, in_process
 from tableferry.errors import TableError, TableferryError, first_line
-from tableferry.pipelines import batches, cdc, checkpoints, snapshot_cdc, transactions, views
+from tableferry.pipelines import batches, cdc, checkpoints, file_logs, snapshot_cdc, transactions, views
 from tableferry.pipelines.flows import Flow, HistorySource, Source, Target, log_name
 from tableferry.pipelines.fold import END, SEQUENCE, START
 from tableferry.pipelines.guard import Guard, unguarded
@@ -296,6 +296,9 @@ class StreamingEngine:
             self._identify(definition, definition.identify)
         if definition.seed:
             self._before(f"letting the checkpoint of {definition.flow.name} begin where the old stream stood")
+            if definition.seen:
+                seen = self._store.seen(definition.owner, definition.seen)
+                file_logs.seed(self._checkpoint(definition), seen)
             checkpoints.seed(self._checkpoint(definition), definition.seed)
         self._before(f"stream {definition.flow.name} into {definition.flow.target}")
         for attempt in range(_TRIES):

@@ -1,0 +1,155 @@
+"""Understands the options of Auto Loader, and says what of them Spark's own file stream can do.
+
+Only Databricks has Auto Loader. Elsewhere its views run as Spark's file stream, which keeps to the same
+promise: each file that comes is read once. Options that change when and how a file is found mean nothing
+there; those that change which rows come are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tableferry.pipelines.flows import OtherSource
+from tableferry.tables import TableName
+
+FORMAT = "cloudFiles"
+
+_PREFIX = "cloudfiles."
+_CARRIED = {
+    "maxfilespertrigger": "maxFilesPerTrigger",
+    "maxbytespertrigger": "maxBytesPerTrigger",
+    "maxfileage": "maxFileAge",
+}
+_LEFT_ASIDE = frozenset(
+    (
+        "backfillinterval", "fetchparallelism", "inferschema", "infercolumntypes", "listonstart",
+        "pathrewrites", "queueurl", "resourcetag", "schemaevolutionmode", "schemahints", "schemalocation",
+        "useincrementallisting", "usemanagedfileevents", "usenotifications", "usestrictglobber",
+        "validateoptions", "region", "connectionstring", "resourcegroup", "subscriptionid", "tenantid",
+        "clientid", "clientsecret", "projectid", "client", "clientemail", "privatekey", "privatekeyid",
+        "subscription", "rolearn", "roleexternalid", "rolesessionname", "stsendpoint",
+        "databricks.servicecredential", "awsaccesskey", "awssecretkey",
+    )
+)  # fmt: skip
+_WITHOUT_PREFIX_TOO = ("rescueddatacolumn",)
+_OWN_SCHEMA = ("parquet", "orc", "avro", "text", "binaryfile")
+_SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+ANY_AGE = "36500d"
+"""Auto Loader forgets no file unless it's told to; Spark's file stream passes over old ones after a week."""
+
+
+@dataclass(frozen=True)
+class FileStream:
+    """How Spark's own file stream reads what a view of Auto Loader does.
+
+    Attributes:
+        left_aside: The names of the options that mean nothing to it, as they were written.
+    """
+
+    format: str
+    options: Mapping[str, str]
+    left_aside: tuple[str, ...] = ()
+
+
+def name(path: str | None) -> TableName:
+    """Name what a view reads, in the place of a table."""
+    return TableName.at(f"{FORMAT}:{path or '/'}")
+
+
+def gives_start(options: Mapping[str, str]) -> bool:
+    """Say whether a view's options say which files are old."""
+    given = _lowered(options)
+    return "modifiedafter" in given or given.get(_PREFIX + "includeexistingfiles", "").lower() == "false"
+
+
+def is_recursive(options: Mapping[str, str]) -> bool:
+    """Say whether all folders below a view's path are read, and none of their names makes a column."""
+    return _lowered(options).get("recursivefilelookup", "").lower() == "true"
+
+
+def file_stream(options: Mapping[str, str]) -> FileStream:
+    """Make the options of Auto Loader into those of Spark's file stream."""
+    kept: dict[str, str] = {"maxFileAge": ANY_AGE}
+    aside: list[str] = []
+    format_ = ""
+    given = _lowered(options)
+    for option, value in options.items():
+        own = option.lower().removeprefix(_PREFIX)
+        if option.lower() == _PREFIX + "format":
+            format_ = value
+        elif own in _WITHOUT_PREFIX_TOO:
+            aside.append(option)
+        elif not option.lower().startswith(_PREFIX):
+            kept[option] = value
+        elif own == "maxbytespertrigger" and _PREFIX + "maxfilespertrigger" in given:
+            # Spark's takes only one of the two, and neither says which rows come.
+            aside.append(option)
+        elif own in _CARRIED:
+            kept[_CARRIED[own]] = _bytes(value) if own == "maxbytespertrigger" else value
+        else:
+            aside.append(option)
+    if any(option.lower() == "maxfileage" for option in options):
+        del kept["maxFileAge"]
+        kept |= {option: value for option, value in options.items() if option.lower() == "maxfileage"}
+    return FileStream(format_, kept, tuple(aside))
+
+
+def not_to_be_had(source: OtherSource, *, handed_over: bool) -> Iterator[str]:
+    """Say what of a view's options Spark's file stream can't do, and how to go on.
+
+    Args:
+        source: The view's source.
+        handed_over: An old stream's log says which files are read already.
+    """
+    given = _lowered(source.options)
+    format_ = given.get(_PREFIX + "format", "")
+    if not format_:
+        yield "cloudFiles.format is missing: give the format of the files in readerOptions"
+    elif source.schema_file is None and format_.lower() not in _OWN_SCHEMA:
+        yield (
+            f"outside Databricks nothing infers the columns of {format_} files as Auto Loader does, and lets "
+            "them grow: give schemaPath"
+        )
+    for option, value in source.options.items():
+        own = option.lower().removeprefix(_PREFIX)
+        if own == option.lower() or own in ("format", *_CARRIED, *_LEFT_ASIDE, *_WITHOUT_PREFIX_TOO):
+            continue
+        match own, value.lower():
+            case ("includeexistingfiles", "true") | ("allowoverwrites", "false") | ("cleansource", "off"):
+                pass
+            case "includeexistingfiles", _:
+                if not handed_over:
+                    yield (
+                        f"{option} {value} is for Databricks: elsewhere all files that are there are new to "
+                        "a flow when it starts: give modifiedAfter instead"
+                    )
+            case "allowoverwrites", _:
+                yield (
+                    f"{option} {value} is for Databricks: elsewhere a file that is overwritten isn't read "
+                    "again: take it out, and write each file once"
+                )
+            case _ if own.startswith("cleansource"):
+                yield f"{option} {value} is for Databricks: elsewhere files stay where they are: take it out"
+            case "partitioncolumns", _:
+                yield (
+                    f"{option} is for Databricks: elsewhere each folder called column=value makes a column: "
+                    "take it out"
+                )
+            case _:
+                yield (
+                    f"{option} isn't an option of which it's known what it means outside Databricks: take it "
+                    "out"
+                )
+
+
+def _bytes(size: str) -> str:
+    """Write a size such as 10g in bytes; what isn't one stays as it is, for Spark to refuse."""
+    match = re.fullmatch(r"(\d+)\s*([bkmgt]?)b?", size.strip().lower())
+    return str(int(match[1]) * _SIZES[match[2]]) if match else size
+
+
+def _lowered(options: Mapping[str, str]) -> dict[str, str]:
+    return {option.lower(): value for option, value in options.items()}
