@@ -198,6 +198,20 @@ def test_what_the_log_doesn_t_tell_is_refused_before_anything_is_written(job: Jo
     with pytest.raises(Refused, match=r"cloudFiles\.allowOverwrites true is for Databricks"):
         project.run()
     job.migrate()
+    spec = job.project.root / "dataflows/d/dataflowspec/out_main.json"
+    alone = json.loads(spec.read_text())
+    project.create("more", COLUMNS)
+    union = f"SELECT * FROM STREAM(v_files) UNION ALL SELECT * FROM STREAM({project.schema}.more)"
+    files = {"mode": "stream", "sourceType": "cloudFiles", "sourceDetails": alone["sourceDetails"]}
+    both = {"mode": "stream", "sourceType": "sql", "sourceDetails": {"sqlStatement": union}}
+    flow = {
+        "flowType": "append_view",
+        "flowDetails": {"targetTable": "out", "sourceView": "v_both"},
+        "views": {"v_files": files, "v_both": both},
+    }
+    project.flow("out", {"f_both": flow}, tableMigrationDetails=alone["tableMigrationDetails"])
+    assert f"f_both reads other sources besides cloudFiles:{job.files}" in " ".join(project.plan().refusals)
+    job.migrate()
     (refusal,) = project.plan(pipeline=Ran()).refusals
     assert "a pipeline keeps which files are read in a checkpoint of its own" in refusal
     assert not project.plan().refusals
