@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from typing import assert_never
 
-from tableferry.pipelines import auto_loader, checkpoint_imports, seen_files, topics
-from tableferry.pipelines.flows import DataFlow, Migration, OtherSource
+from tableferry.pipelines import checkpoint_imports, other_baselines
+from tableferry.pipelines.flows import DataFlow, Migration
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
 from tableferry.pipelines.plans import HandOver, NoHandOver
 from tableferry.pipelines.reads import Read
-from tableferry.pipelines.source_offsets import KafkaOffset, KafkaRange, is_files, is_kafka
+from tableferry.pipelines.source_offsets import described
 from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, Stored
 from tableferry.pipelines.steps import Adopt, Begin, Forget
 from tableferry.tables import TableFacts, TableName
@@ -115,13 +115,13 @@ def migration_start(
             if (read.kafka is not None or read.files is not None) and checkpoint_imports.imports(context):
                 continue
             if read.kafka is not None:
-                topic, new = _topic_baseline(context, migration, read, read.kafka, hand_over)
+                topic, new = other_baselines.topic_baseline(context, migration, read, read.kafka, hand_over)
                 findings += new
                 if topic:
                     baselines[read.table.key] = _read_by(baselines.get(read.table.key, topic), read)
                 continue
             if read.files is not None:
-                found, new = _file_baseline(context, migration, read, read.files, hand_over)
+                found, new = other_baselines.file_baseline(context, migration, read, read.files, hand_over)
                 findings += new
                 if found:
                     baselines[read.table.key] = _read_by(baselines.get(read.table.key, found), read)
@@ -131,7 +131,7 @@ def migration_start(
             if source and not read.unseen and not context.makes(read):
                 version = hand_over.positions.get(source.table_id) if hand_over else source.version
                 if version is None and read.explicit is None and not imported.findings:
-                    findings += _not_read(migration, read)
+                    findings += other_baselines.not_read(migration, read)
                 first = Baseline(
                     read.table,
                     source.table_id,
@@ -284,115 +284,6 @@ def _read_by(baseline: Baseline, read: Read) -> Baseline:
     return replace(baseline, views=tuple(dict.fromkeys((*baseline.views, read.view))))
 
 
-def _topic_baseline(
-    context: PlanningContext,
-    migration: Migration,
-    read: Read,
-    options: Mapping[str, str],
-    hand_over: HandOver | None,
-) -> tuple[Baseline | None, Findings]:
-    """Return where a flow goes on in Kafka's topics, of which only an old stream's checkpoint can tell."""
-    if read.explicit is not None:
-        return None, Findings()
-    taken = hand_over.kafka if hand_over else {}
-    found = {key: offset for key, offset in taken.items() if topics.subscribes(options, offset)}
-    if not found:
-        known = topics.gives_start(options)
-        return None, Findings() if known and not taken else _not_read(migration, read)
-    if len(found) > 1:
-        return None, refused(
-            f"{read.location}: the old streams of {migration.table} read {' and '.join(sorted(found))}, "
-            f"which {read.view} reads as one source: let a view of its own read each"
-        )
-    if shared := _shared(context, read):
-        return None, shared
-    ((source_id, offset),) = found.items()
-    held = context.facts.brokers.get(read.table.key)
-    if not isinstance(held, KafkaRange):
-        why = held or f"the broker of {read.table} wasn't asked what it holds: run the project"
-        return None, refused(f"{read.location}: {why}")
-    # What a pipeline is given must name each partition.
-    start = offset.completed(held.first)
-    baseline = Baseline(read.table, source_id, start.records, within=str(start))
-    return baseline, check_held(read, start, held)
-
-
-def _file_baseline(
-    context: PlanningContext,
-    migration: Migration,
-    read: Read,
-    source: OtherSource,
-    hand_over: HandOver | None,
-) -> tuple[Baseline | None, Findings]:
-    """Return which files a flow takes for read, of which only an old stream's log can tell."""
-    taken, known = hand_over.files if hand_over else {}, auto_loader.gives_start(source.options)
-    if not taken:
-        return None, Findings() if known else _not_read(migration, read)
-    if why := no_file_hand_over(context):
-        return None, refused(f"{read.location}: {why}")
-    path = source.path or ""
-    apart = {key: seen_files.outside(offset.seen, path) for key, offset in taken.items()}
-    found = [key for key, outside in apart.items() if not outside]
-    if not found:
-        if known:
-            return None, Findings()
-        return None, refused(
-            f"{read.location}: the old stream of {migration.table} has read {next(iter(apart.values()))}, "
-            f"which isn't under {path}, so that every file would come twice: name the folder as the old "
-            "stream does"
-        )
-    if len(found) > 1:
-        return None, refused(
-            f"{read.location}: {len(found)} old streams of {migration.table} read files under {path}, which "
-            f"{read.view} reads as one source: let a view of its own read each"
-        )
-    if shared := _shared(context, read):
-        return None, shared
-    offset = taken[found[0]]
-    odd = next((file.readable for file in offset.seen if seen_files.has_pattern(file.readable)), "")
-    if odd and not auto_loader.is_recursive(source.options):
-        return None, refused(
-            f"{read.location}: of files such as {odd}, whose names Spark takes for patterns, its file stream "
-            "reads each several times where a batch has several: set recursiveFileLookup to true in "
-            "readerOptions"
-        )
-    return Baseline(read.table, found[0], offset.batch, within=str(offset)), Findings()
-
-
-def no_file_hand_over(context: PlanningContext) -> str:
-    """Say why no flow can be given the list of files that an old stream has read; empty if one can."""
-    if not context.request.in_pipeline and not context.facts.auto_loader:
-        return ""
-    where = "a pipeline keeps" if context.request.in_pipeline else "Auto Loader keeps"
-    return (
-        f"{where} which files are read in a checkpoint of its own, into which only Auto Loader itself could "
-        "import the old stream's log: run the project with the streaming engine outside Databricks, or give "
-        "modifiedAfter in readerOptions, with handOver version"
-    )
-
-
-def _shared(context: PlanningContext, read: Read) -> Findings:
-    """Refuse a flow that reads other sources besides one that has a place of its own in a checkpoint."""
-    for flow in context.dataflow.streaming_flows:
-        if read in (reads := context.follows(flow)) and len(reads) > 1:
-            return refused(
-                f"{read.location}: {flow.name} reads other sources besides {read.table}, and a checkpoint "
-                "has a place for each, whose order nobody knows: let a flow of its own read each"
-            )
-    return Findings()
-
-
-def check_held(read: Read, start: KafkaOffset, held: KafkaRange) -> Findings:
-    """Refuse to go on at an offset that the broker doesn't hold any more."""
-    if not (gone := held.gone(start)):
-        return Findings()
-    return refused(
-        f"{read.location}: {read.table} can't be read from where the old stream stopped: {'; '.join(gone)}: "
-        "let the old stream go on and hand over at a newer batch, or bring what is gone by hand and "
-        f"{read.how} behind it"
-    )
-
-
 def _check_source(context: PlanningContext, read: Read, source: TableFacts | None) -> Findings:
     """Refuse a source of which no baseline can be recorded, unless all its rows are new."""
     if read.unseen:
@@ -411,30 +302,17 @@ def _check_source(context: PlanningContext, read: Read, source: TableFacts | Non
     return Findings()
 
 
-def _not_read(migration: Migration, read: Read) -> Findings:
-    return refused(
-        f"{read.location}: the old streams of {migration.table} don't read {read.table}, so nobody knows "
-        f"which of its rows the history holds: add the checkpoint of the one that does, or {read.how}"
-    )
-
-
 def _check_followed(context: PlanningContext, migration: Migration, missing: Collection[str]) -> Findings:
     """Refuse to leave a source behind that fills the legacy table."""
     return refused(
         *(
             f"{migration.location}: the old streams of {migration.table} read "
-            + _named(source_id)
+            + described(source_id)
             + f", which no flow of {context.target} follows, so what comes into it would be missing: add "
             "it to the spec, or leave its checkpoint out"
             for source_id in sorted(missing)
         )
     )
-
-
-def _named(source_id: str) -> str:
-    if is_files(source_id):
-        return "files"
-    return source_id if is_kafka(source_id) else f"the Delta table with the id {source_id}"
 
 
 def _starts_known(context: PlanningContext, producer: DataFlow) -> bool:

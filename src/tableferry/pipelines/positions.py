@@ -9,7 +9,7 @@ from typing import Literal
 
 from tableferry.pipelines import checkpoint_imports, topics
 from tableferry.pipelines.flows import DataFlow, Flow
-from tableferry.pipelines.migration_starts import check_held, no_file_hand_over
+from tableferry.pipelines.other_baselines import check_held, no_file_hand_over
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
 from tableferry.pipelines.plans import Checkpoint, FlowPlan, OldCheckpoint, Wait
 from tableferry.pipelines.reads import Read

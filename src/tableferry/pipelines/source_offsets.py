@@ -187,6 +187,13 @@ def is_files(source_id: str) -> bool:
     return source_id.startswith("files:")
 
 
+def described(source_id: str) -> str:
+    """Say what a source is, as far as its id tells."""
+    if is_files(source_id):
+        return "files"
+    return source_id if is_kafka(source_id) else f"the Delta table with the id {source_id}"
+
+
 def furthest(line: str, others: Iterable[str]) -> str:
     """Return what is furthest on of the offsets of one source, as Spark writes them; skip other sources'."""
     for other in others:
