@@ -51,6 +51,8 @@ def test_the_first_plan_records_the_offset_with_the_partitions_that_are_there_by
         step for step in target.steps if isinstance(step, DefineAppend) and step.flow.name == "f_orders"
     )
     assert flow.seed == SEED
+    (view,) = (step for step in target.steps if isinstance(step, DefineView) and not step.once)
+    assert str(view) == "read v_orders from kafka://orders@checkpoint"
 
 
 def test_in_a_pipeline_the_view_is_given_its_offset_at_every_update() -> None:

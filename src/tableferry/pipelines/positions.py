@@ -162,7 +162,9 @@ def _position(context: PlanningContext, read: Read, checkpoint: Checkpoint) -> t
     if read.unseen:
         baseline = context.baseline(read)
         if baseline is None or (started and not context.request.in_pipeline):
-            return _Position(read, ready=True, news=True), Findings()
+            continues = started and (read.kafka is not None or read.files is not None)
+            goes_on: dict[str, Start | None] = {read.table.key: None} if continues else {}
+            return _Position(read, ready=True, news=True, starts=goes_on), Findings()
         if baseline.of_files:
             return _file_position(context, read, baseline, started=started)
         return _kafka_position(context, read, baseline, started=started)
@@ -195,7 +197,7 @@ def _kafka_position(
     if context.request.in_pipeline:
         position = replace(position, starts={read.table.key: baseline.within})
     else:
-        position = replace(position, seed=baseline.within)
+        position = replace(position, seed=baseline.within, starts={read.table.key: None})
     if started:
         return position, Findings()
     findings = Findings()
@@ -220,7 +222,8 @@ def _file_position(
         return position, refused(f"{read.location}: {why}")
     if started:
         return position, Findings()
-    return replace(position, seed=str(FileOffset(SEEDED_BATCH)), seen=baseline.seen), Findings()
+    seed = str(FileOffset(SEEDED_BATCH))
+    return replace(position, seed=seed, seen=baseline.seen, starts={read.table.key: None}), Findings()
 
 
 def _check_name(context: PlanningContext, flow: Flow, *, imports: bool = False) -> Findings:
