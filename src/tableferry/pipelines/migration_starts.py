@@ -112,19 +112,12 @@ def migration_start(
     baselines: dict[str, Baseline] = {}
     if migration.auto_starting_versions:
         for read in context.reads():
-            if (read.kafka is not None or read.files is not None) and checkpoint_imports.imports(context):
-                continue
-            if read.kafka is not None:
-                topic, new = other_baselines.topic_baseline(context, migration, read, read.kafka, hand_over)
-                findings += new
-                if topic:
-                    baselines[read.table.key] = _read_by(baselines.get(read.table.key, topic), read)
-                continue
-            if read.files is not None:
-                found, new = other_baselines.file_baseline(context, migration, read, read.files, hand_over)
-                findings += new
-                if found:
-                    baselines[read.table.key] = _read_by(baselines.get(read.table.key, found), read)
+            if read.kafka is not None or read.files is not None:
+                if not checkpoint_imports.imports(context):
+                    found, new = other_baselines.baseline(context, migration, read, hand_over)
+                    findings += new
+                    if found:
+                        baselines[read.table.key] = _read_by(baselines.get(read.table.key, found), read)
                 continue
             source = context.facts.tables.get(read.table.key)
             findings += _check_source(context, read, source)

@@ -13,14 +13,26 @@ from tableferry.pipelines.source_offsets import KafkaOffset, KafkaRange
 from tableferry.pipelines.state import Baseline
 
 
-def topic_baseline(
+def baseline(
+    context: PlanningContext, migration: Migration, read: Read, hand_over: HandOver | None
+) -> tuple[Baseline | None, Findings]:
+    """Return where a flow goes on in topics or files, of which only an old stream's checkpoint can tell.
+
+    None where the spec itself says it.
+    """
+    if read.kafka is not None:
+        return _topic_baseline(context, migration, read, read.kafka, hand_over)
+    assert read.files is not None
+    return _file_baseline(context, migration, read, read.files, hand_over)
+
+
+def _topic_baseline(
     context: PlanningContext,
     migration: Migration,
     read: Read,
     options: Mapping[str, str],
     hand_over: HandOver | None,
 ) -> tuple[Baseline | None, Findings]:
-    """Return where a flow goes on in Kafka's topics, of which only an old stream's checkpoint can tell."""
     if read.explicit is not None:
         return None, Findings()
     taken = hand_over.kafka if hand_over else {}
@@ -46,14 +58,13 @@ def topic_baseline(
     return baseline, check_held(read, start, held)
 
 
-def file_baseline(
+def _file_baseline(
     context: PlanningContext,
     migration: Migration,
     read: Read,
     source: OtherSource,
     hand_over: HandOver | None,
 ) -> tuple[Baseline | None, Findings]:
-    """Return which files a flow takes for read, of which only an old stream's log can tell."""
     taken, known = hand_over.files if hand_over else {}, auto_loader.gives_start(source.options)
     if not taken:
         return None, Findings() if known else not_read(migration, read)
