@@ -9,8 +9,9 @@ import pytest
 from tests.unit.test_decide import ORDERS, STARTED, dataflow, facts, only
 
 from tableferry.pipelines import source_offsets, topics
-from tableferry.pipelines.flows import OtherSource, View
-from tableferry.pipelines.plans import Checkpoint, HandOver, TargetPlan
+from tableferry.pipelines.flows import OtherSource, Project, View
+from tableferry.pipelines.hand_overs import HandOverFinder
+from tableferry.pipelines.plans import Checkpoint, HandOver, NoHandOver, TargetPlan
 from tableferry.pipelines.reads import Read
 from tableferry.pipelines.source_offsets import KafkaOffset, KafkaRange
 from tableferry.pipelines.state import Baseline, Stored, Tracking
@@ -199,3 +200,16 @@ def test_a_flow_that_reads_several_topics_has_an_offset_of_them_together() -> No
     assert known == ("kafka:a,b", KafkaOffset({("a", 0): 1, ("a", 10): 3, ("b", 0): 2}))
     assert str(known[1]) == '{"a":{"0":1,"10":3},"b":{"0":2}}'
     assert known[1].records == 6
+
+
+@pytest.mark.parametrize("read", [READ, replace(READ, kafka=None, files=OtherSource("cloudFiles"))])
+def test_rows_cant_tell_how_far_a_job_is_in_what_has_no_versions(read: Read) -> None:
+    flow = dataflow(views={"v_orders": KAFKA})
+    by_content = replace(flow, migration=replace(flow.migration, hand_over="content"))  # type: ignore[type-var]
+    spark: Any = None
+    project = Project("/p", "p", (by_content,), "/state")
+    reads = {(ORDERS.key, "f_orders"): (read,)}
+    finder = HandOverFinder(spark, project, {}, reads, False, {}, 100)
+    found = finder.find([by_content])[ORDERS.key]
+    assert isinstance(found, NoHandOver)
+    assert "kafka://orders has no versions" in found.why

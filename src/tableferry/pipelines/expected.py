@@ -75,7 +75,7 @@ class Brought:
             spark,
             dataflow,
             flow,
-            {read.table.key: read.table for read in followed if read.kafka is None and read.files is None},
+            {read.table.key: read.table for read in followed if not read.without_versions},
             {read.table.key: read.kafka for read in followed if read.kafka is not None},
             frozenset(read.table.key for read in followed if read.files is not None),
             _reads_new_rows(dataflow, flow),

@@ -95,11 +95,11 @@ class HandOverFinder:
             for read in self.followed.get((dataflow.key, flow.name), ())
         ]
         keys = {read.table.key for read in follows}
-        if topic := next((read.table for read in follows if read.kafka is not None), None):
+        if other := next((read.table for read in follows if read.without_versions), None):
             return NoHandOver(
-                f"{topic} keeps its records for a while only, so rows can't tell how far the old job is: "
-                "name the checkpoint of a stream whose sink is this very table, or give startingOffsets in "
-                "readerOptions, with handOver explicit"
+                f"{other} has no versions, so rows can't tell how far the old job is: name the checkpoint of "
+                "a stream whose sink is this very table, or give a start in readerOptions, with handOver "
+                "explicit"
             )
         sources = [source for key in keys if (source := self.tables.get(key))]
         if not self.look_back or legacy is None or len(sources) < len(keys):

@@ -112,7 +112,7 @@ def migration_start(
     baselines: dict[str, Baseline] = {}
     if migration.auto_starting_versions:
         for read in context.reads():
-            if read.kafka is not None or read.files is not None:
+            if read.without_versions:
                 if not checkpoint_imports.imports(context):
                     found, new = other_baselines.baseline(context, migration, read, hand_over)
                     findings += new

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -162,7 +161,7 @@ def _position(context: PlanningContext, read: Read, checkpoint: Checkpoint) -> t
     if read.unseen:
         baseline = context.baseline(read)
         if baseline is None or (started and not context.request.in_pipeline):
-            continues = started and (read.kafka is not None or read.files is not None)
+            continues = started and read.without_versions
             goes_on: dict[str, Start | None] = {read.table.key: None} if continues else {}
             return _Position(read, ready=True, news=True, starts=goes_on), Findings()
         if baseline.of_files:
@@ -210,7 +209,7 @@ def _kafka_position(
         return position, findings
     if isinstance(held, str):
         return position, findings + refused(f"{read.location}: {held}")
-    return position, findings + check_held(read, KafkaOffset.read(json.loads(baseline.within)), held)
+    return position, findings + check_held(read, KafkaOffset.parse(baseline.within), held)
 
 
 def _file_position(

@@ -9,7 +9,6 @@ both have taken the same, the two tables are compared as they are.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -305,7 +304,7 @@ def _taken(target: TargetPlan, start: MigrationStart, facts: Facts) -> Limits:
 
 def _baselines(start: MigrationStart) -> dict[str, int | KafkaOffset]:
     return {
-        base.table_id: KafkaOffset.read(json.loads(base.within)) if base.of_kafka else base.version
+        base.table_id: KafkaOffset.parse(base.within) if base.of_kafka else base.version
         for base in start.baselines.values()
     }
 

@@ -46,6 +46,11 @@ class Read:
     how: str = "give readerOptions.startingVersion"
     files: OtherSource | None = None
 
+    @property
+    def without_versions(self) -> bool:
+        """Whether it's Kafka's topics or files, of which only a checkpoint says how far they are read."""
+        return self.kafka is not None or self.files is not None
+
 
 def explicit_start(options: Mapping[str, str]) -> Start | None:
     """Return the start that reader options give; their names are read in any case, as Spark does."""

@@ -42,6 +42,11 @@ class KafkaOffset:
     next: Mapping[tuple[str, int], int]
 
     @classmethod
+    def parse(cls, text: str) -> KafkaOffset:
+        """Read the text of one."""
+        return cls.read(json.loads(text))
+
+    @classmethod
     def read(cls, topics: Mapping[str, Mapping[str, int]]) -> KafkaOffset:
         """Read one as Spark writes it."""
         return cls(
