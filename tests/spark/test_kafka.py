@@ -223,21 +223,20 @@ def test_a_broker_that_dies_loses_nothing(
 def test_a_compacted_topic_is_followed_and_not_taken_for_a_proof(
     project: Project, broker: Broker, old: Old, tmp_path: Path
 ) -> None:
-    topic = "compacted"
+    topic, later = "compacted", count()
     settings = {"cleanup.policy": "compact", "segment.ms": "20", "min.cleanable.dirty.ratio": "0.001"}
     broker.create(topic, 1, settings)
     broker.send(topic, numbered(0, 8), 1, key="a")
     old(topic=topic)
     taken = values(project, "out_legacy")
     broker.send(topic, numbered(8, 16), 1, key="a")
-    while len(held := broker.read(topic)) == 16:
+    while sum(value != "later" for _, value in broker.read(topic)) > 1:
         # The newest segment isn't compacted, and a record that comes later closes it.
-        broker.send(topic, ["later"], 1, key="b")
+        broker.send(topic, ["later"], 1, key=str(next(later)))
     migrate(project, broker, topic, tmp_path / "old")
     assert project.run().ok
     assert values(project)[: len(taken)] == taken
     brought = [value for offset, value in broker.read(topic) if offset >= 8]
-    assert held
     assert values(project) == sorted([*taken, *brought])
     assert "the others were compacted away" in verified(project)
 
