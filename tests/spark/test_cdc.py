@@ -18,6 +18,7 @@ from tableferry.pipelines import cdc, transactions
 from tableferry.pipelines.cdc import apply, create_tables, feed_events
 from tableferry.pipelines.flows import CdcSettings, ScdType, Target, log_name
 from tableferry.pipelines.fold import Fold
+from tableferry.pipelines.history import history_events
 from tableferry.tables import TableName
 
 FEED = "userId int, name string, city string, operation string, sequenceNum bigint"
@@ -283,6 +284,33 @@ def test_a_first_copy_that_dies_before_its_rows_is_made_good(
     assert rows(spark, target) == rows(spark, whole)
     # Not a second copy of what is logged already.
     assert spark.table(log_name(target.name).sql).count() == logged
+
+
+@pytest.mark.parametrize("scd", [1, 2])
+def test_events_of_another_run_count_whenever_they_come_into_a_first_copy(
+    spark: SparkSession, schema: str, scd: ScdType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = [(124, "Raul", "Oaxaca", 1), (123, "Isabel", "Monterrey", 1), (125, "Mercedes", "Tijuana", 1)]
+    late = [(123, None, None, "DELETE", 6), (125, "Mercedes", "Mexicali", "UPDATE", 5)]
+    columns = "userId int, name string, city string, __START_AT bigint, __END_AT bigint"
+    legacy = spark.createDataFrame([(*row, None) for row in copied], columns)
+    target = users(schema, scd_type=scd)
+    assert target.cdc is not None
+    history = history_events(legacy, target.cdc)
+    create_tables(spark, target, history.schema)
+    whole = replace(target, name=TableName((schema, "whole")))
+    applied(spark, whole, (0, [(*row[:3], "INSERT", row[3]) for row in copied]), (1, late))
+    first_rows = Fold.first_rows
+
+    def overtaken(fold: Fold, log: DataFrame) -> DataFrame:
+        rows = first_rows(fold, log).localCheckpoint()
+        applied(spark, target, (1, late))
+        return rows
+
+    monkeypatch.setattr(Fold, "first_rows", overtaken)
+    apply(history, target.name, target.cdc, copied=True)
+    assert rows(spark, target) == rows(spark, whole)
+    assert len(rows(spark, target)) == (2 if scd == 1 else 4)
 
 
 def test_a_batch_that_comes_again_is_in_the_log_twice_and_in_the_target_once(

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
@@ -140,6 +140,7 @@ def tell(
     if numbers[crashing] == COMPACTED_EVERY - 1:
         point = chance.choice([point, "compacting"])
 
+    copied = chance.random() < 0.5
     # Each read by the ranges of its keys, as of a large log, or not.
     sizes = Sizes(least=chance.choice([0, 2**40]))
 
@@ -147,14 +148,18 @@ def tell(
         if what.startswith(point):
             raise Crash(what)
 
-    for at, batch in enumerate(batches):
+    def take(at: int, before: Callable[[str], None] = lambda _: None) -> None:
+        events = in_spark(spark, batches[at])
+        apply(events, target.name, cdc, number=numbers[at], before=before, sizes=sizes, copied=copied)
+
+    for at in range(len(batches)):
         if at == crashing:
             with pytest.raises(Crash):
-                apply(in_spark(spark, batch), target.name, cdc, number=numbers[at], before=crash, sizes=sizes)
+                take(at, crash)
             if chance.random() < 0.5:
                 continue
-        apply(in_spark(spark, batch), target.name, cdc, number=numbers[at], sizes=sizes)
-    apply(in_spark(spark, batches[crashing]), target.name, cdc, number=numbers[crashing], sizes=sizes)
+        take(at)
+    take(crashing)
 
     ignore = cdc.ignore_null_updates
     if scd == 1:

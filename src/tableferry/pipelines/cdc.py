@@ -189,6 +189,7 @@ def apply(
     before: Callable[[str], None] = lambda _: None,
     number: int = 0,
     sizes: Sizes | None = None,
+    copied: bool = False,
 ) -> None:
     """Fold a batch of events into the target's log, then into the target.
 
@@ -200,7 +201,9 @@ def apply(
     ``number`` is the batch's in its stream. Of number 0, as of a flow that runs once, the log takes only the
     events that it lacks. Of the others it takes all: what comes again there is no more than the one batch
     that a crash has interrupted. Each `COMPACTED_EVERY` batches the log is compacted. ``sizes`` is what a
-    stream remembers from batch to batch of how large the log is.
+    stream remembers from batch to batch of how large the log is. Events that are ``copied`` go into an empty
+    log as they are: hardly any two are of one key and sequence, and a search for them takes longer than the
+    write.
 
     Raises:
         TableError: A column has another type in the table, or an event has no sequence.
@@ -218,8 +221,9 @@ def apply(
     fold = Fold(settings, schema)
     began = number == 0 and _is_empty(session, log)
     if began and _is_empty(session, target):
-        _fill(fold, fold.batch(events), target, before)
-        return
+        first = fold.logged(events) if copied else fold.batch(events)
+        if _filled(fold, first, target, before):
+            return
     with _kept(fold.batch(events)) as batch:
         with _explained():
             ranges = key_ranges(batch, fold, stored, ranged=sizes.large(session, log))
@@ -243,15 +247,22 @@ def apply(
         _compact(session, fold, log)
 
 
-def _fill(fold: Fold, batch: DataFrame, target: TableName, before: Callable[[str], None]) -> None:
-    """Fold the first events of all: neither the log nor the target has anything to compare them with."""
-    session, log = batch.sparkSession, log_name(target)
+def _filled(fold: Fold, events: DataFrame, target: TableName, before: Callable[[str], None]) -> bool:
+    """Fold the first events of all: neither the log nor the target has anything to compare them with.
+
+    Where another run has brought events meanwhile it returns False: the rows of their keys may be those of an
+    older log, until they are worked out anew.
+    """
+    session, log = events.sparkSession, log_name(target)
     before(f"events of {target} into its log")
-    _append(fold, batch, log)
+    _append(fold, events, log)
     before(f"rows of {target}")
-    rows = fold.rows(None, fold.sequence(session.table(log.sql)))
-    with _view(rows.where(ALIVE)) as view:
+    version = newest_version(session, log)
+    logged = session.read.option("versionAsOf", version).table(log.sql)
+    rows = fold.first_rows(fold.sequence(logged))
+    with _view(rows) as view:
         _run(session, row_insert(fold, target, view, rows.columns))
+    return newest_version(session, log) == version
 
 
 def _is_empty(session: SparkSession, table: TableName) -> bool:

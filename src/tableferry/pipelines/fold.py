@@ -92,8 +92,8 @@ class Fold:
         """Give a frame of the log's rows the sequence column where the log lacks it."""
         return frame if SEQUENCE in frame.columns else frame.withColumn(SEQUENCE, F.lit(None).cast("int"))
 
-    def batch(self, events: DataFrame) -> DataFrame:
-        """Return events in the log's form, one for each of the log's identities.
+    def logged(self, events: DataFrame) -> DataFrame:
+        """Return events in the log's form.
 
         Of two events at one sequence the higher rank counts: a closing copied from history, a row copied from
         history, a feed's upsert, a feed's delete, and among equals a hash of the row, so that no order of
@@ -113,10 +113,14 @@ class Fold:
         tie = F.xxhash64(
             *[comparable(F.col(quote(field.name)), field.dataType) for field in ordered], F.lit(0)
         )
-        frame = frame.withColumn(
+        return frame.withColumn(
             RANK, F.shiftleft(order.cast("bigint"), 61).bitwiseOR(F.shiftrightunsigned(tie, 3))
         )
-        identity = [*names(self.keys), operation == TRUNCATE]
+
+    def batch(self, events: DataFrame) -> DataFrame:
+        """Return events in the log's form, one for each of the log's identities."""
+        frame = self.logged(events)
+        identity = [*names(self.keys), F.col(OPERATION) == TRUNCATE]
         if self.per_sequence:
             window = Window.partitionBy(*identity, F.col(SEQUENCE)).orderBy(F.col(RANK).desc())
         else:
@@ -156,6 +160,31 @@ class Fold:
         newest = Window.partitionBy(*names(self.keys)).orderBy(F.col(SEQUENCE).desc(), F.col(RANK).desc())
         frame = frame.withColumn(_NEXT, F.row_number().over(newest)).where(F.col(_NEXT) == 1)
         return self._newest(frame.withColumn(_NEXT, F.lit(None)))
+
+    def first_rows(self, log: DataFrame) -> DataFrame:
+        """Return the rows that all events of a log make, and only those that the target must have.
+
+        They are `rows` of all keys, faster where the log holds no more than what was copied.
+        """
+        if self.settings.scd_type == 2:
+            if log.where(~F.col(EXACT)).isEmpty():
+                return self._exact_intervals(log)
+        elif not self.truncates and log.groupBy(*names(self.keys)).count().where("count > 1").isEmpty():
+            return self._newest(log.withColumn(_NEXT, F.lit(None))).where(ALIVE)
+        return self.rows(None, log).where(ALIVE)
+
+    def _exact_intervals(self, log: DataFrame) -> DataFrame:
+        """Return one row for each upsert, which ends where the next event of its key comes."""
+        window = Window.partitionBy(*names(self.keys)).orderBy(F.col(SEQUENCE), F.col(RANK))
+        frame = log.withColumn(_NEXT, F.lead(F.struct(SEQUENCE)).over(window))
+        last = ~F.col(_NEXT).eqNullSafe(F.struct(SEQUENCE))
+        columns = names([*self.keys, *(field.name for field in self.data)])
+        return frame.where(last & (F.col(OPERATION) == UPSERT)).select(
+            *columns,
+            F.col(SEQUENCE).alias(START),
+            F.col(_NEXT)[SEQUENCE].alias(END),
+            F.lit(True).alias(ALIVE),
+        )
 
     def _carried(self, frame: DataFrame, window: WindowSpec) -> DataFrame:
         """Put the newest real value at or before each event in its place; a delete's NULLs are real, too."""

@@ -7,7 +7,7 @@ them), each row is a validity interval; else each row is the present state of it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.errors import AnalysisException
@@ -38,20 +38,27 @@ def history_events(frame: DataFrame, settings: CdcSettings, whole: DataFrame | N
     """
     keys = _keys(frame, settings)
     data = [name for name in frame.columns if name.upper() not in (START, END)]
-    if _has_intervals(frame, settings):
-        starts = frame if whole is None else whole
-        instants = F.array(
-            F.struct(F.col(START).alias("at"), F.lit(UPSERT).alias("operation")),
-            F.struct(F.col(END).alias("at"), F.lit(DELETE).alias("operation")),
-        )
-        frame = frame.withColumn(_ROW, F.explode(instants)).where(
-            F.col(f"{_ROW}.at").isNotNull() | (F.col(f"{_ROW}.operation") == UPSERT)
-        )
-        sequence, operation = F.col(f"{_ROW}.at"), F.col(f"{_ROW}.operation")
-        closes = {**{quote(key): F.col(quote(key)) for key in keys}, quote(START): sequence}
-        frame = _without(frame, starts, closes, operation == DELETE)
-    else:
-        sequence, operation = _sequence(frame, settings), F.lit(UPSERT)
+    if not _has_intervals(frame, settings):
+        return _events(frame, data, _sequence(frame, settings), F.lit(UPSERT))
+    closes = {**{quote(key): F.col(quote(key)) for key in keys}, quote(START): F.col(END)}
+    if whole is None:
+        # In two parts, so that no more rows than the closed ones are looked up.
+        closed = _without(frame.where(F.col(END).isNotNull()), frame, closes)
+        upserts = _events(frame, data, F.col(START), F.lit(UPSERT))
+        return upserts.unionByName(_events(closed, data, F.col(END), F.lit(DELETE)))
+    # A stream is read once.
+    instants = F.array(
+        F.struct(F.col(START).alias("at"), F.lit(UPSERT).alias("operation")),
+        F.struct(F.col(END).alias("at"), F.lit(DELETE).alias("operation")),
+    )
+    sequence, operation = F.col(f"{_ROW}.at"), F.col(f"{_ROW}.operation")
+    closes[quote(START)] = sequence
+    frame = frame.withColumn(_ROW, F.explode(instants)).where(sequence.isNotNull() | (operation == UPSERT))
+    frame = _without(frame, whole, closes, operation == DELETE)
+    return _events(frame, data, sequence, operation)
+
+
+def _events(frame: DataFrame, data: Sequence[str], sequence: Column, operation: Column) -> DataFrame:
     return frame.select(
         *names(data), sequence.alias(SEQUENCE), operation.alias(OPERATION), F.lit(True).alias(EXACT)
     )

@@ -264,7 +264,8 @@ class StreamingEngine:
         frame = self._rows(definition, observation)
         with following(self._spark, running, partial(self._expected, definition)):
             if isinstance(definition, DefineAutoCdc):
-                cdc.apply(frame, flow.target, definition.settings, before=self._before)
+                copied = self._is_history(definition)
+                cdc.apply(frame, flow.target, definition.settings, before=self._before, copied=copied)
             else:
                 self._before(f"rows of {flow.name} into {flow.target}")
                 writer = transactions.run_once(definition.owner, flow.name, definition.generation)
