@@ -58,9 +58,11 @@ class Broker:
         deadline = time.monotonic() + _START_SECONDS
         while True:
             try:
+                # A client that finds nobody there looks again for half a minute.
+                socket.create_connection(("127.0.0.1", self._port)).close()
                 with closing(self._admin()):
                     return
-            except KafkaError:
+            except (OSError, KafkaError):
                 if self._process.poll() is not None or time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
