@@ -13,12 +13,16 @@ from tests.workspace import FakeWorkspace
 soak.load_profile()
 
 
+# They have processes of their own, or run what no other file does, and the pipelines have the most tests.
+_ANYWHERE = ("test_convert", "test_demo", "test_kafka", "test_file_sources")
+
+
 def _area(nodeid: str) -> str | None:
     """Name the area that a test belongs to; None where any process will do."""
-    file = nodeid.partition("::")[0]
-    if not file.startswith("tests/spark/") or file.startswith("tests/spark/test_convert"):
+    folder, _, file = nodeid.partition("::")[0].rpartition("/")
+    if folder != "tests/spark" or file.startswith(_ANYWHERE):
         return None
-    return "fleet" if file.startswith("tests/spark/test_fleet") else "pipelines"
+    return "fleet" if file.startswith("test_fleet") else "pipelines"
 
 
 @pytest.hookimpl(optionalhook=True)
