@@ -131,7 +131,7 @@ def measure(spark: SparkSession, folder: Path, size: Size, copies: int) -> Measu
         found.inserts.append(seconds(partial(spark.sql, insert)))
         events = history_events(legacy, size.settings)
         cdc.create_tables(spark, target, events.schema)
-        found.copies.append(seconds(partial(cdc.apply, events, ours, size.settings, copied=True)))
+        found.copies.append(seconds(partial(cdc.apply, events, ours, size.settings, copied=legacy)))
     folds = batches.folding(spark, ours, size.settings, lambda _: None, unguarded, [])
     merges = (bare_scd1 if size.scd == 1 else bare_scd2)(spark, bare, size)
     feed = Feed(spark, folder, size)

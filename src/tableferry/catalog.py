@@ -98,6 +98,18 @@ def facts(spark: SparkSession, name: TableName, *, defining: bool = False) -> Ta
         ) from error
 
 
+def facts_again(spark: SparkSession, table: TableFacts) -> TableFacts | None:
+    """Return what is known now of a table that was looked at a moment ago, with its new version.
+
+    Where this process sees the table's log, the catalog isn't asked again, which takes up to half a second.
+
+    Raises:
+        TableError: As `facts`.
+    """
+    from_log = _facts_from_log(table.name, Path(table.folder)) if table.folder is not None else None
+    return from_log or facts(spark, table.name)
+
+
 def earliest_version(spark: SparkSession, table: TableFacts) -> int:
     """Return the oldest version whose commit is in the table's log, where a stream may start."""
     if table.folder is None:

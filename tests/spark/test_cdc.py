@@ -286,31 +286,55 @@ def test_a_first_copy_that_dies_before_its_rows_is_made_good(
     assert spark.table(log_name(target.name).sql).count() == logged
 
 
+@pytest.mark.parametrize("point", ["events of", "rows of"])
 @pytest.mark.parametrize("scd", [1, 2])
 def test_events_of_another_run_count_whenever_they_come_into_a_first_copy(
-    spark: SparkSession, schema: str, scd: ScdType, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, schema: str, scd: ScdType, point: str
 ) -> None:
-    copied = [(124, "Raul", "Oaxaca", 1), (123, "Isabel", "Monterrey", 1), (125, "Mercedes", "Tijuana", 1)]
-    late = [(123, None, None, "DELETE", 6), (125, "Mercedes", "Mexicali", "UPDATE", 5)]
     columns = "userId int, name string, city string, __START_AT bigint, __END_AT bigint"
-    legacy = spark.createDataFrame([(*row, None) for row in copied], columns)
+    legacy = spark.createDataFrame([(*row, None) for row in COPIED], columns)
     target = users(schema, scd_type=scd)
     assert target.cdc is not None
-    history = history_events(legacy, target.cdc)
-    create_tables(spark, target, history.schema)
-    whole = replace(target, name=TableName((schema, "whole")))
-    applied(spark, whole, (0, [(*row[:3], "INSERT", row[3]) for row in copied]), (1, late))
-    first_rows = Fold.first_rows
+    events = history_events(legacy, target.cdc)
+    create_tables(spark, target, events.schema)
 
-    def overtaken(fold: Fold, log: DataFrame) -> DataFrame:
-        rows = first_rows(fold, log).localCheckpoint()
-        applied(spark, target, (1, late))
-        return rows
+    def overtaken(what: str) -> None:
+        if what.startswith(point) and spark.table(target.name.sql).isEmpty():
+            applied(spark, target, (1, LATE))
 
-    monkeypatch.setattr(Fold, "first_rows", overtaken)
-    apply(history, target.name, target.cdc, copied=True)
-    assert rows(spark, target) == rows(spark, whole)
-    assert len(rows(spark, target)) == (2 if scd == 1 else 4)
+    apply(events, target.name, target.cdc, copied=legacy, before=overtaken)
+    assert rows(spark, target) == rows(spark, late_after_copied(spark, target))
+
+
+@pytest.mark.parametrize("scd", [1, 2])
+def test_events_of_another_run_count_whenever_they_come_into_a_first_batch(
+    spark: SparkSession, schema: str, scd: ScdType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = users(schema, scd_type=scd)
+    create_tables(spark, target, feed_events(spark.createDataFrame(LATE, FEED), DOCUMENTED).schema)
+    rows_of_log = Fold.rows
+
+    def overtaken(fold: Fold, touched: DataFrame | None, log: DataFrame) -> DataFrame:
+        made = rows_of_log(fold, touched, log)
+        if touched is None:
+            made = made.localCheckpoint()
+            applied(spark, target, (1, LATE))
+        return made
+
+    monkeypatch.setattr(Fold, "rows", overtaken)
+    applied(spark, target, (0, [(*row[:3], "INSERT", row[3]) for row in COPIED]))
+    assert rows(spark, target) == rows(spark, late_after_copied(spark, target))
+
+
+COPIED = [(124, "Raul", "Oaxaca", 1), (123, "Isabel", "Monterrey", 1), (125, "Mercedes", "Tijuana", 1)]
+LATE = [(123, None, None, "DELETE", 6), (125, "Mercedes", "Mexicali", "UPDATE", 5)]
+
+
+def late_after_copied(spark: SparkSession, target: Target) -> Target:
+    whole = replace(target, name=TableName((*target.name.parts[:-1], "whole")))
+    applied(spark, whole, (1, [(*row[:3], "INSERT", row[3]) for row in COPIED]), (2, LATE))
+    assert len(rows(spark, whole)) == (2 if target.cdc == replace(DOCUMENTED, scd_type=1) else 4)
+    return whole
 
 
 def test_a_batch_that_comes_again_is_in_the_log_twice_and_in_the_target_once(

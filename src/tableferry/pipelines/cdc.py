@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -29,9 +29,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tableferry.catalog import SPARK_ERRORS, condition
-from tableferry.commits import newest_version
-from tableferry.errors import TableError, first_line
+from tableferry.catalog import SPARK_ERRORS, condition, facts, facts_again
+from tableferry.commits import WITHOUT_ROWS, commits_after
+from tableferry.errors import SessionError, TableError, first_line
+from tableferry.pipelines import history
 from tableferry.pipelines.creating import create
 from tableferry.pipelines.ddl import COLUMN_MAPPING, evolve
 from tableferry.pipelines.flows import CdcSettings, Target, log_name
@@ -50,9 +51,10 @@ from tableferry.pipelines.fold import (
     Fold,
     names,
 )
-from tableferry.pipelines.key_ranges import KeyRanges, Sizes, key_ranges
+from tableferry.pipelines.key_ranges import LARGE, KeyRanges, Sizes, key_ranges
 from tableferry.pipelines.merges import log_insert, newest, row_insert, row_merge, superseded_merge, unknown
-from tableferry.tables import TableName
+from tableferry.session import settings as session_settings
+from tableferry.tables import TableFacts, TableName
 
 _NO_SEQUENCE = (
     "AUTO CDC needs a sequence in every event, and sequence_by gives none for the event with the keys "
@@ -62,6 +64,9 @@ _REMEDY = ": leave such events out with cdcSettings.where, or give them a value 
 _SMALL = 500_000
 COMPACTED_EVERY = 32
 """Of so many batches one compacts the log."""
+
+# Open-source Delta otherwise rewrites a clustered table below 100 GB whole, whenever it gains a file.
+_COMPACTING = {"spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.threshold": str(LARGE)}
 
 _CLUSTERABLE = (NumericType, StringType, DateType, TimestampType, TimestampNTZType)
 
@@ -189,7 +194,7 @@ def apply(
     before: Callable[[str], None] = lambda _: None,
     number: int = 0,
     sizes: Sizes | None = None,
-    copied: bool = False,
+    copied: DataFrame | None = None,
 ) -> None:
     """Fold a batch of events into the target's log, then into the target.
 
@@ -201,9 +206,9 @@ def apply(
     ``number`` is the batch's in its stream. Of number 0, as of a flow that runs once, the log takes only the
     events that it lacks. Of the others it takes all: what comes again there is no more than the one batch
     that a crash has interrupted. Each `COMPACTED_EVERY` batches the log is compacted. ``sizes`` is what a
-    stream remembers from batch to batch of how large the log is. Events that are ``copied`` go into an empty
-    log as they are: hardly any two are of one key and sequence, and a search for them takes longer than the
-    write.
+    stream remembers from batch to batch of how large the log is. ``copied`` are the rows that the events were
+    made of by `history.history_events`, which a target that has nothing yet takes as they are. AUTO CDC must
+    be able to represent all of them.
 
     Raises:
         TableError: A column has another type in the table, or an event has no sequence.
@@ -219,17 +224,19 @@ def apply(
         session, target, [field for field in events.schema.fields if field.name.lower() not in marks]
     )
     fold = Fold(settings, schema)
-    began = number == 0 and _is_empty(session, log)
-    if began and _is_empty(session, target):
-        first = fold.logged(events) if copied else fold.batch(events)
-        if _filled(fold, first, target, before):
+    began = facts(session, log) if number == 0 else None
+    if began is not None and not _is_empty(session, began):
+        began = None
+    if began is not None and _is_empty(session, facts(session, target)):
+        rows = None if copied is None else fold.copied(history.current(copied, settings), stored)
+        if _filled(fold, events, rows, target, began, before):
             return
     with _kept(fold.batch(events)) as batch:
         with _explained():
             ranges = key_ranges(batch, fold, stored, ranged=sizes.large(session, log))
         small = ranges.events is not None and ranges.events * len(schema) <= _SMALL
         new = batch
-        if number == 0 and not began:
+        if number == 0 and began is None:
             new = unknown(fold, batch, _logged(session, fold, log, ranges))
         before(f"events of {target} into its log")
         _append(fold, new.coalesce(1) if small else new, log)
@@ -247,27 +254,44 @@ def apply(
         _compact(session, fold, log)
 
 
-def _filled(fold: Fold, events: DataFrame, target: TableName, before: Callable[[str], None]) -> bool:
+def _filled(
+    fold: Fold,
+    events: DataFrame,
+    rows: DataFrame | None,
+    target: TableName,
+    log: TableFacts,
+    before: Callable[[str], None],
+) -> bool:
     """Fold the first events of all: neither the log nor the target has anything to compare them with.
 
-    Where another run has brought events meanwhile it returns False: the rows of their keys may be those of an
-    older log, until they are worked out anew.
+    ``rows`` are those that they make, where that is known. Of copied events hardly any two are of one key and
+    sequence, and a search for them would take longer than the write. Where another run has brought events
+    meanwhile it returns False: the rows of their keys may be those of an older log, until they are worked out
+    anew.
     """
-    session, log = events.sparkSession, log_name(target)
+    session = events.sparkSession
     before(f"events of {target} into its log")
-    _append(fold, events, log)
+    _append(fold, fold.batch(events) if rows is None else fold.logged(events), log.name)
     before(f"rows of {target}")
-    version = newest_version(session, log)
-    logged = session.read.option("versionAsOf", version).table(log.sql)
-    rows = fold.first_rows(fold.sequence(logged))
+    if rows is None:
+        rows = fold.rows(None, fold.sequence(session.table(log.name.sql))).where(ALIVE)
     with _view(rows) as view:
         _run(session, row_insert(fold, target, view, rows.columns))
-    return newest_version(session, log) == version
+    return _alone(session, log)
 
 
-def _is_empty(session: SparkSession, table: TableName) -> bool:
+def _alone(session: SparkSession, log: TableFacts) -> bool:
+    """Say whether the log has got rows only once since its facts were looked up."""
+    now = facts_again(session, log)
+    if now is not None and now.version == log.version + 1:
+        return True
+    commits = commits_after(session, log.name, log.version)
+    return sum(commit.operation not in WITHOUT_ROWS for commit in commits) == 1
+
+
+def _is_empty(session: SparkSession, table: TableFacts | None) -> bool:
     # Of a table that was just made that is known without a job.
-    return newest_version(session, table) == 0 or session.table(table.sql).isEmpty()
+    return table is not None and (table.version == 0 or session.table(table.name.sql).isEmpty())
 
 
 def _hinted(frame: DataFrame, *, small: bool) -> DataFrame:
@@ -299,7 +323,11 @@ def _compact(session: SparkSession, fold: Fold, log: TableName) -> None:
             if events > 2 * distinct:
                 with _view(newest(fold, logged)) as view:
                     session.sql(superseded_merge(fold, log, view))
-        session.sql(f"OPTIMIZE {log.sql}")
+        with ExitStack() as stack:
+            # Serverless compute doesn't take the setting.
+            with suppress(SessionError):
+                stack.enter_context(session_settings(session, _COMPACTING, f"compacting {log}"))
+            session.sql(f"OPTIMIZE {log.sql}")
     except SPARK_ERRORS as error:
         if not condition(error).startswith("DELTA_CONCURRENT"):
             raise

@@ -56,7 +56,7 @@ def rows_of(spark: SparkSession, table: TableName, version: int | None) -> DataF
 def history_of(spark: SparkSession, copied_from: HistorySource) -> DataFrame:
     """Return what a copy of the legacy table holds."""
     settings, rows = copied_from.cdc, history_rows(spark, copied_from)
-    if settings and settings.scd_type == 1:
+    if settings:
         rows = history.current(rows, settings)
     # A column of bare NULLs has no type, and so no place in a table.
     return rows.drop(*[field.name for field in rows.schema if isinstance(field.dataType, NullType)])

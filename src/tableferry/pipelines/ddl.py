@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import (
     ArrayType,
     ByteType,
@@ -145,29 +144,28 @@ def evolve(session: SparkSession, name: TableName, columns: Iterable[StructField
     return session.table(name.sql).schema
 
 
-def conform(frame: DataFrame, schema: StructType) -> list[Column]:
-    """Return the frame's columns in a table's order, names and types; what the frame lacks is NULL."""
+def conform(frame: DataFrame, columns: Iterable[StructField]) -> list[str]:
+    """Write the frame's columns in a table's order and types, as SQL; what the frame lacks is NULL."""
     present = {field.name.lower(): field for field in frame.schema.fields}
-    columns = []
-    for field in schema.fields:
+    values = []
+    for field in columns:
         mine = present.get(field.name.lower())
-        column = F.lit(None) if mine is None else F.col(quote(mine.name))
-        if mine is None or mine.dataType != field.dataType:
-            column = column.cast(field.dataType)
-        columns.append(column.alias(field.name))
-    return columns
+        value = "NULL" if mine is None else quote(mine.name)
+        as_it_is = mine is not None and mine.dataType == field.dataType
+        values.append(value if as_it_is else f"CAST({value} AS {sql_type(field.dataType)})")
+    return values
 
 
-def comparable(column: Column, kind: DataType) -> Column:
-    """Return what `<=>` and a hash can take of a column: itself, or a stand-in for maps, which neither takes.
+def comparable(value: str, kind: DataType) -> str:
+    """Write what `<=>` and a hash can take of a value: itself, or a stand-in for maps, which neither takes.
 
     The stand-in doesn't hang on the order of a map's entries, but for maps inside other types.
     """
     if isinstance(kind, MapType) and _plain(kind.keyType) and _plain(kind.valueType):
-        return F.array_sort(F.map_entries(column))
+        return f"array_sort(map_entries({value}))"
     if not _plain(kind):
-        return F.when(column.isNotNull(), F.to_json(F.struct(column.alias("c")), {"timeZone": "UTC"}))
-    return column
+        return f"IF({value} IS NOT NULL, to_json(named_struct('c', {value}), map('timeZone', 'UTC')), NULL)"
+    return value
 
 
 def _plain(kind: DataType) -> bool:

@@ -152,7 +152,9 @@ def _without(
 
 
 def current(frame: DataFrame, settings: CdcSettings) -> DataFrame:
-    """Return what SCD type 1 keeps of the rows: those that no end has closed, without validity columns."""
+    """Return what a target keeps of the rows: all, or, SCD type 1, those that no end has closed."""
+    if settings.scd_type == 2:
+        return frame
     if _has_intervals(frame, settings):
         frame = frame.where(F.col(END).isNull())
     return frame.drop(START, END)

@@ -34,6 +34,9 @@ from tableferry.tables import TableName
 MOST = 20_000
 """More keys than these aren't looked at: they are all over the table."""
 
+LARGE = 16 * 2**20
+"""The bytes from which a log is read by the ranges of keys, and no more rewritten whole to compact it."""
+
 _FEW = 1_000
 _ASKED_EVERY = 32
 _RANGES = 16
@@ -53,7 +56,7 @@ class Sizes:
         least: The bytes from which ranges are worth it.
     """
 
-    least: int = 16 * 2**20
+    least: int = LARGE
     _batches: int = 0
     _large: bool = False
 

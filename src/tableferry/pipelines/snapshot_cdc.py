@@ -20,7 +20,7 @@ from pyspark.sql.types import StructField, StructType
 from tableferry.catalog import exists
 from tableferry.errors import TableError
 from tableferry.pipelines import cdc, views
-from tableferry.pipelines.ddl import comparable
+from tableferry.pipelines.ddl import comparable, sql_type
 from tableferry.pipelines.flows import CdcSettings, SnapshotCdc, Target, View, log_name
 from tableferry.pipelines.fold import (
     DELETE,
@@ -34,6 +34,7 @@ from tableferry.pipelines.fold import (
     UPSERT,
     names,
     same,
+    struct,
 )
 from tableferry.pipelines.metadata import with_added
 from tableferry.pipelines.snapshots import Version, next_snapshot
@@ -153,23 +154,26 @@ def _changes(rows: DataFrame, current: DataFrame, settings: CdcSettings) -> Data
     there = {field.name.lower(): field for field in current.schema.fields}
     old = current.withColumn("__there", F.lit(True)).alias("t")
     new = rows.alias("s")
-    differs = F.col("t.__there").isNull()
     key_names = {key.lower() for key in keys}
+    mine, theirs = [], []
     for field in rows.schema.fields:
         name = field.name.lower()
         if name in key_names:
             continue
-        mine = F.col(f"s.{quote(field.name)}")
+        value = f"s.{quote(field.name)}"
         if name in there:
             kind = there[name].dataType
-            theirs = F.col(f"t.{quote(there[name].name)}")
-            differs |= ~comparable(mine.cast(kind), kind).eqNullSafe(comparable(theirs, kind))
+            mine.append(comparable(f"CAST({value} AS {sql_type(kind)})", kind))
+            theirs.append(comparable(f"t.{quote(there[name].name)}", kind))
         else:
-            differs |= mine.isNotNull()
+            mine.append(f"{value} IS NOT NULL")
+            theirs.append("false")
     for name, field in there.items():
         # What the snapshot doesn't have any more is NULL from now on.
         if name not in {column.lower() for column in rows.columns}:
-            differs |= F.col(f"t.{quote(field.name)}").isNotNull()
+            mine.append("false")
+            theirs.append(f"t.{quote(field.name)} IS NOT NULL")
+    differs = f"t.__there IS NULL OR NOT {struct(mine)} <=> {struct(theirs)}"
     matched = same("s", "t", keys)
     upserts = new.join(old, matched, "left").where(differs).select("s.*").withColumn(OPERATION, F.lit(UPSERT))
     gone = current.alias("t").join(rows.alias("s"), matched, "left_anti")

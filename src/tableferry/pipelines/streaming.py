@@ -264,7 +264,7 @@ class StreamingEngine:
         frame = self._rows(definition, observation)
         with following(self._spark, running, partial(self._expected, definition)):
             if isinstance(definition, DefineAutoCdc):
-                copied = self._is_history(definition)
+                copied = self._frame(definition) if self._is_history(definition) else None
                 cdc.apply(frame, flow.target, definition.settings, before=self._before, copied=copied)
             else:
                 self._before(f"rows of {flow.name} into {flow.target}")
