@@ -157,6 +157,8 @@ def settings(folder: Path, spark_version: str, delta_version: str) -> dict[str, 
         # A batch of a CDC flow needs some fifty pieces of generated code, and Spark keeps a hundred of all:
         # with anything else in between, each batch would compile all of its own again.
         "spark.sql.codegen.cache.maxEntries": "1000",
+        # Else each operation on a column looks for the line of code behind it, and takes five times as long.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.ui.enabled": "false",
         # Without a UI nobody reads the long form of a plan, which costs every small query a tenth.
         "spark.sql.ui.explainMode": "simple",
