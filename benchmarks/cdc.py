@@ -173,9 +173,9 @@ class Feed:
         self._chance = random.Random(7)
 
     def commit(self, numbers: Sequence[int]) -> None:
-        """Commit batches of events: a tenth are deletes, a tenth are keys that are new."""
+        """Commit batches of events of different keys: a tenth are deletes, a tenth are of new keys."""
         for number in numbers:
-            ids = [self._chance.randrange(int(self._size.keys * 1.1) + 1) for _ in range(self._size.events)]
+            ids = self._chance.sample(range(int(self._size.keys * 1.1) + 1), self._size.events)
             operations = ["delete" if self._chance.random() < 0.1 else "upsert" for _ in ids]
             columns = {
                 "id": Array(ids, type=DataType.int64()),

@@ -19,6 +19,7 @@ from tableferry.pipelines.cdc import apply, create_tables, feed_events
 from tableferry.pipelines.flows import CdcSettings, ScdType, Target, log_name
 from tableferry.pipelines.fold import Fold
 from tableferry.pipelines.history import history_events
+from tableferry.pipelines.key_ranges import Sizes
 from tableferry.tables import TableName
 
 FEED = "userId int, name string, city string, operation string, sequenceNum bigint"
@@ -376,11 +377,11 @@ def test_a_log_is_compacted_and_loses_only_what_is_superseded(spark: SparkSessio
     ]
     with ThreadPoolExecutor(1) as pool:
         appended = [pool.submit(cdc._append, fold, events, log) for events in new]
-        cdc._compact(spark, fold, log)
+        cdc._compact(spark, fold, log, large=False)
         for append in appended:
             append.result()
     # Where one came meanwhile, what is superseded was left for the next time.
-    cdc._compact(spark, fold, log)
+    cdc._compact(spark, fold, log, large=False)
     newest = {(row["userId"], row["__sequence"]) for row in spark.table(log.sql).collect()}
     assert newest == {(123, 15), (124, 15), (125, 2), (126, 2), (127, 1), (128, 1), (129, 1)}
     applied(spark, target, (last, [(127, "new", "c", "INSERT", 1)]))
@@ -389,6 +390,29 @@ def test_a_log_is_compacted_and_loses_only_what_is_superseded(spark: SparkSessio
     # A delete that was compacted still outranks what comes late.
     applied(spark, target, (5, [(123, "late", "c", "UPDATE", 14)]))
     assert rows(spark, target) == {*expected, (127, "new", "c")}
+
+
+def test_of_a_large_log_only_what_is_new_is_rewritten(
+    spark: SparkSession, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cdc, "_COMPACTING", dict.fromkeys(cdc._COMPACTING, "1"))
+    target = users(schema, scd_type=2)
+    assert target.cdc is not None
+    log, files = log_name(target.name).sql, []
+    for number in range(4):
+        events = feed_events(spark.createDataFrame(USERS[2 * number : 2 * number + 2], FEED), target.cdc)
+        create_tables(spark, target, events.schema)
+        # The log counts as large from its first byte on, and each second batch compacts it.
+        batch = number if number % 2 == 0 else cdc.COMPACTED_EVERY - 1
+        apply(events, target.name, target.cdc, number=batch, sizes=Sizes(least=0))
+        files.append(set(spark.table(log).inputFiles()))
+    assert len(files[1]) == 1
+    assert files[1] < files[3]
+    assert len(files[3]) == 2
+    [detail] = spark.sql(f"DESCRIBE DETAIL {log}").collect()
+    assert detail["clusteringColumns"] == ["userId"]
+    assert spark.sql(f"DESCRIBE HISTORY {log}").where("operation = 'CLUSTER BY'").count() == 1
+    assert len(rows(spark, target)) == 7
 
 
 def test_an_append_that_sleeps_while_the_log_is_emptied_fails(

@@ -53,6 +53,7 @@ from tableferry.pipelines.fold import (
 )
 from tableferry.pipelines.key_ranges import LARGE, KeyRanges, Sizes, key_ranges
 from tableferry.pipelines.merges import log_insert, newest, row_insert, row_merge, superseded_merge, unknown
+from tableferry.quoting import quote
 from tableferry.session import settings as session_settings
 from tableferry.tables import TableFacts, TableName
 
@@ -68,6 +69,7 @@ COMPACTED_EVERY = 32
 # Open-source Delta otherwise rewrites a clustered table below 100 GB whole, whenever it gains a file.
 _COMPACTING = {"spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.threshold": str(LARGE)}
 
+_MOST_CLUSTERED = 4
 _CLUSTERABLE = (NumericType, StringType, DateType, TimestampType, TimestampNTZType)
 
 
@@ -162,7 +164,6 @@ def create_tables(spark: SparkSession, target: Target, columns: StructType) -> N
     first = [field for field in data if field.name in keys]
     log = Target(
         name=log_name(target.name),
-        cluster_columns=tuple(field.name for field in first if isinstance(field.dataType, _CLUSTERABLE))[:4],
         # Else each tenth batch would write a checkpoint, which takes longer than its own append.
         properties={COLUMN_MAPPING: "name", "delta.checkpointInterval": "100"},
         comment=f"Every event of {target.name}, written and read by tableferry",
@@ -231,9 +232,10 @@ def apply(
         rows = None if copied is None else fold.copied(history.current(copied, settings), stored)
         if _filled(fold, events, rows, target, began, before):
             return
+    large = sizes.large(session, log)
     with _kept(fold.batch(events)) as batch:
         with _explained():
-            ranges = key_ranges(batch, fold, stored, ranged=sizes.large(session, log))
+            ranges = key_ranges(batch, fold, stored, ranged=large)
         small = ranges.events is not None and ranges.events * len(schema) <= _SMALL
         new = batch
         if number == 0 and began is None:
@@ -251,7 +253,7 @@ def apply(
             _run(session, row_merge(fold, target, view, rows.columns, ranges.condition("t")))
     if number % COMPACTED_EVERY == COMPACTED_EVERY - 1:
         before(f"compacting the log of {target}")
-        _compact(session, fold, log)
+        _compact(session, fold, log, large=large)
 
 
 def _filled(
@@ -308,7 +310,7 @@ def _logged(session: SparkSession, fold: Fold, log: TableName, ranges: KeyRanges
     return fold.sequence(session.table(log.sql).where(ranges.logged()))
 
 
-def _compact(session: SparkSession, fold: Fold, log: TableName) -> None:
+def _compact(session: SparkSession, fold: Fold, log: TableName, *, large: bool) -> None:
     """Put a log's small files together, and drop what is superseded where that is half of it.
 
     Neither loses an event that comes at the same time: an append conflicts with nothing, and an event that
@@ -323,6 +325,8 @@ def _compact(session: SparkSession, fold: Fold, log: TableName) -> None:
             if events > 2 * distinct:
                 with _view(newest(fold, logged)) as view:
                     session.sql(superseded_merge(fold, log, view))
+        if large:
+            _cluster(session, fold, log)
         with ExitStack() as stack:
             # Serverless compute doesn't take the setting.
             with suppress(SessionError):
@@ -331,6 +335,15 @@ def _compact(session: SparkSession, fold: Fold, log: TableName) -> None:
     except SPARK_ERRORS as error:
         if not condition(error).startswith("DELTA_CONCURRENT"):
             raise
+
+
+def _cluster(session: SparkSession, fold: Fold, log: TableName) -> None:
+    """Have a log clustered by its keys: not from the start, for a look at a clustered table takes longer."""
+    kinds = {field.name: field.dataType for field in fold.log}
+    columns = [quote(key) for key in fold.keys if isinstance(kinds[key], _CLUSTERABLE)][:_MOST_CLUSTERED]
+    [detail] = session.sql(f"DESCRIBE DETAIL {log.sql}").collect()
+    if columns and not detail["clusteringColumns"]:
+        session.sql(f"ALTER TABLE {log.sql} CLUSTER BY ({', '.join(columns)})")
 
 
 @contextmanager
