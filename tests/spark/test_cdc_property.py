@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from tests import soak
 from tests.oracle import Event, scd1, scd2
 
+from tableferry.pipelines import key_ranges
 from tableferry.pipelines.cdc import COMPACTED_EVERY, apply, create_tables
 from tableferry.pipelines.flows import CdcSettings, ScdType, Target, log_name
-from tableferry.pipelines.key_ranges import Sizes
 from tableferry.tables import TableName
 
 
@@ -96,8 +96,12 @@ def test_the_target_is_what_the_oracle_says_however_the_events_come(
 ) -> None:
     if len(set(map(repr, stories))) == 1:
         return  # The simplest story, as often as there are variants: each story below is more than that.
+    seed = stories[0][-1]
     # One story for each variant, all at once, for a single one leaves cores idle.
-    with ThreadPoolExecutor(len(VARIANTS)) as pool:
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(len(VARIANTS)) as pool:
+        # How many keys of a batch are looked at.
+        patch.setattr(key_ranges, "_FEW", (1_000, 2)[seed % 2])
+        patch.setattr(key_ranges, "MOST", (20_000, 6)[seed // 2 % 2])
         done = [
             pool.submit(tell, spark, TableName((schema, f"t{at}")), *variant, *story)
             for at, (variant, story) in enumerate(zip(VARIANTS, stories, strict=True))
@@ -148,7 +152,7 @@ def tell(
         point = chance.choice([point, "compacting"])
 
     # Each read by the ranges of its keys, as of a large log, or not.
-    sizes = Sizes(least=chance.choice([0, 2**40]))
+    sizes = key_ranges.Sizes(least=chance.choice([0, 2**40]))
 
     def crash(what: str) -> None:
         if what.startswith(point):

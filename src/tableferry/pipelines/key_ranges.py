@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     BooleanType,
@@ -32,7 +32,7 @@ from tableferry.quoting import quote
 from tableferry.tables import TableName
 
 MOST = 20_000
-"""More keys than these aren't looked at: they are all over the table."""
+"""More keys than these aren't looked at: they are all over the table; nor more than `_FEW` of a small one."""
 
 LARGE = 16 * 2**20
 """The bytes from which a log is read by the ranges of keys, and no more rewritten whole to compact it."""
@@ -126,9 +126,13 @@ def key_ranges(batch: DataFrame, fold: Fold, target: StructType, *, ranged: bool
     if isinstance(types.get(SEQUENCE), TimestampType):
         sequence = F.unix_micros(sequence)
     columns += [sequence.cast("string").alias("sequence"), F.col(OPERATION)]
-    rows = batch.select(*columns).limit(MOST + 1).collect()
-    if len(rows) > MOST or any(row[OPERATION] == TRUNCATE for row in rows):
+    most = MOST if ranged else _FEW
+    rows = batch.select(*columns).limit(most + 1).collect()
+    if any(row[OPERATION] == TRUNCATE for row in rows):
         return KeyRanges()
+    newest_counts = fold.sequenced and not fold.per_sequence
+    if len(rows) > most:
+        return _of_many(batch, sequence, types[SEQUENCE] if newest_counts else None)
     ranges, null = {}, set()
     for at, key in enumerate(fold.keys if ranged else []):
         values = {row[f"k{at}"] for row in rows}
@@ -138,12 +142,24 @@ def key_ranges(batch: DataFrame, fold: Fold, target: StructType, *, ranged: bool
             found = _ranges(values - {None}, types[key])
             if found is not None and (found or key in null):
                 ranges[key] = found
-    since = None
-    if fold.sequenced and not fold.per_sequence:
-        since = _least({row["sequence"] for row in rows}, types[SEQUENCE])
+    since = _least({row["sequence"] for row in rows}, types[SEQUENCE]) if newest_counts else None
     keys = {tuple(row[f"k{at}"] for at in range(len(fold.keys))) for row in rows}
     written = _written(keys, [types[key] for key in fold.keys]) if len(keys) <= _FEW else None
     return KeyRanges(len(rows), ranges, frozenset(null), written, since)
+
+
+def _of_many(batch: DataFrame, sequence: Column, kind: DataType | None) -> KeyRanges:
+    """Count the events of a batch whose keys aren't looked at, and find their lowest sequence."""
+    found = batch.agg(
+        F.count(F.lit(1)).alias("events"),
+        F.count_if(F.col(OPERATION) == TRUNCATE).alias("truncates"),
+        F.count_if(sequence.isNull()).alias("without"),
+        F.min(sequence).cast("string").alias("least"),
+    ).collect()[0]
+    if found["truncates"]:
+        return KeyRanges()
+    since = None if kind is None or found["without"] else _least({found["least"]}, kind)
+    return KeyRanges(found["events"] if found["events"] <= MOST else None, since=since)
 
 
 def _written(keys: Set[tuple[str | None, ...]], kinds: Sequence[DataType]) -> Sequence[Sequence[str]] | None:
