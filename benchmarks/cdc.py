@@ -6,7 +6,7 @@ python benchmarks/cdc.py --batches 100 1000 --scd 1
 python benchmarks/cdc.py --events 15000 --batches 10
 python benchmarks/cdc.py --keys 2000 --columns 500 --batches 10
 
-The first takes six minutes on two cores that others use, too; the others may take hours.
+The first takes five minutes on two cores; the others may take hours.
 
 For each size a legacy table is made and copied: by a bare INSERT, and as the first copy of a CDC target.
 Then a stream reads a feed, one commit a batch, and folds it into that target; another one reads the same feed
