@@ -26,6 +26,9 @@ SETTINGS = {} if soak.SOAKING else _QUICK
 # Tests run many small queries, each with code of its own. The optimising compiler and a concurrent collector
 # cost them a third; so does a code cache of the usual 48 MB, which is swept all the time.
 # The metastore's database needn't survive the machine, so its commits don't wait for the disk.
+# Hadoop starts `chmod` for each local file that it makes: that takes less without a helper process of Java's.
+# The room for classes is enlarged by collections of the whole heap, so it starts large.
 JAVA_OPTIONS = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=480m -Dderby.system.durability=test"
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=480m -XX:MetaspaceSize=1g "
+    "-Djdk.lang.Process.launchMechanism=VFORK -Dderby.system.durability=test"
 )
