@@ -334,7 +334,7 @@ LATE = [(123, None, None, "DELETE", 6), (125, "Mercedes", "Mexicali", "UPDATE", 
 def late_after_copied(spark: SparkSession, target: Target) -> Target:
     whole = replace(target, name=TableName((*target.name.parts[:-1], "whole")))
     applied(spark, whole, (1, [(*row[:3], "INSERT", row[3]) for row in COPIED]), (2, LATE))
-    assert len(rows(spark, whole)) == (2 if target.cdc == replace(DOCUMENTED, scd_type=1) else 4)
+    assert len(rows(spark, whole)) == (2 if target.cdc == DOCUMENTED else 4)
     return whole
 
 

@@ -225,9 +225,8 @@ def apply(
         session, target, [field for field in events.schema.fields if field.name.lower() not in marks]
     )
     fold = Fold(settings, schema)
-    began = facts(session, log) if number == 0 else None
-    if began is not None and not _is_empty(session, began):
-        began = None
+    there = facts(session, log) if number == 0 else None
+    began = there if _is_empty(session, there) else None
     if began is not None and _is_empty(session, facts(session, target)):
         rows = None if copied is None else fold.copied(history.current(copied, settings), stored)
         if _filled(fold, events, rows, target, began, before):
