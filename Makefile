@@ -71,8 +71,16 @@ WORKERS ?= 2
 PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 PYTEST = $(BIN)/python -m pytest $(PARALLEL)
 
+# The tests of Azure need it; without npm they are skipped.
+AZURITE := $(VENV)/.azurite/node_modules
+.PHONY: azurite
+azurite: $(if $(shell command -v npm 2>/dev/null),$(AZURITE)) ## Install the emulator of Azure's storage, for the tests
+
+$(AZURITE): | $(STAMP)
+	@npm install --silent --no-audit --no-fund --prefix $(VENV)/.azurite azurite@3.35.0
+
 .PHONY: test
-test: setup ## Run all tests, each behaviour once
+test: setup azurite ## Run all tests, each behaviour once
 	@$(PYTEST)
 	@$(MAKE) connect
 

@@ -497,7 +497,7 @@ def test_verify_finds_what_a_wrong_log_would_change(
     make(spark, table, "spark", tmp_path / "t")
     real = commit.put
 
-    def put(root: Path, lines: Any) -> None:
+    def put(root: Path, table_id: str, lines: Any, **options: Any) -> None:
         written = list(lines)
         match tampering:
             case "a file is left out":
@@ -508,7 +508,7 @@ def test_verify_finds_what_a_wrong_log_would_change(
                 add = json.loads(written[-1])["add"]
                 shutil.copy(root / unquote(add["path"]), root / "_copy.parquet")
                 written.append(json.dumps({"add": add | {"path": "_copy.parquet"}}) + "\n")
-        real(root, written)
+        real(root, table_id, written, **options)
 
     monkeypatch.setattr(commit, "put", put)
 
@@ -587,9 +587,9 @@ def test_of_two_converters_at_once_one_commits_and_the_entry_is_switched_once(
     before = make(spark, table, "hive", tmp_path / "t")
     together, real = threading.Barrier(2), commit.put
 
-    def put(root: Path, lines: Any) -> None:
+    def put(root: Path, table_id: str, lines: Any, **options: Any) -> None:
         together.wait(60)
-        real(root, lines)
+        real(root, table_id, lines, **options)
 
     monkeypatch.setattr(commit, "put", put)
     done: list[convert.TableReport] = []

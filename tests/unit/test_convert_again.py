@@ -73,10 +73,10 @@ def test_a_file_that_came_as_a_conversion_died_is_converted_too_or_named(
 ) -> None:
     real = commit.put
 
-    def put(folder: Path, lines: Any) -> None:
+    def put(folder: Path, table_id: str, lines: Any, **options: Any) -> None:
         if moment == "before the commit":
             write(root / "late.parquet", 2)
-        real(folder, lines)
+        real(folder, table_id, lines, **options)
         if moment == "after the commit":
             later = (folder / "_delta_log" / commit.FIRST).stat().st_mtime + 1
             os.utime(write(root / "late.parquet", 2), (later, later))

@@ -194,8 +194,8 @@ def test_wrong_usage(lake: Path, arguments: list[str], message: str) -> None:
         (["lake/t00", "--partitioned-by", "month int"], "`month`"),
         (["lake/t00", "--partitioned-by", "day int"], "2024-01-01"),
         (["undo", "db.*"], "means several tables: name one"),
-        (["undo", "s3://bucket/t"], "remove s3://bucket/t/_delta_log with its own tools"),
-        (["s3://bucket/t", "--engine", "tableferry"], "SPARK_REMOTE"),
+        (["undo", "hdfs://host/t"], "remove hdfs://host/t/_delta_log with its own tools"),
+        (["hdfs://host/t", "--engine", "tableferry"], "SPARK_REMOTE"),
     ],
 )
 def test_what_cannot_be_done_is_reported_with_the_remedy(

@@ -62,10 +62,10 @@ def test_threads_read_the_same_where_storage_is_slow(
         asked.set()
         return pooled(*arguments)
 
-    pooled = reading._by_threads
+    pooled = reading.by_threads
     monkeypatch.setattr(reading, "_MOST_WAIT", -1.0)
     monkeypatch.setattr(reading, "_BLOCK", block)
-    monkeypatch.setattr(reading, "_by_threads", by_threads)
+    monkeypatch.setattr(reading, "by_threads", by_threads)
 
     assert list(reading.read(folder, files)) == here
     assert asked.is_set()

@@ -508,9 +508,9 @@ def test_of_two_converters_where_no_file_is_created_exclusively_the_replaced_one
 
     together, real = threading.Barrier(2), commit.put
 
-    def put(root: Path, lines: Any) -> None:
+    def put(root: Path, table_id: str, lines: Any, **options: Any) -> None:
         together.wait(60)
-        real(root, lines)
+        real(root, table_id, lines, **options)
         together.wait(60)
 
     monkeypatch.setattr(local, "_claim_and_move", move)
@@ -599,7 +599,7 @@ def test_put_leaves_no_folder_when_the_lines_fail(tmp_path: Path) -> None:
         raise ValueError("no more")
 
     with pytest.raises(ValueError, match="no more"):
-        commit.put(tmp_path, lines())
+        commit.put(tmp_path, "an id", lines())
 
     assert not os.listdir(tmp_path)
 

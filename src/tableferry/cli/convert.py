@@ -97,6 +97,13 @@ def convert_run(
             help="Take files in plain folders below a folder that has files itself, which Spark leaves out.",
         ),
     ] = False,
+    allow_unsafe_commit: Annotated[
+        bool,
+        typer.Option(
+            "--allow-unsafe-commit",
+            help="Write the log also to a store where two converters at once could replace one another's.",
+        ),
+    ] = False,
     warehouse: Warehouse = None,
 ) -> Answer:
     """Turn Parquet into Delta in place: one file is written, the first commit of the log.
@@ -118,6 +125,7 @@ def convert_run(
         column_mapping=column_mapping,
         verify=verify,
         include_subfolders=include_subfolders,
+        unsafe_commit=allow_unsafe_commit,
         resolve=partial(resolved, warehouse),
     )
     return Answer(

@@ -14,7 +14,7 @@ from tableferry import session
 from tableferry import verify as verifying
 from tableferry.activity import Activity, activity
 from tableferry.convert import through_spark
-from tableferry.convert.gather import ResolvedSource, expand, gather, single
+from tableferry.convert.gather import ResolvedSource, by_store, expand, gather, single
 from tableferry.convert.log import commit, definitions
 from tableferry.convert.partitions.columns import declared
 from tableferry.convert.perform import perform
@@ -22,6 +22,7 @@ from tableferry.convert.plan import Engine, Facts, Options, Plan, Statistics, de
 from tableferry.convert.spark_provider import SparkProvider
 from tableferry.convert.steps import Reader, SwitchEntry
 from tableferry.errors import Refused, TableferryError, first_line, is_sparks
+from tableferry.files import path_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,6 +79,7 @@ def run(
     verify: bool = False,
     include_subfolders: bool = False,
     reader: Reader = Reader.AUTO,
+    unsafe_commit: bool = False,
     resolve: Callable[[], SparkSession] = session.resolve,
 ) -> Report:
     """Convert Parquet to Delta in place: nothing is written but the first commit of each table's log.
@@ -103,6 +105,8 @@ def run(
         include_subfolders: Take the files in plain folders (without ``=``) below a folder that has files
             itself, which Spark leaves out when it reads that folder.
         reader: Where files are read: in this process, or in Spark's tasks.
+        unsafe_commit: Write the log also where a store can't create an object only if there is none, so that
+            two converters at once could replace one another's.
         resolve: Makes a session.
 
     Returns:
@@ -120,6 +124,7 @@ def run(
         column_mapping,
         verify,
         include_subfolders,
+        unsafe_commit=unsafe_commit,
     )
     spark_provider = SparkProvider(spark, resolve)
     with activity(_log, "look for tables", level=logging.DEBUG):
@@ -222,13 +227,13 @@ def _undo(
 ) -> tuple[str, ...]:
     if resolved.table is not None:
         return through_spark.undoing.undo(SparkProvider(spark, resolve).session(), resolved.table)
-    if not resolved.local:
+    if not resolved.local and not by_store(resolved.location, Engine.AUTO):
         raise Refused(
             f"{source} is storage that only Spark reaches from here: remove {resolved.location}/_delta_log "
             "with its own tools, if nothing was written after the conversion"
         )
-    root = Path(resolved.location)
-    if named := definitions.recorded(commit.info(root)):
+    root = path_of(resolved.location)
+    if isinstance(root, Path) and (named := definitions.recorded(commit.info(root))):
         commit.demand_only_a_conversion(root)
         # Who knows the folder by a name would be left without a log.
         notes = through_spark.undoing.undo_if_named(SparkProvider(spark, resolve).session(), named.name, root)

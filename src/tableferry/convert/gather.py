@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
+from typing import assert_never
 
+from tableferry import workspace
 from tableferry.convert import merging, sources, through_spark
 from tableferry.convert.entry import check_declared
 from tableferry.convert.facts import DataFile, ExistingLog, FileSchema, Partitions
 from tableferry.convert.folder import discover
 from tableferry.convert.folder.formats import already_delta, empty_commit, foreign_format
 from tableferry.convert.folder.roots import find_roots
-from tableferry.convert.log import existing
+from tableferry.convert.log import commit, existing
 from tableferry.convert.partitions import inference
-from tableferry.convert.plan import Facts, Options, Statistics, all_schemas, to_be_redone
+from tableferry.convert.plan import Engine, Facts, Options, Statistics, all_schemas, to_be_redone
 from tableferry.convert.readers import all_readable, read_footers
 from tableferry.convert.spark_provider import SparkProvider
 from tableferry.errors import Refused, TableError
+from tableferry.files import ObjectPath, path_of
 from tableferry.tables import TableName
 
 
@@ -68,6 +73,24 @@ def single(text: str) -> ResolvedSource:
     return _resolved(source)
 
 
+def by_store(location: str, engine: Engine) -> bool:
+    """Say whether this process reaches a location by its object store's own interface.
+
+    In a Databricks runtime Spark has the credentials, as it has where the package for stores isn't installed.
+    """
+    if ObjectPath.parse(location) is None:
+        return False
+    match engine:
+        case Engine.AUTO:
+            return find_spec("obstore") is not None and workspace.RUNTIME_VARIABLE not in os.environ
+        case Engine.TABLEFERRY:
+            return True
+        case Engine.NATIVE:
+            return False
+        case _:
+            assert_never(engine)
+
+
 def _meant(text: str, spark_provider: SparkProvider, *, recursive: bool) -> Iterator[ResolvedSource]:
     match sources.parse(text):
         case sources.Schema(parts):
@@ -77,6 +100,8 @@ def _meant(text: str, spark_provider: SparkProvider, *, recursive: bool) -> Iter
                 yield ResolvedSource(str(table.name), skipped=f"{table.name} {table.reason}")
         case sources.Folder(path) as folder if recursive and folder.is_local:
             yield from (ResolvedSource(str(root), str(root)) for root in find_roots(Path(path)))
+        case sources.Folder(path) if recursive and (stored := ObjectPath.parse(path)):
+            yield from (ResolvedSource(str(root), str(root), local=False) for root in find_roots(stored))
         case source:
             yield _resolved(source)
 
@@ -103,7 +128,8 @@ def gather(
         TableferryError: It's missing, or something about it can't be read or understood.
     """
     if source.table is None:
-        facts = Facts(source.source, source.location, local=source.local, delta=False)
+        local = source.local or by_store(source.location, options.engine)
+        facts = Facts(source.source, source.location, local=local, delta=False)
         return _read(facts, options, spark_provider, progress)
     spark = spark_provider.session()
     entry = through_spark.entries.entry(spark, source.table)
@@ -132,8 +158,9 @@ def _near(
     facts: Facts, options: Options, spark_provider: SparkProvider, progress: Callable[[int, int], None]
 ) -> Facts:
     """Read what this process reaches: the directories' names and the files' footers."""
-    root = Path(facts.location)
+    root = path_of(facts.location)
     if already_delta(root):
+        commit.demand_no_undo(root)
         if empty := empty_commit(root):
             raise Refused(
                 f"{empty} is empty, as a writer leaves it that dies before it writes: make sure that nobody "
@@ -189,7 +216,7 @@ def _with_log(facts: Facts, options: Options, spark_provider: SparkProvider) -> 
     """Compare a log that this process reaches with the folder's files, if they have to be the same."""
     if options.keep_log:
         return facts
-    root, entry = Path(facts.location), facts.entry
+    root, entry = path_of(facts.location), facts.entry
     conversion = existing.conversion(root)
     if entry is None or entry.is_delta:
         if conversion is None:
@@ -202,7 +229,7 @@ def _with_log(facts: Facts, options: Options, spark_provider: SparkProvider) -> 
         return replace(facts, log=through_spark.logs.compare(spark, entry.location, files))
     log = _compared(conversion, files, times=conversion.ours)
     if log.differences:
-        tables = through_spark.entries.delta_tables_in(spark, entry.name.parts[:-1], root)
+        tables = through_spark.entries.delta_tables_in(spark, entry.name.parts[:-1], Path(facts.location))
         log = replace(log, shown_by=tuple(tables))
     return replace(facts, log=log)
 

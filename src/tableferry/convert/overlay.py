@@ -92,7 +92,8 @@ def write_empty(entry: Entry, *, column_mapping: bool = False) -> None:
     )
     for step in decide(facts, Options(column_mapping=column_mapping)).steps:
         if isinstance(step, PutFirstCommit):
-            commit.put(root, contents.lines(replace(step.contents, user_metadata=MARK), commit.now()))
+            planned = replace(step.contents, user_metadata=MARK)
+            commit.put(root, planned.table_id, contents.lines(planned, commit.now()))
 
 
 def has_log(spark: SparkSession, location: str) -> bool:
@@ -106,7 +107,7 @@ def has_log(spark: SparkSession, location: str) -> bool:
 
 def log_folder(root: Path) -> Path:
     """Return the folder of a table's log."""
-    return commit.log(root)
+    return root / commit.LOG
 
 
 def log_identity(root: Path) -> LogIdentity:

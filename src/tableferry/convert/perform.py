@@ -29,6 +29,7 @@ from tableferry.convert.steps import (
 )
 from tableferry.driver import following
 from tableferry.errors import Busy, Refused, TableError
+from tableferry.files import AnyPath, path_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,9 +55,9 @@ def _perform(step: Step, plan: Plan, spark: SparkProvider, running: Activity) ->
         case RegisterPartitions():
             through_spark.partitions.register_partitions(spark.session(), step.table)
         case UndoConversion():
-            commit.undo(Path(step.root), step.table_id)
+            commit.undo(path_of(step.root), step.table_id)
         case PutFirstCommit():
-            put(Path(step.root), _scanned(step, spark, running))
+            put(path_of(step.root), _scanned(step, spark, running), unsafe=step.unsafe)
             running.count("files", len(step.contents.files))
         case ConvertNatively():
             session = spark.session()
@@ -86,7 +87,7 @@ def _scanned(step: PutFirstCommit, spark: SparkProvider, running: Activity) -> c
     planned = step.contents
     if step.scanned_by is None:
         return planned
-    root = Path(step.root)
+    root = path_of(step.root)
     read = scan(root, planned.files, spark, step.scanned_by, contents.statistics_paths(planned))
     scanned = all_readable(root, planned.files, read, partial(running.count, "files"))
     # Files that share a schema keep sharing it.
@@ -110,7 +111,7 @@ def _natively(spark: SparkSession, step: ConvertNatively) -> None:
         )
 
 
-def put(root: Path, planned: contents.Contents) -> None:
+def put(root: AnyPath, planned: contents.Contents, *, unsafe: bool = False) -> None:
     """Write the first commit, if the files are those that it names before and after it's there.
 
     Raises:
@@ -118,7 +119,7 @@ def put(root: Path, planned: contents.Contents) -> None:
         Refused: A file came, went or changed meanwhile; the folder has no log.
     """
     _unchanged(root, planned)
-    commit.put(root, contents.lines(planned, commit.now()))
+    commit.put(root, planned.table_id, contents.lines(planned, commit.now()), unsafe=unsafe)
     # Where storage can't create a file exclusively, the last of two converters at once has replaced it.
     commit.demand_table(root, planned.table_id)
     try:
@@ -149,7 +150,7 @@ def _demand_switched_in_time(root: Path, source: str) -> None:
         )
 
 
-def _unchanged(root: Path, planned: contents.Contents) -> None:
+def _unchanged(root: AnyPath, planned: contents.Contents) -> None:
     if changes := discover.changes(planned.files, discover.list_files(root)):
         raise Refused(
             f"{root} was written while it was converted: {'; '.join(changes)}: stop what writes "

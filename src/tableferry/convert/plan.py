@@ -32,6 +32,7 @@ from tableferry.convert.steps import (
     Verify,
 )
 from tableferry.errors import Refused
+from tableferry.files import ObjectPath
 from tableferry.hive.locations import for_spark
 from tableferry.hive.partitions import PartitionColumn
 from tableferry.types import Field, Struct
@@ -74,6 +75,7 @@ class Options:
     verify: bool = False
     include_subfolders: bool = False
     keep_log: bool = False
+    unsafe_commit: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Facts:
     """What is known of one table before its conversion.
 
     Attributes:
-        location: Its root: a local path, or a URI where only Spark reaches it.
+        location: Its root: a local path, or the URI of other storage.
         local: Whether this process reaches it.
         delta: Whether it has a Delta log that is to stay.
         table_id: The id that the table would get.
@@ -145,6 +147,8 @@ def engine_for(location: str, local: bool, requested: Engine) -> tuple[Engine, s
             )
         case Engine.TABLEFERRY:
             return Engine.TABLEFERRY, "asked for"
+        case _ if local and ObjectPath.parse(location):
+            return Engine.TABLEFERRY, "its store is reached without Spark"
         case _ if local:
             return Engine.TABLEFERRY, "its files are reached by path"
         case _:
@@ -186,7 +190,9 @@ def decide(facts: Facts, options: Options) -> Plan:
             raise AssertionError(f"{facts.location}: its footers weren't read")
         contents = _contents(facts, options, facts.merged)
         scans = options.statistics is Statistics.SCAN
-        write = PutFirstCommit(facts.location, contents, options.reader if scans else None)
+        write = PutFirstCommit(
+            facts.location, contents, options.reader if scans else None, options.unsafe_commit
+        )
         plan = replace(plan, schema=contents.schema, rows=sum(footer.rows for footer in facts.footers))
         notes = (*notes, *_remarks(facts, facts.merged))
     return replace(

@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tableferry import session
 from tableferry.convert import through_spark
 from tableferry.convert.facts import ColumnPath, DataFile, Footer, Footers, Unreadable
-from tableferry.convert.parquet import reading
+from tableferry.convert.parquet import objects, reading
 from tableferry.convert.spark_provider import SparkProvider
 from tableferry.convert.steps import Reader
 from tableferry.errors import Refused, SessionError, is_sparks
 from tableferry.extras import install
+from tableferry.files import AnyPath, ObjectPath
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +32,12 @@ _SHOWN = 5
 
 
 def read_footers(
-    root: Path, files: Sequence[DataFile], spark_provider: SparkProvider, reader: Reader, *, statistics: bool
+    root: AnyPath,
+    files: Sequence[DataFile],
+    spark_provider: SparkProvider,
+    reader: Reader,
+    *,
+    statistics: bool,
 ) -> Footers:
     """Read what the files' footers say, in the listing's order.
 
@@ -44,6 +49,9 @@ def read_footers(
         Refused: Spark was asked for, and its tasks don't reach the files.
         SessionError: Spark was asked for, and there is none; or a setting for batches is no number.
     """
+    if isinstance(root, ObjectPath):
+        _demand_process(root, reader)
+        return objects.read(root, files, statistics=statistics)
     read = partial(reading.read, statistics=statistics)
 
     def in_process() -> Footers:
@@ -64,7 +72,7 @@ def read_footers(
 
 
 def scan(
-    root: Path,
+    root: AnyPath,
     files: Sequence[DataFile],
     spark_provider: SparkProvider,
     reader: Reader,
@@ -91,13 +99,15 @@ def scan(
         read = partial(scanning.read, paths=paths)
         return through_spark.tasks.read(spark, str(root), files, read, _SCANNED_AT_ONCE)
 
-    return _choose(
-        spark_provider, reader, True, partial(scanning.read_by_threads, root, files, paths=paths), in_tasks
-    )
+    in_threads = partial(scanning.read_by_threads, root, files, paths=paths)
+    if isinstance(root, ObjectPath):
+        _demand_process(root, reader)
+        return in_threads()
+    return _choose(spark_provider, reader, True, in_threads, in_tasks)
 
 
 def all_readable(
-    root: Path,
+    root: AnyPath,
     files: Sequence[DataFile],
     footers: Iterable[Footer | Unreadable],
     progress: Callable[[int, int], None],
@@ -123,6 +133,13 @@ def all_readable(
             "under a name with a leading '_')"
         )
     return tuple(read)
+
+
+def _demand_process(root: ObjectPath, reader: Reader) -> None:
+    if reader is Reader.SPARK:
+        raise Refused(
+            f"{root} is read here, not in Spark's tasks: leave out --reader spark, or give --engine native"
+        )
 
 
 def _choose(

@@ -51,11 +51,13 @@ class PutFirstCommit:
 
     Attributes:
         scanned_by: Who reads all data for its statistics; None if they are the footers', or there are none.
+        unsafe: Whether storage needn't be able to create a file only if there is none.
     """
 
     root: str
     contents: Contents
     scanned_by: Reader | None = None
+    unsafe: bool = False
 
     def __str__(self) -> str:
         statistics = "with statistics" if self.contents.statistics else "without statistics"

@@ -1,9 +1,9 @@
 """The only module that touches files: whole-file reads, writes that happen entirely or not at all, and locks.
 
-It has two kinds of storage: what the operating system shows (`Local`), Unity Catalog volumes mounted under
-``/Volumes`` included, and volumes that are reached through the workspace's Files API (`Volume`). Which of
-them a path is in, `storage` says; every function here takes paths of both, and raises a StateError where what
-it's asked for can't be done.
+It has three kinds of storage: what the operating system shows (`Local`), Unity Catalog volumes mounted under
+``/Volumes`` included; volumes that are reached through the workspace's Files API (`Volume`); and object
+stores (`ObjectStore`). Which of them a path is in, `storage` says; every function here takes paths of all,
+and raises a StateError where what it's asked for can't be done.
 """
 
 from __future__ import annotations
@@ -13,20 +13,33 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tableferry import workspace
 from tableferry.errors import SessionError, StateError
 from tableferry.files.local import Local, on_network
+from tableferry.files.objects import NotExclusive as NotExclusive
+from tableferry.files.objects import Object as Object
+from tableferry.files.objects import ObjectPath as ObjectPath
+from tableferry.files.objects import ObjectStore as ObjectStore
 from tableferry.files.paths import no_volume, volume_of
+from tableferry.files.storage import Storage
 from tableferry.files.volume import Volume
 
 if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient
 
+AnyPath: TypeAlias = Path | ObjectPath
+"""The path of a file that the operating system shows, or that is in a volume, or of an object in a store."""
 
-def storage(path: Path) -> Local | Volume:
-    """Say where a path is: in a volume of the configured workspace if it's one that isn't mounted, else here.
+
+def path_of(location: str) -> AnyPath:
+    """Read a local path or the URI of an object store."""
+    return ObjectPath.parse(location) or Path(location)
+
+
+def storage(path: AnyPath) -> Storage:
+    """Say where a path is: in a store, in a volume of the configured workspace that isn't mounted, or here.
 
     Inside a workspace volumes are always mounted. Elsewhere, a path of a volume that is neither mounted nor
     in a configured workspace is refused, for nobody can say what is in it.
@@ -34,6 +47,8 @@ def storage(path: Path) -> Local | Volume:
     Raises:
         StateError: There is no such volume, or no login to its workspace.
     """
+    if isinstance(path, ObjectPath):
+        return ObjectStore(path.store)
     volume = volume_of(path)
     if volume is None or os.environ.get(workspace.RUNTIME_VARIABLE) or volume.is_dir():
         return Local()
@@ -58,17 +73,17 @@ def is_shared(path: Path) -> bool:
     return volume_of(path) is not None or path.is_relative_to("/dbfs") or on_network(path)
 
 
-def read_text(path: Path) -> str | None:
+def read_text(path: AnyPath) -> str | None:
     """Return the file's text, or None if there is no such file."""
     return storage(path).read_text(path)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: AnyPath, text: str) -> None:
     """Replace the file by ``text`` at once: a reader sees the old file or the new one; folders are made."""
     storage(path).write_text(path, text)
 
 
-def create_text(path: Path, text: str | Iterable[str]) -> bool:
+def create_text(path: AnyPath, text: str | Iterable[str]) -> bool:
     """Create the file with ``text`` unless it exists; of two callers at once at most one gets True.
 
     A long text may come in pieces, so that it's never whole in memory where the file is this machine's.
@@ -76,27 +91,37 @@ def create_text(path: Path, text: str | Iterable[str]) -> bool:
     return storage(path).create_text(path, text)
 
 
-def exists(path: Path) -> bool:
+def exists(path: AnyPath) -> bool:
     """Return whether there is such a file."""
     return storage(path).exists(path)
 
 
-def names(path: Path) -> tuple[str, ...]:
+def modified(path: AnyPath) -> int:
+    """Return when a file was written, as milliseconds since 1970, UTC, by its storage's clock."""
+    return storage(path).modified(path)
+
+
+def names(path: AnyPath) -> tuple[str, ...]:
     """List a folder's visible names in order; an absent folder is empty."""
     return storage(path).names(path)
 
 
-def make_folder(path: Path) -> None:
+def all_names(path: ObjectPath) -> tuple[str, ...]:
+    """List all names right below a path of an object store in order, hidden ones too."""
+    return ObjectStore(path.store).all_names(path)
+
+
+def make_folder(path: AnyPath) -> None:
     """Make a folder and those above it."""
     storage(path).make_folder(path)
 
 
-def remove(path: Path) -> None:
+def remove(path: AnyPath) -> None:
     """Remove a file or a whole folder; absent is fine."""
     storage(path).remove(path)
 
 
-def move(old: Path, new: Path) -> None:
+def move(old: AnyPath, new: AnyPath) -> None:
     """Give a file or a folder another name in the same volume; done already is fine."""
     storage(new).move(old, new)
 

@@ -65,6 +65,13 @@ class Local:
         except OSError as error:
             raise StateError(f"{path} can't be looked at ({_reason(error)}): make it readable") from error
 
+    def modified(self, path: Path) -> int:
+        """Return when a file was written, as milliseconds since 1970, UTC."""
+        try:
+            return path.stat().st_mtime_ns // 1_000_000
+        except OSError as error:
+            raise StateError(f"{path} can't be looked at ({_reason(error)}): make it readable") from error
+
     def names(self, path: Path) -> tuple[str, ...]:
         """List a folder's visible names in order; an absent folder is empty."""
         try:

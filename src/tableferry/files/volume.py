@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -84,6 +85,16 @@ class Volume:
             return True
 
         return self._ask(path, "can't be looked at", ask, {"missing": False})
+
+    def modified(self, path: Path) -> int:
+        """Return when a file was written, as milliseconds since 1970, UTC, by the workspace's clock."""
+
+        def ask() -> int:
+            stated = self.client.files.get_metadata(str(path)).last_modified
+            assert stated is not None
+            return int(parsedate_to_datetime(stated).timestamp() * 1000)
+
+        return self._ask(path, "can't be looked at", ask)
 
     def names(self, path: Path) -> tuple[str, ...]:
         """List a folder's visible names in order; an absent folder is empty."""

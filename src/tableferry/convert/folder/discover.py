@@ -7,14 +7,15 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
+from tableferry import files as storage
 from tableferry.convert.facts import DataFile
-from tableferry.convert.folder import formats, sinklog
+from tableferry.convert.folder import formats, objects, sinklog
 from tableferry.errors import Refused, TableError
 
 _NAMED = 5
 
 
-def list_files(root: Path) -> tuple[DataFile, ...]:
+def list_files(root: storage.AnyPath) -> tuple[DataFile, ...]:
     """List the data files below a table's root, sorted by path.
 
     Every visible file is one, whatever its suffix. Left out are names that begin with ``_`` or ``.``, except
@@ -36,17 +37,21 @@ def list_files(root: Path) -> tuple[DataFile, ...]:
     return files
 
 
-def visible_files(root: Path) -> tuple[DataFile, ...]:
+def visible_files(root: storage.AnyPath) -> tuple[DataFile, ...]:
     """List the same files, none included, whatever their names.
 
     Raises:
         TableError: There is no such directory, or one may not be read.
         Refused: It holds something that can't be part of a table of Parquet files.
     """
-    demand_directory(root)
-    files = sorted(_walk(root))
-    log = root / formats.SINK_LOG
-    if log.is_dir():
+    if isinstance(root, Path):
+        demand_directory(root)
+        files = sorted(_walk(root))
+        sink = (root / formats.SINK_LOG).is_dir()
+    else:
+        files, sink = objects.data_files(root)
+    if sink:
+        log = root / formats.SINK_LOG
         by_path = {file.path: file for file in files}
         files = sorted(by_path[path] for path in sinklog.committed(log, by_path))
     return tuple(files)
@@ -161,10 +166,7 @@ def _demand_sound(root: Path, folder: Path, entry: os.DirEntry[str]) -> None:
     if loops(root, folder, entry):
         raise Refused(f"{entry.path} is a link to a directory that it is in itself: remove it")
     if formats.is_acid(entry.name):
-        raise Refused(
-            f"{entry.path} is part of a transactional Hive table, whose files hold rows that were replaced "
-            "since: copy the table to a plain one with Hive first"
-        )
+        raise formats.transactional(entry.path)
 
 
 def _demand_no_table(folder: Path, name: str) -> None:
@@ -172,13 +174,10 @@ def _demand_no_table(folder: Path, name: str) -> None:
         name == formats.DELTA_LOG and formats.already_delta(folder)
     )
     if is_table:
-        raise Refused(
-            f"{folder} is a table of its own, as it has a {name}: convert it on its own, and move it away "
-            "from here"
-        )
+        raise formats.table_of_its_own(str(folder), name)
 
 
-def _demand_utf8(root: Path, files: Sequence[DataFile]) -> None:
+def _demand_utf8(root: storage.AnyPath, files: Sequence[DataFile]) -> None:
     for file in files:
         if not file.path.isascii():
             try:

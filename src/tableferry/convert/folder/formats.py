@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tableferry.errors import TableError
+from tableferry import files
+from tableferry.errors import Refused, TableError
 
 DELTA_LOG = "_delta_log"
 SINK_LOG = "_spark_metadata"
 HUDI = ".hoodie"
+ICEBERG_METADATA = "metadata"
 
 _COMMIT = re.compile(r"\d{20}\.(json|checkpoint(\..+)?\.(parquet|json))|_last_checkpoint")
 _ICEBERG = re.compile(r"[^._].*\.metadata\.json(\.gz)?")
@@ -23,26 +25,28 @@ _MAGIC = (b"PAR1", b"PARE")
 _LOOKED_INTO = 3
 
 
-def already_delta(root: Path) -> bool:
+def already_delta(root: files.AnyPath) -> bool:
     """Say whether a directory's ``_delta_log`` holds a commit or a checkpoint.
 
     Raises:
         TableError: There is a ``_delta_log`` that can't be listed.
     """
-    return any(map(_COMMIT.fullmatch, names(root / DELTA_LOG)))
+    return any(map(is_commit, names(root / DELTA_LOG)))
 
 
-def empty_commit(root: Path) -> Path | None:
+def empty_commit(root: files.AnyPath) -> Path | None:
     """Return the only commit of a directory's ``_delta_log`` if it's an empty file, which no reader takes.
 
     Where a file can be seen before it's whole, a writer that dies, or that finds the disk full, leaves one.
     """
+    if not isinstance(root, Path):
+        return None
     commits = [name for name in names(root / DELTA_LOG) if _COMMIT.fullmatch(name)]
     only = root / DELTA_LOG / commits[0] if len(commits) == 1 else None
     return only if only is not None and only.is_file() and only.stat().st_size == 0 else None
 
 
-def foreign_format(root: Path) -> str | None:
+def foreign_format(root: files.AnyPath) -> str | None:
     """Return the name of the format whose tables' files can't be taken as they are, such as ``Iceberg``.
 
     Which of its Parquet files are rows of today, only such a table's own metadata says.
@@ -50,19 +54,21 @@ def foreign_format(root: Path) -> str | None:
     Raises:
         TableError: The metadata's directory can't be listed.
     """
-    if (root / HUDI).is_dir():
+    if (root / HUDI).is_dir() if isinstance(root, Path) else names(root / HUDI):
         return "Hudi"
-    if any(map(_ICEBERG.fullmatch, names(root / "metadata"))):
+    if any(map(_ICEBERG.fullmatch, names(root / ICEBERG_METADATA))):
         return "Iceberg"
     return None
 
 
-def names(folder: Path) -> list[str]:
+def names(folder: files.AnyPath) -> Sequence[str]:
     """Return the names in a directory, none where there is no such directory.
 
     Raises:
         TableError: It may not be listed.
     """
+    if isinstance(folder, files.ObjectPath):
+        return files.all_names(folder)
     try:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -71,6 +77,11 @@ def names(folder: Path) -> list[str]:
         raise TableError(
             f"{folder} can't be listed ({error.strerror}): ask for the right to read it"
         ) from error
+
+
+def is_commit(name: str) -> bool:
+    """Say whether a file of a ``_delta_log`` is a commit, a checkpoint or the pointer to one."""
+    return _COMMIT.fullmatch(name) is not None
 
 
 def is_hidden(name: str) -> bool:
@@ -83,15 +94,17 @@ def is_acid(name: str) -> bool:
     return _ACID.fullmatch(name) is not None
 
 
-def look_like_parquet(folder: Path, files: Iterable[str]) -> bool:
+def look_like_parquet(folder: files.AnyPath, named: Iterable[str]) -> bool:
     """Say whether a directory's visible files are Parquet: one by its suffix, or the first by their bytes."""
-    ordered = sorted(files)
+    ordered = sorted(named)
     if any(name.lower().endswith(_PARQUET) for name in ordered):
         return True
     return any(_has_magic(folder / name) for name in ordered[:_LOOKED_INTO])
 
 
-def _has_magic(path: Path) -> bool:
+def _has_magic(path: files.AnyPath) -> bool:
+    if isinstance(path, files.ObjectPath):
+        return files.ObjectStore(path.store).read_range(path, 0, 4) in _MAGIC
     # Opening a pipe would wait for its writer.
     if not path.is_file():
         return False
@@ -100,3 +113,19 @@ def _has_magic(path: Path) -> bool:
             return file.read(4) in _MAGIC
     except OSError:
         return False
+
+
+def transactional(folder: str) -> Refused:
+    """Say that a folder is part of a transactional Hive table."""
+    return Refused(
+        f"{folder} is part of a transactional Hive table, whose files hold rows that were replaced "
+        "since: copy the table to a plain one with Hive first"
+    )
+
+
+def table_of_its_own(folder: str, name: str) -> Refused:
+    """Say that a folder below a table is another table, by the name of what it holds."""
+    return Refused(
+        f"{folder} is a table of its own, as it has a {name}: convert it on its own, and move it away "
+        "from here"
+    )

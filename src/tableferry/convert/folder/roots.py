@@ -1,16 +1,34 @@
-"""The tables below a folder, found by listing directories."""
+"""The tables below a folder, found by listing directories, or an object store's names."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
+from tableferry import files
 from tableferry.convert.folder import formats
 from tableferry.convert.folder.discover import demand_directory, loops
-from tableferry.errors import TableError
+from tableferry.errors import StateError, TableError
+
+_P = TypeVar("_P", Path, files.ObjectPath)
 
 
-def find_roots(parent: Path) -> list[Path]:
+class _Listed(NamedTuple):
+    """What a folder holds.
+
+    Attributes:
+        files: The names of its visible files.
+        folders: The names of folders whose files count.
+        hidden: The names of all other folders.
+    """
+
+    files: list[str]
+    folders: list[str]
+    hidden: list[str]
+
+
+def find_roots(parent: _P) -> list[_P]:
     """Find the roots of the tables in a folder and below it, sorted.
 
     A root is the highest directory that holds Parquet files itself, or in partition directories (``x=…``), or
@@ -19,61 +37,84 @@ def find_roots(parent: Path) -> list[Path]:
 
     Raises:
         TableError: There is no such folder.
+        StateError: A store can't be reached.
     """
-    demand_directory(parent)
-    roots: dict[str, Path] = {}
+    if isinstance(parent, Path):
+        demand_directory(parent)
+    elif not files.all_names(parent):
+        raise TableError(f"there is nothing at {parent}: check its name")
+    roots: dict[str, _P] = {}
     pending = [parent]
     while pending:
         folder = pending.pop()
         below = _plain_below(parent, folder)
         if below is None:
-            real = os.path.realpath(folder)
+            real = os.path.realpath(folder) if isinstance(folder, Path) else str(folder)
             roots[real] = min(folder, roots.get(real, folder))
         else:
             pending += below
     return sorted(roots.values())
 
 
-def _plain_below(top: Path, folder: Path) -> list[Path] | None:
+def _plain_below(top: _P, folder: _P) -> list[_P] | None:
     """Return the directories in which to look for tables; None where the folder is a table's root itself."""
     try:
-        if formats.already_delta(folder) or formats.foreign_format(folder):
+        listed = _list(top, folder)
+        if _says_what_it_is(folder, listed) or formats.SINK_LOG in listed.hidden:
             return None
-        files, folders = _visible(top, folder)
-    except (OSError, TableError):
+    except (OSError, StateError, TableError):
         return None
-    if (folder / formats.SINK_LOG).is_dir() or formats.look_like_parquet(folder, files):
+    if formats.look_like_parquet(folder, listed.files):
         return None
-    if any("=" in below.name and _holds_parquet(top, below) for below in folders):
+    below = [folder / name for name in listed.folders]
+    if any("=" in name and _holds_parquet(top, folder / name) for name in listed.folders):
         return None
-    return folders
+    return below
 
 
-def _holds_parquet(top: Path, folder: Path) -> bool:
+def _holds_parquet(top: _P, folder: _P) -> bool:
     pending = [folder]
     while pending:
         folder = pending.pop()
-        if formats.already_delta(folder) or formats.foreign_format(folder):
+        listed = _list(top, folder)
+        if _says_what_it_is(folder, listed):
             continue
-        files, folders = _visible(top, folder)
-        if formats.look_like_parquet(folder, files):
+        if formats.look_like_parquet(folder, listed.files):
             return True
-        pending += folders
+        pending += (folder / name for name in listed.folders)
     return False
 
 
-def _visible(top: Path, folder: Path) -> tuple[list[str], list[Path]]:
-    files, folders = [], []
+def _says_what_it_is(folder: files.AnyPath, listed: _Listed) -> bool:
+    """Say whether a folder is a table by its own metadata; what isn't listed isn't looked into."""
+    if formats.DELTA_LOG in listed.hidden and formats.already_delta(folder):
+        return True
+    names = (*listed.hidden, *listed.folders)
+    return not {formats.HUDI, formats.ICEBERG_METADATA}.isdisjoint(names) and bool(
+        formats.foreign_format(folder)
+    )
+
+
+def _list(top: files.AnyPath, folder: files.AnyPath) -> _Listed:
+    if isinstance(folder, files.ObjectPath):
+        objects, folders = files.ObjectStore(folder.store).entries(folder)
+        visible = [name for name in objects if not formats.is_hidden(name)]
+        shown = [name for name in folders if not formats.is_hidden(name) or "=" in name]
+        return _Listed(visible, shown, [name for name in folders if name not in shown])
+    assert isinstance(top, Path)
+    listed = _Listed([], [], [])
     with os.scandir(folder) as entries:
         for entry in entries:
             hidden = formats.is_hidden(entry.name)
             if not _leads_to_directory(entry):
                 if not hidden:
-                    files.append(entry.name)
+                    listed.files.append(entry.name)
+            elif hidden and "=" not in entry.name:
+                listed.hidden.append(entry.name)
             # What a loop leads to is found without it.
-            elif (not hidden or "=" in entry.name) and not loops(top, folder, entry):
-                folders.append(folder / entry.name)
-    return files, folders
+            elif not loops(top, folder, entry):
+                listed.folders.append(entry.name)
+    return listed
 
 
 def _leads_to_directory(entry: os.DirEntry[str]) -> bool:

@@ -12,15 +12,16 @@ from collections.abc import Container, Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from tableferry import files
 from tableferry.amounts import first_of
 from tableferry.convert.folder.formats import names
-from tableferry.errors import Refused
+from tableferry.errors import Refused, StateError
 
 _COMPACT = ".compact"
 _VERSION = "v1"
 
 
-def committed(log: Path, on_disk: Container[str]) -> list[str]:
+def committed(log: files.AnyPath, on_disk: Container[str]) -> list[str]:
     """Return the paths, below the table's root, of the files on disk that the sink's log names.
 
     The log names files by URI, with the directory that they were written to. Where that has been moved since,
@@ -40,7 +41,7 @@ def committed(log: Path, on_disk: Container[str]) -> list[str]:
     return _below(log, paths, on_disk)
 
 
-def _batches(log: Path) -> list[Path]:
+def _batches(log: files.AnyPath) -> list[files.AnyPath]:
     plain: set[int] = set()
     compacted: set[int] = set()
     for name in names(log):
@@ -48,31 +49,31 @@ def _batches(log: Path) -> list[Path]:
         if number.isdecimal():
             (plain if number == name else compacted).add(int(number))
     newest = max(compacted, default=-1)
-    files = [log / f"{newest}{_COMPACT}"] if compacted else []
+    batches = [log / f"{newest}{_COMPACT}"] if compacted else []
     for batch in range(newest + 1, max(plain, default=-1) + 1):
         if batch not in plain:
             raise Refused(
                 f"{log} has no batch {batch}, though it has later ones, so nobody knows which files are "
                 f"committed: bring the file back, or move {log.name} away to take every file"
             )
-        files.append(log / str(batch))
-    return files
+        batches.append(log / str(batch))
+    return batches
 
 
-def _entries(file: Path) -> list[tuple[str, bool]]:
+def _entries(file: files.AnyPath) -> list[tuple[str, bool]]:
     remedy = f"bring the file back, or move {file.parent.name} away to take every file"
     try:
-        version, *lines = file.read_text(encoding="utf-8").split("\n")
+        version, *lines = (files.read_text(file) or "").split("\n")
         if version != _VERSION:
             raise Refused(f"{file} begins with '{version[:20]}', not with '{_VERSION}': {remedy}")
         entries = [json.loads(line) for line in lines if line]
         return [(str(entry["path"]), entry.get("action", "add") != "delete") for entry in entries]
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (StateError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise Refused(f"{file} isn't a batch of a streaming sink's log ({error}): {remedy}") from error
 
 
-def _below(log: Path, paths: Iterable[str], on_disk: Container[str]) -> list[str]:
-    bases = [f"{log.parent.absolute()}/"]
+def _below(log: files.AnyPath, paths: Iterable[str], on_disk: Container[str]) -> list[str]:
+    bases = [_path(log.parent)]
     relative, missing = [], []
     for path in paths:
         below = next(
@@ -95,3 +96,8 @@ def _below(log: Path, paths: Iterable[str], on_disk: Container[str]) -> list[str
             f"{log.name} away to take the files that are there"
         )
     return relative
+
+
+def _path(folder: files.AnyPath) -> str:
+    """Return what the paths of URIs begin with that are in a folder."""
+    return f"{folder.absolute()}/" if isinstance(folder, Path) else f"/{folder.key}/"

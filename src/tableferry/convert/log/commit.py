@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -12,50 +13,131 @@ from typing import Any
 
 from tableferry import files
 from tableferry.errors import Busy, Refused, StateError, TableError
+from tableferry.files import AnyPath
 
 FIRST = "00000000000000000000.json"
 
+LOG = "_delta_log"
+
 OPERATION = "CONVERT"
 """What a conversion calls itself in its commit."""
+
+_NEXT = "00000000000000000001.json"
+_UNDO = "UNDO CONVERT"
+# A version of the protocol that no reader and no writer has.
+_NOBODYS = 999
+# Seconds after which an undo that hasn't ended is taken for one that died.
+_PATIENCE = 300
 
 # A name that nobody lists, for a log that is being removed.
 _ASIDE = "_tableferry_undo"
 _COMMIT = re.compile(r"(\d{20})\.json")
 
 
-def log(root: Path) -> Path:
+def log(root: AnyPath) -> AnyPath:
     """Return the folder of a table's log."""
-    return root / "_delta_log"
+    return root / LOG
 
 
-def put(root: Path, lines: Iterable[str]) -> None:
+def put(root: AnyPath, table_id: str, lines: Iterable[str], *, unsafe: bool = False) -> None:
     """Write the first commit, whole or not at all.
+
+    Args:
+        root: The table's folder.
+        table_id: The id of the table that the commit makes.
+        lines: What it says.
+        unsafe: Write it also where storage can't create a file only if there is none.
 
     Raises:
         Busy: Another converter's came first; this one wrote nothing.
         StateError: The log can't be written; nothing is there that wasn't before.
     """
+    folder = log(root)
     try:
-        created = files.create_text(log(root) / FIRST, lines)
+        created = _create(folder / FIRST, lines, unsafe=unsafe)
     except BaseException:
         # Only if it's empty; another process may have begun to fill it.
-        with suppress(OSError):
-            log(root).rmdir()
+        if isinstance(folder, Path):
+            with suppress(OSError):
+                folder.rmdir()
         raise
     if not created:
-        raise _converted_meanwhile(root)
+        # Storage may have created it, and have lost its answer.
+        demand_table(root, table_id)
 
 
-def undo(root: Path, table_id: str | None = None) -> None:
+def _create(first: AnyPath, lines: Iterable[str], *, unsafe: bool) -> bool:
+    if not unsafe:
+        return files.create_text(first, lines)
+    if files.exists(first):
+        return False
+    files.write_text(first, "".join(lines))
+    return True
+
+
+def undo(root: AnyPath, table_id: str | None = None) -> None:
     """Undo a conversion: the folder is as it was, and no data file was touched.
 
     Raises:
         TableError: The folder is no Delta table.
         Refused: Its first commit is no conversion, or something was written after it.
-        Busy: A table id was given, and the commit made another table.
+        Busy: A table id was given, and the commit made another table; or another process is undoing it.
     """
-    set_aside(root, table_id)
-    forget(root)
+    if isinstance(root, files.ObjectPath):
+        _undo_in_store(root, table_id)
+    else:
+        set_aside(root, table_id)
+        forget(root)
+
+
+def _undo_in_store(root: files.ObjectPath, table_id: str | None) -> None:
+    """Undo a conversion where nothing can be renamed, by taking the next version first.
+
+    Of whoever writes version 1, one wins. If that is this commit, it asks for a protocol that nobody has: no
+    writer commits after it, and no reader sees half a log while its objects are removed, the claim last.
+    """
+    folder, mine = root / LOG, str(uuid.uuid4())
+    claim = folder / _NEXT
+    if not _is_claimed(root):
+        demand_only_a_conversion(root)
+        if table_id is not None:
+            demand_table(root, table_id)
+    if not files.create_text(claim, _claim(mine)):
+        if not _is_claimed(root):
+            raise _written_after(root)
+        if (age := now() - files.modified(claim)) < _PATIENCE * 1000:
+            raise Busy(
+                f"{root} is being undone by another process, or one died at it: run again in "
+                f"{_PATIENCE - age // 1000} seconds"
+            )
+        files.write_text(claim, _claim(mine))
+    for name in (FIRST, *(name for name in files.all_names(folder) if name not in (FIRST, _NEXT)), _NEXT):
+        if _action(files.read_text(claim) or "", "commitInfo").get("txnId") != mine:
+            raise Busy(f"{root} is being undone by another process")
+        files.remove(folder / name)
+
+
+def demand_no_undo(root: AnyPath) -> None:
+    """Refuse a table whose undoing began and didn't end.
+
+    Raises:
+        Refused: It did.
+    """
+    if isinstance(root, files.ObjectPath) and _is_claimed(root):
+        raise Refused(f"{root} is being undone, or that was interrupted: undo it again, and then convert it")
+
+
+def _is_claimed(root: files.ObjectPath) -> bool:
+    claimed = files.read_text(root / LOG / _NEXT) or ""
+    return bool(_action(claimed, "commitInfo").get("operation") == _UNDO)
+
+
+def _claim(identity: str) -> str:
+    actions = (
+        {"commitInfo": {"timestamp": now(), "operation": _UNDO, "txnId": identity}},
+        {"protocol": {"minReaderVersion": _NOBODYS, "minWriterVersion": _NOBODYS}},
+    )
+    return "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
 
 
 def set_aside(root: Path, table_id: str | None = None) -> None:
@@ -66,7 +148,7 @@ def set_aside(root: Path, table_id: str | None = None) -> None:
         Refused: Its first commit is no conversion, or something was written after it.
         Busy: A table id was given, and the commit made another table.
     """
-    folder, aside = log(root), root / _ASIDE
+    folder, aside = root / LOG, root / _ASIDE
     if aside.exists() and folder.exists():
         if not (folder / FIRST).exists():
             raise Refused(
@@ -108,21 +190,22 @@ def forget(root: Path) -> None:
     files.remove(root / _ASIDE)
 
 
-def info(root: Path) -> dict[str, Any]:
+def info(root: AnyPath) -> dict[str, Any]:
     """Return what the first commit says of itself, from the log or from the one that was set aside."""
-    for folder in (log(root), root / _ASIDE):
+    aside = (root / _ASIDE,) if isinstance(root, Path) else ()
+    for folder in (log(root), *aside):
         if first := files.read_text(folder / FIRST):
             return _commit_info(first)
     return {}
 
 
-def is_only_commit(root: Path) -> bool:
+def is_only_commit(root: AnyPath) -> bool:
     """Say whether a log has its first commit and no other."""
     versions = {name[:20] for name in files.names(log(root)) if name[:20].isdigit()}
     return versions == {FIRST[:20]} and files.exists(log(root) / FIRST)
 
 
-def demand_table(root: Path, table_id: str) -> None:
+def demand_table(root: AnyPath, table_id: str) -> None:
     """Make sure that the first commit is the one that was written, and no other's.
 
     Raises:
@@ -137,7 +220,7 @@ def now() -> int:
     return time.time_ns() // 1_000_000
 
 
-def demand_only_a_conversion(root: Path) -> None:
+def demand_only_a_conversion(root: AnyPath) -> None:
     """Refuse a table that undoing would harm.
 
     Raises:
@@ -162,7 +245,7 @@ def _commit_info(text: str) -> dict[str, Any]:
     return _action(text, "commitInfo")
 
 
-def _table_id(folder: Path) -> str:
+def _table_id(folder: AnyPath) -> str:
     return str(_action(files.read_text(folder / FIRST) or "", "metaData").get("id", ""))
 
 
@@ -175,18 +258,18 @@ def _action(text: str, name: str) -> dict[str, Any]:
     return {}
 
 
-def _versions(folder: Path) -> list[int]:
+def _versions(folder: AnyPath) -> list[int]:
     return sorted(int(match[1]) for name in files.names(folder) if (match := _COMMIT.fullmatch(name)))
 
 
-def _converted_meanwhile(root: Path) -> Busy:
+def _converted_meanwhile(root: AnyPath) -> Busy:
     return Busy(
         f"{root} was converted by another process meanwhile, and this one's commit isn't there: look at its "
         "history"
     )
 
 
-def _written_after(root: Path) -> Refused:
+def _written_after(root: AnyPath) -> Refused:
     return Refused(
         f"{root} was written after its conversion: undoing it would lose that; copy what is new, or "
         "restore it with RESTORE TABLE … TO VERSION AS OF 0, and keep it as Delta"

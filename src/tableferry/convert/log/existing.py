@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -38,7 +37,7 @@ class Conversion:
     partition_columns: tuple[PartitionColumn, ...]
 
 
-def conversion(root: Path) -> Conversion | None:
+def conversion(root: files.AnyPath) -> Conversion | None:
     """Read a folder's log if it is the first commit of a conversion and nothing else; None if it isn't.
 
     Raises:
@@ -54,7 +53,7 @@ def conversion(root: Path) -> Conversion | None:
         raise TableError(f"{first} can't be understood ({error!r}): look at what wrote it") from error
 
 
-def _parsed(text: str, first: Path) -> Conversion | None:
+def _parsed(text: str, first: files.AnyPath) -> Conversion | None:
     info: dict[str, Any] = {}
     metadata: dict[str, Any] = {}
     added = []
@@ -74,7 +73,7 @@ def _parsed(text: str, first: Path) -> Conversion | None:
         table_id=metadata["id"],
         ours=str(info.get("engineInfo", "")).startswith("Tableferry/"),
         files=tuple(sorted(added)),
-        written=first.stat().st_mtime_ns // 1_000_000,
+        written=files.modified(first),
         columns=columns,
         partition_columns=partition_columns,
     )

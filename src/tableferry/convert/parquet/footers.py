@@ -7,7 +7,8 @@ so that a directory of files with one schema pays for it once.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from tableferry.convert.facts import Bounds, FileSchema, Footer, Unreadable
@@ -33,6 +34,8 @@ _SCHEMA, _ROWS, _GROUPS, _KEYS, _CREATED_BY, _ORDERS, _ENCRYPTION = range(2, 9)
 _TYPE_ORDER, _TOTAL_ORDER = 1, 2
 
 _UNKNOWN = Bounds(None, None, None)
+
+VANISHED = Unreadable("has vanished since it was listed: convert again when nothing writes to the directory")
 
 
 class _Leaf(NamedTuple):
@@ -131,32 +134,31 @@ def read_tail(path: str, size: int | None = None) -> bytes | Unreadable:
                     f"has changed since it was listed, from {size} to {now} bytes: "
                     "convert again when nothing writes to the directory"
                 )
-            return _tail(file, now)
+            return tail(partial(_read, file), now)
         finally:
             os.close(file)
     except FileNotFoundError:
-        return Unreadable(
-            "has vanished since it was listed: convert again when nothing writes to the directory"
-        )
+        return VANISHED
     except OSError as error:
         return Unreadable(f"can't be read ({error.strerror}): check your rights and the storage")
 
 
-def _tail(file: int, size: int) -> bytes | Unreadable:
+def tail(read: Callable[[int, int], bytes], size: int) -> bytes | Unreadable:
+    """Find the same at the end of ``size`` bytes; ``read`` gives some, by their beginning and number."""
     if size == 0:
         return Unreadable("is empty (0 bytes), so it's no Parquet file: delete it or move it away")
-    data = _read(file, max(0, size - _TAIL), min(size, _TAIL))
+    data = read(max(0, size - _TAIL), min(size, _TAIL))
     magic = data[-4:]
     if magic == _ENCRYPTED:
         return Unreadable("has an encrypted footer: write it again without encryption")
-    begins = _read(file, 0, 4) == _MAGIC if magic != _MAGIC else True
+    begins = read(0, 4) == _MAGIC if magic != _MAGIC else True
     if magic != _MAGIC and not begins:
         return Unreadable("is not a Parquet file: delete it or move it away")
     length = int.from_bytes(data[-_END:-4], "little")
     if magic != _MAGIC or size < _LEAST or length > size - _LEAST:
         return Unreadable("is truncated: it begins as a Parquet file and doesn't end as one; write it again")
     if length + _END > len(data):
-        data = _read(file, size - _END - length, length + _END)
+        data = read(size - _END - length, length + _END)
     return data[-_END - length : -_END]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeAlias
@@ -12,7 +12,7 @@ from typing import TypeAlias
 from tableferry.convert.facts import DataFile, Footers, Unreadable
 from tableferry.convert.parquet.footers import SchemaCache, decode, read_tail
 
-_Tails: TypeAlias = list[bytes | Unreadable]
+Tails: TypeAlias = list[bytes | Unreadable]
 
 # Where each file is 20 ms away, as on a mounted volume, threads take 1.4 s for 2,000 of them and not 40 s;
 # on a local disk they cost a tenth of the time of one.
@@ -28,14 +28,19 @@ def read(root: Path, files: Sequence[DataFile], *, statistics: bool = True) -> F
     This thread does it all, until storage keeps it waiting: then threads read, and this one only decodes, as
     that holds Python's lock.
     """
+    yield from decoded(_tails(str(root), files), statistics=statistics)
+
+
+def decoded(blocks: Iterable[Tails], *, statistics: bool) -> Footers:
+    """Say what files' footers say that come in blocks."""
     cache = SchemaCache()
-    for tails in _tails(str(root), files):
+    for tails in blocks:
         for tail in tails:
             yield tail if isinstance(tail, Unreadable) else decode(tail, statistics=statistics, cache=cache)
 
 
-def _tails(root: str, files: Sequence[DataFile]) -> Iterator[_Tails]:
-    def block(start: int) -> _Tails:
+def _tails(root: str, files: Sequence[DataFile]) -> Iterator[Tails]:
+    def block(start: int) -> Tails:
         return [read_tail(f"{root}/{file.path}", file.size) for file in files[start : start + _BLOCK]]
 
     starts = range(0, len(files), _BLOCK)
@@ -45,13 +50,13 @@ def _tails(root: str, files: Sequence[DataFile]) -> Iterator[_Tails]:
         waited = time.perf_counter() - time.thread_time() - before
         yield tails
         if waited > _MOST_WAIT * len(tails):
-            yield from _by_threads(block, starts[number:])
+            yield from by_threads(block, starts[number:])
             return
 
 
-def _by_threads(block: Callable[[int], _Tails], starts: Sequence[int]) -> Iterator[_Tails]:
+def by_threads(block: Callable[[int], Tails], starts: Sequence[int]) -> Iterator[Tails]:
     """Keep some blocks ahead of the reader, never all of them: their bytes would fill the memory."""
-    ahead: deque[Future[_Tails]] = deque()
+    ahead: deque[Future[Tails]] = deque()
     with ThreadPoolExecutor(max_workers=_THREADS) as pool:
         try:
             for start in starts:

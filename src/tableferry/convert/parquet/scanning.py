@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Context
 from decimal import Decimal as Number
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ import pyarrow.parquet as pq
 
 from tableferry import types
 from tableferry.convert.facts import Bounds, ColumnPath, DataFile, Footer, Footers, Leaf, Unreadable
-from tableferry.convert.parquet import reading
+from tableferry.convert.parquet import objects, reading
 from tableferry.convert.parquet.bounds import texts_of
 from tableferry.convert.parquet.writers import trust
+from tableferry.errors import StateError
+from tableferry.files import AnyPath, ObjectStore
 from tableferry.types import Decimal, Primitive
 
 # Rows of a batch: a column of long strings stays within some megabytes.
@@ -40,17 +43,21 @@ def read(root: Path, files: Sequence[DataFile], *, paths: frozenset[ColumnPath])
         yield footer if isinstance(footer, Unreadable) else _scan(f"{root}/{file.path}", footer, paths)
 
 
-def read_by_threads(root: Path, files: Sequence[DataFile], *, paths: frozenset[ColumnPath]) -> Footers:
+def read_by_threads(root: AnyPath, files: Sequence[DataFile], *, paths: frozenset[ColumnPath]) -> Footers:
     """Do what `read` does in a thread for each core: Arrow decodes and compares without Python's lock."""
 
     def scan(file: DataFile) -> Footer | Unreadable:
-        return next(read(root, (file,), paths=paths))
+        if isinstance(root, Path):
+            return next(read(root, (file,), paths=paths))
+        footer = next(objects.read(root, (file,), statistics=False))
+        with ObjectStore(root.store).open(root / file.path, file.size) as source:
+            return footer if isinstance(footer, Unreadable) else _scan(source, footer, paths)
 
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         yield from pool.map(scan, files)
 
 
-def _scan(path: str, footer: Footer, paths: frozenset[ColumnPath]) -> Footer | Unreadable:
+def _scan(source: str | BufferedReader, footer: Footer, paths: frozenset[ColumnPath]) -> Footer | Unreadable:
     leaves = [
         _Scanned(leaf) if tuple(name.lower() for name in leaf.path) in paths else None
         for leaf in footer.schema.leaves
@@ -60,14 +67,14 @@ def _scan(path: str, footer: Footer, paths: frozenset[ColumnPath]) -> Footer | U
         return Footer.of(footer.rows, footer.schema, [_UNKNOWN for _ in leaves])
     rows = 0
     try:
-        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+        with pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file:
             ancient = _ancient(file)
             for batch in file.iter_batches(_ROWS, columns=columns, use_threads=False):
                 rows += batch.num_rows
                 for scanned in leaves:
                     if scanned:
                         scanned.take(batch)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, StateError) as error:
         return Unreadable(
             f"can't be read ({str(error).splitlines()[0]}): write it again, or take the statistics that its "
             "footer has, with --statistics footers"

@@ -1,0 +1,49 @@
+"""The files of a table in an object store, found by one listing of all that is below its root."""
+
+from __future__ import annotations
+
+from tableferry import files
+from tableferry.convert.facts import DataFile
+from tableferry.convert.folder import formats
+from tableferry.errors import TableError
+
+
+def data_files(root: files.ObjectPath) -> tuple[list[DataFile], bool]:
+    """List the data files below a root, sorted by path, and say whether a streaming sink wrote there.
+
+    What is left out and what is refused is as for directories.
+
+    Raises:
+        TableError: There is nothing.
+        Refused: It holds something that can't be part of a table of Parquet files.
+        StateError: It can't be listed.
+    """
+    found: list[DataFile] = []
+    sink = anything = False
+    for item in files.ObjectStore(root.store).below(root):
+        anything = True
+        sink = sink or item.path.startswith(f"{formats.SINK_LOG}/")
+        if _is_data(root, item.path):
+            found.append(DataFile(*item))
+    if not anything:
+        raise TableError(f"there is nothing at {root}: check its name")
+    return sorted(found), sink
+
+
+def _is_data(root: files.ObjectPath, path: str) -> bool:
+    *folders, name = path.split("/")
+    for depth, folder in enumerate(folders):
+        if formats.is_hidden(folder) and "=" not in folder:
+            if depth:
+                _demand_no_table(f"{root}/{'/'.join(folders[:depth])}", folder, folders[depth + 1 :], name)
+            return False
+        if formats.is_acid(folder):
+            raise formats.transactional(f"{root}/{'/'.join(folders[: depth + 1])}")
+    return not formats.is_hidden(name)
+
+
+def _demand_no_table(folder: str, hidden: str, below: list[str], name: str) -> None:
+    if hidden in (formats.SINK_LOG, formats.HUDI) or (
+        hidden == formats.DELTA_LOG and not below and formats.is_commit(name)
+    ):
+        raise formats.table_of_its_own(folder, hidden)

@@ -1,0 +1,433 @@
+"""Files of S3, ADLS and GCS, through their own APIs by obstore, without Java.
+
+What the stores promise, and what is built on that:
+
+- A PUT puts one whole object, so that a reader sees the old one or the new one, and so does who lists next.
+- A PUT that demands that there be none (``If-None-Match: *``; in GCS generation 0) fails where there is one,
+  so that of any number at once one wins. Some stores that speak S3 don't know it, and a few don't say so:
+  the first such PUT in a folder is preceded by two for an object that nobody needs.
+- There are no folders, no rename and no locks.
+
+Credentials are those of the environment: what boto3 finds for S3, where it's installed (variables, profiles,
+roles); the variables, the login of ``az`` and a machine's identity for Azure; the application default
+credentials for Google. Endpoints are their variables', as in ``AWS_ENDPOINT_URL``.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tableferry.errors import SessionError, StateError
+from tableferry.extras import install
+from tableferry.files.paths import hidden
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore as Client
+
+_KINDS: Mapping[str, str] = {
+    **dict.fromkeys(("s3", "s3a"), "S3"),
+    **dict.fromkeys(("abfs", "abfss", "az"), "Azure"),
+    "gs": "Google",
+}
+_LOGINS = {
+    "S3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+    "Azure": "set AZURE_STORAGE_ACCOUNT_KEY, or log in with `az login`",
+    "Google": "set GOOGLE_APPLICATION_CREDENTIALS, or log in with `gcloud auth application-default login`",
+}
+_AZURE_VARIABLES = ("KEY", "SECRET", "TOKEN", "SAS", "IDENTITY", "EMULATOR")
+
+# Whether a store answers at all is known in seconds; what is lost later is worth waiting for.
+_AT_FIRST = {"max_retries": 1, "retry_timeout": timedelta(seconds=3)}
+_LATER = {"max_retries": 10, "retry_timeout": timedelta(minutes=2)}
+_CONNECT = "3s"
+
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_STATUS = re.compile(r"status code: (\d{3})")
+# Where machines of all three clouds are asked for their own identity.
+_NO_LOGIN = ("169.254.169.254", "metadata.google.internal", "Received None from session.get_credentials")
+_NO_ANSWER = ("error sending request", "timed out", "dns error")
+_MOST = 200
+# Bytes that are fetched at once where less is asked for.
+_FETCHED = 1 << 20
+
+_log = logging.getLogger(__name__)
+
+
+class NotExclusive(StateError):
+    """A store can't create an object only where there is none."""
+
+
+@dataclass(frozen=True, order=True)
+class ObjectPath:
+    """The name of an object, or the beginning of the names of several, which takes a folder's place.
+
+    Attributes:
+        store: The scheme and the bucket or container: ``s3://lake``, ``abfss://lake@account.dfs.core.windows.net``.
+        key: The names below it, with ``/`` between them and none at either end; empty for all there is.
+    """
+
+    store: str
+    key: str = ""
+
+    @classmethod
+    def parse(cls, uri: str) -> ObjectPath | None:
+        """Read a URI; None if it's of no store that this module knows."""
+        scheme, separator, rest = uri.partition("://")
+        if not separator or scheme.lower() not in _KINDS:
+            return None
+        bucket, _, key = rest.partition("/")
+        return cls(f"{scheme.lower()}://{bucket}", re.sub("/+", "/", key).strip("/"))
+
+    @property
+    def name(self) -> str:
+        """The last of its names."""
+        return self.key.rpartition("/")[2]
+
+    @property
+    def parent(self) -> ObjectPath:
+        """What it's in."""
+        return ObjectPath(self.store, self.key.rpartition("/")[0])
+
+    def __truediv__(self, below: str) -> ObjectPath:
+        return ObjectPath(self.store, f"{self.key}/{below}".strip("/")) if below else self
+
+    def __str__(self) -> str:
+        return f"{self.store}/{self.key}".rstrip("/")
+
+
+class Object(NamedTuple):
+    """An object as its store lists it.
+
+    Attributes:
+        path: Its names below what was listed.
+        size: Bytes.
+        modified: Milliseconds since 1970, UTC.
+    """
+
+    path: str
+    size: int
+    modified: int
+
+
+@dataclass(frozen=True)
+class ObjectStore:
+    """A bucket or container."""
+
+    store: str
+
+    def below(self, path: ObjectPath) -> Iterator[Object]:
+        """List all objects below a path, at any depth, page by page.
+
+        Where programs made folders, the objects that stand for them are left out.
+        """
+        start = len(path.key) + 1 if path.key else 0
+        with _explained(path, "can't be listed"):
+            found = [
+                Object(meta["path"][start:], meta["size"], _millis(meta["last_modified"]))
+                for page in _client(self.store).list(path.key or None)
+                for meta in page
+            ]
+        folders = {folder for item in found for folder in _folders(item.path)}
+        for item in found:
+            if item.size or not self._is_folder(path, item.path, folders):
+                yield item
+
+    def read(self, path: ObjectPath) -> bytes | None:
+        """Return an object's bytes, or None if there is no such object."""
+        with _explained(path, "can't be read"):
+            try:
+                return bytes(_client(self.store).get(path.key).bytes())
+            except FileNotFoundError:
+                return None
+
+    def read_range(self, path: ObjectPath, start: int, count: int) -> bytes:
+        """Return so many bytes of an object, fewer where it ends before.
+
+        Raises:
+            FileNotFoundError: There is no such object.
+            StateError: It can't be read.
+        """
+        with _explained(path, "can't be read", absent=True):
+            return bytes(_client(self.store).get_range(path.key, start=start, length=count))
+
+    def open(self, path: ObjectPath, size: int) -> io.BufferedReader:
+        """Open an object of so many bytes to read from, of which what is asked for is fetched."""
+        return io.BufferedReader(_Reader(self, path, size), _FETCHED)
+
+    def modified(self, path: ObjectPath) -> int:
+        """Return when an object was written, as milliseconds since 1970, UTC, by its store's clock."""
+        with _explained(path, "can't be looked at"):
+            return _millis(_client(self.store).head(path.key)["last_modified"])
+
+    def read_text(self, path: ObjectPath) -> str | None:
+        """Return an object's text, or None if there is no such object."""
+        content = self.read(path)
+        try:
+            return None if content is None else content.decode()
+        except UnicodeDecodeError as error:
+            raise StateError(f"{path} can't be read (it isn't UTF-8 text): restore it") from error
+
+    def write_text(self, path: ObjectPath, text: str) -> None:
+        """Replace the object by ``text`` in one PUT."""
+        with _explained(path, "can't be written"):
+            _client(self.store).put(path.key, text.encode(), use_multipart=False)
+
+    def create_text(self, path: ObjectPath, text: str | Iterable[str]) -> bool:
+        """Create the object unless it exists; of any number of callers at once at most one gets True.
+
+        None does where the winner's answer was lost on its way and asking again found its own object.
+
+        Raises:
+            NotExclusive: The store can't do that.
+        """
+        _demand_exclusive(path.parent)
+        whole = text if isinstance(text, str) else "".join(text)
+        with _explained(path, "can't be written"):
+            return _create(path, whole.encode())
+
+    def exists(self, path: ObjectPath) -> bool:
+        """Return whether there is such an object."""
+        with _explained(path, "can't be looked at"):
+            try:
+                _client(self.store).head(path.key)
+            except FileNotFoundError:
+                return False
+            return True
+
+    def all_names(self, path: ObjectPath) -> tuple[str, ...]:
+        """List the names right below a path in order, of objects and of what takes a folder's place."""
+        objects, folders = self.entries(path)
+        return tuple(sorted({*objects, *folders}))
+
+    def entries(self, path: ObjectPath) -> tuple[list[str], list[str]]:
+        """List the names right below a path in order: of objects, and of what takes a folder's place."""
+        start = len(path.key) + 1 if path.key else 0
+        with _explained(path, "can't be listed"):
+            listed = _client(self.store).list_with_delimiter(path.key or None)
+            folders = sorted(name[start:] for name in listed["common_prefixes"])
+            objects = (meta["path"][start:] for meta in listed["objects"])
+            return sorted({*objects} - {"", *folders}), folders
+
+    def names(self, path: ObjectPath) -> tuple[str, ...]:
+        """List the visible names right below a path in order."""
+        return tuple(name for name in self.all_names(path) if not hidden(name))
+
+    def make_folder(self, path: ObjectPath) -> None:
+        """Do nothing, for a store has no folders."""
+
+    def remove(self, path: ObjectPath) -> None:
+        """Remove an object and all that are below its name; absent is fine."""
+        with _explained(path, "can't be removed"):
+            client = _client(self.store)
+            for page in client.list(path.key):
+                with suppress(FileNotFoundError):
+                    client.delete([meta["path"] for meta in page])
+            with suppress(FileNotFoundError):
+                client.delete(path.key)
+
+    def move(self, old: ObjectPath, new: ObjectPath) -> None:
+        """Copy an object, or all below its name, and remove the old ones; done already is fine."""
+        with _explained(new, "can't be written"):
+            client = _client(self.store)
+            keys = [meta["path"] for page in client.list(old.key) for meta in page] or [old.key]
+            for key in keys:
+                try:
+                    client.copy(key, new.key + key[len(old.key) :])
+                except FileNotFoundError:
+                    continue
+                client.delete(key)
+
+    @contextmanager
+    def locked(self, paths: list[ObjectPath], what: str) -> Iterator[None]:
+        """Lock nothing, for a store knows no locks."""
+        yield
+
+    def _is_folder(self, top: ObjectPath, path: str, folders: set[str]) -> bool:
+        """Say whether an empty object stands for a folder: Hadoop's and consoles' ``events/`` do."""
+        if path in folders or not path or path.endswith("_$folder$"):
+            return True
+        # obstore lists `events/` as `events`, under which there is no object.
+        return not self.exists(top / path)
+
+
+class _Reader(io.RawIOBase):
+    """An object as Python's files are, so that Arrow can read it."""
+
+    def __init__(self, store: ObjectStore, path: ObjectPath, size: int) -> None:
+        self._store, self._path, self._size, self._at = store, path, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        count = min(len(buffer), self._size - self._at)
+        if count <= 0:
+            return 0
+        data = self._store.read_range(self._path, self._at, count)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+def _folders(path: str) -> Iterator[str]:
+    while path := path.rpartition("/")[0]:
+        yield path
+
+
+def _millis(time: Any) -> int:
+    return int(time.timestamp() * 1000)
+
+
+def _create(path: ObjectPath, content: bytes) -> bool:
+    from obstore.exceptions import AlreadyExistsError
+
+    try:
+        _client(path.store).put(path.key, content, mode="create", use_multipart=False)
+    except AlreadyExistsError:
+        return False
+    return True
+
+
+@lru_cache
+def _demand_exclusive(folder: ObjectPath) -> None:
+    """Make sure that the store refuses to create an object a second time, by one that is removed again."""
+    probe = folder / f"_tableferry_{uuid.uuid4().hex}"
+    with _explained(probe, "can't be written"):
+        try:
+            exclusive = _create(probe, b"") and not _create(probe, b"")
+        except Exception as error:
+            if not isinstance(error, NotImplementedError) and _status(error) != "501":
+                raise
+            exclusive = False
+    try:
+        _client(probe.store).delete(probe.key)
+    except Exception as error:  # Some may write there, and not remove.
+        _log.warning(
+            "%s can't be removed (%s): it's empty, and nobody needs it", probe, _reason(probe, error)[0]
+        )
+    if not exclusive:
+        raise NotExclusive(
+            f"{folder.store} can't create an object only where there is none, so the commits of two writers "
+            "at once could replace one another: use a store that knows conditional writes, or make sure that "
+            "nobody else writes there and give --allow-unsafe-commit"
+        )
+
+
+@lru_cache
+def _client(store: str) -> Client:
+    """Make the client of a store that has answered once.
+
+    Raises:
+        StateError: It doesn't answer, or refuses.
+        SessionError: A package is missing.
+    """
+    try:
+        from obstore.store import from_url
+    except ModuleNotFoundError as error:
+        raise SessionError(
+            f"{store} needs the package {error.name}: {install('cloud')}, or let Spark convert it, with "
+            "--engine native"
+        ) from error
+    # Its overloads name the settings of each kind.
+    make: Any = from_url
+    with _explained(ObjectPath(store), "can't be reached"):
+        # Only an endpoint that the environment names is without TLS.
+        options = {"client_options": {"connect_timeout": _CONNECT, "allow_http": True}, **_login(store)}
+        # What can't be reached is to be known at once. Who may not list all may still list a part.
+        try:
+            next(iter(make(store, retry_config=_AT_FIRST, **options).list()), None)
+        except Exception as error:
+            if _status(error) != "403" or _has_no_login(error):
+                raise
+        client: Client = make(store, retry_config=_LATER, **options)
+        return client
+
+
+def _login(store: str) -> dict[str, Any]:
+    """Give what obstore doesn't find by itself: boto3's credentials and region, and the login of ``az``."""
+    match _kind(store):
+        case "S3" if find_spec("boto3"):
+            import boto3
+            from obstore.auth.boto3 import Boto3CredentialProvider
+
+            session = boto3.Session()
+            return {
+                "credential_provider": Boto3CredentialProvider(session),
+                "region": session.region_name or "us-east-1",
+            }
+        case "Azure" if shutil.which("az") and not _azure_is_set():
+            return {"use_azure_cli": True}
+        case _:
+            return {}
+
+
+def _azure_is_set() -> bool:
+    return any(name.startswith("AZURE_") and any(map(name.count, _AZURE_VARIABLES)) for name in os.environ)
+
+
+@contextmanager
+def _explained(path: ObjectPath, failure: str, *, absent: bool = False) -> Iterator[None]:
+    """Make one sentence of what a store answers, with the place and the remedy."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if absent:
+            raise
+        raise StateError(f"{path} {failure} (there is no such object): check its name") from error
+    except (StateError, NotImplementedError):
+        raise
+    except Exception as error:
+        reason, remedy = _reason(path, error)
+        raise StateError(f"{path} {failure} ({reason}): {remedy}") from error
+
+
+def _reason(path: ObjectPath, error: Exception) -> tuple[str, str]:
+    text, login = str(error), _LOGINS[_kind(path.store)]
+    code, status = match[1] if (match := _CODE.search(text)) else "", _status(error)
+    if _has_no_login(error):
+        return "no credentials are found", login
+    if status in ("401", "403"):
+        return f"access is refused: {code or status}", f"check the credentials and their rights, or {login}"
+    if code in ("NoSuchBucket", "ContainerNotFound") or status == "404":
+        return f"there is no {path.store}", "check its name"
+    if any(sign in text for sign in _NO_ANSWER):
+        return "nothing answers", "check the network, and the endpoint if one is set"
+    if type(error).__module__.startswith("botocore."):
+        return text.rstrip("."), login
+    if type(error).__name__ == "InvalidPathError":
+        return text.split("\n")[0], "give that object another name"
+    return text.split("\n")[0][:_MOST].rstrip(), "look at what the store says"
+
+
+def _kind(store: str) -> str:
+    return _KINDS[store.partition(":")[0]]
+
+
+def _status(error: Exception) -> str:
+    return match[1] if (match := _STATUS.search(str(error))) else ""
+
+
+def _has_no_login(error: Exception) -> bool:
+    return any(sign in str(error) for sign in _NO_LOGIN)

@@ -1,0 +1,576 @@
+"""Tables in S3, Azure and Google Cloud Storage become Delta, and Parquet again, without Java."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any, get_args
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests import object_stores, soak
+from tests.object_stores import Bucket, Kind, Weather
+
+from tableferry import convert, files
+from tableferry.convert.log import commit
+from tableferry.errors import Busy, Refused, StateError
+from tableferry.files import objects
+
+FIRST = "_delta_log/00000000000000000000.json"
+SECOND = "_delta_log/00000000000000000001.json"
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[tuple[str, Weather]]:
+    with object_stores.moto() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def azurite() -> Iterator[str]:
+    try:
+        with object_stores.azurite() as address:
+            yield address
+    except object_stores.NotInstalled as missing:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def weather(moto: tuple[str, Weather]) -> Iterator[Weather]:
+    """The way to S3, which is fair until a test says otherwise."""
+    _, weather = moto
+    yield weather
+    weather.__init__()  # type: ignore[misc]
+
+
+@pytest.fixture
+def logged_out(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in object_stores.logged_out():
+        monkeypatch.delenv(name)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, "/dev/null")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    forget()
+    yield
+    forget()
+
+
+def forget() -> None:
+    objects._client.cache_clear()
+    objects._demand_exclusive.cache_clear()
+
+
+@pytest.fixture(params=get_args(Kind))
+def bucket(request: pytest.FixtureRequest, logged_out: None, tmp_path: Path) -> Bucket:
+    """A bucket of each kind, which the environment is logged in to."""
+    kind, name = request.param, f"lake{next(_numbers)}"
+    if kind == "azure":
+        made = object_stores.azure(request.getfixturevalue("azurite"), name)
+    else:
+        address, _ = request.getfixturevalue("moto")
+        made = (
+            object_stores.s3(address, name) if kind == "s3" else object_stores.google(address, name, tmp_path)
+        )
+    log_in(request.getfixturevalue("monkeypatch"), made)
+    return made
+
+
+@pytest.fixture
+def s3(moto: tuple[str, Weather], logged_out: None, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    made = object_stores.s3(moto[0], f"lake{next(_numbers)}")
+    log_in(monkeypatch, made)
+    return made
+
+
+def log_in(monkeypatch: pytest.MonkeyPatch, bucket: Bucket) -> None:
+    for name, value in bucket.environment.items():
+        monkeypatch.setenv(name, value)
+
+
+def no_session() -> Any:
+    raise AssertionError("a store needs no Spark")
+
+
+def parquet(columns: dict[str, list[Any]]) -> bytes:
+    written = io.BytesIO()
+    pq.write_table(pa.table(columns), written)
+    return written.getvalue()
+
+
+def events(bucket: Bucket, root: str = "events") -> str:
+    """Write a table of three partitions whose names have what has to be escaped somewhere, and name it."""
+    for number, value in enumerate(("2026-01-01", "10%3A00 a", "ü&+#?")):
+        for part in ("part 0.parquet", "part-1.snappy.parquet"):
+            bucket.put(f"{root}/k={value}/{part}", parquet({"id": [number, number + 10], "v": ["a", None]}))
+    bucket.put(f"{root}/_SUCCESS", b"")
+    return f"{bucket.uri}/{root}"
+
+
+def converted(source: str, **options: Any) -> convert.TableReport:
+    [report] = convert.run([source], resolve=no_session, **options).tables
+    return report
+
+
+def rows(bucket: Bucket, source: str) -> list[dict[str, Any]]:
+    table = deltalake.DeltaTable(source, storage_options=bucket.options)
+    return sorted(pa.table(table.to_pyarrow_table()).to_pylist(), key=repr)
+
+
+def test_a_table_becomes_delta_and_parquet_again_and_only_its_log_is_written(bucket: Bucket) -> None:
+    source = events(bucket)
+    before = bucket.content()
+
+    assert converted(source, dry_run=True).outcome == "planned"
+    assert bucket.content() == before
+    report = converted(source)
+
+    assert (report.outcome, report.error) == ("converted", "")
+    assert {key for key in bucket.names() if key not in before} == {f"events/{FIRST}"}
+    found = rows(bucket, source)
+    assert len(found) == 12
+    assert {row["k"] for row in found} == {"2026-01-01", "10:00 a", "ü&+#?"}
+    assert converted(source).outcome == "already"
+    assert convert.undo(source, resolve=no_session) == ()
+    assert bucket.content() == before
+
+
+def test_it_is_what_a_folder_with_the_same_files_becomes(bucket: Bucket, tmp_path: Path) -> None:
+    def without_times(text: str) -> list[dict[str, Any]]:
+        actions = [json.loads(line) for line in text.splitlines()]
+        for action in actions:
+            for part in action.values():
+                for name in ("timestamp", "createdTime", "modificationTime", "id"):
+                    part.pop(name, None)
+        return actions
+
+    source = events(bucket)
+    for key, body in bucket.content().items():
+        (tmp_path / key).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / key).write_bytes(body)
+    for statistics in (convert.Statistics.FOOTERS, convert.Statistics.SCAN):
+        assert converted(source, statistics=statistics).outcome == "converted"
+        assert converted(str(tmp_path / "events"), statistics=statistics).outcome == "converted"
+
+        stored = without_times(bucket.get(f"events/{FIRST}").decode())
+        assert stored == without_times((tmp_path / "events" / FIRST).read_text())
+        convert.undo(source)
+        convert.undo(str(tmp_path / "events"))
+
+
+def test_what_takes_a_folders_place_is_no_file(s3: Bucket) -> None:
+    source = events(s3)
+    for key in ("events/", "events/empty/", "events/k=2026-01-01/", "events/old_$folder$"):
+        s3.put(key, b"")
+
+    assert converted(source).outcome == "converted"
+    assert len(rows(s3, source)) == 12
+
+    s3.put("events2/nothing.parquet", b"")
+    refused = converted(f"{s3.uri}/events2")
+    assert "nothing.parquet is empty (0 bytes)" in refused.error
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("events/k=2026-01-01/notes.txt", "notes.txt is not a Parquet file"),
+        ("events/k=2026-01-01/_delta_log/00000000000000000000.json", "is a table of its own"),
+        ("events/base_0000001/a.parquet", "is part of a transactional Hive table"),
+        ("events/k=2026-01-01/a:b.parquet", "has a colon in its name"),
+        ("events/metadata/v1.metadata.json", "you are trying to convert an Iceberg source"),
+        ("events/deep/down/a.parquet", "has partition columns []"),
+        ("events/k=2026-01-01//a.parquet", "give that object another name"),
+    ],
+)
+def test_what_cannot_be_a_table_is_refused_by_name_and_nothing_is_written(
+    s3: Bucket, key: str, says: str
+) -> None:
+    source = events(s3)
+    s3.put(key, parquet({"id": [1]}) if key.endswith(".parquet") else b"nothing of ours")
+    before = s3.content()
+
+    report = converted(source)
+
+    assert report.outcome in ("refused", "failed")
+    assert says in report.error
+    assert s3.content() == before
+
+
+def test_a_streaming_sinks_log_says_which_files_count(s3: Bucket) -> None:
+    s3.put("sink/a.parquet", parquet({"id": [1]}))
+    s3.put("sink/left.parquet", parquet({"id": [1]}))
+    entry = {"path": f"s3a://{s3.uri.removeprefix('s3://')}/sink/a.parquet", "action": "add"}
+    s3.put("sink/_spark_metadata/0", f"v1\n{json.dumps(entry)}".encode())
+
+    assert converted(f"{s3.uri}/sink").outcome == "converted"
+    assert rows(s3, f"{s3.uri}/sink") == [{"id": 1}]
+
+
+def test_all_tables_below_a_name_are_found(bucket: Bucket) -> None:
+    for root in ("lake/sales/orders", "lake/sales/lines", "lake/events"):
+        events(bucket, root)
+    bucket.put("lake/plain/a", parquet({"id": [1]}))
+    bucket.put("lake/delta/_delta_log/00000000000000000000.json", b"{}")
+    bucket.put("lake/notes/readme.txt", b"nothing")
+    bucket.put("lake2/other/a.parquet", parquet({"id": [1]}))
+
+    found = convert.run([f"{bucket.uri}/lake"], recursive=True, dry_run=True, resolve=no_session).tables
+
+    below = [report.source.removeprefix(f"{bucket.uri}/lake/") for report in found]
+    assert below == ["delta", "events", "plain", "sales/lines", "sales/orders"]
+    assert [report.outcome for report in found] == ["already", *["planned"] * 4]
+
+
+def test_a_listing_of_many_pages_is_whole(s3: Bucket, weather: Weather) -> None:
+    """A page of S3's has a thousand names."""
+    many = soak.amount(1_010, 100_000)
+    body = parquet({"id": [1]})
+    for number in range(many):
+        s3.put(f"many/{number:06}.parquet", body)
+    weather.requests.clear()
+
+    listed = list(files.ObjectStore(s3.uri).below(files.ObjectPath(s3.uri, "many")))
+
+    assert [item.path for item in listed] == [f"{number:06}.parquet" for number in range(many)]
+    assert {item.size for item in listed} == {len(body)}
+
+
+def test_of_two_converters_at_once_one_commits(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, together, real = events(bucket), threading.Barrier(2), commit.put
+
+    def put(*args: Any, **options: Any) -> None:
+        together.wait(60)
+        real(*args, **options)
+
+    monkeypatch.setattr(commit, "put", put)
+    done: list[convert.TableReport] = []
+    threads = [threading.Thread(target=lambda: done.append(converted(source))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(report.outcome for report in done) == ["converted", "failed"]
+    [error] = [report.error for report in done if report.error]
+    assert "was converted by another process meanwhile" in error
+    assert len(rows(bucket, source)) == 12
+    assert [key for key in bucket.names() if "_delta_log" in key] == [f"events/{FIRST}"]
+
+
+@pytest.mark.parametrize("silently", [True, False])
+def test_a_store_that_cannot_commit_is_refused_unless_told(
+    s3: Bucket, weather: Weather, silently: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "_LATER", objects._AT_FIRST)
+
+    def before(request: str, environ: dict[str, Any]) -> tuple[str, bytes] | None:
+        if environ.pop("HTTP_IF_NONE_MATCH", None) and not silently:
+            return "501 Not Implemented", b"<Error><Code>NotImplemented</Code></Error>"
+        return None
+
+    source = events(s3)
+    unchanged = s3.content()
+    weather.before = before
+
+    refused = converted(source)
+
+    assert refused.outcome == "failed"
+    assert "can't create an object only where there is none" in refused.error
+    assert "--allow-unsafe-commit" in refused.error
+    assert s3.content() == unchanged
+    assert converted(source, unsafe_commit=True).outcome == "converted"
+    assert len(rows(s3, source)) == 12
+
+
+@pytest.mark.parametrize("lost", ["GET", "the answer of the commit"])
+def test_what_is_lost_on_the_way_is_asked_again(s3: Bucket, weather: Weather, lost: str) -> None:
+    source = events(s3)
+    seen: list[str] = []
+
+    def before(request: str, environ: dict[str, Any]) -> tuple[str, bytes] | None:
+        if lost == "GET" and request.startswith("GET") and request.endswith(".parquet"):
+            seen.append(request)
+            return ("", b"") if len(seen) % 2 else None
+        return None
+
+    def after(request: str) -> bool:
+        if lost != "GET" and request.endswith(FIRST) and request.startswith("PUT"):
+            seen.append(request)
+            return len(seen) == 1
+        return False
+
+    weather.before, weather.after = before, after
+
+    assert converted(source).outcome == "converted"
+    assert len(seen) > 1
+    assert len(rows(s3, source)) == 12
+
+
+def test_a_network_that_stays_away_is_one_sentence_and_the_table_is_as_it_was(
+    s3: Bucket, weather: Weather, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = events(s3)
+    before = s3.content()
+    monkeypatch.setattr(objects, "_LATER", objects._AT_FIRST)
+    weather.before = lambda request, environ: ("", b"") if request.endswith("part 0.parquet") else None
+
+    report = converted(source)
+
+    weather.before = lambda request, environ: None
+    assert report.outcome == "refused"
+    assert "part 0.parquet can't be read (nothing answers): check the network" in report.error
+    assert s3.content() == before
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (b"<Error><Code>InvalidAccessKeyId</Code></Error>", "access is refused: InvalidAccessKeyId"),
+        (b"<Error><Code>SignatureDoesNotMatch</Code></Error>", "access is refused: SignatureDoesNotMatch"),
+    ],
+)
+def test_wrong_credentials_are_one_sentence(s3: Bucket, weather: Weather, answer: bytes, says: str) -> None:
+    weather.before = lambda request, environ: ("403 Forbidden", answer)
+
+    report = converted(f"{s3.uri}/events")
+
+    assert report.outcome == "failed"
+    assert says in report.error
+    assert "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE" in report.error
+    assert len(report.error.splitlines()) == 1
+
+
+def test_azure_refuses_a_wrong_key(azurite: str, logged_out: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = object_stores.azure(azurite, f"lake{next(_numbers)}")
+    log_in(monkeypatch, bucket)
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "d3Jvbmc=")
+
+    report = converted(f"{bucket.uri}/events")
+
+    assert report.outcome == "failed"
+    assert "access is refused: AuthorizationFailure" in report.error
+    assert "az login" in report.error
+
+
+@pytest.mark.parametrize(
+    ("uri", "environment", "says"),
+    [
+        ("s3://lake/events", {}, "no credentials are found): set AWS_ACCESS_KEY_ID"),
+        ("s3://lake/events", {"AWS_PROFILE": "nobody"}, "The config profile (nobody) could not be found"),
+        ("s3://nothing/events", None, "there is no s3://nothing"),
+        ("abfss://lake/events", {}, "abfss://lake"),
+    ],
+)
+def test_who_is_not_logged_in_is_told_so(
+    s3: Bucket, monkeypatch: pytest.MonkeyPatch, uri: str, environment: dict[str, str] | None, says: str
+) -> None:
+    if environment is not None:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.delenv(name)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+
+    report = converted(uri)
+
+    assert report.outcome == "failed"
+    assert says in report.error
+
+
+def test_a_profile_is_a_login(s3: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
+        monkeypatch.delenv(name)
+    profile = tmp_path / "credentials"
+    profile.write_text("[work]\naws_access_key_id = a\naws_secret_access_key = b\nregion = eu-west-1\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(profile))
+    monkeypatch.setenv("AWS_PROFILE", "work")
+
+    assert converted(events(s3)).outcome == "converted"
+
+
+def test_undo_refuses_what_was_written_after(bucket: Bucket) -> None:
+    source = events(bucket)
+    converted(source)
+    deltalake.write_deltalake(
+        source,
+        pa.table({"id": [99], "v": ["new"], "k": ["x"]}),
+        mode="append",
+        storage_options=bucket.options,
+    )
+
+    with pytest.raises(Refused, match="was written after its conversion"):
+        convert.undo(source, resolve=no_session)
+    assert len(rows(bucket, source)) == 13
+
+
+EFFECTS = ("create_text", "write_text", "remove")
+LOOKS = ("read_text", "exists", "names", "all_names", "modified")
+
+
+def before_each(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], happens: Callable[[], None]) -> None:
+    """Let something happen before each call of a store's methods."""
+    for name in names:
+
+        def method(*args: Any, real: Any = getattr(objects.ObjectStore, name)) -> Any:
+            happens()
+            return real(*args)
+
+        monkeypatch.setattr(objects.ObjectStore, name, method)
+
+
+def of(bucket: Bucket, root: str) -> set[str]:
+    return {name for name in bucket.names() if name.startswith(f"{root}/")}
+
+
+def test_a_writer_that_comes_while_a_conversion_is_undone_wins_or_is_refused(
+    s3: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the table open, and commits before each request of an undo in turn."""
+    outcomes = []
+    for moment in count():
+        source, left = events(s3, f"events{moment}"), [moment]
+        before = of(s3, f"events{moment}")
+        converted(source)
+        table = deltalake.DeltaTable(source, storage_options=s3.options)
+        written: list[bool] = []
+
+        def write(left: list[int] = left, table: Any = table, written: list[bool] = written) -> None:
+            left[0] -= 1
+            if left[0] == -1:
+                try:
+                    deltalake.write_deltalake(
+                        table, pa.table({"id": [99], "v": ["new"], "k": ["x"]}), mode="append"
+                    )
+                except deltalake.exceptions.DeltaError:
+                    written.append(False)
+                else:
+                    written.append(True)
+
+        with monkeypatch.context() as patched:
+            before_each(patched, EFFECTS + LOOKS, write)
+            try:
+                convert.undo(source, resolve=no_session)
+                undone = True
+            except Refused:
+                undone = False
+        if not written:
+            break
+        outcomes.append(undone)
+        if undone:
+            assert written == [False]
+            # What a writer leaves that can't commit is no row of the folder's.
+            assert of(s3, f"events{moment}") - before <= {name for name in s3.names() if "k=x/" in name}
+        else:
+            assert written == [True]
+            assert len(rows(s3, source)) == 13
+    assert set(outcomes) == {True, False}
+
+
+class Death(BaseException):
+    """Ends a run as a process's end would."""
+
+
+def test_an_undo_that_died_goes_on_and_nobody_takes_its_table_for_whole(
+    s3: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies before each of its effects in turn."""
+    for deadly in count():
+        root, left = f"events{deadly}", [deadly]
+        source = events(s3, root)
+        before = of(s3, root)
+        converted(source)
+
+        def die(left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] == -1:
+                raise Death
+
+        with monkeypatch.context() as patched, suppress(Death):
+            before_each(patched, EFFECTS, die)
+            convert.undo(source, resolve=no_session)
+        if left[0] >= 0:
+            break
+        if deadly:
+            assert converted(source).outcome == "refused"
+            with pytest.raises(Busy, match="run again in"):
+                convert.undo(source, resolve=no_session)
+            monkeypatch.setattr(commit, "_PATIENCE", 0)
+        convert.undo(source, resolve=no_session)
+        monkeypatch.undo()
+        log_in(monkeypatch, s3)
+        assert of(s3, root) == before
+    # The claim, the first commit, and the claim again.
+    assert deadly == 3
+
+
+def test_an_undo_that_slept_while_another_took_over_removes_nothing(
+    s3: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = events(s3)
+    converted(source)
+    real = files.remove
+    again: list[Any] = []
+
+    def remove(path: Any) -> None:
+        if not again:
+            again.append(path)
+            with monkeypatch.context() as patched:
+                patched.setattr(commit, "_PATIENCE", 0)
+                convert.undo(source, resolve=no_session)
+            assert converted(source).outcome == "converted"
+            path = path.parent / "nothing"
+        real(path)
+
+    monkeypatch.setattr(files, "remove", remove)
+
+    with pytest.raises(Busy, match="is being undone by another process"):
+        convert.undo(source, resolve=no_session)
+    assert len(rows(s3, source)) == 12
+
+
+def test_without_the_package_spark_is_asked(s3: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    from tableferry.convert import gather
+
+    monkeypatch.setattr(
+        gather, "find_spec", lambda name: None if name == "obstore" else importlib.util.find_spec(name)
+    )
+    with pytest.raises(AssertionError, match="a store needs no Spark"):
+        converted(f"{s3.uri}/events")
+
+
+def test_state_may_be_in_a_store(bucket: Bucket) -> None:
+    """What the other storages of `files` do, a store does as well."""
+    folder = files.path_of(f"{bucket.uri}/state")
+    assert files.read_text(folder / "a") is None
+    assert files.create_text(folder / "a", "one")
+    assert not files.create_text(folder / "a", "two")
+    files.write_text(folder / "b", "three")
+    files.write_text(folder / "c/d", "four")
+    assert files.names(folder) == ("a", "b", "c")
+    assert files.exists(folder / "a")
+    assert not files.exists(folder / "c")
+    files.move(folder / "c", folder / "e")
+    files.move(folder / "b", folder / "f")
+    files.move(folder / "b", folder / "f")
+    assert files.read_text(folder / "e/d") == "four"
+    assert files.names(folder) == ("a", "e", "f")
+    files.remove(folder / "e")
+    files.remove(folder / "nothing")
+    assert files.names(folder) == ("a", "f")
+    files.remove(folder)
+    assert bucket.names() == []
+    with pytest.raises(StateError, match="there is no such object"):
+        files.modified(folder / "a")
