@@ -9,6 +9,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+HALF_MADE = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
+"""Delta's condition where a table's first commit is there, and its name isn't in the catalog yet."""
+
+HALF_MADE_REMEDY = (
+    "if a process was killed while it created the table, and nothing in there is needed, remove that "
+    "directory, and run again"
+)
+
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)")
 
 

@@ -229,6 +229,15 @@ def test_tables_that_are_no_queue_s_are_told_in_one_line(spark: SparkSession, sc
     assert "\n" not in str(caught.value)
 
 
+@soak.only  # It waits for as long as another process may take.
+def test_a_queue_that_a_killed_process_left_half_made_says_what_to_do(
+    spark: SparkSession, schema: str
+) -> None:
+    (schema_folder(spark, schema) / "jobs" / "_delta_log" / "_staged_commits").mkdir(parents=True)
+    with pytest.raises(TableferryError, match=r"jobs.*: if a process was killed while it created the table"):
+        store(spark, schema).create()
+
+
 def test_a_queue_that_isnt_there_says_how_to_make_it(spark: SparkSession, schema: str) -> None:
     with pytest.raises(
         TableferryError, match=r"there is no queue at delta:.*: make it with `tableferry fleet init`"

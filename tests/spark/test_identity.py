@@ -158,6 +158,15 @@ def test_what_a_killed_process_left_of_a_table_is_made_anew(
     project.run()
     assert project.rows("out") == [(1, "a")]
 
+    # This one was killed before its first commit.
+    project.create("early_legacy", COLUMNS, (1, "a"))
+    project.standard("early", "src", migration={})
+    early = project.folder("early_legacy").with_name("early")
+    (early / "_delta_log" / "_staged_commits").mkdir(parents=True)
+    (early / "_delta_log" / f".{0:020}.json.0a1b.tmp").write_text("{")
+    project.run(targets=[f"{project.schema}.early"])
+    assert project.rows("early") == [(1, "a")]
+
     project.create("other_legacy", COLUMNS, (1, "a"))
     project.standard("other", "src", migration={})
     folder = half_made("other", COLUMNS)

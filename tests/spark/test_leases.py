@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -12,8 +13,9 @@ import pytest
 from pyspark import cloudpickle
 from tests import soak
 from tests.spark.projects import Project
+from tests.spark.tables import schema_folder
 
-from tableferry.errors import Busy
+from tableferry.errors import Busy, TableError
 from tableferry.pipelines import batches, cdc
 from tableferry.pipelines.flows import CdcSettings, Target, log_name
 from tableferry.pipelines.guard import TABLE
@@ -37,6 +39,20 @@ def leases(folder: Path, *targets: TableName, **how: Any) -> Leases:
 
 def holders(spark: SparkSession, schema: str) -> list[str]:
     return [row[0] for row in spark.sql(f"SELECT holder FROM {schema}.{TABLE} ORDER BY target").collect()]
+
+
+def test_a_table_of_leases_that_another_run_is_making_is_waited_for(
+    spark: SparkSession, schema: str, target: TableName, tmp_path: Path
+) -> None:
+    half_made = schema_folder(spark, schema) / TABLE
+    (half_made / "_delta_log" / "_staged_commits").mkdir(parents=True)
+    with (
+        pytest.raises(TableError, match=r"lease can't be .*: if a process was killed"),
+        leases(tmp_path, target).held(spark),
+    ):
+        pass
+    with leases(tmp_path, target, wait=lambda _: shutil.rmtree(half_made)).held(spark):
+        assert len(holders(spark, schema)) == 1
 
 
 def test_a_target_has_one_holder_as_long_as_it_lives(

@@ -12,20 +12,19 @@ from pyspark.sql.types import StructType
 
 from tableferry.catalog import SPARK_ERRORS, condition, local_folder
 from tableferry.driver import in_process
-from tableferry.errors import TableError
+from tableferry.errors import HALF_MADE, HALF_MADE_REMEDY, TableError
 from tableferry.pipelines.ddl import create_sql
 from tableferry.pipelines.flows import Target
 
-_NOT_EMPTY = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 _ROWS = ("add", "remove", "cdc", "txn")
 
 
 def create(spark: SparkSession, target: Target, columns: StructType) -> None:
     """Create a table unless it's there; one process at a time may do so.
 
-    Delta writes the first commit of a table's log, and then the catalog gets its name. What a process leaves
-    that is killed between the two, Delta refuses from then on. If this process sees that directory, and it
-    holds nothing but that commit, it is removed.
+    Delta makes the log's directories, writes the first commit, and then the catalog gets the table's name.
+    What a process leaves that is killed in between, Delta refuses from then on. If this process sees that
+    directory, and it holds no more than that, it is removed.
 
     Raises:
         TableError: The directory that the table is to have holds something else.
@@ -34,14 +33,13 @@ def create(spark: SparkSession, target: Target, columns: StructType) -> None:
     try:
         spark.sql(statement)
     except SPARK_ERRORS as error:
-        if condition(error) != _NOT_EMPTY:
+        if condition(error) != HALF_MADE:
             raise
         location = _location(error)
         folder = local_folder(location) if in_process(spark) else None
         if folder is None or not _is_half_made(folder):
             raise TableError(
-                f"{target.name} can't be created, as its directory {location} isn't empty: if a run was "
-                "killed while it created the table, and nothing in there is needed, remove it, and run again"
+                f"{target.name} can't be created, as its directory {location} isn't empty: {HALF_MADE_REMEDY}"
             ) from error
         shutil.rmtree(folder)
         spark.sql(statement)
@@ -53,13 +51,18 @@ def _location(error: Exception) -> str:
 
 
 def _is_half_made(folder: Path) -> bool:
-    """Say whether a directory holds the first commit of a CREATE TABLE, without rows, and nothing else."""
+    """Say whether a directory holds at most the first commit of a CREATE TABLE, without rows."""
     log = folder / "_delta_log"
     if [entry.name for entry in folder.iterdir()] != [log.name]:
         return False
-    commits = [entry for entry in log.iterdir() if entry.suffix in (".json", ".parquet")]
-    if [entry.name for entry in commits] != [f"{0:020}.json"]:
+    # Delta makes directories in the log before it writes the commit, by the name of a hidden file.
+    commits = [path.relative_to(log) for path in log.rglob("*") if path.suffix in (".json", ".parquet")]
+    if not commits:
+        return True
+    if commits != [Path(f"{0:020}.json")]:
         return False
-    actions = [json.loads(line) for line in commits[0].read_text(encoding="utf-8").split("\n") if line]
+    actions = [
+        json.loads(line) for line in (log / commits[0]).read_text(encoding="utf-8").split("\n") if line
+    ]
     created = any(action.get("commitInfo", {}).get("operation") == "CREATE TABLE" for action in actions)
     return created and not any(kind in action for action in actions for kind in _ROWS)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from tableferry.catalog import SPARK_ERRORS
-from tableferry.errors import Busy, TableError, first_line
+from tableferry.errors import HALF_MADE, HALF_MADE_REMEDY, Busy, TableError, first_line
 from tableferry.quoting import literal
 from tableferry.tables import TableName
 
@@ -90,7 +90,10 @@ def holder(spark: SparkSession, target: TableName) -> Holder:
 
 def unusable(table: TableName, error: Exception) -> TableError:
     """Say why a table of leases can't be read or written, and how to go on."""
-    return TableError(
-        f"{table}: a run's lease can't be read or written ({first_line(error)}): check your rights, or set "
-        "table_migration_state_shared to false in global.json where one machine alone runs the project"
+    remedy = (
+        "check your rights, or set table_migration_state_shared to false in global.json where one machine "
+        "alone runs the project"
     )
+    if HALF_MADE in str(error):
+        remedy = HALF_MADE_REMEDY
+    return TableError(f"{table}: a run's lease can't be read or written ({first_line(error)}): {remedy}")

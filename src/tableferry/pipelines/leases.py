@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from tableferry import files
 from tableferry.activity import activity
 from tableferry.catalog import SPARK_ERRORS
-from tableferry.errors import Busy
+from tableferry.errors import HALF_MADE, Busy
 from tableferry.heartbeat import heartbeat
 from tableferry.pipelines.guard import Held, Holder, holder, leases_of, unusable
 from tableferry.quoting import literal
@@ -38,6 +38,8 @@ LEASE = timedelta(minutes=2)
 
 _LOOKS = 12
 _TRIES = 8
+_ANOTHERS = 0.5
+"""So many seconds between two looks whether another run has made the table of leases."""
 
 
 @dataclass(frozen=True)
@@ -133,5 +135,8 @@ class Leases:
                 spark.sql(statement).collect()
                 return
             except SPARK_ERRORS as error:
-                if "CONCURRENT" not in str(error).upper() or attempt + 1 == _TRIES:
+                half_made = HALF_MADE in str(error)
+                if attempt + 1 == _TRIES or not (half_made or "CONCURRENT" in str(error).upper()):
                     raise unusable(table, error) from error
+                if half_made:
+                    self.wait(_ANOTHERS)

@@ -19,7 +19,7 @@ from sqlalchemy import JSON, ClauseElement, ColumnElement, Select, and_, literal
 
 from tableferry.activity import activity
 from tableferry.driver import in_process
-from tableferry.errors import Refused, TableferryError, first_line, is_sparks
+from tableferry.errors import HALF_MADE, HALF_MADE_REMEDY, Refused, TableferryError, first_line, is_sparks
 from tableferry.fleet.job import Job
 from tableferry.fleet.queue.backoff import pause, retry
 from tableferry.fleet.queue.delta_rows import among, in_json, read, source, unchanged, with_event
@@ -378,7 +378,8 @@ class DeltaStore:
         url = f"delta:{self._schema}"
         if "TABLE_OR_VIEW_NOT_FOUND" in str(error) or "SCHEMA_NOT_FOUND" in str(error):
             return TableferryError(f"there is no queue at {url}: make it with `tableferry fleet init`")
-        return TableferryError(f"the queue at {url} doesn't take this ({first_line(error)})")
+        remedy = f": {HALF_MADE_REMEDY}" if HALF_MADE in str(error) else ""
+        return TableferryError(f"the queue at {url} doesn't take this ({first_line(error)}){remedy}")
 
 
 @contextmanager
@@ -405,7 +406,7 @@ def _passes(error: Exception) -> bool:
 
 
 def _half_made(error: Exception) -> bool:
-    return "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION" in str(error)
+    return HALF_MADE in str(error)
 
 
 def _jobs(stored: Iterable[Mapping[str, Any]]) -> list[Job]:
