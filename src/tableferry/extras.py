@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-Extra = Literal["cloud", "connect", "databricks", "fleet", "local", "remote", "scan", "template"]
+Extra = Literal["cloud", "connect", "databricks", "fleet", "local", "remote", "scan", "sync", "template"]
 
 
 def install(*extras: Extra) -> str:

@@ -574,3 +574,48 @@ def test_state_may_be_in_a_store(bucket: Bucket) -> None:
     assert bucket.names() == []
     with pytest.raises(StateError, match="there is no such object"):
         files.modified(folder / "a")
+
+
+def synced(source: str, **options: Any) -> convert.TableSync:
+    [table] = convert.sync([source], resolve=no_session, **options).tables
+    return table
+
+
+def test_a_table_follows_its_folder(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = events(bucket)
+    assert converted(source).outcome == "converted"
+    assert synced(source).outcome == "current"
+    for number in range(10):
+        bucket.put(f"events/k=new/{number}.parquet", parquet({"id": [100 + number], "w": [1.5]}))
+        report = synced(source)
+        assert (report.outcome, report.error, report.notes) == ("synced", "", ())
+    assert [f"{10:020}.checkpoint.parquet" in key for key in bucket.names()].count(True) == 1
+    found = rows(bucket, source)
+    assert len(found) == 22
+    assert {row["w"] for row in found if row["k"] == "new"} == {1.5}
+    assert synced(source).outcome == "current"
+    with pytest.raises(Refused, match="was written after its conversion"):
+        convert.undo(source, resolve=no_session)
+
+
+def test_of_two_syncs_at_once_one_writes_a_version_and_a_lost_answer_is_no_second_one(
+    s3: Bucket, weather: Weather
+) -> None:
+    source = events(s3)
+    assert converted(source).outcome == "converted"
+    s3.put("events/k=new/a.parquet", parquet({"id": [100]}))
+    lost = count(1)
+    weather.after = lambda request: request.startswith("PUT") and SECOND in request and next(lost) == 1
+    assert synced(source).outcome == "synced"
+    assert len(rows(s3, source)) == 13
+    s3.put("events/k=new/b.parquet", parquet({"id": [101]}))
+    reports: list[convert.TableSync] = []
+    threads = [threading.Thread(target=lambda: reports.append(synced(source))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [report.error for report in reports] == [""] * 4
+    assert [report.outcome for report in reports].count("synced") == 1
+    assert len(rows(s3, source)) == 14
+    assert f"events/_delta_log/{3:020}.json" not in s3.names()

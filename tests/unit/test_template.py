@@ -276,7 +276,7 @@ def test_every_job_runs_the_wheel_on_the_compute_that_was_chosen(matrix: list[tu
         defined = [
             entry for document in jobs for entry in document.get("resources", {}).get("jobs", {}).values()
         ]
-        assert len(defined) == {"all": 8, "pipelines": 1, "convert": 1, "fleet": 6}[answers["route"]]
+        assert len(defined) == {"all": 9, "pipelines": 1, "convert": 2, "fleet": 6}[answers["route"]]
         for job in defined:
             assert chosen in job
             assert other not in job
@@ -550,7 +550,10 @@ def test_clusters_install_what_the_extras_of_the_wheel_name(tmp_path: Path) -> N
         "optional-dependencies"
     ]
     written = yaml.safe_load((rendered(tmp_path, compute="classic") / "databricks.yml").read_text("utf-8"))
-    for variable, needed in (("libraries", ["databricks"]), ("fleet_libraries", ["databricks", "fleet"])):
+    for variable, needed in (
+        ("libraries", ["databricks", "sync"]),
+        ("fleet_libraries", ["databricks", "fleet"]),
+    ):
         installed = [
             library["pypi"]["package"]
             for library in written["variables"][variable]["default"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import typer
 from typer.core import TyperGroup
@@ -13,18 +13,47 @@ from typer.core import TyperGroup
 from tableferry import convert
 from tableferry.cli.command import Answer, App
 from tableferry.cli.options import Warehouse, resolved
+from tableferry.convert.syncing import show
 
 # A source between backticks may hold a comma.
 _SEPARATED = re.compile(r"(?:`[^`]*`|[^,\n`])+")
 
 _RUN = "run"
 
+MoreSources: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--sources", metavar="A,B", help="More of them, separated by commas or line ends."),
+]
+DryRun: TypeAlias = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be done, and write nothing.")
+]
+StatisticsFrom: TypeAlias = Annotated[
+    convert.Statistics,
+    typer.Option(
+        "--statistics",
+        help="Where what lets readers skip files comes from: footers, a scan of all data, or nowhere.",
+    ),
+]
+ReadBy: TypeAlias = Annotated[
+    convert.Reader, typer.Option("--reader", help="Where files are read: here, or in Spark's tasks.")
+]
+Recursive: TypeAlias = Annotated[
+    bool, typer.Option("--recursive", "-r", help="A folder stands for all tables below it.")
+]
+AllowUnsafeCommit: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--allow-unsafe-commit",
+        help="Write the log also to a store where two writers at once could replace one another's commits.",
+    ),
+]
+
 
 class _SourcesFirst(TyperGroup):
     """Takes what isn't a command's name for the first source: ``tableferry convert ./events``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, args if args[:1] == ["undo"] else [_RUN, *args])
+        return super().parse_args(ctx, args if args[:1] in (["undo"], ["sync"]) else [_RUN, *args])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
@@ -47,10 +76,7 @@ def convert_run(
             show_default=False,
         ),
     ] = None,
-    more_sources: Annotated[
-        list[str] | None,
-        typer.Option("--sources", metavar="A,B", help="More of them, separated by commas or line ends."),
-    ] = None,
+    more_sources: MoreSources = None,
     partitioned_by: Annotated[
         str | None,
         typer.Option(
@@ -59,27 +85,14 @@ def convert_run(
             help="The partition columns; by default the directories' names and values tell.",
         ),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be done, and write nothing.")
-    ] = False,
-    statistics: Annotated[
-        convert.Statistics,
-        typer.Option(
-            "--statistics",
-            help="Where what lets readers skip files comes from: footers, a scan of all data, or nowhere.",
-        ),
-    ] = convert.Statistics.FOOTERS,
+    dry_run: DryRun = False,
+    statistics: StatisticsFrom = convert.Statistics.FOOTERS,
     engine: Annotated[
         convert.Engine,
         typer.Option("--engine", help="Who writes the log; native is Spark's own CONVERT TO DELTA."),
     ] = convert.Engine.AUTO,
-    reader: Annotated[
-        convert.Reader,
-        typer.Option("--reader", help="Where files are read: here, or in Spark's tasks."),
-    ] = convert.Reader.AUTO,
-    recursive: Annotated[
-        bool, typer.Option("--recursive", "-r", help="A folder stands for all tables below it.")
-    ] = False,
+    reader: ReadBy = convert.Reader.AUTO,
+    recursive: Recursive = False,
     msck: Annotated[
         bool, typer.Option("--msck", help="Convert what is on disk where the catalog knows other partitions.")
     ] = False,
@@ -97,24 +110,15 @@ def convert_run(
             help="Take files in plain folders below a folder that has files itself, which Spark leaves out.",
         ),
     ] = False,
-    allow_unsafe_commit: Annotated[
-        bool,
-        typer.Option(
-            "--allow-unsafe-commit",
-            help="Write the log also to a store where two converters at once could replace one another's.",
-        ),
-    ] = False,
+    allow_unsafe_commit: AllowUnsafeCommit = False,
     warehouse: Warehouse = None,
 ) -> Answer:
     """Turn Parquet into Delta in place: one file is written, the first commit of the log.
 
     To undo it while nothing was written after it: tableferry convert undo SOURCE
     """
-    names = [*(sources or ()), *(name for text in more_sources or () for name in _separated(text))]
-    if not names:
-        raise typer.BadParameter("name a SOURCE: a folder, a table or a schema ('db.*')")
     conversion = convert.run(
-        names,
+        _named(sources, more_sources),
         partitioned_by=partitioned_by,
         dry_run=dry_run,
         statistics=statistics,
@@ -135,6 +139,52 @@ def convert_run(
     )
 
 
+@convert_app.command("sync")
+def convert_sync(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SOURCE...",
+            help="A folder or a table of the catalog that was converted, or a schema ('db.*').",
+            show_default=False,
+        ),
+    ] = None,
+    more_sources: MoreSources = None,
+    dry_run: DryRun = False,
+    statistics: StatisticsFrom = convert.Statistics.FOOTERS,
+    reader: ReadBy = convert.Reader.AUTO,
+    recursive: Recursive = False,
+    rewritten: Annotated[
+        bool,
+        typer.Option(
+            "--rewritten",
+            help="Take in files that were written again under their names; streams get all their rows.",
+        ),
+    ] = False,
+    allow_unsafe_commit: AllowUnsafeCommit = False,
+    warehouse: Warehouse = None,
+) -> Answer:
+    """Bring converted tables up to their folders, to which others still write Parquet.
+
+    Files that came since are added, files that went are removed, in one commit. Run it as often as you like.
+    """
+    synced = convert.sync(
+        _named(sources, more_sources),
+        dry_run=dry_run,
+        statistics=statistics,
+        reader=reader,
+        recursive=recursive,
+        rewritten=rewritten,
+        unsafe_commit=allow_unsafe_commit,
+        resolve=partial(resolved, warehouse),
+    )
+    return Answer(
+        show.data(synced),
+        lambda console: show.print_report(console, synced),
+        ok=synced.ok,
+    )
+
+
 @convert_app.command("undo")
 def convert_undo(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="What was converted.")],
@@ -149,6 +199,13 @@ def convert_undo(
             f"{source} is Parquet again, and no data file was touched",
         ],
     )
+
+
+def _named(sources: list[str] | None, more: list[str] | None) -> list[str]:
+    names = [*(sources or ()), *(name for text in more or () for name in _separated(text))]
+    if not names:
+        raise typer.BadParameter("name a SOURCE: a folder, a table or a schema ('db.*')")
+    return names
 
 
 def _separated(text: str) -> Iterator[str]:

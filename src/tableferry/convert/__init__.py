@@ -1,7 +1,7 @@
 """Conversion in place: a directory or table of Parquet files becomes Delta, with no data file rewritten.
 
-`run` and `undo` are the whole of it. They are loaded at first use, so that the command line shows its help
-where pyarrow isn't installed.
+`run`, `sync` and `undo` are the whole of it. They are loaded at first use, so that the command line shows
+its help where pyarrow isn't installed.
 """
 
 from tableferry import lazy

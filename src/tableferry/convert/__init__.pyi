@@ -6,3 +6,6 @@ from tableferry.convert.converting import undo as undo
 from tableferry.convert.plan import Engine as Engine
 from tableferry.convert.plan import Statistics as Statistics
 from tableferry.convert.steps import Reader as Reader
+from tableferry.convert.syncing.running import SyncReport as SyncReport
+from tableferry.convert.syncing.running import TableSync as TableSync
+from tableferry.convert.syncing.running import sync as sync

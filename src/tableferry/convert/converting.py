@@ -164,9 +164,9 @@ def _convert(
             return TableReport(source, "planned", plan)
         verdict = perform(plan, spark_provider)
     except Refused as error:
-        return TableReport(source, "refused", plan, _with_source(error, resolved))
+        return TableReport(source, "refused", plan, resolved.told(error))
     except TableferryError as error:
-        return TableReport(source, "failed", plan, _with_source(error, resolved))
+        return TableReport(source, "failed", plan, resolved.told(error))
     except Exception as error:
         # One table's trouble with Spark isn't the others'; any other error is a defect, and ends the run.
         if not is_sparks(error):
@@ -185,13 +185,6 @@ def _outcome(facts: Facts, plan: Plan) -> Outcome:
     if not facts.delta:
         return "converted"
     return "switched" if any(isinstance(step, SwitchEntry) for step in plan.steps) else "already"
-
-
-def _with_source(error: TableferryError, resolved: ResolvedSource) -> str:
-    """Return what an error says, with the table's name if it doesn't say that itself."""
-    text = str(error)
-    named = [name for name in (resolved.source, resolved.location, str(resolved.table or "")) if name]
-    return text if any(name in text for name in named) else f"{resolved.source}: {text}"
 
 
 def undo(

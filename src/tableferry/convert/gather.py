@@ -22,7 +22,7 @@ from tableferry.convert.partitions import inference
 from tableferry.convert.plan import Engine, Facts, Options, Statistics, all_schemas, to_be_redone
 from tableferry.convert.readers import all_readable, read_footers
 from tableferry.convert.spark_provider import SparkProvider
-from tableferry.errors import Refused, TableError
+from tableferry.errors import Refused, TableError, TableferryError
 from tableferry.files import ObjectPath, path_of
 from tableferry.tables import TableName
 
@@ -44,6 +44,12 @@ class ResolvedSource:
     table: TableName | None = None
     skipped: str = ""
     local: bool = True
+
+    def told(self, error: TableferryError) -> str:
+        """Return what an error says, with the table's name if it doesn't say that itself."""
+        text = str(error)
+        named = [name for name in (self.source, self.location, str(self.table or "")) if name]
+        return text if any(name in text for name in named) else f"{self.source}: {text}"
 
 
 def expand(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import shlex
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
@@ -14,7 +13,7 @@ from tableferry import verify
 from tableferry.activity import Activity, activity
 from tableferry.convert import through_spark
 from tableferry.convert.folder import discover
-from tableferry.convert.log import commit, contents, existing
+from tableferry.convert.log import commit, contents, existing, table
 from tableferry.convert.plan import Plan
 from tableferry.convert.readers import all_readable, scan
 from tableferry.convert.spark_provider import SparkProvider
@@ -26,9 +25,10 @@ from tableferry.convert.steps import (
     SwitchEntry,
     UndoConversion,
     Verify,
+    WriteCheckpoint,
 )
 from tableferry.driver import following
-from tableferry.errors import Busy, Refused, TableError
+from tableferry.errors import Busy, Refused, SessionError, TableError
 from tableferry.files import AnyPath, path_of
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ def _perform(step: Step, plan: Plan, spark: SparkProvider, running: Activity) ->
         case PutFirstCommit():
             put(path_of(step.root), _scanned(step, spark, running), unsafe=step.unsafe)
             running.count("files", len(step.contents.files))
+        case WriteCheckpoint():
+            _write_checkpoint(path_of(step.root))
         case ConvertNatively():
             session = spark.session()
             with following(session, running):
@@ -90,9 +92,15 @@ def _scanned(step: PutFirstCommit, spark: SparkProvider, running: Activity) -> c
     root = path_of(step.root)
     read = scan(root, planned.files, spark, step.scanned_by, contents.statistics_paths(planned))
     scanned = all_readable(root, planned.files, read, partial(running.count, "files"))
-    # Files that share a schema keep sharing it.
-    pairs = zip(planned.footers, scanned, strict=True)
-    return replace(planned, footers=tuple(footer._replace(packed=data.packed) for footer, data in pairs))
+    return contents.with_bounds_of(planned, scanned)
+
+
+def _write_checkpoint(root: AnyPath) -> None:
+    """Write a checkpoint, or say why there is none: a table is whole without it."""
+    try:
+        table.write_checkpoint(root)
+    except (SessionError, TableError) as error:
+        _log.warning("%s", error)
 
 
 def _natively(spark: SparkSession, step: ConvertNatively) -> None:

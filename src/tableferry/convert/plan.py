@@ -30,6 +30,7 @@ from tableferry.convert.steps import (
     SwitchEntry,
     UndoConversion,
     Verify,
+    WriteCheckpoint,
 )
 from tableferry.errors import Refused
 from tableferry.files import ObjectPath
@@ -38,6 +39,8 @@ from tableferry.hive.partitions import PartitionColumn
 from tableferry.types import Field, Struct
 
 _SHOWN = 5
+# Of more files than that, a checkpoint is read faster than the commit.
+_MANY = 1000
 
 _UNPARTITIONED = Partitions((), ())
 _NO_MISMATCHES = PartitionMismatches()
@@ -76,6 +79,7 @@ class Options:
     include_subfolders: bool = False
     keep_log: bool = False
     unsafe_commit: bool = False
+    rewritten: bool = False
 
 
 @dataclass(frozen=True)
@@ -175,7 +179,7 @@ def decide(facts: Facts, options: Options) -> Plan:
     undo: tuple[Step, ...] = ()
     if facts.log:
         undo = (UndoConversion(facts.location, facts.log.table_id),)
-    write: Step
+    write: tuple[Step, ...]
     notes = (*facts.partitions.notes, *(losses(entry) if entry else ()))
     if facts.log:
         changes = "; ".join(facts.log.differences)
@@ -184,15 +188,16 @@ def decide(facts: Facts, options: Options) -> Plan:
         # By its name, Spark's own command switches the entry too.
         table, switch = (entry.name if entry else None), ()
         columns, statistics = facts.partitions.columns, options.statistics is not Statistics.NONE
-        write = ConvertNatively(for_spark(facts.location), table, columns, statistics)
+        write = (ConvertNatively(for_spark(facts.location), table, columns, statistics),)
     else:
         if facts.merged is None:
             raise AssertionError(f"{facts.location}: its footers weren't read")
         contents = _contents(facts, options, facts.merged)
         scans = options.statistics is Statistics.SCAN
-        write = PutFirstCommit(
-            facts.location, contents, options.reader if scans else None, options.unsafe_commit
-        )
+        scanned_by = options.reader if scans else None
+        write = (PutFirstCommit(facts.location, contents, scanned_by, options.unsafe_commit),)
+        if len(facts.files) > _MANY:
+            write = (*write, WriteCheckpoint(facts.location))
         plan = replace(plan, schema=contents.schema, rows=sum(footer.rows for footer in facts.footers))
         notes = (*notes, *_remarks(facts, facts.merged))
     return replace(
@@ -200,7 +205,7 @@ def decide(facts: Facts, options: Options) -> Plan:
         partition_columns=facts.partitions.columns,
         files=len(facts.files),
         bytes=sum(file.size for file in facts.files),
-        steps=(*register, *undo, write, *switch, *_verification(facts, options)),
+        steps=(*register, *undo, *write, *switch, *_verification(facts, options)),
         notes=notes,
     )
 
@@ -248,8 +253,9 @@ def _differing(facts: Facts, log: ExistingLog) -> Refused:
             undo = f"remove {facts.location}/_delta_log with its storage's own tools"
         return Refused(
             f"{facts.source} is Delta, and files in {facts.location} changed since its conversion: "
-            f"{changes}: if they are the table's, {undo} and convert it again; what a failed write to the "
-            "Delta table left goes with VACUUM"
+            f"{changes}: if they are the table's, take them in with tableferry convert sync "
+            f"{shlex.quote(facts.source)}, or {undo} and convert it again; what a failed write to the Delta "
+            "table left goes with VACUUM"
         )
     if log.shown_by:
         names = ", ".join(map(str, log.shown_by))

@@ -61,7 +61,7 @@ def read_footers(
             if running is None
             else through_spark.batches.batch_size(running, statistics=statistics)
         )
-        for start in range(0, len(files), size):
+        for start in range(0, len(files), size or 1):
             yield from read(root, files[start : start + size])
 
     def in_tasks(spark: SparkSession) -> Footers:

@@ -67,6 +67,16 @@ class PutFirstCommit:
 
 
 @dataclass(frozen=True)
+class WriteCheckpoint:
+    """Write a checkpoint of a log, from which readers know a table of many files sooner."""
+
+    root: str
+
+    def __str__(self) -> str:
+        return f"write a checkpoint of {self.root}/_delta_log"
+
+
+@dataclass(frozen=True)
 class ConvertNatively:
     """Let Spark's own command convert a folder that only Spark reaches.
 
@@ -107,5 +117,11 @@ class Verify:
 
 
 Step: TypeAlias = (
-    RegisterPartitions | UndoConversion | PutFirstCommit | ConvertNatively | SwitchEntry | Verify
+    RegisterPartitions
+    | UndoConversion
+    | PutFirstCommit
+    | WriteCheckpoint
+    | ConvertNatively
+    | SwitchEntry
+    | Verify
 )

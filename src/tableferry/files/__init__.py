@@ -22,6 +22,7 @@ from tableferry.files.objects import NotExclusive as NotExclusive
 from tableferry.files.objects import Object as Object
 from tableferry.files.objects import ObjectPath as ObjectPath
 from tableferry.files.objects import ObjectStore as ObjectStore
+from tableferry.files.objects import delta_options as delta_options
 from tableferry.files.paths import no_volume, volume_of
 from tableferry.files.storage import Storage
 from tableferry.files.volume import Volume

@@ -383,6 +383,23 @@ def _login(store: str) -> dict[str, Any]:
             return {}
 
 
+def delta_options(path: ObjectPath) -> dict[str, str]:
+    """Return what deltalake is to know of a store beside its environment: the login, as one moment has it."""
+    login = _login(path.store)
+    options = {"allow_http": "true"}
+    if "credential_provider" in login:
+        import boto3
+
+        options["aws_region"] = login["region"]
+        if found := boto3.Session().get_credentials():
+            keys = found.get_frozen_credentials()
+            options |= {"aws_access_key_id": keys.access_key, "aws_secret_access_key": keys.secret_key}
+            options |= {"aws_session_token": keys.token} if keys.token else {}
+    if "use_azure_cli" in login:
+        options["azure_use_azure_cli"] = "true"
+    return options
+
+
 def _azure_is_set() -> bool:
     return any(name.startswith("AZURE_") and any(map(name.count, _AZURE_VARIABLES)) for name in os.environ)
 

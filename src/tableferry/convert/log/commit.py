@@ -54,7 +54,7 @@ def put(root: AnyPath, table_id: str, lines: Iterable[str], *, unsafe: bool = Fa
     """
     folder = log(root)
     try:
-        created = _create(folder / FIRST, lines, unsafe=unsafe)
+        created = create(folder / FIRST, lines, unsafe=unsafe)
     except BaseException:
         # Only if it's empty; another process may have begun to fill it.
         if isinstance(folder, Path):
@@ -66,12 +66,19 @@ def put(root: AnyPath, table_id: str, lines: Iterable[str], *, unsafe: bool = Fa
         demand_table(root, table_id)
 
 
-def _create(first: AnyPath, lines: Iterable[str], *, unsafe: bool) -> bool:
+def create(name: AnyPath, lines: Iterable[str], *, unsafe: bool) -> bool:
+    """Write a file of the log unless it's there, and say whether this did.
+
+    Args:
+        name: The file.
+        lines: What it says.
+        unsafe: Write it also where storage can't create a file only if there is none.
+    """
     if not unsafe:
-        return files.create_text(first, lines)
-    if files.exists(first):
+        return files.create_text(name, lines)
+    if files.exists(name):
         return False
-    files.write_text(first, "".join(lines))
+    files.write_text(name, "".join(lines))
     return True
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 from urllib.parse import quote
@@ -29,6 +29,7 @@ _ESCAPED = re.compile(
 
 # Every table has these, and a protocol that lists its features has to say so.
 _LEGACY = ("appendOnly", "invariants")
+_FEATURES: Mapping[types.DataType, str] = {TIMESTAMP_NTZ: "timestampNtz", VARIANT: "variantType"}
 
 
 @dataclass(frozen=True)
@@ -75,14 +76,21 @@ def statistics_paths(contents: Contents) -> frozenset[ColumnPath]:
     )
 
 
+def with_bounds_of(contents: Contents, scanned: Sequence[Footer]) -> Contents:
+    """Take the statistics of other readings of the files, and leave the rest of their footers."""
+    # Files that share a schema keep sharing it.
+    pairs = zip(contents.footers, scanned, strict=True)
+    return replace(contents, footers=tuple(footer._replace(packed=data.packed) for footer, data in pairs))
+
+
 def lines(contents: Contents, now: int) -> Iterator[str]:
     """Yield the commit's lines; ``now`` is in milliseconds since 1970, UTC."""
     about = (
         {"commitInfo": _commit_info(contents, now)},
-        {"metaData": _metadata(contents, now)},
-        {"protocol": _protocol(contents)},
+        {"metaData": metadata(contents, now)},
+        {"protocol": protocol(contents)},
     )
-    return chain((_json(action) + "\n" for action in about), _adds(contents))
+    return chain((as_line(action) for action in about), adds(contents))
 
 
 def _commit_info(contents: Contents, now: int) -> dict[str, Any]:
@@ -101,7 +109,6 @@ def _commit_info(contents: Contents, now: int) -> dict[str, Any]:
         "timestamp": now,
         "operation": commit.OPERATION,
         "operationParameters": parameters,
-        "readVersion": -1,
         "isolationLevel": "Serializable",
         "isBlindAppend": False,
         "operationMetrics": {"numConvertedFiles": str(len(contents.files))},
@@ -111,7 +118,8 @@ def _commit_info(contents: Contents, now: int) -> dict[str, Any]:
     }
 
 
-def _metadata(contents: Contents, now: int) -> dict[str, Any]:
+def metadata(contents: Contents, created: int) -> dict[str, Any]:
+    """Describe the table; ``created`` is in milliseconds since 1970, UTC."""
     description = {"description": contents.description} if contents.description else {}
     return {
         "id": contents.table_id,
@@ -120,29 +128,32 @@ def _metadata(contents: Contents, now: int) -> dict[str, Any]:
         "schemaString": types.to_json(contents.schema),
         "partitionColumns": list(contents.partition_columns),
         "configuration": dict(contents.configuration),
-        "createdTime": now,
+        "createdTime": created,
     }
 
 
-def _protocol(contents: Contents) -> dict[str, Any]:
+def protocol(contents: Contents) -> dict[str, Any]:
     """Ask for no more than the table needs, as every reader has to know what it asks for."""
-    needed = [*contents.features]
-    kinds = {data_type for _, data_type in types.walk(contents.schema)}
-    if TIMESTAMP_NTZ in kinds:
-        needed.append("timestampNtz")
-    if VARIANT in kinds:
-        needed.append("variantType")
-    writing = [*needed, *contents.writer_features]
+    needed = dict.fromkeys((*contents.features, *features_of(contents.schema)))
+    writing = dict.fromkeys((*needed, *contents.writer_features))
     if not writing:
         return {"minReaderVersion": 1, "minWriterVersion": 2}
     versions = {"minReaderVersion": 3 if needed else 1, "minWriterVersion": 7}
-    reading = {"readerFeatures": needed} if needed else {}
-    return {**versions, **reading, "writerFeatures": [*writing, *_LEGACY]}
+    reading = {"readerFeatures": list(needed)} if needed else {}
+    return {**versions, **reading, "writerFeatures": list(dict.fromkeys((*writing, *_LEGACY)))}
 
 
-def _adds(contents: Contents) -> Iterator[str]:
+def features_of(schema: Struct) -> tuple[str, ...]:
+    """Name the table features that the types of a schema need."""
+    kinds = {data_type for _, data_type in types.walk(schema)}
+    return tuple(feature for kind, feature in _FEATURES.items() if kind in kinds)
+
+
+def adds(contents: Contents, *, changes: bool = True) -> Iterator[str]:
+    """Yield a line for each file; ``changes`` says whether its rows are news to readers of changes."""
     # Files of one directory share the tuple of their values, so its text is made once.
     texts: dict[tuple[str | None, ...], str] = {}
+    changed = _json(changes)
     write_statistics = statistics_json(contents.schema, contents.partition_columns, _indexed(contents))
     for file, values, footer in zip(contents.files, contents.values, contents.footers, strict=True):
         text = texts.get(values)
@@ -152,8 +163,13 @@ def _adds(contents: Contents) -> Iterator[str]:
         stats = f',"stats":{_quoted(write_statistics(footer))}' if contents.statistics else ""
         yield (
             f'{{"add":{{"path":{_quoted(path)},"partitionValues":{text},"size":{file.size},'
-            f'"modificationTime":{file.modified},"dataChange":true{stats}}}}}\n'
+            f'"modificationTime":{file.modified},"dataChange":{changed}{stats}}}}}\n'
         )
+
+
+def as_line(action: Mapping[str, Any]) -> str:
+    """Return an action as a line of a commit."""
+    return _json(action) + "\n"
 
 
 def _indexed(contents: Contents) -> int:

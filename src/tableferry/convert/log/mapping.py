@@ -13,6 +13,9 @@ from tableferry.types import Field, Struct, changed, walk
 
 FEATURE = "columnMapping"
 
+MODE, _HIGHEST = "delta.columnMapping.mode", "delta.columnMapping.maxColumnId"
+_ID, _NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
+
 _UNFIT = frozenset(" ,;{}()\n\t=")
 
 
@@ -24,15 +27,27 @@ def mapped(schema: Struct) -> tuple[Struct, Mapping[str, str]]:
     Returns:
         The schema, and the table's properties that go with it.
     """
-    ids = count(1)
+    schema, highest = _with_ids(schema, 0)
+    return schema, {MODE: "name", _HIGHEST: str(highest)}
+
+
+def extended(schema: Struct, configuration: Mapping[str, str]) -> tuple[Struct, Mapping[str, str]]:
+    """Give new columns of a table ids too, if its columns have them; arguments and result as of `mapped`."""
+    if configuration.get(MODE, "none") == "none":
+        return schema, configuration
+    schema, highest = _with_ids(schema, int(configuration[_HIGHEST]))
+    return schema, {**configuration, _HIGHEST: str(highest)}
+
+
+def _with_ids(schema: Struct, highest: int) -> tuple[Struct, int]:
+    ids = count(highest + 1)
 
     def with_id(column: Field) -> Field:
-        named = {"delta.columnMapping.id": next(ids), "delta.columnMapping.physicalName": column.name}
-        return replace(column, metadata={**column.metadata, **named})
+        if _ID in column.metadata:
+            return column
+        return replace(column, metadata={**column.metadata, _ID: next(ids), _NAME: column.name})
 
-    schema = changed(schema, with_id)
-    highest = str(next(ids) - 1)
-    return schema, {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": highest}
+    return changed(schema, with_id), next(ids) - 1
 
 
 def fits(name: str) -> bool:

@@ -1,0 +1,1 @@
+"""Lets converted tables follow their folders, to which others still write Parquet."""

@@ -1,0 +1,222 @@
+"""Finds what a converted table's next version is to change so that it holds what its folder holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tableferry import files as storage
+from tableferry import types
+from tableferry.amounts import counted, first_of
+from tableferry.convert import merging
+from tableferry.convert.facts import ColumnPath, DataFile, FileSchema, Footer, Unreadable
+from tableferry.convert.folder import discover
+from tableferry.convert.log import mapping, table
+from tableferry.convert.log.changes import Changes
+from tableferry.convert.log.contents import Contents, statistics_paths, with_bounds_of
+from tableferry.convert.log.table import Table
+from tableferry.convert.partitions import inference
+from tableferry.convert.plan import Options, Statistics
+from tableferry.convert.readers import all_readable, read_footers, scan
+from tableferry.convert.spark_provider import SparkProvider
+from tableferry.errors import Refused
+from tableferry.files import AnyPath
+from tableferry.types import Primitive, Struct
+
+# A file that was last written so long ago, in milliseconds, is no longer being written.
+_FINISHED = 15 * 60 * 1000
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How a table differs from its folder.
+
+    Attributes:
+        changes: What its next version changes; None if it holds what the folder holds.
+        listed: The files in the folder.
+        notes: What a person should know.
+        broken: Files that can't be read, and aren't being written any more: what's wrong with each.
+    """
+
+    changes: Changes | None
+    listed: tuple[DataFile, ...] = ()
+    notes: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Files:
+    """A folder's files: new ones, those that went, by the log's names, and those that the table has."""
+
+    new: tuple[DataFile, ...]
+    gone: tuple[str, ...]
+    kept: tuple[DataFile, ...]
+
+
+def difference(
+    root: AnyPath, options: Options, spark: SparkProvider, progress: Callable[[int, int], None]
+) -> Difference:
+    """Look at what came to a table's folder and went from it since its newest version; nothing is written.
+
+    Raises:
+        Refused: Somebody else wrote rows to the table, or a file doesn't fit it, or was written again under
+            its name and that isn't allowed for.
+        TableferryError: Something can't be read.
+    """
+    before = table.read(root)
+    listed = discover.list_files(root)
+    changed = _compare(before, listed, rewritten=options.rewritten)
+    if changed.gone and before.configuration.get("delta.appendOnly", "").lower() == "true":
+        raise Refused(
+            f"{root}: {first_of([before.files[name].path for name in changed.gone])} went, and the table has "
+            "delta.appendOnly: unset that, or bring them back"
+        )
+    new, footers, notes, broken = _read_new(root, changed.new, options, spark, progress)
+    if not new and not changed.gone:
+        return Difference(None, listed, notes, broken)
+    # All directories together, for two may be one value in two spellings.
+    partitions = inference.check(listed, before.partition_columns)
+    values = {file.path: value for file, value in zip(listed, partitions.values, strict=True)}
+    merged = _merged(before, list(zip(new, footers, strict=True)))
+    restated: Contents | None = None
+    if _widened(before.schema, merged):
+        kept = changed.kept
+        read = read_footers(root, kept, spark, options.reader, statistics=_reads_statistics(options))
+        of_kept = all_readable(root, kept, read, progress)
+        both = [*zip(kept, of_kept, strict=True), *zip(new, footers, strict=True)]
+        merged = _merged(before, both)
+        restated = _contents(before, merged, kept, of_kept, values, options)
+        notes += (
+            f"a column's type widens, so the statistics of {counted(len(kept), 'file')} are written anew",
+        )
+    added = _contents(before, merged, new, footers, values, options)
+    if options.statistics is Statistics.SCAN:
+        added = _scanned(root, added, options, spark)
+        restated = restated and _scanned(root, restated, options, spark)
+    return Difference(Changes(before, added, restated, changed.gone), listed, notes, broken)
+
+
+def _compare(before: Table, listed: Sequence[DataFile], *, rewritten: bool) -> _Files:
+    known = {file.path: file for file in before.files.values()}
+    there = {file.path for file in listed}
+    gone = tuple(name for name, file in before.files.items() if file.path not in there)
+    again = [file for file in listed if file.path in known and file != known[file.path]]
+    if again and not rewritten:
+        raise Refused(
+            f"{before.root}: {first_of([file.path for file in again])} "
+            f"{'was' if len(again) == 1 else 'were'} written again under the same name, which whoever "
+            "reads the table can't follow: write new files, or take such files in with --rewritten, which "
+            "makes streams that read the table take all their rows for new"
+        )
+    new = tuple(file for file in listed if file.path not in known or file != known[file.path])
+    return _Files(new, gone, tuple(file for file in listed if known.get(file.path) == file))
+
+
+def _read_new(
+    root: AnyPath,
+    new: Sequence[DataFile],
+    options: Options,
+    spark: SparkProvider,
+    progress: Callable[[int, int], None],
+) -> tuple[tuple[DataFile, ...], tuple[Footer, ...], tuple[str, ...], tuple[str, ...]]:
+    """Read the footers of those new files that have one; others may still be written."""
+    files: list[DataFile] = []
+    footers: list[Footer] = []
+    unfinished: list[str] = []
+    broken: list[str] = []
+    read = read_footers(root, new, spark, options.reader, statistics=_reads_statistics(options))
+    for number, (file, footer) in enumerate(zip(new, read, strict=True), 1):
+        match footer:
+            case Footer():
+                files.append(file)
+                footers.append(footer)
+            case Unreadable() if not storage.exists(root / file.path):
+                pass
+            case Unreadable(reason):
+                young = time.time_ns() // 1_000_000 - file.modified < _FINISHED
+                if young:
+                    unfinished.append(file.path)
+                else:
+                    broken.append(f"{file.path} {reason}")
+        progress(number, len(new))
+    notes: tuple[str, ...] = ()
+    if unfinished:
+        notes = (f"left for the next sync, as they may still be written: {first_of(unfinished)}",)
+    return tuple(files), tuple(footers), notes, tuple(broken)
+
+
+def _merged(before: Table, read: Sequence[tuple[DataFile, Footer]]) -> Struct:
+    """Return the table's columns with what its new files add, in the table's order, new ones at the end.
+
+    Raises:
+        Refused: A file contradicts the table.
+    """
+    partitions = {column.name.lower() for column in before.partition_columns}
+    # What the directories' names give needn't be what the files have under that name.
+    data = Struct(tuple(column for column in before.schema.fields if column.name.lower() not in partitions))
+    schemas = {id(footer.schema): (_without(footer.schema, partitions), file.path) for file, footer in read}
+    merged = merging.merge([(FileSchema(data, ()), "the table"), *schemas.values()]).columns
+    by_name = {column.name: column for column in merged.fields}
+    old = tuple(
+        replace(column, type=by_name.pop(column.name).type) if column.name in by_name else column
+        for column in before.schema.fields
+    )
+    return Struct((*old, *by_name.values()))
+
+
+def _without(schema: FileSchema, partitions: set[str]) -> FileSchema:
+    columns = tuple(column for column in schema.columns.fields if column.name.lower() not in partitions)
+    return replace(schema, columns=Struct(columns))
+
+
+def _widened(before: Struct, after: Struct) -> bool:
+    """Say whether a column or a field that was there before has another type now."""
+    old, new = _primitives(before), _primitives(after)
+    return any(new[path] != primitives for path, primitives in old.items())
+
+
+def _primitives(columns: Struct) -> dict[ColumnPath, list[Primitive]]:
+    """Map the path of each column and field to its type; a map has two."""
+    found: dict[ColumnPath, list[Primitive]] = {}
+    for path, data_type in types.walk(columns):
+        if isinstance(data_type, types.Atomic | types.Decimal):
+            found.setdefault(path, []).append(data_type)
+    return found
+
+
+def _contents(
+    before: Table,
+    schema: Struct,
+    files: Sequence[DataFile],
+    footers: Sequence[Footer],
+    values: Mapping[str, tuple[str | None, ...]],
+    options: Options,
+) -> Contents:
+    schema, configuration = mapping.extended(schema, before.configuration)
+    if mapping.MODE not in configuration and (unfit := sorted(mapping.unfit(schema))):
+        raise Refused(
+            f"{before.root}: Delta takes no spaces, line ends or any of ,;{{}}()= in a column's name, as in "
+            f"{first_of([f'`{name}`' for name in unfit])}, and the table wasn't converted with "
+            "--column-mapping: write the files with other names"
+        )
+    return Contents(
+        table_id=before.table_id,
+        schema=schema,
+        partition_columns=tuple(column.name for column in before.partition_columns),
+        files=tuple(files),
+        values=tuple(values[file.path] for file in files),
+        footers=tuple(footers),
+        statistics=options.statistics is not Statistics.NONE,
+        configuration=configuration,
+    )
+
+
+def _scanned(root: AnyPath, planned: Contents, options: Options, spark: SparkProvider) -> Contents:
+    read = scan(root, planned.files, spark, options.reader, statistics_paths(planned))
+    scanned = all_readable(root, planned.files, read, lambda *_: None)
+    return with_bounds_of(planned, scanned)
+
+
+def _reads_statistics(options: Options) -> bool:
+    return options.statistics is Statistics.FOOTERS

@@ -1,0 +1,242 @@
+"""Brings tables up to what their folders hold, one after the other; one bad table never stops the rest."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from tableferry import files, session
+from tableferry.activity import activity
+from tableferry.convert import through_spark
+from tableferry.convert.facts import DataFile
+from tableferry.convert.folder import discover
+from tableferry.convert.gather import ResolvedSource, by_store, expand
+from tableferry.convert.log import changes as log_changes
+from tableferry.convert.log import commit, table
+from tableferry.convert.log.changes import Changes
+from tableferry.convert.log.table import NotConverted
+from tableferry.convert.plan import Engine, Options, Statistics
+from tableferry.convert.sources import Schema, parse
+from tableferry.convert.spark_provider import SparkProvider
+from tableferry.convert.steps import Reader
+from tableferry.convert.syncing.difference import Difference, difference
+from tableferry.errors import Busy, Refused, TableError, TableferryError, first_line, is_sparks
+from tableferry.files import AnyPath, path_of
+from tableferry.types import Field
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
+
+Outcome = Literal["planned", "synced", "current", "skipped", "refused", "failed"]
+
+# So often a version is tried to be written that others write at the same time.
+_TRIES = 5
+_CHECKPOINT_EVERY = 10
+
+
+@dataclass(frozen=True)
+class TableSync:
+    """What became of one table.
+
+    Attributes:
+        source: What the user named it.
+        outcome: ``planned`` by a dry run; ``synced``; ``current`` if the table held what its folder holds;
+            ``skipped`` as one that was found and not named, and isn't a conversion; ``refused`` for a reason
+            that is its own; ``failed`` for another.
+        changes: The version that was written, or would be.
+        notes: What a person should know.
+        error: Why it was refused, or how it failed. Where a file can't be read, the others were taken in.
+    """
+
+    source: str
+    outcome: Outcome
+    changes: Changes | None = None
+    notes: tuple[str, ...] = ()
+    error: str = ""
+
+    @property
+    def new_columns(self) -> tuple[Field, ...]:
+        """The columns that this version adds."""
+        if self.changes is None:
+            return ()
+        known = {column.name for column in self.changes.table.schema.fields}
+        return tuple(column for column in self.changes.added.schema.fields if column.name not in known)
+
+
+@dataclass(frozen=True)
+class SyncReport:
+    """What became of all of them."""
+
+    tables: tuple[TableSync, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was refused and nothing failed."""
+        return all(table.outcome not in ("refused", "failed") for table in self.tables)
+
+
+def sync(
+    sources: Iterable[str],
+    spark: SparkSession | None = None,
+    *,
+    dry_run: bool = False,
+    statistics: Statistics = Statistics.FOOTERS,
+    reader: Reader = Reader.AUTO,
+    recursive: bool = False,
+    rewritten: bool = False,
+    unsafe_commit: bool = False,
+    resolve: Callable[[], SparkSession] = session.resolve,
+) -> SyncReport:
+    """Write, for each converted table whose folder changed, one version that names the files there are now.
+
+    Run again, it adds nothing twice. Others may write Parquet to the folder at the same time, and read the
+    table; whoever writes rows to the Delta table itself ends this.
+
+    Args:
+        sources: Folders and tables of the catalog that were converted, or schemas (``db.*``) that hold some.
+        spark: The session for tables of the catalog; by default `resolve` is asked for one.
+        dry_run: Look, and write nothing.
+        statistics: Where new files' bounds and null counts come from.
+        recursive: A folder stands for all tables below it.
+        rewritten: Take in files that were written again under their names.
+        reader: Where files are read: in this process, or in Spark's tasks.
+        unsafe_commit: Write the log also where a store can't create an object only if there is none.
+        resolve: Makes a session.
+
+    Returns:
+        A report with each table's outcome.
+
+    Raises:
+        TableferryError: What the user named can't be understood, or a schema doesn't exist.
+    """
+    options = Options(statistics=statistics, reader=reader, rewritten=rewritten, unsafe_commit=unsafe_commit)
+    spark_provider = SparkProvider(spark, resolve)
+    named = tuple(sources)
+    with activity(_log, "look for tables", level=logging.DEBUG):
+        resolved = expand(named, spark_provider, recursive=recursive)
+    # Of what was only found, nobody said that it was converted.
+    by_name = not recursive and not any(isinstance(parse(text), Schema) for text in named)
+    tables = [_sync(source, options, spark_provider, dry_run=dry_run, named=by_name) for source in resolved]
+    return SyncReport(tuple(tables))
+
+
+def _sync(
+    resolved: ResolvedSource, options: Options, spark_provider: SparkProvider, *, dry_run: bool, named: bool
+) -> TableSync:
+    source = resolved.source
+    if resolved.skipped:
+        return TableSync(source, "skipped", error=resolved.skipped)
+    try:
+        root = _root(resolved, spark_provider)
+        with activity(_log, "follow the folder", table=source) as running:
+            progress = partial(running.count, "files")
+            if dry_run:
+                found = difference(root, options, spark_provider, progress)
+            else:
+                found = follow(root, options, spark_provider, progress)
+    except NotConverted as error:
+        return TableSync(source, "refused" if named else "skipped", error=resolved.told(error))
+    except Refused as error:
+        return TableSync(source, "refused", error=resolved.told(error))
+    except TableferryError as error:
+        return TableSync(source, "failed", error=resolved.told(error))
+    except Exception as error:
+        # One table's trouble with Spark isn't the others'; any other error is a defect, and ends the run.
+        if not is_sparks(error):
+            raise
+        return TableSync(source, "failed", error=f"{source}: Spark failed ({first_line(error)})")
+    return _reported(source, found, dry_run=dry_run)
+
+
+def _reported(source: str, found: Difference, *, dry_run: bool) -> TableSync:
+    if found.broken:
+        error = f"{source}: {'; '.join(found.broken)}; the table has all other files"
+        return TableSync(source, "failed", found.changes, found.notes, error)
+    if found.changes is None:
+        return TableSync(source, "current", notes=found.notes)
+    return TableSync(source, "planned" if dry_run else "synced", found.changes, found.notes)
+
+
+def _root(resolved: ResolvedSource, spark_provider: SparkProvider) -> AnyPath:
+    location, local = resolved.location, resolved.local
+    if resolved.table is not None:
+        entry = through_spark.entries.entry(spark_provider.session(), resolved.table)
+        if not entry.is_delta:
+            raise NotConverted(f"{resolved.table} isn't a Delta table yet: convert it first")
+        location, local = str(entry.folder or entry.location), entry.folder is not None
+    # Spark's own command has nothing of this kind, so nobody else is asked where a store has another login.
+    if not local and not by_store(location, Engine.TABLEFERRY):
+        raise Refused(f"{location} is storage that only Spark reaches from here: run sync where it's mounted")
+    return path_of(location)
+
+
+def follow(
+    root: AnyPath, options: Options, spark: SparkProvider, progress: Callable[[int, int], None]
+) -> Difference:
+    """Write the version of a table that holds what its folder holds, and return what it changed.
+
+    Of several that write a version at once one wins; the others look at everything again.
+
+    Raises:
+        TableferryError: As for `difference`; or others write all the time.
+    """
+    for _ in range(_TRIES):
+        found = difference(root, options, spark, progress)
+        if found.changes is None:
+            return found
+        still = _still_there(found.changes, found.listed, root)
+        if still and put(root, still, unsafe=options.unsafe_commit):
+            return replace(found, changes=still, notes=(*found.notes, *_checkpointed(still)))
+    raise Busy(f"{root} is written by others all the time: run it again")
+
+
+def put(root: AnyPath, changes: Changes, *, unsafe: bool = False) -> bool:
+    """Write a table's next version, and say whether it's this one and nobody else's."""
+    identity = str(uuid.uuid4())
+    name = commit.log(root) / f"{changes.version:020}.json"
+    if commit.create(name, log_changes.lines(changes, commit.now(), identity), unsafe=unsafe):
+        return True
+    # Storage may have created it, and have lost its answer.
+    return f'"txnId":"{identity}"' in (files.read_text(name) or "").partition("\n")[0]
+
+
+def _still_there(changes: Changes, listed: Sequence[DataFile], root: AnyPath) -> Changes | None:
+    """Leave out what was written again since the folder was listed, which the next sync finds.
+
+    Returns:
+        What there still is to do; None if that's nothing, or if files were renamed meanwhile: a listing may
+        have had such a file under both names, or under none.
+    """
+    there = {file.path: file for file in discover.list_files(root)}
+    before = {file.path for file in listed}
+    if before - there.keys() or (changes.removed and there.keys() - before):
+        return None
+    added = changes.added
+    kept = [
+        (file, values, footer)
+        for file, values, footer in zip(added.files, added.values, added.footers, strict=True)
+        if there.get(file.path) == file
+    ]
+    if not kept and not changes.removed:
+        return None
+    data_files, values, footers = zip(*kept, strict=True) if kept else ((), (), ())
+    return replace(changes, added=replace(added, files=data_files, values=values, footers=footers))
+
+
+def _checkpointed(changes: Changes) -> tuple[str, ...]:
+    """Write a checkpoint where one is due, and say what kept it from being written."""
+    configured = changes.table.configuration.get("delta.checkpointInterval", "")
+    interval = int(configured) if configured.isdecimal() else 0
+    if changes.version % (interval or _CHECKPOINT_EVERY):
+        return ()
+    try:
+        table.write_checkpoint(changes.table.root)
+    except TableError as error:
+        return (str(error),)
+    return ()

@@ -1,0 +1,561 @@
+"""A converted table follows its folder, to which others still write Parquet: each row is there once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests import soak
+from typer.testing import CliRunner
+
+from tableferry import convert
+from tableferry.cli import app
+from tableferry.convert import plan
+from tableferry.convert.folder import discover
+from tableferry.convert.plan import Options
+from tableferry.convert.spark_provider import SparkProvider
+from tableferry.convert.syncing import running
+from tableferry.errors import Busy
+
+OLD = 1_600_000_000
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A table of two partitions, converted."""
+    root = tmp_path / "events"
+    write(root / "day=1" / "a.parquet", {"id": [1, 2]})
+    write(root / "day=2" / "b.parquet", {"id": [3]})
+    assert convert.run([str(root)]).ok
+    return root
+
+
+def no_session() -> Any:
+    raise AssertionError("a folder needs no Spark")
+
+
+def write(path: Path, columns: dict[str, Any], types: dict[str, pa.DataType] | None = None) -> None:
+    """Write a file as Spark's jobs do: under a name that nobody lists, and then under its own."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    arrays = {name: pa.array(values, (types or {}).get(name)) for name, values in columns.items()}
+    hidden = path.with_name(f"_{path.name}")
+    pq.write_table(pa.table(arrays), hidden)
+    hidden.rename(path)
+
+
+def synced(root: Path, **options: Any) -> convert.TableSync:
+    [table] = convert.sync([str(root)], resolve=no_session, **options).tables
+    return table
+
+
+def rows(root: Path, *columns: str) -> list[tuple[Any, ...]]:
+    """Return the table's rows as delta-rs reads them."""
+    table = deltalake.DeltaTable(str(root)).to_pyarrow_table(columns=list(columns or ("id",)))
+    return sorted(tuple(row.values()) for row in table.to_pylist())
+
+
+def ids(root: Path) -> list[int]:
+    return [row[0] for row in rows(root)]
+
+
+def actions(root: Path, version: int) -> list[dict[str, Any]]:
+    text = (root / "_delta_log" / f"{version:020}.json").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.split("\n") if line]
+
+
+def of_kind(root: Path, version: int, kind: str) -> list[dict[str, Any]]:
+    return [action[kind] for action in actions(root, version) if kind in action]
+
+
+def test_files_that_came_are_added_and_files_that_went_are_removed(folder: Path) -> None:
+    assert synced(folder).outcome == "current"
+    write(folder / "day=3" / "c d.parquet", {"id": [4], "name": ["x"]})
+    (folder / "day=1" / "a.parquet").rename(folder / "day=2" / "a.parquet")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert synced(folder, dry_run=True).outcome == "planned"
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+    table = synced(folder)
+    assert table.outcome == "synced"
+    assert [column.name for column in table.new_columns] == ["name"]
+    assert rows(folder, "id", "day", "name") == [(1, 2, None), (2, 2, None), (3, 2, None), (4, 3, "x")]
+    assert {path: path.read_bytes() for path in before} == before
+    assert synced(folder).outcome == "current"
+    assert deltalake.DeltaTable(str(folder)).version() == 1
+    history = deltalake.DeltaTable(str(folder)).history()
+    assert [entry["operation"] for entry in history] == ["SYNC", "CONVERT"]
+    assert history[0]["operationMetrics"] == {
+        "numAddedBytes": str(sum(path.stat().st_size for path in folder.glob("day=[23]/[ac]*"))),
+        "numAddedFiles": "2",
+        "numOutputRows": "3",
+        "numRemovedFiles": "1",
+    }
+    # The columns of old files are still where they were.
+    shutil.rmtree(folder / "day=3")
+    assert synced(folder).outcome == "synced"
+    assert rows(folder, "id", "name") == [(1, None), (2, None), (3, None)]
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "values"),
+    [
+        (pa.int32(), pa.int64(), ([-5, 7], [2**40])),
+        (pa.float32(), pa.float64(), ([0.1, 16777217.0], [0.25])),
+        (pa.date32(), pa.timestamp("us"), ([1, 20_000], [datetime(2024, 5, 6, 7)])),
+        (pa.decimal128(5, 2), pa.decimal128(20, 4), ([None], [None])),
+    ],
+    ids=str,
+)
+def test_a_type_that_widens_has_true_bounds_in_old_files_too(
+    tmp_path: Path, narrow: pa.DataType, wide: pa.DataType, values: tuple[list[Any], list[Any]]
+) -> None:
+    root = tmp_path / "t"
+    write(root / "a.parquet", {"id": [1] * len(values[0]), "v": values[0]}, {"v": narrow})
+    assert convert.run([str(root)]).ok
+    write(root / "b.parquet", {"id": [1], "v": values[1]}, {"v": wide})
+    assert synced(root).outcome == "synced"
+    [schema] = [json.loads(one["schemaString"]) for one in of_kind(root, 1, "metaData")]
+    assert schema != json.loads(of_kind(root, 0, "metaData")[0]["schemaString"])
+    old, new = sorted(of_kind(root, 1, "add"), key=lambda add: str(add["path"]))
+    # Nobody who reads what is new is to read the old rows again.
+    assert (old["dataChange"], new["dataChange"]) == (False, True)
+    # What one conversion of both files says is what must stand there.
+    both = tmp_path / "both"
+    shutil.copytree(root, both, ignore=shutil.ignore_patterns("_delta_log"))
+    assert convert.run([str(both)]).ok
+    assert [old["stats"], new["stats"]] == [add["stats"] for add in of_kind(both, 0, "add")]
+    assert json.loads(of_kind(both, 0, "metaData")[0]["schemaString"]) == schema
+    assert rows(root, "v") == rows(both, "v")
+    assert of_kind(root, 1, "protocol") == [
+        one for one in of_kind(both, 0, "protocol") if one != of_kind(root, 0, "protocol")[0]
+    ]
+
+
+def test_what_contradicts_the_table_changes_nothing(folder: Path) -> None:
+    write(folder / "day=1" / "c.parquet", {"id": ["x"]})
+    table = synced(folder)
+    assert table.outcome == "refused"
+    assert "column `id` is bigint in the table and string in day=1/c.parquet" in table.error
+    write(folder / "day=1" / "c.parquet", {"id": [9], "a b": [1]})
+    assert "Delta takes no spaces" in synced(folder).error
+    (folder / "day=1" / "c.parquet").unlink()
+    write(folder / "hour=1" / "d.parquet", {"id": [9]})
+    assert synced(folder).outcome == "refused"
+    assert deltalake.DeltaTable(str(folder)).version() == 0
+
+
+def test_names_that_are_mapped_get_ids_when_they_come(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    write(root / "a.parquet", {"i d": [1]})
+    assert convert.run([str(root)], column_mapping=True).ok
+    write(root / "b.parquet", {"i d": [2], "more": [{"x": 1}]})
+    assert synced(root).outcome == "synced"
+    [metadata] = of_kind(root, 1, "metaData")
+    fields = json.loads(metadata["schemaString"])["fields"]
+    assert [field["metadata"]["delta.columnMapping.id"] for field in fields] == [1, 2]
+    assert fields[1]["type"]["fields"][0]["metadata"]["delta.columnMapping.id"] == 3
+    assert metadata["configuration"]["delta.columnMapping.maxColumnId"] == "3"
+
+
+def test_a_file_that_was_written_again_is_taken_in_if_that_is_asked_for(folder: Path) -> None:
+    write(folder / "day=1" / "a.parquet", {"id": [1, 22, 23]})
+    table = synced(folder)
+    assert table.outcome == "refused"
+    assert "day=1/a.parquet was written again under the same name" in table.error
+    assert synced(folder, rewritten=True).outcome == "synced"
+    assert ids(folder) == [1, 3, 22, 23]
+    assert synced(folder).outcome == "current"
+
+
+def test_what_is_being_written_waits_and_what_is_broken_is_told_each_time(folder: Path) -> None:
+    half = folder / "day=1" / "half.parquet"
+    half.write_bytes(b"PAR1half")
+    write(folder / "day=1" / "whole.parquet", {"id": [4]})
+    table = synced(folder)
+    assert (table.outcome, ids(folder)) == ("synced", [1, 2, 3, 4])
+    assert table.notes == ("left for the next sync, as they may still be written: day=1/half.parquet",)
+    table = synced(folder)
+    assert (table.outcome, len(table.notes)) == ("current", 1)
+    os.utime(half, (OLD, OLD))
+    write(folder / "day=1" / "more.parquet", {"id": [5]})
+    for outcome in ("failed", "failed"):
+        table = synced(folder)
+        assert table.outcome == outcome
+        assert "day=1/half.parquet is truncated" in table.error
+        assert ids(folder) == [1, 2, 3, 4, 5]
+    write(half, {"id": [6]})
+    assert (synced(folder).outcome, ids(folder)) == ("synced", [1, 2, 3, 4, 5, 6])
+
+
+def append(folder: Path) -> None:
+    table = pa.table({"id": [9], "day": pa.array([1], pa.int32())})
+    deltalake.write_deltalake(str(folder), table, mode="append")
+
+
+def delete(folder: Path) -> None:
+    deltalake.DeltaTable(str(folder)).delete("id = 1")
+
+
+def optimize(folder: Path) -> None:
+    write(folder / "day=1" / "small.parquet", {"id": [8]})
+    assert synced(folder).outcome == "synced"
+    deltalake.DeltaTable(str(folder)).optimize.compact()
+
+
+def set_property(folder: Path) -> None:
+    properties = {"delta.logRetentionDuration": "interval 30 days"}
+    deltalake.DeltaTable(str(folder)).alter.set_table_properties(properties)
+
+
+def add_column(folder: Path) -> None:
+    field = deltalake.Field("more", deltalake.schema.PrimitiveType("string"))
+    deltalake.DeltaTable(str(folder)).alter.add_columns([field])
+
+
+def constrain(folder: Path) -> None:
+    deltalake.DeltaTable(str(folder)).alter.add_constraint({"positive": "id > 0"})
+
+
+@pytest.mark.parametrize(
+    ("theirs", "says"),
+    [
+        (append, "version 1 of the table, by WRITE, changes its files"),
+        (delete, "version 1 of the table, by DELETE, changes its files"),
+        (optimize, "version 2 of the table, by OPTIMIZE, changes its files"),
+        (add_column, "changes its columns"),
+        (constrain, "checkConstraints|delta.constraints.positive"),
+    ],
+    ids=lambda theirs: getattr(theirs, "__name__", ""),
+)
+def test_who_writes_rows_to_the_table_ends_it(
+    folder: Path, theirs: Callable[[Path], None], says: str
+) -> None:
+    theirs(folder)
+    version = deltalake.DeltaTable(str(folder)).version()
+    write(folder / "day=2" / "new.parquet", {"id": [4]})
+    for _ in range(2):
+        table = synced(folder)
+        assert table.outcome == "refused"
+        assert any(text in table.error for text in says.split("|"))
+    assert deltalake.DeltaTable(str(folder)).version() == version
+
+
+def test_settings_and_a_vacuum_by_others_do_not(folder: Path) -> None:
+    delta = deltalake.DeltaTable(str(folder))
+    delta.alter.set_table_properties({"delta.checkpointInterval": "3"})
+    delta.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    write(folder / "day=1" / "c.parquet", {"id": [4]})
+    assert (synced(folder).outcome, ids(folder)) == ("synced", [1, 2, 3, 4])
+    assert deltalake.DeltaTable(str(folder)).metadata().configuration == {"delta.checkpointInterval": "3"}
+
+
+def test_a_table_that_only_grows_loses_no_file(folder: Path) -> None:
+    deltalake.DeltaTable(str(folder)).alter.set_table_properties({"delta.appendOnly": "true"})
+    (folder / "day=2" / "b.parquet").unlink()
+    table = synced(folder)
+    assert table.outcome == "refused"
+    assert "day=2/b.parquet went, and the table has delta.appendOnly" in table.error
+
+
+def test_a_long_log_is_read_from_its_checkpoint(folder: Path) -> None:
+    for number in range(1, 13):
+        write(folder / "day=9" / f"{number}.parquet", {"id": [100 + number]})
+        assert synced(folder).notes == ()
+    log = folder / "_delta_log"
+    assert (log / f"{10:020}.checkpoint.parquet").exists()
+    for version in range(10):
+        (log / f"{version:020}.json").unlink()
+    write(folder / "day=9" / "13.parquet", {"id": [113]})
+    assert synced(folder).outcome == "synced"
+    assert ids(folder) == [1, 2, 3, *range(101, 114)]
+    # Nobody's commit is missing behind the last that was followed, but this one's.
+    set_property(folder)
+    (log / f"{13:020}.json").rename(folder / "_13")
+    assert synced(folder).outcome in ("refused", "failed")
+    (folder / "_13").rename(log / f"{13:020}.json")
+    assert synced(folder).outcome == "current"
+
+
+def test_of_two_at_once_one_writes_each_version(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = running._still_there
+    write(folder / "day=1" / "c.parquet", {"id": [4]})
+
+    def another_first(*arguments: Any) -> Any:
+        monkeypatch.setattr(running, "_still_there", look)
+        write(folder / "day=1" / "d.parquet", {"id": [5]})
+        assert synced(folder).outcome == "synced"
+        write(folder / "day=1" / "e.parquet", {"id": [6]})
+        return look(*arguments)
+
+    monkeypatch.setattr(running, "_still_there", another_first)
+    assert synced(folder).outcome == "synced"
+    assert ids(folder) == [1, 2, 3, 4, 5, 6]
+    assert deltalake.DeltaTable(str(folder)).version() == 2
+
+    def somebody_else(*arguments: Any) -> Any:
+        append(folder)
+        return look(*arguments)
+
+    write(folder / "day=1" / "f.parquet", {"id": [7]})
+    monkeypatch.setattr(running, "_still_there", somebody_else)
+    assert "changes its files" in synced(folder).error
+    assert ids(folder) == [1, 2, 3, 4, 5, 6, 9]
+
+
+def test_a_file_that_is_renamed_while_the_folder_is_listed_is_there_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listing may have it under both names, or under none."""
+    listing = discover.list_files
+    write(folder / "day=1" / "c.parquet", {"id": [4]})
+    assert synced(folder).outcome == "synced"
+    old, new = folder / "day=1" / "c.parquet", folder / "day=2" / "c.parquet"
+
+    def under_both(root: Path) -> Any:
+        files = listing(root)
+        monkeypatch.setattr(discover, "list_files", listing)
+        old.rename(new)
+        return tuple(sorted({*files, *listing(root)}))
+
+    monkeypatch.setattr(discover, "list_files", under_both)
+    assert synced(folder).outcome == "synced"
+    assert rows(folder, "id", "day") == [(1, 1), (2, 1), (3, 2), (4, 2)]
+
+    def under_none(root: Path) -> Any:
+        monkeypatch.setattr(discover, "list_files", listing)
+        files = listing(root)
+        new.rename(old)
+        return tuple(sorted({*files} & {*listing(root)}))
+
+    monkeypatch.setattr(discover, "list_files", under_none)
+    assert synced(folder).outcome == "synced"
+    assert rows(folder, "id", "day") == [(1, 1), (2, 1), (3, 2), (4, 1)]
+    [committed] = {version for version in (2, 3) if len(of_kind(folder, version, "remove")) == 1} - {2}
+    assert len(of_kind(folder, committed, "add")) == 1
+
+
+def test_what_changes_all_the_time_is_left_for_later(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = running._still_there
+
+    def somebody_else(*arguments: Any) -> Any:
+        set_property(folder)
+        return look(*arguments)
+
+    write(folder / "day=1" / "c.parquet", {"id": [4]})
+    monkeypatch.setattr(running, "_still_there", somebody_else)
+    with pytest.raises(Busy, match="is written by others all the time"):
+        running.follow(folder, Options(), SparkProvider(None, no_session), lambda *_: None)
+
+
+def test_each_row_is_there_once_at_every_moment_while_others_write(folder: Path) -> None:
+    """A writer appends, a loop follows, and a reader looks all the while."""
+    ended, failures = threading.Event(), list[BaseException]()
+    written: list[int] = []
+    versions = soak.amount(12, 100)
+
+    def writer() -> None:
+        while not ended.is_set():
+            number = 100 + len(written)
+            write(folder / f"day={number % 5}" / f"{number}.parquet", {"id": [number]})
+            written.append(number)
+
+    def reader() -> None:
+        seen: set[int] = set()
+        try:
+            while not ended.is_set():
+                now = Counter(ids(folder))
+                assert set(now.values()) == {1}
+                assert seen <= now.keys()
+                seen = set(now)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=target) for target in (writer, reader)]
+    for thread in threads:
+        thread.start()
+    try:
+        while versions and not failures:
+            report = synced(folder)
+            assert report.error == ""
+            versions -= report.outcome == "synced"
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    synced(folder)
+    assert failures == []
+    assert ids(folder) == [1, 2, 3, *written]
+
+
+EVENT = st.tuples(
+    st.sampled_from(["append", "remove", "move", "column", "widen", "sync", "settings", "killed"]),
+    st.integers(0, 3),
+)
+
+
+@given(st.lists(EVENT, min_size=3, max_size=12))
+def test_the_table_is_what_its_folder_is_however_that_changes(
+    tmp_path_factory: pytest.TempPathFactory, events: list[tuple[str, int]]
+) -> None:
+    root = tmp_path_factory.mktemp("lake") / "t"
+    write(root / "day=0" / "first.parquet", {"id": [0]}, {"id": pa.int32()})
+    assert convert.run([str(root)]).ok
+    # What is in each file, by what was written to it.
+    held: dict[Path, tuple[int, str | None]] = {root / "day=0" / "first.parquet": (0, None)}
+    wide = False
+    for number, (event, day) in enumerate(events, 1):
+        path = root / f"day={day}" / f"{number}.parquet"
+        match event:
+            case "append" | "column" | "widen":
+                wide = wide or event == "widen"
+                columns: dict[str, Any] = {"id": [number]}
+                if event == "column":
+                    columns["name"] = [f"n{number}"]
+                write(path, columns, {"id": pa.int64() if event == "widen" else pa.int32()})
+                held[path] = (number, f"n{number}" if event == "column" else None)
+            case "remove" | "move" if len(held) > 1:
+                chosen = sorted(held)[day % len(held)]
+                values = held.pop(chosen)
+                if event == "remove":
+                    chosen.unlink()
+                else:
+                    path.parent.mkdir(exist_ok=True)
+                    chosen.rename(path)
+                    held[path] = values
+            case "settings":
+                set_property(root)
+            case "killed":
+                # Its process ends before it has written anything, or right behind.
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(running, "_checkpointed" if day % 2 else "put", _killed)
+                    with pytest.raises(KeyboardInterrupt) if _differs(root) else _nothing():
+                        synced(root)
+        if event == "sync":
+            assert synced(root).error == ""
+            assert synced(root).outcome == "current"
+    assert synced(root).error == ""
+    has_names = any(field.name == "name" for field in deltalake.DeltaTable(str(root)).schema().fields)
+    actual = rows(root, "id", "name") if has_names else [(one, None) for (one,) in rows(root, "id")]
+    assert actual == sorted(held.values())
+    adds = (action["add"] for action in _all_actions(root) if "add" in action)
+    assert set(Counter(add["path"] for add in adds if add["dataChange"]).values()) == {1}
+
+
+def _killed(*_: Any, **__: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+def _nothing() -> Any:
+    from contextlib import nullcontext
+
+    return nullcontext()
+
+
+def _differs(root: Path) -> bool:
+    return synced(root, dry_run=True).outcome == "planned"
+
+
+def _all_actions(root: Path) -> list[dict[str, Any]]:
+    version = deltalake.DeltaTable(str(root)).version()
+    return [action for number in range(version + 1) for action in actions(root, number)]
+
+
+def test_the_command_says_what_it_did(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
+
+    def run(*arguments: str) -> tuple[int, str]:
+        ended = CliRunner().invoke(app, ["convert", "sync", *arguments])
+        return ended.exit_code, " ".join(ended.stdout.split())
+
+    assert run("events") == (0, "./events holds what its folder holds: nothing to do")
+    write(folder / "day=3" / "c.parquet", {"id": [4], "name": ["x"]})
+    (folder / "day=2" / "b.parquet").unlink()
+    code, text = run("events", "--dry-run")
+    assert code == 0
+    assert "./events: would be version 1: 1 file added (" in text
+    assert text.endswith("Nothing was written: run it without --dry-run.")
+    code, text = run("events")
+    assert "./events: version 1: 1 file added (" in text
+    assert text.endswith(", 1 row), 1 file removed ./events: new column name string")
+    (folder.parent / "plain").mkdir()
+    write(folder.parent / "plain" / "a.parquet", {"id": [1]})
+    code, text = run("events", "plain")
+    assert code == 1
+    assert "plain isn't a Delta table yet: convert it first" in text
+    assert "2 tables: 1 current, 1 refused" in text
+    assert run(".", "--recursive")[0] == 0
+    assert CliRunner().invoke(app, ["convert", "sync"]).exit_code == 2
+    code, text = run("events", "--output", "json")
+    assert json.loads(text) == {
+        "ok": True,
+        "tables": [
+            {"source": "./events", "outcome": "current", "error": "", "version": None, "added": []}
+            | {"removed": [], "bytes": None, "rows": None, "newColumns": [], "notes": []}
+        ],
+    }
+
+
+def test_a_table_of_many_files_gets_a_checkpoint_at_its_first_version(tmp_path: Path) -> None:
+    write(tmp_path / "few" / "0.parquet", {"id": [0]})
+    shutil.copytree(tmp_path / "few", tmp_path / "many")
+    for number in range(1, 1001):
+        shutil.copy(tmp_path / "few" / "0.parquet", tmp_path / "many" / f"{number}.parquet")
+    for name, there in (("few", False), ("many", True)):
+        root = tmp_path / name
+        [table] = convert.run([str(root)]).tables
+        assert table.plan is not None
+        assert any("checkpoint" in str(step) for step in table.plan.steps) == there
+        log = root / "_delta_log"
+        assert (log / f"{0:020}.checkpoint.parquet").exists() == there
+        assert len(deltalake.DeltaTable(str(root)).file_uris()) == (1001 if there else 1)
+        convert.undo(str(root))
+        assert not log.exists()
+        assert convert.run([str(root)]).ok
+        write(root / "new.parquet", {"id": [1]})
+        assert synced(root).outcome == "synced"
+
+
+def test_a_table_is_whole_without_a_checkpoint(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    convert.undo(str(folder))
+    monkeypatch.setattr(plan, "_MANY", 1)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "deltalake"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    assert convert.run([str(folder)]).ok
+    assert "takes the package deltalake: pip install 'tableferry[sync]'" in caplog.text
+    assert "pip install 'tableferry[sync]'" in synced(folder).error
+    monkeypatch.undo()
+    assert ids(folder) == [1, 2, 3]
+
+
+def test_a_file_that_is_gone_before_it_is_read_is_no_news(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing = discover.list_files
+    write(folder / "day=1" / "c.parquet", {"id": [4]})
+    os.utime(folder / "day=1" / "c.parquet", (OLD, OLD))
+
+    def gone(root: Path) -> Any:
+        files = listing(root)
+        (folder / "day=1" / "c.parquet").unlink()
+        monkeypatch.setattr(discover, "list_files", listing)
+        return files
+
+    monkeypatch.setattr(discover, "list_files", gone)
+    table = synced(folder)
+    assert (table.outcome, table.error, table.notes) == ("current", "", ())
