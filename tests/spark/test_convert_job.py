@@ -18,12 +18,12 @@ ROOT = Path(__file__).parents[2]
 
 
 class Job:
-    """The job `convert` of the root bundle."""
+    """A job of the root bundle, by default `convert`."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str = "convert") -> None:
         self.monkeypatch = monkeypatch
         written = yaml.safe_load((ROOT / "resources" / "convert.job.yml").read_text("utf-8"))
-        self.definition: dict[str, Any] = written["resources"]["jobs"]["convert"]
+        self.definition: dict[str, Any] = written["resources"]["jobs"][name]
 
     def run(self, **params: str) -> list[str]:
         """Run the tasks whose condition holds, and say which; ``params`` as with ``--params``."""
@@ -95,6 +95,18 @@ def test_the_job_only_shows_until_it_is_told_to_convert(
     # Run again, there is nothing left to do.
     assert job.run(sources=f"{schema}.*", dry_run="false") == ["convert"]
     assert spark.sql(f"DESCRIBE HISTORY {schema}.orders").count() == 1
+
+
+def test_a_job_lets_converted_tables_follow_their_folders(
+    spark: SparkSession, schema: str, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.run(sources=f"{schema}.orders", dry_run="false")
+    table = f"{schema}.orders"
+    folder = spark.sql(f"DESCRIBE DETAIL {table}").collect()[0]["location"]
+    spark.sql("SELECT 100 AS id, 1 AS amount").write.mode("append").parquet(folder)
+    assert Job(monkeypatch, "convert_sync").run(sources=f"{schema}.*") == ["sync"]
+    assert spark.sql(f"SELECT count(*), max(id) FROM {table}").collect() == [(11, 100)]
+    assert providers(spark, schema) == {**PARQUET, "orders": "delta"}
 
 
 def test_the_job_takes_a_list_of_tables(spark: SparkSession, schema: str, job: Job) -> None:
