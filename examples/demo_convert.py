@@ -18,6 +18,8 @@ from rich.console import Console
 
 MARKER = ".tableferry-demo-convert"
 
+# So many planes come late.
+_LATE = 100
 # What the flights' file leaves out is written NA in it.
 _MISSING = csv.ConvertOptions(null_values=["NA", ""], strings_can_be_null=True)
 
@@ -32,7 +34,10 @@ def build_lake(lake: Path) -> None:
     with zipfile.ZipFile(data / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
         write(lake / "flights", csv.read_csv(file, convert_options=_MISSING), ["month", "origin"])
     write(lake / "weather", csv.read_csv(data / "weather.csv", convert_options=_MISSING), ["origin"])
-    write(lake / "planes", csv.read_csv(data / "planes.csv", convert_options=_MISSING), [])
+    planes = csv.read_csv(data / "planes.csv", convert_options=_MISSING)
+    write(lake / "planes", planes.slice(_LATE), [])
+    # The last to be written, under a name that nobody lists.
+    write(lake / "planes" / "_late", planes.slice(0, _LATE), [])
     (lake / "weather" / "NOTES.txt").write_text("Ask Ada before you delete anything here.\n")
 
 
@@ -70,8 +75,14 @@ def tell(console: Console, lake: Path) -> None:
     (lake / "weather" / "NOTES.txt").rename(lake / "weather" / "_NOTES.txt")
     run(console, str(lake), "--recursive")
 
-    console.print("\n4. Change your mind", style="bold")
-    console.print("   While nothing was written after it, a conversion can be undone.")
+    console.print("\n4. Let old jobs go on", style="bold")
+    console.print("   One still writes Parquet: what it adds becomes part of the table, in one commit.")
+    planes = lake / "planes"
+    (planes / "_late" / "part-0.parquet").rename(planes / "part-1.parquet")
+    run(console, "sync", str(planes))
+
+    console.print("\n5. Change your mind", style="bold")
+    console.print("   While it is a table's only commit, a conversion can be undone.")
     run(console, "undo", str(flights))
     console.print(
         f"   {flights} holds what it held before: {sorted(path.name for path in flights.iterdir())[:3]} …"

@@ -14,6 +14,7 @@ from tableferry.activity import activity
 from tableferry.convert import through_spark
 from tableferry.convert.facts import DataFile
 from tableferry.convert.folder import discover
+from tableferry.convert.folder.formats import already_delta
 from tableferry.convert.gather import ResolvedSource, by_store, expand
 from tableferry.convert.log import changes as log_changes
 from tableferry.convert.log import commit, table
@@ -134,6 +135,8 @@ def _sync(
         return TableSync(source, "skipped", error=resolved.skipped)
     try:
         root = _root(resolved, spark_provider)
+        if not already_delta(root):
+            raise NotConverted(f"{source} isn't a Delta table yet: convert it first")
         with activity(_log, "follow the folder", table=source) as running:
             progress = partial(running.count, "files")
             if dry_run:
@@ -168,7 +171,7 @@ def _root(resolved: ResolvedSource, spark_provider: SparkProvider) -> AnyPath:
     if resolved.table is not None:
         entry = through_spark.entries.entry(spark_provider.session(), resolved.table)
         if not entry.is_delta:
-            raise NotConverted(f"{resolved.table} isn't a Delta table yet: convert it first")
+            raise NotConverted(f"{resolved.table} isn't Delta in the catalog yet: convert it first")
         location, local = str(entry.folder or entry.location), entry.folder is not None
     # Spark's own command has nothing of this kind, so nobody else is asked where a store has another login.
     if not local and not by_store(location, Engine.TABLEFERRY):
