@@ -155,6 +155,15 @@ def walk(data_type: DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[tupl
             yield from walk(data_type.value, path)
 
 
+def primitives(columns: Struct) -> dict[tuple[str, ...], list[Primitive]]:
+    """Map the path of each column and field without fields of its own to its type; a map may have two."""
+    found: dict[tuple[str, ...], list[Primitive]] = {}
+    for path, data_type in walk(columns):
+        if isinstance(data_type, Atomic | Decimal):
+            found.setdefault(path, []).append(data_type)
+    return found
+
+
 def plain(value: DataType) -> Any:
     """Return a type as the data that the log's JSON holds."""
     match value:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
@@ -111,6 +112,22 @@ def convert_run(
         ),
     ] = False,
     allow_unsafe_commit: AllowUnsafeCommit = False,
+    cluster_by: Annotated[
+        str | None,
+        typer.Option("--cluster-by", metavar="A,B", help="Columns to cluster by; OPTIMIZE does the work."),
+    ] = None,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="KEY=VALUE", help="A property of the table (may be repeated)."),
+    ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            "--schema",
+            metavar="FILE",
+            help="The columns that the files must fit, as Spark's JSON or as in SQL: id bigint, name string.",
+        ),
+    ] = None,
     warehouse: Warehouse = None,
 ) -> Answer:
     """Turn Parquet into Delta in place: one file is written, the first commit of the log.
@@ -130,6 +147,9 @@ def convert_run(
         verify=verify,
         include_subfolders=include_subfolders,
         unsafe_commit=allow_unsafe_commit,
+        cluster_by=_separated(cluster_by or ""),
+        properties=dict(map(_property, properties or ())),
+        schema=schema,
         resolve=partial(resolved, warehouse),
     )
     return Answer(
@@ -199,6 +219,13 @@ def convert_undo(
             f"{source} is Parquet again, and no data file was touched",
         ],
     )
+
+
+def _property(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not separator or not key.strip():
+        raise typer.BadParameter(f"'{text}' isn't a property: write it as KEY=VALUE")
+    return key.strip(), value.strip()
 
 
 def _named(sources: list[str] | None, more: list[str] | None) -> list[str]:

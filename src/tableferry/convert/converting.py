@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from tableferry import session
 from tableferry import verify as verifying
 from tableferry.activity import Activity, activity
-from tableferry.convert import through_spark
+from tableferry.convert import requested, through_spark
 from tableferry.convert.gather import ResolvedSource, by_store, expand, gather, single
 from tableferry.convert.log import commit, definitions
 from tableferry.convert.partitions.columns import declared
@@ -80,6 +80,9 @@ def run(
     include_subfolders: bool = False,
     reader: Reader = Reader.AUTO,
     unsafe_commit: bool = False,
+    cluster_by: Iterable[str] = (),
+    properties: Mapping[str, str] | None = None,
+    schema: Path | None = None,
     resolve: Callable[[], SparkSession] = session.resolve,
 ) -> Report:
     """Convert Parquet to Delta in place: nothing is written but the first commit of each table's log.
@@ -107,6 +110,10 @@ def run(
         reader: Where files are read: in this process, or in Spark's tasks.
         unsafe_commit: Write the log also where a store can't create an object only if there is none, so that
             two converters at once could replace one another's.
+        cluster_by: Columns by which later writes and OPTIMIZE cluster the rows.
+        properties: Properties that the table gets, such as ``delta.appendOnly``.
+        schema: A file with the columns that the table is to have, as Spark's JSON or as in SQL. The files may
+            have no others, and no types that those declared don't hold.
         resolve: Makes a session.
 
     Returns:
@@ -125,6 +132,7 @@ def run(
         verify,
         include_subfolders,
         unsafe_commit=unsafe_commit,
+        requested=requested.of(cluster_by, properties or {}, schema),
     )
     spark_provider = SparkProvider(spark, resolve)
     with activity(_log, "look for tables", level=logging.DEBUG):

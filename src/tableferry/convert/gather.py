@@ -187,13 +187,23 @@ def _near(
     first: dict[int, tuple[FileSchema, str]] = {}
     for file, footer in zip(files, footers, strict=True):
         first.setdefault(id(footer.schema), (footer.schema, file.path))
+    declared = options.requested.schema
+    if declared is None:
+        merged = merging.merge(all_schemas(first.values(), facts.entry))
+    elif facts.entry is not None:
+        raise Refused(
+            f"{facts.source} has its columns in the catalog: leave out --schema, which is for folders"
+        )
+    else:
+        merged = merging.merge([declared.as_a_file(), *first.values()])
+        declared.demand_all(merged, first.values())
     return replace(
         facts,
         table_id=str(uuid.uuid4()),
         files=files,
         partitions=_partitions(files, options),
         footers=footers,
-        merged=merging.merge(all_schemas(first.values(), facts.entry)),
+        merged=merged,
     )
 
 
@@ -259,6 +269,9 @@ def _compared(conversion: existing.Conversion, files: Sequence[DataFile], *, tim
 
 
 def _partitions(files: Sequence[DataFile], options: Options) -> Partitions:
-    if options.partitioned_by is None:
-        return inference.infer(files)
-    return inference.check(files, options.partitioned_by)
+    if options.partitioned_by is not None:
+        return inference.check(files, options.partitioned_by)
+    inferred = inference.infer(files)
+    if options.requested.schema is None or not inferred.columns:
+        return inferred
+    return inference.check(files, options.requested.schema.partitions(inferred.columns))

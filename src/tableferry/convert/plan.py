@@ -18,9 +18,10 @@ from tableferry.convert.entry import (
 )
 from tableferry.convert.facts import DataFile, ExistingLog, FileSchema, Footer, Partitions
 from tableferry.convert.log import mapping
-from tableferry.convert.log.contents import Contents
+from tableferry.convert.log.contents import Contents, indexed
 from tableferry.convert.merging import Merged
 from tableferry.convert.mismatches import PartitionMismatches, sentences
+from tableferry.convert.requested import NOTHING_MORE, Requested, clustered
 from tableferry.convert.steps import (
     ConvertNatively,
     PutFirstCommit,
@@ -79,6 +80,7 @@ class Options:
     include_subfolders: bool = False
     keep_log: bool = False
     unsafe_commit: bool = False
+    requested: Requested = NOTHING_MORE
     rewritten: bool = False
 
 
@@ -185,6 +187,11 @@ def decide(facts: Facts, options: Options) -> Plan:
         changes = "; ".join(facts.log.differences)
         notes = (f"since an earlier conversion files changed, so it is done again: {changes}", *notes)
     if engine is Engine.NATIVE:
+        if options.requested:
+            raise Refused(
+                f"{facts.source}: Spark's own command takes no schema, properties or columns to cluster by: "
+                "leave them out, or run where tableferry reaches the files"
+            )
         # By its name, Spark's own command switches the entry too.
         table, switch = (entry.name if entry else None), ()
         columns, statistics = facts.partitions.columns, options.statistics is not Statistics.NONE
@@ -313,7 +320,8 @@ def with_partitions(schema: Struct, columns: Sequence[PartitionColumn], entry: E
 def _contents(facts: Facts, options: Options, merged: Merged) -> Contents:
     schema = with_partitions(merged.columns, facts.partitions.columns, facts.entry)
     _demand_defaults(facts)
-    features: tuple[str, ...] = ()
+    more = options.requested
+    features, for_writers = more.features
     properties = kept_properties(facts.entry) if facts.entry else {}
     if unfit := sorted(mapping.unfit(schema)):
         if not options.column_mapping:
@@ -324,8 +332,10 @@ def _contents(facts: Facts, options: Options, merged: Merged) -> Contents:
             )
         schema, mapped = mapping.mapped(schema)
         properties |= mapped
-        features = (mapping.FEATURE,)
-    return Contents(
+        features = (*features, mapping.FEATURE)
+    if facts.entry and needs_defaults(facts.entry):
+        for_writers = (*for_writers, "allowColumnDefaults")
+    contents = Contents(
         table_id=facts.table_id,
         schema=schema,
         partition_columns=tuple(column.name for column in facts.partitions.columns),
@@ -334,11 +344,19 @@ def _contents(facts: Facts, options: Options, merged: Merged) -> Contents:
         footers=facts.footers,
         statistics=options.statistics is not Statistics.NONE,
         description=facts.entry.comment if facts.entry else None,
-        configuration=properties,
+        configuration={**properties, **more.properties},
         features=features,
-        writer_features=("allowColumnDefaults",) if facts.entry and needs_defaults(facts.entry) else (),
+        writer_features=for_writers,
         catalog_entry=facts.entry,
     )
+    if not more.cluster_by:
+        return contents
+    if not contents.statistics:
+        raise Refused(
+            f"{facts.source}: Delta clusters only by columns with statistics: leave out --statistics none"
+        )
+    paths = clustered(more.cluster_by, schema, indexed(contents), bool(contents.partition_columns))
+    return replace(contents, cluster_by=tuple(map(tuple, paths)))
 
 
 def _demand_defaults(facts: Facts) -> None:

@@ -28,6 +28,7 @@ _ESCAPED = re.compile(
 )
 
 # Every table has these, and a protocol that lists its features has to say so.
+_CLUSTERING = "delta.clustering"
 _LEGACY = ("appendOnly", "invariants")
 _FEATURES: Mapping[types.DataType, str] = {TIMESTAMP_NTZ: "timestampNtz", VARIANT: "variantType"}
 
@@ -41,6 +42,7 @@ class Contents:
         values: For each file, the value of each partition column; None is null.
         features: The table features that the schema doesn't show by itself.
         writer_features: Those of them that only who writes has to know.
+        cluster_by: The columns to cluster by, each as the physical names that lead to it.
         catalog_entry: What the catalog said of it before, if it was converted by its name.
         user_metadata: What the history is to say beside the commit.
     """
@@ -56,8 +58,14 @@ class Contents:
     configuration: Mapping[str, str] = field(default_factory=dict, hash=False)
     features: tuple[str, ...] = ()
     writer_features: tuple[str, ...] = ()
+    cluster_by: tuple[tuple[str, ...], ...] = ()
     catalog_entry: Entry | None = None
     user_metadata: str = ""
+
+
+def indexed(contents: Contents) -> Struct:
+    """Return the columns that get statistics."""
+    return with_statistics(contents.schema, contents.partition_columns, _indexed(contents))
 
 
 def statistics_paths(contents: Contents) -> frozenset[ColumnPath]:
@@ -71,9 +79,7 @@ def statistics_paths(contents: Contents) -> frozenset[ColumnPath]:
             else:
                 yield path
 
-    return frozenset(
-        paths(with_statistics(contents.schema, contents.partition_columns, _indexed(contents)), ())
-    )
+    return frozenset(paths(indexed(contents), ()))
 
 
 def with_bounds_of(contents: Contents, scanned: Sequence[Footer]) -> Contents:
@@ -85,11 +91,15 @@ def with_bounds_of(contents: Contents, scanned: Sequence[Footer]) -> Contents:
 
 def lines(contents: Contents, now: int) -> Iterator[str]:
     """Yield the commit's lines; ``now`` is in milliseconds since 1970, UTC."""
-    about = (
+    about: list[dict[str, Any]] = [
         {"commitInfo": _commit_info(contents, now)},
         {"metaData": metadata(contents, now)},
         {"protocol": protocol(contents)},
-    )
+    ]
+    if contents.cluster_by:
+        clustering = {"clusteringColumns": contents.cluster_by, "domainName": _CLUSTERING}
+        domain = {"domain": _CLUSTERING, "configuration": _json(clustering), "removed": False}
+        about.append({"domainMetadata": domain})
     return chain((as_line(action) for action in about), adds(contents))
 
 

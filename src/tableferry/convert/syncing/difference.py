@@ -10,7 +10,7 @@ from tableferry import files as storage
 from tableferry import types
 from tableferry.amounts import counted, first_of
 from tableferry.convert import merging
-from tableferry.convert.facts import ColumnPath, DataFile, FileSchema, Footer, Unreadable
+from tableferry.convert.facts import DataFile, FileSchema, Footer, Unreadable
 from tableferry.convert.folder import discover
 from tableferry.convert.log import mapping, table
 from tableferry.convert.log.changes import Changes
@@ -22,7 +22,7 @@ from tableferry.convert.readers import all_readable, read_footers, scan
 from tableferry.convert.spark_provider import SparkProvider
 from tableferry.errors import Refused
 from tableferry.files import AnyPath
-from tableferry.types import Primitive, Struct
+from tableferry.types import Struct
 
 # A file that was last written so long ago, in milliseconds, is no longer being written.
 _FINISHED = 15 * 60 * 1000
@@ -174,17 +174,8 @@ def _without(schema: FileSchema, partitions: set[str]) -> FileSchema:
 
 def _widened(before: Struct, after: Struct) -> bool:
     """Say whether a column or a field that was there before has another type now."""
-    old, new = _primitives(before), _primitives(after)
+    old, new = types.primitives(before), types.primitives(after)
     return any(new[path] != primitives for path, primitives in old.items())
-
-
-def _primitives(columns: Struct) -> dict[ColumnPath, list[Primitive]]:
-    """Map the path of each column and field to its type; a map has two."""
-    found: dict[ColumnPath, list[Primitive]] = {}
-    for path, data_type in types.walk(columns):
-        if isinstance(data_type, types.Atomic | types.Decimal):
-            found.setdefault(path, []).append(data_type)
-    return found
 
 
 def _contents(

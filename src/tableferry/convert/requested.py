@@ -1,0 +1,305 @@
+"""What a user asks for beyond what the files say: a schema, properties and columns to cluster by."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tableferry import files, types
+from tableferry.amounts import first_of
+from tableferry.convert.facts import FileSchema
+from tableferry.convert.merging import Merged, merge
+from tableferry.errors import Refused
+from tableferry.hive.partitions import PartitionColumn
+from tableferry.types import Atomic, DataType, Decimal, Field, Struct
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+_BOOLEAN, _NUMBER, _ANY = "true|false", "-?[0-9]+", ".+"
+_INTERVAL, _SIZE = "(?i)(interval )?[0-9]+ [a-z]+", "(?i)[0-9]+[a-z]*"
+# Properties that are right whatever the files are, with their values and the table features that they need.
+_PROPERTIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "delta.appendOnly": (_BOOLEAN, ()),
+    "delta.autoOptimize.autoCompact": (_ANY, ()),
+    "delta.autoOptimize.optimizeWrite": (_BOOLEAN, ()),
+    "delta.checkpoint.writeStatsAsJson": (_BOOLEAN, ()),
+    "delta.checkpoint.writeStatsAsStruct": (_BOOLEAN, ()),
+    "delta.checkpointInterval": ("[1-9][0-9]*", ()),
+    "delta.dataSkippingNumIndexedCols": (_NUMBER, ()),
+    "delta.deletedFileRetentionDuration": (_INTERVAL, ()),
+    "delta.enableChangeDataFeed": (_BOOLEAN, ("changeDataFeed",)),
+    "delta.enableDeletionVectors": (_BOOLEAN, ("deletionVectors",)),
+    "delta.enableExpiredLogCleanup": (_BOOLEAN, ()),
+    "delta.enableTypeWidening": (_BOOLEAN, ("typeWidening",)),
+    "delta.isolationLevel": ("Serializable|WriteSerializable", ()),
+    "delta.logRetentionDuration": (_INTERVAL, ()),
+    "delta.parquet.compression.codec": (_ANY, ()),
+    "delta.randomizeFilePrefixes": (_BOOLEAN, ()),
+    "delta.setTransactionRetentionDuration": (_INTERVAL, ()),
+    "delta.targetFileSize": (_SIZE, ()),
+    "delta.tuneFileSizesForRewrites": (_BOOLEAN, ()),
+}
+_FOR_WRITERS = frozenset({"changeDataFeed"})
+_MOST_CLUSTERED = 4
+
+
+@dataclass(frozen=True)
+class DeclaredSchema:
+    """The columns that a table is to have, partition columns among them, and where they stand."""
+
+    columns: Struct
+    file: str
+
+    def as_a_file(self) -> tuple[FileSchema, str]:
+        """Return it as the first of the files' schemas, by which it gives the order and the comments."""
+        return FileSchema(self.columns, ()), self.file
+
+    def partitions(self, columns: Sequence[PartitionColumn]) -> list[PartitionColumn]:
+        """Give partition columns the types that they have here.
+
+        Raises:
+            Refused: One of them has a type that no partition has.
+        """
+        by_name = {column.name.lower(): column for column in self.columns.fields}
+        given = []
+        for column in columns:
+            if found := by_name.get(column.name.lower()):
+                if not isinstance(found.type, Atomic | Decimal):
+                    raise Refused(
+                        f"partition column `{found.name}` is {found.type} in {self.file}: declare a simple "
+                        "type"
+                    )
+                column = PartitionColumn(found.name, found.type)
+            given.append(column)
+        return given
+
+    def demand_all(self, merged: Merged, schemas: Iterable[tuple[FileSchema, str]]) -> None:
+        """Refuse files that have more than the schema, or values that its types don't hold.
+
+        Raises:
+            Refused: Some do.
+        """
+        known, actual = types.primitives(self.columns), types.primitives(merged.columns)
+        new = next((path for path in actual if path not in known), None)
+        if new is not None:
+            file = next(file for schema, file in schemas if new in types.primitives(schema.columns))
+            raise Refused(
+                f"column `{'.'.join(new)}` of {file} isn't in {self.file}: add it there, or write that file "
+                "anew without it"
+            )
+        for path, kinds in actual.items():
+            if kinds != known[path]:
+                declared, needed = (" and ".join(map(str, these)) for these in (known[path], kinds))
+                raise Refused(
+                    f"column `{'.'.join(path)}` is {declared} in {self.file}, and the files need {needed}: "
+                    "declare it so, or write them anew"
+                )
+
+
+@dataclass(frozen=True)
+class Requested:
+    """What a table is to be beside what its files make of it.
+
+    Attributes:
+        cluster_by: Columns to cluster by, as dotted paths.
+        properties: Properties of the table.
+        schema: Its columns; None for those of the files.
+    """
+
+    cluster_by: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict, hash=False)
+    schema: DeclaredSchema | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.cluster_by or self.properties or self.schema)
+
+    @property
+    def features(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The table features of readers and writers, and of writers alone."""
+        needed = [
+            feature
+            for key, value in self.properties.items()
+            if value.lower() != "false"
+            for feature in _PROPERTIES.get(key, ("", ()))[1]
+        ]
+        clustering = ("clustering", "domainMetadata") if self.cluster_by else ()
+        return (
+            tuple(feature for feature in needed if feature not in _FOR_WRITERS),
+            (*(feature for feature in needed if feature in _FOR_WRITERS), *clustering),
+        )
+
+
+NOTHING_MORE = Requested()
+
+
+def of(cluster_by: Iterable[str], properties: Mapping[str, str], schema: Path | None) -> Requested:
+    """Read what was asked for.
+
+    Raises:
+        Refused: The schema can't be read, or a property needs more than to be written down.
+    """
+    for key, value in properties.items():
+        if not key.lower().startswith("delta."):
+            continue
+        if key not in _PROPERTIES:
+            raise Refused(
+                f"a conversion can't set {key}, only {', '.join(sorted(_PROPERTIES))}: set it afterwards "
+                "with ALTER TABLE … SET TBLPROPERTIES"
+            )
+        if not re.fullmatch(_PROPERTIES[key][0], value):
+            raise Refused(f"'{value}' is no value of {key}: see Delta's documentation of table properties")
+    return Requested(tuple(cluster_by), dict(properties), None if schema is None else read_schema(schema))
+
+
+def clustered(columns: Iterable[str], schema: Struct, indexed: Struct, partitioned: bool) -> list[list[str]]:
+    """Return the paths of the columns to cluster by, by their physical names.
+
+    Args:
+        columns: As they were asked for.
+        schema: The table's columns.
+        indexed: Those of them that get statistics.
+        partitioned: Whether the table has partitions.
+
+    Raises:
+        Refused: The table has no such column, or can't be clustered by it.
+    """
+    asked = list(columns)
+    if partitioned and asked:
+        raise Refused("a table with partitions can't be clustered: leave out --cluster-by")
+    if len(asked) > _MOST_CLUSTERED:
+        raise Refused(f"Delta clusters by {_MOST_CLUSTERED} columns at most: name no more with --cluster-by")
+    with_statistics = {path for path, kind in types.walk(indexed) if not isinstance(kind, Struct)}
+    paths = []
+    for name in asked:
+        found = _physical(schema, name.split("."))
+        if found is None:
+            raise Refused(f"there is no column `{name}` to cluster by: name one of {_names(schema)}")
+        path, exact = found
+        if exact not in with_statistics:
+            raise Refused(
+                f"column `{name}` gets no statistics, without which Delta doesn't cluster by it: name "
+                "another, or raise delta.dataSkippingNumIndexedCols with --property"
+            )
+        paths.append(path)
+    return paths
+
+
+def _physical(columns: Struct, names: list[str]) -> tuple[list[str], tuple[str, ...]] | None:
+    """Find a column without regard to case: its physical path, and its path in the schema."""
+    first = next((column for column in columns.fields if column.name.lower() == names[0].lower()), None)
+    if first is None:
+        return None
+    physical = str(first.metadata.get("delta.columnMapping.physicalName", first.name))
+    if len(names) == 1:
+        return [physical], (first.name,)
+    inner = _physical(first.type, names[1:]) if isinstance(first.type, Struct) else None
+    return inner and ([physical, *inner[0]], (first.name, *inner[1]))
+
+
+def _names(schema: Struct) -> str:
+    return first_of([f"`{column.name}`" for column in schema.fields])
+
+
+def read_schema(file: Path) -> DeclaredSchema:
+    """Read a schema from Spark's ``df.schema.json()``, or written as in SQL: ``id bigint, name string``.
+
+    All columns may be null, as a file may lack each.
+
+    Raises:
+        Refused: It can't be read.
+    """
+    text = files.read_text(file)
+    if text is None:
+        raise Refused(f"there is no file {file}: --schema takes one with the columns' names and types")
+    try:
+        columns = types.from_json(text) if text.lstrip().startswith("{") else _from_sql(text)
+        _demand_one_of_each(columns)
+    except ValueError as error:
+        raise Refused(
+            f"{file} can't be read as a schema ({error}): write it as Spark's df.schema.json() does, or as "
+            "in SQL: id bigint, name string"
+        ) from error
+    return DeclaredSchema(merge([(FileSchema(columns, ()), str(file))]).columns, str(file))
+
+
+def _demand_one_of_each(columns: Struct) -> None:
+    for _, kind in types.walk(columns):
+        names = [column.name.lower() for column in kind.fields] if isinstance(kind, Struct) else []
+        if twice := next((name for name in names if names.count(name) > 1), ""):
+            raise ValueError(f"`{twice}` is there twice")
+
+
+def _from_sql(text: str) -> Struct:
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    try:
+        parsed = sqlglot.parse_one(f"CREATE TABLE t ({text.strip().rstrip(',;')})", dialect="spark")
+    except SqlglotError as error:
+        raise ValueError(str(error).split("\n")[0]) from error
+    schema = parsed.this if isinstance(parsed, exp.Create) else None
+    columns = schema.expressions if isinstance(schema, exp.Schema) else []
+    if not columns or not all(isinstance(column, exp.ColumnDef) for column in columns):
+        raise ValueError("it isn't names with types")
+    return Struct(tuple(map(_field, columns)))
+
+
+def _field(column: exp.ColumnDef) -> Field:
+    from sqlglot import exp
+
+    kind = column.args.get("kind")
+    if not isinstance(kind, exp.DataType):
+        raise ValueError(f"column {column.name} has no type")
+    comment = column.find(exp.CommentColumnConstraint)
+    metadata = {"comment": comment.this.name} if comment is not None else {}
+    return Field(column.name, _type(kind), True, metadata)
+
+
+def _type(kind: exp.DataType) -> DataType:
+    """Translate sqlglot's types, which name Spark's in their own way."""
+    from sqlglot import exp
+
+    inner = kind.expressions
+    match kind.this:
+        case exp.DataType.Type.ARRAY if inner:
+            return types.Array(_type(inner[0]))
+        case exp.DataType.Type.MAP if len(inner) == 2:
+            return types.Map(_type(inner[0]), _type(inner[1]))
+        case exp.DataType.Type.STRUCT if inner:
+            return Struct(tuple(_field(column) for column in inner))
+        case exp.DataType.Type.DECIMAL:
+            digits = [int(part.name) for part in inner]
+            return Decimal(digits[0] if digits else 10, digits[1] if len(digits) > 1 else 0)
+        case _ if kind.this in _sql_types():
+            return _sql_types()[kind.this]
+        case _:
+            raise ValueError(f"no type of a column: {kind.sql(dialect='spark')}")
+
+
+def _sql_types() -> Mapping[object, DataType]:
+    from sqlglot import exp
+
+    kinds = exp.DataType.Type
+    return {
+        kinds.TINYINT: types.BYTE,
+        kinds.SMALLINT: types.SHORT,
+        kinds.INT: types.INTEGER,
+        kinds.BIGINT: types.LONG,
+        kinds.FLOAT: types.FLOAT,
+        kinds.DOUBLE: types.DOUBLE,
+        kinds.BOOLEAN: types.BOOLEAN,
+        kinds.TEXT: types.STRING,
+        kinds.BINARY: types.BINARY,
+        kinds.VARBINARY: types.BINARY,
+        kinds.DATE: types.DATE,
+        kinds.TIMESTAMP: types.TIMESTAMP,
+        kinds.TIMESTAMPTZ: types.TIMESTAMP,
+        kinds.TIMESTAMPLTZ: types.TIMESTAMP,
+        kinds.TIMESTAMPNTZ: types.TIMESTAMP_NTZ,
+        kinds.VARIANT: types.VARIANT,
+    }

@@ -1,0 +1,186 @@
+"""A schema, properties and columns to cluster by, which a user asks for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from tableferry import convert, types
+from tableferry.cli import app
+from tableferry.convert import requested
+from tableferry.errors import Refused
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    table = tmp_path / "t"
+    table.mkdir()
+    inner = pa.array([{"x": 1, "y": [1]}], pa.struct([("x", pa.int32()), ("y", pa.list_(pa.int32()))]))
+    pq.write_table(
+        pa.table({"id": pa.array([1], pa.int32()), "name": ["a"], "s": inner}), table / "a.parquet"
+    )
+    pq.write_table(pa.table({"id": pa.array([2], pa.int16()), "s": inner}), table / "b.parquet")
+    return table
+
+
+def actions(root: Path) -> dict[str, Any]:
+    text = (root / "_delta_log" / f"{0:020}.json").read_text(encoding="utf-8")
+    return {kind: action for line in text.splitlines() for kind, action in json.loads(line).items()}
+
+
+def converted(root: Path, **options: Any) -> str:
+    [table] = convert.run([str(root)], **options).tables
+    return table.error or table.outcome
+
+
+ONE_COLUMN = {"delta.dataSkippingNumIndexedCols": "1"}
+SQL = "id bigint COMMENT 'the key', more date, name string, s struct<x: bigint, y: array<int>>"
+
+
+@pytest.mark.parametrize("written", ["sql", "json"])
+def test_a_table_has_the_columns_that_were_declared(root: Path, tmp_path: Path, written: str) -> None:
+    file = tmp_path / "columns"
+    file.write_text(SQL)
+    if written == "json":
+        columns = types.plain(requested.read_schema(file).columns)
+        # As Spark says it of a column that is never null.
+        columns["fields"][0]["nullable"] = columns["fields"][3]["type"]["fields"][1]["type"][
+            "containsNull"
+        ] = False
+        file.write_text(json.dumps(columns, indent=2))
+    assert converted(root, schema=file) == "converted"
+    schema = types.from_json(actions(root)["metaData"]["schemaString"])
+    assert str(schema) == "struct<id:bigint,more:date,name:string,s:struct<x:bigint,y:array<int>>>"
+    assert schema.fields[0].metadata == {"comment": "the key"}
+    assert all(column.nullable for column in schema.fields)
+    table = deltalake.DeltaTable(str(root)).to_pyarrow_table().sort_by("id").to_pylist()
+    s = {"x": 1, "y": [1]}
+    assert table == [
+        {"id": 1, "more": None, "name": "a", "s": s},
+        {"id": 2, "more": None, "name": None, "s": s},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ("id int, name string", "column `s.x` of a.parquet isn't in FILE: add it there"),
+        (
+            "id smallint, name string, s struct<x: int, y: array<int>>",
+            "column `id` is smallint in FILE, and the files need int",
+        ),
+        (
+            "id int, name int, s struct<x: int, y: array<int>>",
+            "column `name` is int in FILE and string in a.parquet",
+        ),
+        (
+            "id int, name string, s struct<x: int, y: array<smallint>>",
+            "column `s.y` is smallint in FILE, and the files need int",
+        ),
+        ("id int, ID int", "(`id` is there twice)"),
+        ("id nothing", "FILE can't be read as a schema ("),
+        ("id int,, name", "FILE can't be read as a schema ("),
+        ("id", "FILE can't be read as a schema ("),
+        ("{}", "FILE can't be read as a schema ("),
+        ("", "FILE can't be read as a schema ("),
+    ],
+)
+def test_what_does_not_fit_a_schema_is_refused(root: Path, tmp_path: Path, schema: str, says: str) -> None:
+    file = tmp_path / "columns.sql"
+    file.write_text(schema)
+    try:
+        said = converted(root, schema=file)
+    except Refused as error:
+        said = str(error)
+    assert says.replace("FILE", str(file)) in said
+    assert not (root / "_delta_log").exists()
+
+
+def test_partition_columns_have_the_declared_types(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    (root / "month=01").mkdir(parents=True)
+    pq.write_table(pa.table({"id": [1]}), root / "month=01" / "a.parquet")
+    file = tmp_path / "columns.sql"
+    file.write_text("month int, id bigint")
+    assert converted(root, schema=file) == "converted"
+    assert deltalake.DeltaTable(str(root)).to_pyarrow_table().to_pylist() == [{"month": 1, "id": 1}]
+    convert.undo(str(root))
+    file.write_text("id bigint, month array<int>")
+    assert "declare a simple type" in converted(root, schema=file)
+
+
+def test_properties_bring_the_features_that_they_need(root: Path) -> None:
+    asked = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true", "owner": "ada = x"}
+    assert converted(root, properties={**asked, "delta.enableTypeWidening": "false"}) == "converted"
+    made = actions(root)
+    assert made["metaData"]["configuration"] == {**asked, "delta.enableTypeWidening": "false"}
+    assert made["protocol"] == {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": ["deletionVectors"],
+        "writerFeatures": ["deletionVectors", "changeDataFeed", "appendOnly", "invariants"],
+    }
+
+
+def test_clustering_is_said_as_delta_says_it(root: Path) -> None:
+    assert converted(root, cluster_by=["S.x", "id"]) == "converted"
+    made = actions(root)
+    domain = json.loads(made["domainMetadata"]["configuration"])
+    assert domain == {"clusteringColumns": [["s", "x"], ["id"]], "domainName": "delta.clustering"}
+    assert made["protocol"]["writerFeatures"] == ["clustering", "domainMetadata", "appendOnly", "invariants"]
+    assert "readerFeatures" not in made["protocol"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"cluster_by": ["nothing"]}, "there is no column `nothing` to cluster by"),
+        ({"cluster_by": ["s"]}, "column `s` gets no statistics"),
+        ({"cluster_by": ["id", "name", "s.x", "id", "id"]}, "Delta clusters by 4 columns at most"),
+        (
+            {"cluster_by": ["name"], "properties": {"delta.dataSkippingNumIndexedCols": "1"}},
+            "column `name` gets no statistics",
+        ),
+        ({"cluster_by": ["id"], "statistics": convert.Statistics.NONE}, "leave out --statistics none"),
+        (
+            {"properties": {"delta.columnMapping.mode": "name"}},
+            "a conversion can't set delta.columnMapping.mode",
+        ),
+        ({"properties": {"delta.dataSkippingNumIndexedCols": "many"}}, "delta.dataSkippingNumIndexedCols"),
+    ],
+)
+def test_what_cannot_be_had_is_refused(root: Path, options: dict[str, Any], says: str) -> None:
+    try:
+        said = converted(root, **options)
+    except Refused as error:
+        said = str(error)
+    assert says in said
+    assert not (root / "_delta_log").exists()
+
+
+def test_a_table_with_partitions_is_not_clustered(tmp_path: Path) -> None:
+    (tmp_path / "t" / "k=1").mkdir(parents=True)
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "t" / "k=1" / "a.parquet")
+    assert "a table with partitions can't be clustered" in converted(tmp_path / "t", cluster_by=["id"])
+
+
+def test_all_of_it_from_the_command_line(root: Path, tmp_path: Path) -> None:
+    file = tmp_path / "columns.sql"
+    file.write_text(SQL)
+    words = ["convert", str(root), "--cluster-by", "id, name", "--property", "delta.appendOnly=true"]
+    ended = CliRunner().invoke(app, [*words, "--property", "a.b=c=d", "--schema", str(file)])
+    assert ended.exit_code == 0, ended.output
+    made = actions(root)
+    assert made["metaData"]["configuration"] == {"delta.appendOnly": "true", "a.b": "c=d"}
+    assert json.loads(made["domainMetadata"]["configuration"])["clusteringColumns"] == [["id"], ["name"]]
+    assert CliRunner().invoke(app, ["convert", str(root), "--property", "nothing"]).exit_code == 2
+    nowhere = CliRunner().invoke(app, ["convert", str(root), "--schema", str(tmp_path / "nowhere")])
+    assert nowhere.exit_code == 1
+    assert "nowhere" in nowhere.output
