@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests import soak
 from tests.spark.projects import Project
 from typer.testing import CliRunner, Result
 
@@ -47,6 +48,7 @@ def only(project: Project, command: str = "run") -> str:
     return sentence
 
 
+@soak.only  # tests/unit has each fault of a file, and the test below a table's.
 def test_everything_that_is_wrong_in_a_project_s_files_is_reported_at_once(project: Project) -> None:
     project.spec("cut", '{"dataFlowId": "cut", ')
     project.spec("crooked", "dataFlowId: [crooked\n", "yaml")

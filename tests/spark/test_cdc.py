@@ -269,7 +269,7 @@ class Crash(Exception):
     """Stands for a process that dies."""
 
 
-@pytest.mark.parametrize("scd", [1, 2])
+@pytest.mark.parametrize("scd", soak.amount([2], [1, 2]))
 def test_a_first_copy_that_dies_before_its_rows_is_made_good(
     spark: SparkSession, schema: str, scd: ScdType
 ) -> None:
@@ -288,7 +288,7 @@ def test_a_first_copy_that_dies_before_its_rows_is_made_good(
 
 
 @pytest.mark.parametrize("point", ["events of", "rows of"])
-@pytest.mark.parametrize("scd", [1, 2])
+@pytest.mark.parametrize("scd", soak.amount([2], [1, 2]))
 def test_events_of_another_run_count_whenever_they_come_into_a_first_copy(
     spark: SparkSession, schema: str, scd: ScdType, point: str
 ) -> None:
@@ -307,7 +307,7 @@ def test_events_of_another_run_count_whenever_they_come_into_a_first_copy(
     assert rows(spark, target) == rows(spark, late_after_copied(spark, target))
 
 
-@pytest.mark.parametrize("scd", [1, 2])
+@pytest.mark.parametrize("scd", soak.amount([2], [1, 2]))
 def test_events_of_another_run_count_whenever_they_come_into_a_first_batch(
     spark: SparkSession, schema: str, scd: ScdType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
+from tests import soak
 from tests.spark.projects import Project
 from tests.spark.runtime import Ran
 
@@ -154,6 +155,7 @@ def test_a_flow_goes_on_behind_the_files_that_the_old_stream_has_read(job: Job) 
     assert job.values() == [-1, *job.put]
 
 
+@soak.only  # test_take_over.py has Delta's streams, test_kafka.py Kafka's, and the test above the files.
 def test_a_table_is_taken_over_and_given_back(job: Job) -> None:
     """The old stream goes on behind the files of the flow, and its log goes on to be compacted."""
     project = job.project

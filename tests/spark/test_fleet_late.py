@@ -238,6 +238,7 @@ def test_rows_that_a_suspended_shadow_run_wrote_after_the_last_one_stop_a_revert
     assert ours.job("t").state is State.ICEBERG_DROPPED
 
 
+@soak.only  # In make test it's looked for before the archive of a table with a probation.
 def test_without_a_probation_it_is_looked_for_before_the_archive(ours: Fleet, tmp_path: Path) -> None:
     ours.add("t", probation_gap_days=0)
     ours.preprocess()
@@ -272,6 +273,7 @@ def test_a_revert_keeps_what_came_late(ours: Fleet, tmp_path: Path, form: Target
     assert ids(ours) == [1, 2, 3, 4, 5]
 
 
+@soak.only  # tests/unit/test_fleet_late.py has the decision.
 def test_a_person_may_say_that_all_is_well(ours: Fleet, tmp_path: Path) -> None:
     ours.to_probation("t")
     leave(tmp_path / "t" / "day=mon", 5)
@@ -438,7 +440,8 @@ def test_where_files_get_no_names_of_ours_nothing_is_added_to_the_first_director
     assert errors(ours.shadow()) == []
 
 
-@pytest.mark.parametrize("form", soak.amount([TargetFormat.ICEBERG], FORMATS))
+@soak.only  # tests/unit/test_fleet_late.py has the decision.
+@pytest.mark.parametrize("form", FORMATS)
 def test_a_write_that_removes_partitions_it_did_not_write_is_reported(
     ours: Fleet, form: TargetFormat
 ) -> None:

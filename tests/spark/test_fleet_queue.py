@@ -26,7 +26,6 @@ from tests.fleet_queue import (  # noqa: F401
     test_everything_of_a_job_comes_back_as_it_was_saved,
     test_gaps_end_at_their_very_instant,
     test_jobs_come_by_their_number_and_no_more_than_asked_for,
-    test_many_are_saved_at_once_without_those_that_were_lost,
     test_names_are_taken_as_they_are,
     test_notifications_are_recorded_once_and_then_sent,
     test_selections_find_what_python_would,
@@ -127,6 +126,7 @@ def test_a_crash_between_archive_and_queue_leaves_the_job_in_the_queue(
     assert list(queue.store.archived(everything())) == []
 
 
+@soak.only  # The stores in tests/unit have the same statement.
 def test_an_archived_job_doesnt_come_back_beside_another_of_its_table(
     queue: Queue, spark: SparkSession, location: str
 ) -> None:

@@ -52,6 +52,8 @@ def test_each_change_costs_its_partitions_alone(
     pair.insert((10, "j", "tue", 2))
     assert pair.done() == {TUE: (Action.ADDED, 1)}
     before = pair.synced_folders()
+    if not soak.SOAKING and form is DELTA:
+        return  # test_fleet_shadow_random.py has compactions, and _columns.py new columns.
     pair.compact()
     moved = {NULLS: (Action.REWRITTEN, 2)} if form is DELTA else {}
     assert pair.done() == moved

@@ -101,7 +101,7 @@ def test_a_shadower_that_slept(ours: Fleet, tmp_path: Path, form: TargetFormat) 
     hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", OLD)
     ours.to_probation("t", form=form)
     written = [1, 2, 3]
-    for at in range(soak.amount(3, 20)):
+    for at in range(soak.amount(2, 20)):
         written.append(100 + at)
         insert(ours, "t", written[-1])
         with sleeping(ours, at, lambda: shadow(ours.worker("quick"))) as meanwhile:

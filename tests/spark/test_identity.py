@@ -233,6 +233,7 @@ def test_a_flow_is_complete_when_its_first_batch_is_committed(
     assert project.status().complete
 
 
+@soak.only  # tests/unit/test_recognition.py has the decision.
 def test_other_keys_and_another_scd_type_are_one_sentence(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create("out_legacy", FEED, (1, "a", 1))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests import soak
 from tests.spark.projects import Project
 
 from tableferry import session
@@ -30,6 +31,7 @@ def die_before_the_copy(what: str) -> None:
         raise Crash
 
 
+@soak.only  # test_leases.py has runs that slept, tests/unit whose generation is over.
 def test_what_woke_after_a_full_refresh_changes_nothing(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:

@@ -40,6 +40,7 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
     return project
 
 
+@soak.only  # tests/unit/test_decide.py has the decision, and test_old_streams_property.py two streams.
 def test_what_has_no_commit_yet_is_begun_when_it_comes(project: Project, spark: SparkSession) -> None:
     def expect(rows: list[tuple[object, ...]], latest: list[tuple[object, ...]], meets: int) -> None:
         assert project.rows("everything") == sorted([*OLD, *rows], key=repr)
