@@ -2,7 +2,9 @@
 
 from typing import Literal
 
-Extra = Literal["cloud", "connect", "databricks", "fleet", "local", "remote", "scan", "sync", "template"]
+Extra = Literal[
+    "cloud", "connect", "databricks", "fleet", "iceberg", "local", "remote", "scan", "sync", "template"
+]
 
 
 def install(*extras: Extra) -> str:

@@ -147,7 +147,7 @@ def test_its_jobs_install_what_they_need(bundle: Bundle, tmp_path: Path) -> None
         if name.startswith("fleet_"):
             assert variable == "fleet_dependencies"
     assert list(scripts) == ["dependencies", "fleet_dependencies"]
-    assert len(jobs) == 8
+    assert len(jobs) == 9
     for scheme, driver in (("postgresql", "psycopg"), ("mysql", "pymysql")):
         store = f"{scheme}://nobody@127.0.0.1:9/fleet"
         refused = bundle.run(scripts["fleet_dependencies"] / "tableferry", "fleet", "list", "--store", store)

@@ -123,7 +123,7 @@ def test_schemas(text: str, parts: tuple[str, ...]) -> None:
             "CONVERT TO DELTA only supports parquet tables, but you are trying to convert a csv source: "
             "csv.`/x`",
         ),
-        ("Iceberg.`s3://b/x`", "you are trying to convert an iceberg source: Iceberg.`s3://b/x`"),
+        ("Hudi.`s3://b/x`", "you are trying to convert a hudi source: Hudi.`s3://b/x`"),
         ("", "nothing is named to convert: write a path"),
         ("  ", "nothing is named to convert"),
         ("parquet.`/a/b", "parquet.`/a/b is neither a path nor a format and one"),

@@ -16,6 +16,8 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.transforms import IdentityTransform
 from tests import object_stores, soak
 from tests.object_stores import Bucket, Kind, Weather
 
@@ -189,7 +191,7 @@ def test_what_takes_a_folders_place_is_no_file(s3: Bucket) -> None:
         ("events/k=2026-01-01/_delta_log/00000000000000000000.json", "is a table of its own"),
         ("events/base_0000001/a.parquet", "is part of a transactional Hive table"),
         ("events/k=2026-01-01/a:b.parquet", "has a colon in its name"),
-        ("events/metadata/v1.metadata.json", "you are trying to convert an Iceberg source"),
+        ("events/metadata/v1.metadata.json", "v1.metadata.json can't be understood"),
         ("events/deep/down/a.parquet", "has partition columns []"),
         ("events/k=2026-01-01//a.parquet", "give that object another name"),
     ],
@@ -619,3 +621,24 @@ def test_of_two_syncs_at_once_one_writes_a_version_and_a_lost_answer_is_no_secon
     assert [report.outcome for report in reports].count("synced") == 1
     assert len(rows(s3, source)) == 14
     assert f"events/_delta_log/{3:020}.json" not in s3.names()
+
+
+def test_an_iceberg_table_becomes_delta(bucket: Bucket, tmp_path: Path) -> None:
+    """Its metadata say where it was written, and it was copied since."""
+    catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/wh")
+    catalog.create_namespace("db")
+    table = catalog.create_table("db.t", schema=pa.schema([("id", pa.int64()), ("k", pa.string())]))
+    with table.update_spec() as update:
+        update.add_field("k", IdentityTransform())
+    table.append(pa.table({"id": [1, 2], "k": ["a/b %", None]}))
+    root = Path(table.location().removeprefix("file://"))
+    for path in root.rglob("*"):
+        if path.is_file():
+            bucket.put(f"ice/{path.relative_to(root)}", path.read_bytes())
+    before = bucket.content()
+    source = f"{bucket.uri}/ice"
+    assert converted(source).error == ""
+    assert rows(bucket, source) == [{"id": 1, "k": "a/b %"}, {"id": 2, "k": None}]
+    assert converted(source).outcome == "already"
+    convert.undo(source, resolve=no_session)
+    assert bucket.content() == before

@@ -73,7 +73,7 @@ def convert_run(
         list[str] | None,
         typer.Argument(
             metavar="SOURCE...",
-            help="A folder, a table of the catalog, or all Parquet tables of a schema ('db.*').",
+            help="A folder of Parquet or Iceberg, a table of the catalog, or a schema's tables ('db.*').",
             show_default=False,
         ),
     ] = None,

@@ -116,6 +116,37 @@ class Unreadable(NamedTuple):
 
 
 @dataclass(frozen=True)
+class IcebergTable:
+    """An Iceberg table.
+
+    Attributes:
+        root: Its folder: a local path, or the URI of a store.
+        catalog: Its name with that of one of pyiceberg's catalogs in front; empty if its folder was named.
+    """
+
+    root: str
+    catalog: str = ""
+
+
+@dataclass(frozen=True)
+class IcebergState:
+    """How an Iceberg table stands.
+
+    Attributes:
+        at: Its metadata file.
+        by_id: Why its columns have to be found by their ids; empty if their names do.
+        last_id: The highest id that a column ever had.
+    """
+
+    table: IcebergTable
+    at: str
+    by_id: str = ""
+    last_id: int = 0
+    comment: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class ExistingLog:
     """A Delta log that a folder has before its conversion, compared with the files in the folder.
 

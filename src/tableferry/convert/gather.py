@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,9 +12,9 @@ from pathlib import Path
 from typing import assert_never
 
 from tableferry import workspace
-from tableferry.convert import merging, sources, through_spark
+from tableferry.convert import iceberg, merging, sources, through_spark
 from tableferry.convert.entry import check_declared
-from tableferry.convert.facts import DataFile, ExistingLog, FileSchema, Partitions
+from tableferry.convert.facts import DataFile, ExistingLog, FileSchema, IcebergState, IcebergTable, Partitions
 from tableferry.convert.folder import discover
 from tableferry.convert.folder.formats import already_delta, empty_commit, foreign_format
 from tableferry.convert.folder.roots import find_roots
@@ -37,6 +38,7 @@ class ResolvedSource:
         table: Its name in the catalog, if it was named by that.
         skipped: Why nothing is done with it; empty if something is.
         local: Whether this process reaches the location.
+        iceberg: Its name in one of pyiceberg's catalogs, if it was named by that.
     """
 
     source: str
@@ -44,6 +46,7 @@ class ResolvedSource:
     table: TableName | None = None
     skipped: str = ""
     local: bool = True
+    iceberg: str = ""
 
     def told(self, error: TableferryError) -> str:
         """Return what an error says, with the table's name if it doesn't say that itself."""
@@ -112,9 +115,14 @@ def _meant(text: str, spark_provider: SparkProvider, *, recursive: bool) -> Iter
             yield _resolved(source)
 
 
-def _resolved(source: sources.Folder | sources.Table) -> ResolvedSource:
+def _resolved(source: sources.Folder | sources.Table | sources.Iceberg) -> ResolvedSource:
     if isinstance(source, sources.Table):
         return ResolvedSource(str(source.name), table=source.name)
+    if isinstance(source, sources.Iceberg):
+        found = iceberg.metadata.named(source.name)
+        return ResolvedSource(
+            str(source), found.root, local=ObjectPath.parse(found.root) is None, iceberg=source.name
+        )
     return ResolvedSource(source.path, source.path, local=source.is_local)
 
 
@@ -136,6 +144,8 @@ def gather(
     if source.table is None:
         local = source.local or by_store(source.location, options.engine)
         facts = Facts(source.source, source.location, local=local, delta=False)
+        if source.iceberg:
+            return _iceberg(facts, options, IcebergTable(source.location, source.iceberg))
         return _read(facts, options, spark_provider, progress)
     spark = spark_provider.session()
     entry = through_spark.entries.entry(spark, source.table)
@@ -165,6 +175,8 @@ def _near(
 ) -> Facts:
     """Read what this process reaches: the directories' names and the files' footers."""
     root = path_of(facts.location)
+    if existing.iceberg_metadata(root):
+        return _iceberg(facts, options, IcebergTable(facts.location))
     if already_delta(root):
         commit.demand_no_undo(root)
         if empty := empty_commit(root):
@@ -175,7 +187,9 @@ def _near(
         facts = _with_log(facts, options, spark_provider)
         if facts.log is None or not to_be_redone(facts.log, facts.entry):
             return replace(facts, delta=True)
-    if foreign := foreign_format(root):
+    if (foreign := foreign_format(root)) == "Iceberg":
+        return _iceberg(facts, options, IcebergTable(facts.location))
+    if foreign:
         raise sources.wrong_provider(foreign, facts.source)
     files = discover.list_files(root)
     if not options.include_subfolders:
@@ -204,6 +218,40 @@ def _near(
         partitions=_partitions(files, options),
         footers=footers,
         merged=merged,
+    )
+
+
+def _iceberg(facts: Facts, options: Options, table: IcebergTable) -> Facts:
+    """Read an Iceberg table's metadata, which say all that a conversion needs."""
+    if not facts.local:
+        raise Refused(
+            f"{facts.location} is storage that only Spark reaches from here: convert it where it's mounted"
+        )
+    asked = options.partitioned_by is not None or options.requested.schema is not None
+    if asked or options.statistics is Statistics.SCAN:
+        raise Refused(
+            f"{facts.source} is an Iceberg table, whose metadata say its columns, partitions and "
+            "statistics: leave out --partitioned-by, --schema and --statistics scan"
+        )
+    root = path_of(facts.location)
+    if already_delta(root):
+        commit.demand_no_undo(root)
+        made = existing.iceberg_metadata(root)
+        if made and made != iceberg.metadata.current(table).rpartition("/")[2]:
+            raise Refused(
+                f"{facts.source} is Delta, and was written as Iceberg since: undo its conversion with "
+                f"tableferry convert undo {shlex.quote(facts.location)}, and convert it again"
+            )
+        return replace(facts, delta=True)
+    found = iceberg.reading.read(table, facts.source, statistics=options.statistics is Statistics.FOOTERS)
+    return replace(
+        facts,
+        table_id=str(uuid.uuid4()),
+        files=found.files,
+        partitions=found.partitions,
+        footers=found.footers,
+        merged=merging.Merged(found.columns),
+        iceberg=IcebergState(table, found.at, found.by_id, found.last_id, found.comment, found.notes),
     )
 
 

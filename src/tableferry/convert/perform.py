@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from tableferry import verify
 from tableferry.activity import Activity, activity
-from tableferry.convert import through_spark
+from tableferry.convert import iceberg, through_spark
 from tableferry.convert.folder import discover
 from tableferry.convert.log import commit, contents, existing, table
 from tableferry.convert.plan import Plan
@@ -159,6 +159,13 @@ def _demand_switched_in_time(root: Path, source: str) -> None:
 
 
 def _unchanged(root: AnyPath, planned: contents.Contents) -> None:
+    if planned.iceberg:
+        if (now := iceberg.metadata.current(planned.iceberg.table)) != planned.iceberg.at:
+            raise Refused(
+                f"{root} was written while it was converted: its metadata are {now} now: stop what writes "
+                "there, and run again"
+            )
+        return
     if changes := discover.changes(planned.files, discover.list_files(root)):
         raise Refused(
             f"{root} was written while it was converted: {'; '.join(changes)}: stop what writes "

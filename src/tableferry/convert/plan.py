@@ -16,7 +16,7 @@ from tableferry.convert.entry import (
     losses,
     needs_defaults,
 )
-from tableferry.convert.facts import DataFile, ExistingLog, FileSchema, Footer, Partitions
+from tableferry.convert.facts import DataFile, ExistingLog, FileSchema, Footer, IcebergState, Partitions
 from tableferry.convert.log import mapping
 from tableferry.convert.log.contents import Contents, indexed
 from tableferry.convert.merging import Merged
@@ -98,6 +98,7 @@ class Facts:
         entry: What the catalog says of it, if it was named by its name.
         mismatches: How the partitions that the catalog knows differ from those on disk.
         log: The log that is there, compared with the files; None if there is none, or if they needn't agree.
+        iceberg: How it stands if it's an Iceberg table.
     """
 
     source: str
@@ -112,6 +113,7 @@ class Facts:
     entry: Entry | None = None
     mismatches: PartitionMismatches = _NO_MISMATCHES
     log: ExistingLog | None = None
+    iceberg: IcebergState | None = None
 
 
 @dataclass(frozen=True)
@@ -206,7 +208,7 @@ def decide(facts: Facts, options: Options) -> Plan:
         if len(facts.files) > _MANY:
             write = (*write, WriteCheckpoint(facts.location))
         plan = replace(plan, schema=contents.schema, rows=sum(footer.rows for footer in facts.footers))
-        notes = (*notes, *_remarks(facts, facts.merged))
+        notes = (*notes, *_remarks(facts, facts.merged), *(facts.iceberg.notes if facts.iceberg else ()))
     return replace(
         plan,
         partition_columns=facts.partitions.columns,
@@ -318,12 +320,24 @@ def with_partitions(schema: Struct, columns: Sequence[PartitionColumn], entry: E
 
 
 def _contents(facts: Facts, options: Options, merged: Merged) -> Contents:
-    schema = with_partitions(merged.columns, facts.partitions.columns, facts.entry)
+    # Iceberg's columns are there already, with their ids.
+    schema = merged.columns
+    if facts.iceberg is None:
+        schema = with_partitions(schema, facts.partitions.columns, facts.entry)
     _demand_defaults(facts)
     more = options.requested
     features, for_writers = more.features
     properties = kept_properties(facts.entry) if facts.entry else {}
-    if unfit := sorted(mapping.unfit(schema)):
+    if facts.iceberg and facts.iceberg.by_id:
+        if not options.column_mapping:
+            raise Refused(
+                f"{facts.source}: {facts.iceberg.by_id}, so its columns have to be found by their ids: give "
+                "--column-mapping, and read the table only with what knows that, as Spark does; delta-rs "
+                "1.6 finds null where a column has another name in a file"
+            )
+        properties |= mapping.by_id(facts.iceberg.last_id)
+        features = (*features, mapping.FEATURE)
+    elif unfit := sorted(mapping.unfit(schema)):
         if not options.column_mapping:
             raise Refused(
                 f"{facts.location}: Delta takes no spaces, line ends or any of ,;{{}}()= in a column's name, "
@@ -343,11 +357,12 @@ def _contents(facts: Facts, options: Options, merged: Merged) -> Contents:
         values=facts.partitions.values,
         footers=facts.footers,
         statistics=options.statistics is not Statistics.NONE,
-        description=facts.entry.comment if facts.entry else None,
+        description=_comment(facts),
         configuration={**properties, **more.properties},
         features=features,
         writer_features=for_writers,
         catalog_entry=facts.entry,
+        iceberg=facts.iceberg,
     )
     if not more.cluster_by:
         return contents
@@ -357,6 +372,12 @@ def _contents(facts: Facts, options: Options, merged: Merged) -> Contents:
         )
     paths = clustered(more.cluster_by, schema, indexed(contents), bool(contents.partition_columns))
     return replace(contents, cluster_by=tuple(map(tuple, paths)))
+
+
+def _comment(facts: Facts) -> str | None:
+    if facts.entry:
+        return facts.entry.comment
+    return facts.iceberg.comment if facts.iceberg else None
 
 
 def _demand_defaults(facts: Facts) -> None:

@@ -11,11 +11,14 @@ from urllib.parse import unquote, urlsplit
 from tableferry.errors import TableError
 from tableferry.tables import TableName
 
-_OURS = ("parquet", "delta")
+_OURS = ("parquet", "delta", "iceberg")
 _BY_PATH = re.compile(r"([A-Za-z_]\w*)\.`((?:[^`]|``)+)`")
 _BEGINS_BY_PATH = re.compile(r"[A-Za-z_]\w*\.([`'\"])[^`'\"]*/")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _ALL = ".*"
+_ICEBERG = "iceberg:"
+# A catalog, a namespace and a table.
+_ICEBERG_PARTS = 3
 _FORM = "write a path, a table's name, 'schema.*' or 'parquet.`/path`'"
 
 
@@ -54,7 +57,17 @@ class Schema:
         return f"{TableName(self.parts)}{_ALL}"
 
 
-Source: TypeAlias = Folder | Table | Schema
+@dataclass(frozen=True)
+class Iceberg:
+    """An Iceberg table by its name in one of pyiceberg's catalogs, which stands first."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"{_ICEBERG}{self.name}"
+
+
+Source: TypeAlias = Folder | Table | Schema | Iceberg
 
 
 def parse(text: str) -> Source:
@@ -68,6 +81,11 @@ def parse(text: str) -> Source:
     """
     if not text.strip():
         raise TableError(f"nothing is named to convert: {_FORM}")
+    if text.lower().startswith(_ICEBERG) and "/" not in text:
+        name = text[len(_ICEBERG) :]
+        if len(name.split(".")) < _ICEBERG_PARTS or not all(name.split(".")):
+            raise TableError(f"'{text}' names no Iceberg table: write {_ICEBERG}CATALOG.NAMESPACE.TABLE")
+        return Iceberg(name)
     if named := _BY_PATH.fullmatch(text):
         provider, path = named[1].lower(), named[2].replace("``", "`")
         if provider in _OURS:

@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 from tableferry import __version__, types
 from tableferry.convert.entry import Entry
-from tableferry.convert.facts import ColumnPath, DataFile, Footer
-from tableferry.convert.log import commit, definitions
+from tableferry.convert.facts import ColumnPath, DataFile, Footer, IcebergState
+from tableferry.convert.log import commit, definitions, mapping
 from tableferry.convert.log.statistics import INDEXED, statistics_json, with_statistics
 from tableferry.types import TIMESTAMP_NTZ, VARIANT, Struct
 
@@ -28,6 +28,9 @@ _ESCAPED = re.compile(
 )
 
 # Every table has these, and a protocol that lists its features has to say so.
+ICEBERG = "tableferryIceberg"
+"""The key under which a commit's `commitInfo` says of which metadata file of an Iceberg table it was made."""
+
 _CLUSTERING = "delta.clustering"
 _LEGACY = ("appendOnly", "invariants")
 _FEATURES: Mapping[types.DataType, str] = {TIMESTAMP_NTZ: "timestampNtz", VARIANT: "variantType"}
@@ -43,6 +46,7 @@ class Contents:
         features: The table features that the schema doesn't show by itself.
         writer_features: Those of them that only who writes has to know.
         cluster_by: The columns to cluster by, each as the physical names that lead to it.
+        iceberg: The Iceberg table that it was made of.
         catalog_entry: What the catalog said of it before, if it was converted by its name.
         user_metadata: What the history is to say beside the commit.
     """
@@ -59,6 +63,7 @@ class Contents:
     features: tuple[str, ...] = ()
     writer_features: tuple[str, ...] = ()
     cluster_by: tuple[tuple[str, ...], ...] = ()
+    iceberg: IcebergState | None = None
     catalog_entry: Entry | None = None
     user_metadata: str = ""
 
@@ -108,10 +113,12 @@ def _commit_info(contents: Contents, now: int) -> dict[str, Any]:
         "numFiles": len(contents.files),
         "partitionedBy": _json(contents.partition_columns),
         "collectStats": contents.statistics,
-        "sourceFormat": "parquet",
+        "sourceFormat": "iceberg" if contents.iceberg else "parquet",
     }
     # The protocol leaves it to each writer what else is said here.
-    own = {}
+    own: dict[str, Any] = {}
+    if contents.iceberg:
+        own = {ICEBERG: {"metadata": contents.iceberg.at.rpartition("/")[2]}}
     if contents.catalog_entry:
         parameters["catalogTable"] = contents.catalog_entry.name.sql
         own = {definitions.KEY: definitions.plain(contents.catalog_entry)}
@@ -164,11 +171,17 @@ def adds(contents: Contents, *, changes: bool = True) -> Iterator[str]:
     # Files of one directory share the tuple of their values, so its text is made once.
     texts: dict[tuple[str | None, ...], str] = {}
     changed = _json(changes)
-    write_statistics = statistics_json(contents.schema, contents.partition_columns, _indexed(contents))
+    schema = mapping.physical(contents.schema)
+    names = {
+        logical.name: column.name
+        for logical, column in zip(contents.schema.fields, schema.fields, strict=True)
+    }
+    partition_columns = [names[name] for name in contents.partition_columns]
+    write_statistics = statistics_json(schema, partition_columns, _indexed(contents))
     for file, values, footer in zip(contents.files, contents.values, contents.footers, strict=True):
         text = texts.get(values)
         if text is None:
-            text = texts[values] = _json(dict(zip(contents.partition_columns, values, strict=True)))
+            text = texts[values] = _json(dict(zip(partition_columns, values, strict=True)))
         path = _uri(file.path)
         stats = f',"stats":{_quoted(write_statistics(footer))}' if contents.statistics else ""
         yield (

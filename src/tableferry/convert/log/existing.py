@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from tableferry import files
 from tableferry.convert.facts import DataFile
 from tableferry.convert.log import commit, definitions
+from tableferry.convert.log.contents import ICEBERG
 from tableferry.errors import TableError
 from tableferry.hive.partitions import PartitionColumn
 from tableferry.types import Struct, from_json
@@ -35,6 +36,14 @@ class Conversion:
     written: int
     columns: Struct | None
     partition_columns: tuple[PartitionColumn, ...]
+
+
+def iceberg_metadata(root: files.AnyPath) -> str:
+    """Return of which metadata file of an Iceberg table a log's only commit was made; empty if of none."""
+    if not commit.is_only_commit(root):
+        return ""
+    made: dict[str, Any] = commit.info(root).get(ICEBERG, {})
+    return str(made.get("metadata", ""))
 
 
 def conversion(root: files.AnyPath) -> Conversion | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 from tableferry.types import Field, Struct, changed, walk
 
@@ -39,13 +40,28 @@ def extended(schema: Struct, configuration: Mapping[str, str]) -> tuple[Struct, 
     return schema, {**configuration, _HIGHEST: str(highest)}
 
 
+def names(number: int, physical: str) -> dict[str, Any]:
+    """Return the metadata by which a column is found, by its id or by its name in the files."""
+    return {_ID: number, _NAME: physical}
+
+
+def physical(schema: Struct) -> Struct:
+    """Return a schema with the names that its columns have in the log, and in files where names find them."""
+    return changed(schema, lambda column: replace(column, name=column.metadata.get(_NAME, column.name)))
+
+
+def by_id(highest: int) -> dict[str, str]:
+    """Return the properties of a table whose columns are found by ids, of which this is the highest."""
+    return {MODE: "id", _HIGHEST: str(highest)}
+
+
 def _with_ids(schema: Struct, highest: int) -> tuple[Struct, int]:
     ids = count(highest + 1)
 
     def with_id(column: Field) -> Field:
         if _ID in column.metadata:
             return column
-        return replace(column, metadata={**column.metadata, _ID: next(ids), _NAME: column.name})
+        return replace(column, metadata={**column.metadata, **names(next(ids), column.name)})
 
     return changed(schema, with_id), next(ids) - 1
 

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from tableferry import files
 from tableferry.convert.facts import DataFile
 from tableferry.convert.log import commit, existing
+from tableferry.convert.log.contents import ICEBERG
 from tableferry.errors import Refused, SessionError, TableError, first_line
 from tableferry.extras import install
 from tableferry.hive.partitions import PartitionColumn
@@ -176,6 +177,11 @@ def _demand_ours(table: Table, last: int | None) -> None:
             if not any(_operation(action) == commit.OPERATION for action in actions):
                 raise NotConverted(
                     f"{table.root} began as a Delta table and not as a conversion: go on with it as that"
+                )
+            if any(ICEBERG in (action.get("commitInfo") or {}) for action in actions):
+                raise NotConverted(
+                    f"{table.root} was an Iceberg table, whose folder has files of all its snapshots: undo "
+                    "its conversion and convert it again, or go on with it as a Delta table"
                 )
             continue
         if wrote := _rows(actions, table, last or 0):

@@ -1,0 +1,151 @@
+"""An Iceberg schema as Delta's columns, and whether readers can find them by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tableferry import types
+from tableferry.convert.log import mapping
+from tableferry.errors import Refused
+from tableferry.types import Array, DataType, Decimal, Field, Map, Struct
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.types import IcebergType
+
+
+def columns_of(schema: Schema, source: str, *, with_ids: bool) -> Struct:
+    """Translate a schema; with ids, columns have those by which Delta finds them in the files.
+
+    Raises:
+        Refused: A column has a type or a default that Delta can't read from these files, or a name that it
+            takes
+            for another's.
+    """
+    columns = _struct(schema.as_struct(), source, with_ids)
+    assert isinstance(columns, Struct)
+    for path, kind in types.walk(columns):
+        names = [column.name.lower() for column in kind.fields] if isinstance(kind, Struct) else []
+        if twice := next((name for name in names if names.count(name) > 1), ""):
+            where = f" in {'.'.join(path)}" if path else ""
+            raise Refused(
+                f"{source} has the column `{twice}` twice{where} but for its case: rename one of them"
+            )
+    return columns
+
+
+def needs_ids(metadata: TableMetadata) -> str:
+    """Say why a table's columns can't be found by their names in all files; empty if they can.
+
+    Files keep the names that their columns had when they were written. Iceberg may have dropped old schemas,
+    so only where all are there is it known that no column was renamed.
+    """
+    ids: dict[str, set[int]] = {}
+    names: dict[int, set[str]] = {}
+    for schema in metadata.schemas:
+        for name, number in _paths(schema.as_struct()):
+            ids.setdefault(name, set()).add(number)
+            names.setdefault(number, set()).add(name)
+    if renamed := next((number for number, known in names.items() if len(known) > 1), None):
+        return f"`{'` and `'.join(sorted(names[renamed]))}` are two names of one column"
+    if again := next((name for name, numbers in ids.items() if len(numbers) > 1), ""):
+        return f"`{again}` is the name of a column and of one that was dropped"
+    if odd := next((name for name in ids if any(not _is_plain(part) for part in name.split("."))), ""):
+        return f"`{odd}` isn't spelled so in the files"
+    numbers = sorted(schema.schema_id for schema in metadata.schemas)
+    if numbers != list(range(len(numbers))):
+        return "old schemas are gone, so nobody knows which names columns had"
+    return ""
+
+
+def ids_of(schema: Schema) -> dict[tuple[str, ...], int]:
+    """Map the path of each column and field that isn't within a list or a map to its id."""
+    return {tuple(names): number for names, number in _nested(schema.as_struct(), [])}
+
+
+def _nested(struct: Any, above: list[str]) -> Iterator[tuple[list[str], int]]:
+    from pyiceberg.types import StructType
+
+    for column in struct.fields:
+        yield [*above, column.name], column.field_id
+        if isinstance(column.field_type, StructType):
+            yield from _nested(column.field_type, [*above, column.name])
+
+
+def _paths(kind: IcebergType, above: str = "") -> Iterator[tuple[str, int]]:
+    """Yield the dotted path and the id of each column, field and element."""
+    from pyiceberg.types import ListType, MapType, StructType
+
+    match kind:
+        case StructType():
+            for column in kind.fields:
+                yield f"{above}{column.name}", column.field_id
+                yield from _paths(column.field_type, f"{above}{column.name}.")
+        case ListType():
+            yield from _paths(kind.element_type, f"{above}element.")
+        case MapType():
+            yield from _paths(kind.key_type, f"{above}key.")
+            yield from _paths(kind.value_type, f"{above}value.")
+        case _:
+            pass
+
+
+def _is_plain(name: str) -> bool:
+    """Say whether Iceberg's writers keep a name as it is, which Avro's rules for names decide."""
+    return (
+        name.isascii() and name.replace("_", "a").isalnum() and not name[:1].isdigit() and mapping.fits(name)
+    )
+
+
+def _struct(kind: IcebergType, source: str, with_ids: bool, above: str = "") -> DataType:
+    from pyiceberg import types as iceberg
+
+    match kind:
+        case iceberg.StructType():
+            return Struct(tuple(_field(column, source, with_ids, above) for column in kind.fields))
+        case iceberg.ListType():
+            return Array(_struct(kind.element_type, source, with_ids, f"{above}element."))
+        case iceberg.MapType():
+            return Map(
+                _struct(kind.key_type, source, with_ids, f"{above}key."),
+                _struct(kind.value_type, source, with_ids, f"{above}value."),
+            )
+        case iceberg.DecimalType():
+            return Decimal(kind.precision, kind.scale)
+        case iceberg.FixedType():
+            return types.BINARY
+        case _:
+            simple: dict[type[Any], DataType] = {
+                iceberg.BooleanType: types.BOOLEAN,
+                iceberg.IntegerType: types.INTEGER,
+                iceberg.LongType: types.LONG,
+                iceberg.FloatType: types.FLOAT,
+                iceberg.DoubleType: types.DOUBLE,
+                iceberg.DateType: types.DATE,
+                iceberg.TimestampType: types.TIMESTAMP_NTZ,
+                iceberg.TimestamptzType: types.TIMESTAMP,
+                iceberg.StringType: types.STRING,
+                iceberg.BinaryType: types.BINARY,
+            }
+            if type(kind) in simple:
+                return simple[type(kind)]
+            raise Refused(
+                f"{source}: column `{above.rstrip('.')}` is {kind}, which Delta has no type for: write the "
+                "table anew without it, or as another type"
+            )
+
+
+def _field(column: Any, source: str, with_ids: bool, above: str) -> Field:
+    path = f"{above}{column.name}"
+    if getattr(column, "initial_default", None) is not None:
+        raise Refused(
+            f"{source}: column `{path}` is {column.initial_default} in files that lack it, and would be "
+            "null in Delta: rewrite the table's data files first (CALL system.rewrite_data_files)"
+        )
+    metadata: dict[str, Any] = {"comment": column.doc} if column.doc else {}
+    if with_ids:
+        # Under its own name a file may have another column, by whose bounds Spark would skip rows.
+        metadata |= mapping.names(column.field_id, f"col-{column.field_id}")
+    return Field(column.name, _struct(column.field_type, source, with_ids, f"{path}."), True, metadata)
