@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import deltalake
@@ -32,9 +33,11 @@ from pyiceberg.types import (
 )
 from pyiceberg.utils.config import Config
 
-from tableferry import convert
+from tableferry import convert, types
 from tableferry.convert import converting, plan
-from tableferry.errors import TableError
+from tableferry.convert.iceberg import reading
+from tableferry.errors import Refused, TableError
+from tableferry.hive.partitions import PartitionColumn
 
 NOON = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
 
@@ -204,6 +207,12 @@ def test_partitions_by_values_are_delta_s(catalog: SqlCatalog) -> None:
     assert "an empty text, which Delta takes for null" in converted(root).error
 
 
+def test_a_partition_of_the_year_12000_is_refused() -> None:
+    file: Any = SimpleNamespace(partition=[3_663_000], spec_id=0, file_path="a.parquet")
+    with pytest.raises(Refused, match=r"t: a\.parquet has a partition's value that Delta's log can't hold"):
+        reading._values(file, (PartitionColumn("day", types.DATE),), {0: [0]}, "t")
+
+
 def test_types_that_were_widened_have_true_bounds(catalog: SqlCatalog) -> None:
     data = pa.table({"id": pa.array([1], pa.int32()), "f": pa.array([0.1], pa.float32())})
     table = catalog.create_table("db.t", schema=data.schema)
@@ -235,12 +244,18 @@ def add_odd(table: Table) -> None:
         update.add_column("a b", IntegerType())
 
 
+def add_dotted(table: Table) -> None:
+    with table.update_schema() as update:
+        update.add_column(("a.b",), IntegerType())
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
         (rename, "`v` and `w` are two names of one column"),
         (drop_and_add, "`v` is the name of a column and of one that was dropped"),
         (add_odd, "`a b` isn't spelled so in the files"),
+        (add_dotted, "`a.b` isn't spelled so in the files"),
     ],
 )
 def test_columns_that_names_do_not_find_are_found_by_their_ids(

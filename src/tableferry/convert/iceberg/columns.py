@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tableferry import types
 from tableferry.convert.log import mapping
@@ -15,14 +15,15 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.types import IcebergType
 
+_Path: TypeAlias = tuple[str, ...]
+
 
 def columns_of(schema: Schema, source: str, *, with_ids: bool) -> Struct:
     """Translate a schema; with ids, columns have those by which Delta finds them in the files.
 
     Raises:
         Refused: A column has a type or a default that Delta can't read from these files, or a name that it
-            takes
-            for another's.
+            takes for another's.
     """
     columns = _struct(schema.as_struct(), source, with_ids)
     assert isinstance(columns, Struct)
@@ -42,17 +43,17 @@ def needs_ids(metadata: TableMetadata) -> str:
     Files keep the names that their columns had when they were written. Iceberg may have dropped old schemas,
     so only where all are there is it known that no column was renamed.
     """
-    ids: dict[str, set[int]] = {}
-    names: dict[int, set[str]] = {}
+    ids: dict[_Path, set[int]] = {}
+    names: dict[int, set[_Path]] = {}
     for schema in metadata.schemas:
-        for name, number in _paths(schema.as_struct()):
-            ids.setdefault(name, set()).add(number)
-            names.setdefault(number, set()).add(name)
-    if renamed := next((number for number, known in names.items() if len(known) > 1), None):
-        return f"`{'` and `'.join(sorted(names[renamed]))}` are two names of one column"
-    if again := next((name for name, numbers in ids.items() if len(numbers) > 1), ""):
-        return f"`{again}` is the name of a column and of one that was dropped"
-    if odd := next((name for name in ids if any(not _is_plain(part) for part in name.split("."))), ""):
+        for path, number in _paths(schema.as_struct(), ()):
+            ids.setdefault(path, set()).add(number)
+            names.setdefault(number, set()).add(path)
+    if renamed := next((sorted(paths) for paths in names.values() if len(paths) > 1), None):
+        return f"`{'` and `'.join(map('.'.join, renamed))}` are two names of one column"
+    if again := next((path for path, numbers in ids.items() if len(numbers) > 1), ()):
+        return f"`{'.'.join(again)}` is the name of a column and of one that was dropped"
+    if odd := next((path[-1] for path in ids if not _is_plain(path[-1])), ""):
         return f"`{odd}` isn't spelled so in the files"
     numbers = sorted(schema.schema_id for schema in metadata.schemas)
     if numbers != list(range(len(numbers))):
@@ -60,34 +61,36 @@ def needs_ids(metadata: TableMetadata) -> str:
     return ""
 
 
-def ids_of(schema: Schema) -> dict[tuple[str, ...], int]:
+def ids_of(schema: Schema) -> dict[_Path, int]:
     """Map the path of each column and field that isn't within a list or a map to its id."""
-    return {tuple(names): number for names, number in _nested(schema.as_struct(), [])}
+    return dict(_nested(schema.as_struct(), ()))
 
 
-def _nested(struct: Any, above: list[str]) -> Iterator[tuple[list[str], int]]:
+def _nested(struct: Any, above: _Path) -> Iterator[tuple[_Path, int]]:
     from pyiceberg.types import StructType
 
     for column in struct.fields:
-        yield [*above, column.name], column.field_id
+        path = (*above, column.name)
+        yield path, column.field_id
         if isinstance(column.field_type, StructType):
-            yield from _nested(column.field_type, [*above, column.name])
+            yield from _nested(column.field_type, path)
 
 
-def _paths(kind: IcebergType, above: str = "") -> Iterator[tuple[str, int]]:
-    """Yield the dotted path and the id of each column, field and element."""
+def _paths(kind: IcebergType, above: _Path) -> Iterator[tuple[_Path, int]]:
+    """Yield the path and the id of each column and field, those within lists and maps too."""
     from pyiceberg.types import ListType, MapType, StructType
 
     match kind:
         case StructType():
             for column in kind.fields:
-                yield f"{above}{column.name}", column.field_id
-                yield from _paths(column.field_type, f"{above}{column.name}.")
+                path = (*above, column.name)
+                yield path, column.field_id
+                yield from _paths(column.field_type, path)
         case ListType():
-            yield from _paths(kind.element_type, f"{above}element.")
+            yield from _paths(kind.element_type, (*above, "element"))
         case MapType():
-            yield from _paths(kind.key_type, f"{above}key.")
-            yield from _paths(kind.value_type, f"{above}value.")
+            yield from _paths(kind.key_type, (*above, "key"))
+            yield from _paths(kind.value_type, (*above, "value"))
         case _:
             pass
 

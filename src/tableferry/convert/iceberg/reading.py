@@ -199,10 +199,16 @@ def _partition_columns(
 def _values(
     file: IcebergFile, columns: tuple[PartitionColumn, ...], positions: dict[int, list[int]], source: str
 ) -> tuple[str | None, ...]:
-    return tuple(
-        _value(file.partition[position], column, source)
-        for column, position in zip(columns, positions[file.spec_id], strict=True)
-    )
+    try:
+        return tuple(
+            _value(file.partition[position], column, source)
+            for column, position in zip(columns, positions[file.spec_id], strict=True)
+        )
+    except (OverflowError, ValueError) as error:
+        raise Refused(
+            f"{source}: {file.file_path} has a partition's value that Delta's log can't hold ({error}): give "
+            "its rows another"
+        ) from error
 
 
 def _value(value: Any, column: PartitionColumn, source: str) -> str | None:
