@@ -45,6 +45,7 @@ def job(project: Project, *, until: int) -> None:
     )
 
 
+@soak.only  # In make test the demo finds where a table that a batch job fills hands over.
 def test_a_batch_job_that_lags_loses_nothing(project: Project, spark: SparkSession) -> None:
     project.create("src", COLUMNS, (1, "a"), (2, "b"))
     project.create("out_legacy", "id int, v string, loaded_by string")
@@ -100,6 +101,7 @@ def test_where_no_version_fits_the_plan_shows_the_nearest(project: Project) -> N
         project.run(look_back=datetime.now(UTC) + timedelta(hours=1))
 
 
+@soak.only  # tests/unit has which moments a source still has.
 def test_sources_that_keep_less_than_the_table(project: Project, spark: SparkSession) -> None:
     project.create("src", COLUMNS, (1, "old"), (2, "old"), (3, "kept"))
     spark.sql(f"CREATE TABLE {project.schema}.out_legacy USING delta AS SELECT * FROM {project.schema}.src")

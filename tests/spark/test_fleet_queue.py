@@ -21,7 +21,6 @@ from tests.fleet_queue import (  # noqa: F401
     name,
     test_a_claim_holds_until_it_lapses_or_the_job_changes_and_as_long_as_it_is_renewed,
     test_a_claimed_job_is_nobody_elses,
-    test_a_query_is_answered_by_the_store,
     test_a_table_has_one_job_however_often_it_is_added,
     test_everything_of_a_job_comes_back_as_it_was_saved,
     test_gaps_end_at_their_very_instant,

@@ -43,7 +43,8 @@ def described(pair: Pair) -> list[str]:
     ("form", "stored"),
     [
         pytest.param(ICEBERG, "AVRO", marks=soak.only),
-        (DELTA, "PARQUET"),
+        # In make test test_fleet_shadow_random.py has new columns.
+        pytest.param(DELTA, "PARQUET", marks=soak.only),
         pytest.param(ICEBERG, "PARQUET", marks=soak.only),
         pytest.param(ICEBERG, "ORC", marks=soak.only),
     ],

@@ -118,11 +118,10 @@ _IN_A_SOAK = ("narrow", "empty_flat")
 WALKED = {
     TargetFormat.ICEBERG: (
         "events",
-        "orc_table",
-        # test_fleet_shadow_columns.py migrates an Avro table.
-        *soak.amount((), ("avro_table", "empty_table", "facts", *_IN_A_SOAK)),
+        # test_fleet_shadow.py migrates ORC, test_fleet_shadow_columns.py an Avro table.
+        *soak.amount((), ("orc_table", "avro_table", "empty_table", "facts", *_IN_A_SOAK)),
     ),
-    TargetFormat.DELTA: ("facts", *soak.amount(("empty_flat",), ("empty_table", *_IN_A_SOAK))),
+    TargetFormat.DELTA: ("facts", *soak.amount((), ("empty_table", *_IN_A_SOAK))),
 }
 CSV, BUCKETED = PauseReason.IS_CSV_TEXT, PauseReason.IS_BUCKETED
 FORMAT, COLUMNS = PauseReason.UNSUPPORTED_FORMAT, PauseReason.UNSUPPORTED_SCHEMA

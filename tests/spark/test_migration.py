@@ -282,6 +282,7 @@ class Crash(Exception):
     """The process dies."""
 
 
+@soak.only  # In make test the property has them.
 def test_a_crash_and_a_commit_at_any_moment_lose_and_repeat_nothing(project: Project) -> None:
     project.create("src", FEED, (0, "before", 0))
     project.create("orders_legacy", FEED, (0, "before", 0))
