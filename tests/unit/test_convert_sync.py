@@ -498,6 +498,7 @@ def test_the_command_says_what_it_did(folder: Path, monkeypatch: pytest.MonkeyPa
     assert "plain isn't a Delta table yet: convert it first" in text
     assert "2 tables: 1 current, 1 refused" in text
     assert run(".", "--recursive")[0] == 0
+    assert "there is no directory nowhere: check its name" in run("./nowhere")[1]
     assert CliRunner().invoke(app, ["convert", "sync"]).exit_code == 2
     code, text = run("events", "--output", "json")
     assert json.loads(text) == {

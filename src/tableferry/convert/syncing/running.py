@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tableferry import files, session
@@ -135,6 +136,8 @@ def _sync(
         return TableSync(source, "skipped", error=resolved.skipped)
     try:
         root = _root(resolved, spark_provider)
+        if isinstance(root, Path):
+            discover.demand_directory(root)
         if not already_delta(root):
             raise NotConverted(f"{source} isn't a Delta table yet: convert it first")
         with activity(_log, "follow the folder", table=source) as running:
