@@ -158,6 +158,16 @@ def test_what_contradicts_the_table_changes_nothing(folder: Path) -> None:
     assert deltalake.DeltaTable(str(folder)).version() == 0
 
 
+def test_files_in_plain_folders_are_taken_in_as_a_conversion_takes_them(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    write(root / "a.parquet", {"id": [1]})
+    assert convert.run([str(root)]).ok
+    write(root / "more" / "b.parquet", {"id": [2]})
+    assert "take them all with --include-subfolders" in synced(root).error
+    assert synced(root, include_subfolders=True).outcome == "synced"
+    assert ids(root) == [1, 2]
+
+
 def test_names_that_are_mapped_get_ids_when_they_come(tmp_path: Path) -> None:
     root = tmp_path / "t"
     write(root / "a.parquet", {"i d": [1]})

@@ -41,6 +41,13 @@ ReadBy: TypeAlias = Annotated[
 Recursive: TypeAlias = Annotated[
     bool, typer.Option("--recursive", "-r", help="A folder stands for all tables below it.")
 ]
+IncludeSubfolders: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--include-subfolders",
+        help="Take files in plain folders below a folder that has files itself, which Spark leaves out.",
+    ),
+]
 AllowUnsafeCommit: TypeAlias = Annotated[
     bool,
     typer.Option(
@@ -104,13 +111,7 @@ def convert_run(
         bool,
         typer.Option("--verify", help="Compare the rows as Parquet and as Delta afterwards, with Spark."),
     ] = False,
-    include_subfolders: Annotated[
-        bool,
-        typer.Option(
-            "--include-subfolders",
-            help="Take files in plain folders below a folder that has files itself, which Spark leaves out.",
-        ),
-    ] = False,
+    include_subfolders: IncludeSubfolders = False,
     allow_unsafe_commit: AllowUnsafeCommit = False,
     cluster_by: Annotated[
         str | None,
@@ -181,6 +182,7 @@ def convert_sync(
             help="Take in files that were written again under their names; streams get all their rows.",
         ),
     ] = False,
+    include_subfolders: IncludeSubfolders = False,
     allow_unsafe_commit: AllowUnsafeCommit = False,
     warehouse: Warehouse = None,
 ) -> Answer:
@@ -195,6 +197,7 @@ def convert_sync(
         reader=reader,
         recursive=recursive,
         rewritten=rewritten,
+        include_subfolders=include_subfolders,
         unsafe_commit=allow_unsafe_commit,
         resolve=partial(resolved, warehouse),
     )

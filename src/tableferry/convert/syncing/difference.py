@@ -66,6 +66,8 @@ def difference(
     """
     before = table.read(root)
     listed = discover.list_files(root)
+    if not options.include_subfolders:
+        discover.demand_no_subfolders(str(root), listed)
     changed = _compare(before, listed, rewritten=options.rewritten)
     if changed.gone and before.configuration.get("delta.appendOnly", "").lower() == "true":
         raise Refused(

@@ -92,6 +92,7 @@ def sync(
     reader: Reader = Reader.AUTO,
     recursive: bool = False,
     rewritten: bool = False,
+    include_subfolders: bool = False,
     unsafe_commit: bool = False,
     resolve: Callable[[], SparkSession] = session.resolve,
 ) -> SyncReport:
@@ -107,6 +108,8 @@ def sync(
         statistics: Where new files' bounds and null counts come from.
         recursive: A folder stands for all tables below it.
         rewritten: Take in files that were written again under their names.
+        include_subfolders: Take the files in plain folders below a folder that has files itself, as the
+            conversion did.
         reader: Where files are read: in this process, or in Spark's tasks.
         unsafe_commit: Write the log also where a store can't create an object only if there is none.
         resolve: Makes a session.
@@ -117,7 +120,13 @@ def sync(
     Raises:
         TableferryError: What the user named can't be understood, or a schema doesn't exist.
     """
-    options = Options(statistics=statistics, reader=reader, rewritten=rewritten, unsafe_commit=unsafe_commit)
+    options = Options(
+        statistics=statistics,
+        reader=reader,
+        include_subfolders=include_subfolders,
+        rewritten=rewritten,
+        unsafe_commit=unsafe_commit,
+    )
     spark_provider = SparkProvider(spark, resolve)
     named = tuple(sources)
     with activity(_log, "look for tables", level=logging.DEBUG):
