@@ -315,6 +315,7 @@ def test_a_file_that_somebody_gave_to_the_new_table_is_not_late(ours: Fleet, tmp
         assert ids(ours, "u") == ids(ours, "u_hive") == [1, 2]
 
 
+@soak.only  # tests/unit/test_fleet_late.py has the decision.
 def test_what_is_for_a_person_in_any_case(ours: Fleet, tmp_path: Path) -> None:
     ours.to_probation("t")
     late_files_taken(ours)
