@@ -164,6 +164,15 @@ def primitives(columns: Struct) -> dict[tuple[str, ...], list[Primitive]]:
     return found
 
 
+def named_twice(columns: Struct) -> tuple[str, ...]:
+    """Return the path of a name, in lower case, that a struct has twice but for its case; empty if none."""
+    for path, kind in walk(columns):
+        names = [column.name.lower() for column in kind.fields] if isinstance(kind, Struct) else []
+        if twice := next((name for name in names if names.count(name) > 1), ""):
+            return (*path, twice)
+    return ()
+
+
 def plain(value: DataType) -> Any:
     """Return a type as the data that the log's JSON holds."""
     match value:

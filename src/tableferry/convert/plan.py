@@ -333,7 +333,7 @@ def _contents(facts: Facts, options: Options, merged: Merged) -> Contents:
             raise Refused(
                 f"{facts.source}: {facts.iceberg.by_id}, so its columns have to be found by their ids: give "
                 "--column-mapping, and read the table only with what knows that, as Spark does; delta-rs "
-                "1.6 finds null where a column has another name in a file"
+                "1.6, which looks for names, finds null"
             )
         properties |= mapping.by_id(facts.iceberg.last_id)
         features = (*features, mapping.FEATURE)

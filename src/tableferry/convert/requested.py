@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tableferry import files, types
 from tableferry.amounts import first_of
 from tableferry.convert.facts import FileSchema
+from tableferry.convert.log.mapping import physical_name
 from tableferry.convert.merging import Merged, merge
 from tableferry.errors import Refused
 from tableferry.hive.partitions import PartitionColumn
@@ -193,7 +195,7 @@ def _physical(columns: Struct, names: list[str]) -> tuple[list[str], tuple[str, 
     first = next((column for column in columns.fields if column.name.lower() == names[0].lower()), None)
     if first is None:
         return None
-    physical = str(first.metadata.get("delta.columnMapping.physicalName", first.name))
+    physical = physical_name(first)
     if len(names) == 1:
         return [physical], (first.name,)
     inner = _physical(first.type, names[1:]) if isinstance(first.type, Struct) else None
@@ -217,20 +219,14 @@ def read_schema(file: Path) -> DeclaredSchema:
         raise Refused(f"there is no file {file}: --schema takes one with the columns' names and types")
     try:
         columns = types.from_json(text) if text.lstrip().startswith("{") else _from_sql(text)
-        _demand_one_of_each(columns)
+        if twice := types.named_twice(columns):
+            raise ValueError(f"`{twice[-1]}` is there twice")
     except ValueError as error:
         raise Refused(
             f"{file} can't be read as a schema ({error}): write it as Spark's df.schema.json() does, or as "
             "in SQL: id bigint, name string"
         ) from error
     return DeclaredSchema(merge([(FileSchema(columns, ()), str(file))]).columns, str(file))
-
-
-def _demand_one_of_each(columns: Struct) -> None:
-    for _, kind in types.walk(columns):
-        names = [column.name.lower() for column in kind.fields] if isinstance(kind, Struct) else []
-        if twice := next((name for name in names if names.count(name) > 1), ""):
-            raise ValueError(f"`{twice}` is there twice")
 
 
 def _from_sql(text: str) -> Struct:
@@ -281,6 +277,7 @@ def _type(kind: exp.DataType) -> DataType:
             raise ValueError(f"no type of a column: {kind.sql(dialect='spark')}")
 
 
+@cache
 def _sql_types() -> Mapping[object, DataType]:
     from sqlglot import exp
 

@@ -27,13 +27,10 @@ def columns_of(schema: Schema, source: str, *, with_ids: bool) -> Struct:
     """
     columns = _struct(schema.as_struct(), source, with_ids)
     assert isinstance(columns, Struct)
-    for path, kind in types.walk(columns):
-        names = [column.name.lower() for column in kind.fields] if isinstance(kind, Struct) else []
-        if twice := next((name for name in names if names.count(name) > 1), ""):
-            where = f" in {'.'.join(path)}" if path else ""
-            raise Refused(
-                f"{source} has the column `{twice}` twice{where} but for its case: rename one of them"
-            )
+    if twice := types.named_twice(columns):
+        *above, name = twice
+        where = f" in {'.'.join(above)}" if above else ""
+        raise Refused(f"{source} has the column `{name}` twice{where} but for its case: rename one of them")
     return columns
 
 

@@ -60,8 +60,7 @@ def read(table: IcebergTable, source: str, *, statistics: bool) -> Snapshot:
 
     Raises:
         Refused: It has deletes, other formats than Parquet, partitions by more than a column's value, files
-            outside
-            its folder, or columns that Delta can't read from them.
+            outside its folder, or columns that Delta can't read from them.
         TableError: Something can't be read, or a file is gone.
     """
     at, root = metadata.current(table), path_of(table.root)
@@ -70,8 +69,7 @@ def read(table: IcebergTable, source: str, *, statistics: bool) -> Snapshot:
     if by_id and _NAMES in said.properties:
         raise Refused(
             f"{source}: {by_id}, and its files may have columns without ids, as it has {_NAMES}: rewrite "
-            "its data "
-            "files first (CALL system.rewrite_data_files with rewrite-all), and unset that property"
+            "its data files first (CALL system.rewrite_data_files with rewrite-all), and unset that property"
         )
     schema = said.schema()
     columns = columns_of(schema, source, with_ids=bool(by_id))
@@ -82,11 +80,9 @@ def read(table: IcebergTable, source: str, *, statistics: bool) -> Snapshot:
     listed = []
     for path, file in zip(paths, found, strict=True):
         if (there := sizes.get(path)) is None or there.size != file.file_size_in_bytes:
-            what = (
-                "is gone"
-                if there is None
-                else f"has {there.size:,} bytes instead of {file.file_size_in_bytes:,}"
-            )
+            what = "is gone"
+            if there is not None:
+                what = f"has {there.size:,} bytes instead of {file.file_size_in_bytes:,}"
             raise TableError(f"{source}: {path} {what}, which the table's metadata names: restore it")
         listed.append(there)
     values = [_values(file, partition_columns, positions, source) for file in found]
@@ -136,8 +132,8 @@ def _data_files(said: TableMetadata, root: AnyPath, source: str) -> Iterator[Ice
             if entries:
                 raise Refused(
                     f"{source} has {counted(len(entries), 'file')} of deleted rows, which Delta doesn't "
-                    "read: rewrite "
-                    "its data files first (CALL system.rewrite_data_files with delete-file-threshold 1)"
+                    "read: rewrite its data files first (CALL system.rewrite_data_files with "
+                    "delete-file-threshold 1)"
                 )
             continue
         for entry in entries:

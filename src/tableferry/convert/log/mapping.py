@@ -47,7 +47,12 @@ def names(number: int, physical: str) -> dict[str, Any]:
 
 def physical(schema: Struct) -> Struct:
     """Return a schema with the names that its columns have in the log, and in files where names find them."""
-    return changed(schema, lambda column: replace(column, name=column.metadata.get(_NAME, column.name)))
+    return changed(schema, lambda column: replace(column, name=physical_name(column)))
+
+
+def physical_name(column: Field) -> str:
+    """Return the name that a column has in the log."""
+    return str(column.metadata.get(_NAME, column.name))
 
 
 def by_id(highest: int) -> dict[str, str]:
