@@ -1,15 +1,18 @@
 """What converting Parquet to Delta costs: ours, Delta's own command, delta-rs, and the floor under them all.
 
 python benchmarks/convert.py --files 2000 20000 200000 --markdown
+python benchmarks/convert.py --files --no-large --shapes --markdown
 
 Makes directories of small partitioned files, and one of 40 large files, once for all runs, and times in one
 process each, on the same files: tableferry with each reader of footers, CONVERT TO DELTA with and without
 statistics, with default settings and with few partitions, delta-rs, and the floor: every footer opened by
-pyarrow and a commit of the same size written.
+pyarrow and a commit of the same size written. With --shapes also directories of files with many columns and
+row groups, by three writers (pyarrow, Spark, and Polars where it's installed).
 
 - start: imports, and the Spark session of whoever needs one;
 - first: the first conversion in that process;
 - warm: the median of the others;
+- CPU: the median of the seconds of all cores that this process took for these, where there is no Java;
 - peak memory: the kernel's high-water mark of the Python process, of Java and of Spark's Python workers.
 """
 
@@ -34,8 +37,13 @@ from dataclasses import asdict, dataclass
 from datetime import date, datetime, timedelta
 from functools import partial
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+# Not this folder, whose modules would stand before others of their names.
+sys.path[0] = str(Path(__file__).parents[1])
+from benchmarks import lake_shapes  # noqa: E402
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,6 +99,7 @@ class Measured:
     warm: float
     least: float
     most: float
+    cpu: float
     python: int
     java: int
     workers: int
@@ -108,6 +117,7 @@ def main() -> None:
     )
     parser.add_argument("--files", type=int, nargs="*", default=[2000, 20_000], help="of small files")
     parser.add_argument("--large", action=argparse.BooleanOptionalAction, default=True, help="40 large files")
+    parser.add_argument("--shapes", action="store_true", help="files with many columns and row groups, too")
     parser.add_argument(
         "--only", nargs="*", choices=CONTENDERS, default=list(CONTENDERS), metavar="CONTENDER"
     )
@@ -120,13 +130,17 @@ def main() -> None:
     if arguments.run:
         print(json.dumps(run(arguments.run[0], Path(arguments.run[1]), arguments.repeat)))
         return
-    sets = [(f"{count:,} files", count, SMALL_ROWS) for count in arguments.files]
+    cache = arguments.cache
+    sets = {f"{count:,} files": partial(made, cache, count, SMALL_ROWS) for count in arguments.files}
     if arguments.large:
-        sets.append((LARGE, LARGE_FILES, LARGE_ROWS))
+        sets[LARGE] = partial(made, cache, LARGE_FILES, LARGE_ROWS)
+    for shape in lake_shapes.SHAPES if arguments.shapes else ():
+        if shape.writer != "polars" or find_spec("polars"):
+            sets[shape.title] = partial(shaped, cache, shape)
     print(machine(), flush=True)
     measured = []
-    for title, count, rows in sets:
-        folder = made(arguments.cache, count, rows)
+    for title, make in sets.items():
+        folder = make()
         size = sum(file.stat().st_size for file in folder.rglob("*.parquet"))
         print(f"\n{title}, {size / 1e6:,.0f} MB\n{HEADING}", flush=True)
         for name in arguments.only:
@@ -137,7 +151,10 @@ def main() -> None:
         arguments.output.write_text(json.dumps([asdict(result) for result in measured], indent=1))
     print(f"\n{goals(measured)}")
     if arguments.markdown:
-        print(f"\n{markdown(measured)}")
+        of_shapes = [result for result in measured if " by " in result.data]
+        others = [result for result in measured if " by " not in result.data]
+        for tell, results in ((markdown, others), (by_shape, of_shapes)):
+            print(f"\n{tell(results)}" if results else "")
 
 
 def measure(name: str, data: str, folder: Path, repeat: int) -> Measured:
@@ -148,7 +165,7 @@ def measure(name: str, data: str, folder: Path, repeat: int) -> Measured:
     environment = os.environ | {"TABLEFERRY_MASTER": f"local[{contender.cores}]", "SPARK_DRIVER_MEMORY": "4g"}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     figures = json.loads(done.stdout)
-    times = figures.pop("times")
+    times, processor = figures.pop("times"), figures.pop("processor")
     return Measured(
         name,
         data,
@@ -156,6 +173,7 @@ def measure(name: str, data: str, folder: Path, repeat: int) -> Measured:
         warm=statistics.median(times[1:]),
         least=min(times[1:]),
         most=max(times[1:]),
+        cpu=0.0 if contender.cores else statistics.median(processor[1:]),
         **figures,
     )
 
@@ -166,21 +184,22 @@ def run(name: str, folder: Path, repeat: int) -> dict[str, object]:
         started = time.perf_counter()
         convert = CONTENDERS[name].start(Path(scratch))
         start = time.perf_counter() - started
-        times = []
+        times, processor = [], []
         commit = 0
         for number in range(1 + repeat):
             # Under a name of its own, for Delta keeps the logs that it has seen by their path.
             with renamed(folder, number) as table:
-                started = time.perf_counter()
+                started, before = time.perf_counter(), time.process_time()
                 convert(table)
                 times.append(time.perf_counter() - started)
+                processor.append(time.process_time() - before)
                 commit = (table / "_delta_log" / FIRST_COMMIT).stat().st_size
         peaks = peak_megabytes()
         if "pyspark" in sys.modules:
             from tableferry import session
 
             session.stop(session.resolve(say=lambda text: None))
-    return {"start": start, "times": times, "commit": commit, **peaks}
+    return {"start": start, "times": times, "processor": processor, "commit": commit, **peaks}
 
 
 @contextmanager
@@ -340,7 +359,23 @@ def write_files(root: Path, total: int, rows: int, select_jobs: range) -> None:
 def made(cache: Path, count: int, rows: int) -> Path:
     """Make a directory of files, unless one that was made in the same way is there."""
     how = inspect.getsource(columns), inspect.getsource(write_files), count, rows, FILES_A_DAY, FEWEST_DAYS
-    folder = cache / f"{count}-{hashlib.sha256(repr(how).encode()).hexdigest()[:12]}"
+
+    def write(unfinished: Path) -> None:
+        chunks = [range(start, min(start + CHUNK, count)) for start in range(0, count, CHUNK)]
+        with ProcessPoolExecutor() as pool:
+            list(pool.map(partial(write_files, unfinished, count, rows), chunks))
+
+    return cached(cache, str(count), how, write)
+
+
+def shaped(cache: Path, shape: lake_shapes.Shape) -> Path:
+    """Make a directory of such files, unless it's there."""
+    how = inspect.getsource(lake_shapes), shape
+    return cached(cache, "shape", how, partial(lake_shapes.write, shape))
+
+
+def cached(cache: Path, name: str, how: object, write: Callable[[Path], None]) -> Path:
+    folder = cache / f"{name}-{hashlib.sha256(repr(how).encode()).hexdigest()[:12]}"
     # What a run that was killed left under another name.
     for left in cache.glob(f"{folder.name}-*"):
         shutil.rmtree(left / "_delta_log", ignore_errors=True)
@@ -348,9 +383,7 @@ def made(cache: Path, count: int, rows: int) -> Path:
     if not folder.exists():
         unfinished = folder.with_suffix(".part")
         shutil.rmtree(unfinished, ignore_errors=True)
-        chunks = [range(start, min(start + CHUNK, count)) for start in range(0, count, CHUNK)]
-        with ProcessPoolExecutor() as pool:
-            list(pool.map(partial(write_files, unfinished, count, rows), chunks))
+        write(unfinished)
         unfinished.rename(folder)
     return folder
 
@@ -365,12 +398,14 @@ GOALS = (
     ("spark-1", "spark-2", 1),
 )
 
-HEADING = f"{'':<58}{'start':>8}{'first':>8}{'warm':>8}{'min':>8}{'max':>8}  MB: Python, Java, workers"
+HEADING = (
+    f"{'':<58}{'start':>8}{'first':>8}{'warm':>8}{'min':>8}{'max':>8}{'CPU':>8}  MB: Python, Java, workers"
+)
 
 
 def line(result: Measured) -> str:
-    times = (result.start, result.first, result.warm, result.least, result.most)
-    seconds = "".join(f"{time:>8.2f}" for time in times)
+    times = (result.start, result.first, result.warm, result.least, result.most, result.cpu)
+    seconds = "".join(f"{time:>8.3f}" for time in times)
     return f"{CONTENDERS[result.contender].title:<58}{seconds}  {result.memory}"
 
 
@@ -409,6 +444,19 @@ def markdown(measured: Sequence[Measured]) -> str:
         last = results[name, most]
         warm = [f"{results[name, data].warm:.2f} s" for data in sets]
         rows.append([CONTENDERS[name].title, *warm, f"{last.first:.2f} s", last.memory])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def by_shape(measured: Sequence[Measured]) -> str:
+    """Write the table of the shapes for docs/benchmarks.md: warm seconds, and those of all cores."""
+    names = list(dict.fromkeys(result.contender for result in measured))
+    results = {(result.contender, result.data): result for result in measured}
+    rows = [["files, columns, row groups", *(CONTENDERS[name].title for name in names)]]
+    rows.append(["---", *["---:"] * len(names)])
+    for data in dict.fromkeys(result.data for result in measured):
+        found = [results[name, data] for name in names]
+        cells = [f"{one.warm:.2f} s" + (f" ({one.cpu:.2f} s)" if one.cpu else "") for one in found]
+        rows.append([data, *cells])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

@@ -7,8 +7,8 @@ from tableferry.convert.parquet.footers import SchemaCache, decode, read_tail
 
 
 def read_footer(
-    path: str, *, size: int | None = None, statistics: bool = True, cache: SchemaCache | None = None
+    path: str, *, size: int | None = None, cache: SchemaCache | None = None
 ) -> Footer | Unreadable:
     """Read a footer; a file is refused that has another size than the given one."""
     tail = read_tail(path, size)
-    return tail if isinstance(tail, Unreadable) else decode(tail, statistics=statistics, cache=cache)
+    return tail if isinstance(tail, Unreadable) else decode(tail, cache)

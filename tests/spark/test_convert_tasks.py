@@ -20,6 +20,7 @@ from tableferry.convert import Reader, readers
 from tableferry.convert.facts import Footer, Unreadable
 from tableferry.convert.folder import discover
 from tableferry.convert.parquet import reading, scanning
+from tableferry.convert.parquet.footers import ALL_LEAVES
 from tableferry.convert.spark_provider import SparkProvider
 from tableferry.convert.through_spark.batches import batch_size
 from tableferry.convert.through_spark.tasks import Unreached, read
@@ -79,15 +80,15 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("statistics", [True, False])
-def test_both_readers_find_the_same(spark: SparkSession, lake: Path, statistics: bool) -> None:
+@pytest.mark.parametrize("leaves", [0, 2, ALL_LEAVES])
+def test_both_readers_find_the_same(spark: SparkSession, lake: Path, leaves: int) -> None:
     files = list(discover.list_files(lake))
     # One that vanished since, and one that was written again.
     files.insert(5, files[5]._replace(path="p=0/gone.parquet"))
     files[8] = files[8]._replace(size=1)
-    here = list(reading.read(lake, files, statistics=statistics))
+    here = list(reading.read(lake, files, leaves=leaves))
     assert sum(isinstance(result, Unreadable) for result in here) == 7
-    by = partial(reading.read, statistics=statistics)
+    by = partial(reading.read, leaves=leaves)
     results = list(read(spark, str(lake), files, by, 20))
     assert results == here
     schemas = [result.schema for result in results if isinstance(result, Footer)]
@@ -109,22 +110,22 @@ def jobs(spark: SparkSession) -> int:
 
 
 @pytest.mark.parametrize(
-    ("settings", "statistics", "batches"),
-    [({STATISTICS: "20"}, True, 3), ({STATISTICS: "20"}, False, 1), ({SCHEMAS: "30"}, False, 2)],
+    ("settings", "leaves", "batches"),
+    [({STATISTICS: "20"}, ALL_LEAVES, 3), ({STATISTICS: "20"}, 0, 1), ({SCHEMAS: "30"}, 0, 2)],
 )
 def test_a_batch_is_as_large_as_the_settings_say(
-    spark: SparkSession, lake: Path, settings: dict[str, str], statistics: bool, batches: int
+    spark: SparkSession, lake: Path, settings: dict[str, str], leaves: int, batches: int
 ) -> None:
     files = discover.list_files(lake)
     assert len(files) == 50
     with session.settings(spark, settings, "the test"):
         before = jobs(spark)
         asked = readers.read_footers(
-            lake, files, SparkProvider(spark, lambda: spark), Reader.SPARK, statistics=statistics
+            lake, files, SparkProvider(spark, lambda: spark), Reader.SPARK, leaves=leaves
         )
         footers = list(asked)
         assert jobs(spark) - before == batches
-    assert footers == list(reading.read(lake, files, statistics=statistics))
+    assert footers == list(reading.read(lake, files, leaves=leaves))
 
 
 def test_batches_are_those_of_delta_unless_they_are_set(spark: SparkSession) -> None:
@@ -142,15 +143,15 @@ def test_this_process_reads_in_batches_too(
     files = discover.list_files(lake)
     sizes = []
 
-    def counted(root: Path, batch: Any, *, statistics: bool) -> Iterator[Footer | Unreadable]:
+    def counted(root: Path, batch: Any, *, leaves: int) -> Iterator[Footer | Unreadable]:
         sizes.append(len(batch))
-        return reading_all(root, batch, statistics=statistics)
+        return reading_all(root, batch, leaves=leaves)
 
     reading_all = reading.read
     monkeypatch.setattr(reading, "read", counted)
     with session.settings(spark, {STATISTICS: "20"}, "the test"):
         footers = readers.read_footers(
-            lake, files, SparkProvider(spark, lambda: spark), Reader.AUTO, statistics=True
+            lake, files, SparkProvider(spark, lambda: spark), Reader.AUTO, leaves=ALL_LEAVES
         )
         assert list(footers) == list(reading_all(lake, files))
     assert sizes == [20, 20, 10]

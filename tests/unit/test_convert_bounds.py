@@ -47,7 +47,12 @@ def bounds(values: list[Any], type: pa.DataType, **options: Any) -> Bounds:
 
 def texts(element: Element, lowest: bytes, highest: bytes, believed: Trust = ALL) -> Any:
     reads = kind(element, believed)
-    return reads and reads.texts(reads.value(lowest), reads.value(highest))
+    if reads is None:
+        return None
+    lows, highs = reads.values([lowest]), reads.values([highest])
+    assert lows
+    assert highs
+    return reads.texts(lows[0], highs[0])
 
 
 @pytest.mark.parametrize(

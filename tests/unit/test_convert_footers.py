@@ -272,7 +272,7 @@ def test_footers_can_be_sent(tmp_path: Path) -> None:
 
 def test_without_statistics_only_rows_and_columns_are_read(tmp_path: Path) -> None:
     footer = written(tmp_path / "a.parquet", pa.table({"a": [1, 2]}))
-    assert read_footer(str(tmp_path / "a.parquet"), statistics=False) == Footer.of(2, footer.schema, ())
+    assert read_footer(str(tmp_path / "a.parquet"), cache=SchemaCache(0)) == Footer.of(2, footer.schema, ())
 
 
 def test_what_is_no_parquet_file_is_distinguished(tmp_path: Path) -> None:

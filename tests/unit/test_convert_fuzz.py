@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from datetime import UTC, date, datetime
 from decimal import Decimal as Number
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -14,10 +15,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tableferry.convert.facts import Footer, Unreadable
-from tableferry.convert.parquet.chunks import Columns, Raw
+from tableferry.convert.parquet.chunks import Columns, Groups
 from tableferry.convert.parquet.elements import root
-from tableferry.convert.parquet.footers import SchemaCache, decode
-from tableferry.convert.parquet.thrift import STRUCT, Reader
+from tableferry.convert.parquet.footers import ALL_LEAVES, SchemaCache, decode
+from tableferry.convert.parquet.thrift import Reader
 
 VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int8(): st.integers(-(2**7), 2**7 - 1),
@@ -86,18 +87,42 @@ def footer_of(data: bytes) -> bytes:
     return data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
 
 
-def chunks_of(footer: bytes) -> list[tuple[int, list[Raw]]]:
-    """All chunks of a footer, whether they are columns or elements of arrays."""
+def columns_of(footer: bytes, wanted: int = 99) -> tuple[Columns, Reader, int]:
+    """How to read a footer's row groups, where they begin, and how many there are.
+
+    Of so many columns at most the statistics are asked for, and they may be elements of arrays.
+    """
     reader = Reader(footer)
     for number, form in reader.fields():
         if number == 2:
             tree = root(reader.value(form))
         elif number == 4:
-            columns = Columns(tree, range(pq.read_metadata(io.BytesIO(whole(footer))).num_columns))
-            return [columns.group(reader) for _ in range(reader.list_head()[0])]
+            leaves = pq.read_metadata(io.BytesIO(whole(footer))).num_columns
+            count, _ = reader.list_head()
+            return Columns(tree, range(min(leaves, wanted))), reader, count
         else:
             reader.value(form)
     raise AssertionError("no row groups")
+
+
+def plainly(footer: bytes, wanted: int = 99) -> list[Groups]:
+    """What each row group says to somebody who has never seen one."""
+    found = []
+    _, reader, count = columns_of(footer, wanted)
+    for _ in range(count):
+        columns, *_ = columns_of(footer, wanted)
+        found.append(columns.groups(reader, 1))
+    return found
+
+
+def by_patterns(footer: bytes, wanted: int = 99) -> list[Groups]:
+    """What each row group says to somebody who has seen them all several times."""
+    columns, reader, count = columns_of(footer, wanted)
+    start = reader.at
+    for _ in range(3):
+        reader.at = start
+        found = [columns.groups(reader, 1) for _ in range(count)]
+    return found
 
 
 def whole(footer: bytes) -> bytes:
@@ -108,17 +133,17 @@ def whole(footer: bytes) -> bytes:
 def test_statistics_are_those_that_pyarrow_reads(table: pa.Table, options: dict[str, Any]) -> None:
     data = file_of(table, **options)
     metadata = pq.read_metadata(io.BytesIO(data))
-    chunks = chunks_of(footer_of(data))
-    assert len(chunks) == metadata.num_row_groups
-    for number, (rows, raws) in enumerate(chunks):
+    groups = by_patterns(footer_of(data))
+    assert len(groups) == metadata.num_row_groups
+    for number, ((rows,), raws, _) in enumerate(groups):
         group = metadata.row_group(number)
         assert rows == group.num_rows
         for column, raw in enumerate(raws):
             theirs = group.column(column).statistics
-            assert raw.nulls == (theirs.null_count if theirs else None)
+            assert raw.nulls[0] == (theirs.null_count if theirs else None)
             for mine, other in (
-                (raw.lowest, theirs and theirs.min_raw),
-                (raw.highest, theirs and theirs.max_raw),
+                (raw.lowest[0], theirs and theirs.min_raw),
+                (raw.highest[0], theirs and theirs.max_raw),
             ):
                 assert (mine is None) == (other is None)
                 match other:
@@ -134,17 +159,29 @@ def test_statistics_are_those_that_pyarrow_reads(table: pa.Table, options: dict[
                         assert mine == pa.array([other], type).buffers()[1].to_pybytes()
 
 
-@given(tables(), OPTIONS)
-def test_the_fast_path_through_a_chunk_finds_what_the_plain_one_does(
-    table: pa.Table, options: dict[str, Any]
+@given(tables(), OPTIONS, st.integers(0, 6))
+def test_patterns_find_what_the_plain_reader_does(
+    table: pa.Table, options: dict[str, Any], wanted: int
 ) -> None:
     footer = footer_of(file_of(table, **options))
-    plainly = Reader(footer).value(STRUCT)
-    for group, (rows, raws) in zip(plainly.get(4, []), chunks_of(footer), strict=True):
-        assert rows == group[3]
-        for chunk, raw in zip(group[1], raws, strict=True):
-            statistics = chunk[3].get(12, {})
-            assert raw[:3] == (statistics.get(3), statistics.get(6), statistics.get(5))
+    alike(by_patterns(footer, wanted), plainly(footer, wanted))
+    # All at once, and not one after another.
+    columns, reader, count = columns_of(footer, wanted)
+    rows, raws, split = columns.groups(reader, count)
+    each = plainly(footer, wanted)
+    assert list(rows) == [group.rows[0] for group in each]
+    assert split == frozenset[int]().union(*(group.split for group in each))
+    for column, raw in enumerate(raws):
+        sides = zip(*(group.raws[column] for group in each), strict=True)
+        assert [list(side) for side in raw] == [list(chain.from_iterable(side)) for side in sides]
+
+
+def alike(some: list[Groups], others: list[Groups]) -> None:
+    for one, other in zip(some, others, strict=True):
+        assert (list(one.rows), one.split) == (list(other.rows), other.split)
+        assert [[list(side) for side in raw] for raw in one.raws] == [
+            [list(side) for side in raw] for raw in other.raws
+        ]
 
 
 @given(tables(), OPTIONS)
@@ -199,23 +236,23 @@ def damaged(draw: st.DrawFn) -> bytes:
 
 
 # Shared, as one run over a directory shares it: what one file says must not spoil the next.
-CACHE = SchemaCache()
+CACHES = {leaves: SchemaCache(leaves) for leaves in (0, 3, ALL_LEAVES)}
 
 
-@given(damaged())
-def test_a_damaged_footer_is_read_or_refused(data: bytes) -> None:
-    for cache in (CACHE, None):
-        footer = decode(data, cache=cache)
-        match footer:
-            case Unreadable():
-                assert footer.reason.isprintable()
-            case Footer():
-                assert footer.rows >= 0
-                assert len(footer.bounds) == len(footer.schema.leaves)
-                assert all(bound.nulls is None or 0 <= bound.nulls <= footer.rows for bound in footer.bounds)
-    sound = decode(SAMPLE, cache=CACHE)
+@given(damaged(), st.sampled_from(list(CACHES)))
+def test_a_damaged_footer_is_read_or_refused_whatever_was_seen_before(data: bytes, leaves: int) -> None:
+    footer = decode(data, CACHES[leaves])
+    assert footer == decode(data, SchemaCache(leaves))
+    match footer:
+        case Unreadable():
+            assert footer.reason.isprintable()
+        case Footer():
+            assert footer.rows >= 0
+            assert len(footer.bounds) == min(len(footer.schema.leaves), leaves)
+            assert all(bound.nulls is None or 0 <= bound.nulls <= footer.rows for bound in footer.bounds)
+    sound = decode(SAMPLE, CACHES[leaves])
     assert isinstance(sound, Footer)
-    assert sound == decode(SAMPLE)
+    assert sound == decode(SAMPLE, SchemaCache(leaves))
 
 
 @given(st.binary(max_size=200))

@@ -18,6 +18,7 @@ from pyspark import cloudpickle
 import tableferry
 from tableferry.convert import Reader, readers
 from tableferry.convert.folder import discover
+from tableferry.convert.log.statistics import INDEXED
 from tableferry.convert.parquet import reading
 from tableferry.convert.spark_provider import SparkProvider
 from tableferry.convert.through_spark.shares import task
@@ -45,7 +46,7 @@ def test_without_a_session_this_process_reads_any_number_of_files(
     monkeypatch.setattr(readers, "SPARK_PAYS_FROM", many)
     files = discover.list_files(folder)
     footers = readers.read_footers(
-        folder, files, SparkProvider(None, no_session), Reader.AUTO, statistics=True
+        folder, files, SparkProvider(None, no_session), Reader.AUTO, leaves=INDEXED
     )
     assert list(footers) == list(reading.read(folder, files))
 
@@ -78,7 +79,7 @@ def test_spark_that_was_asked_for_has_to_be_there(folder: Path) -> None:
             discover.list_files(folder),
             SparkProvider(None, no_session),
             Reader.SPARK,
-            statistics=True,
+            leaves=INDEXED,
         )
 
 
@@ -87,7 +88,7 @@ def test_a_remote_that_does_not_answer_stops_nobody(folder: Path, monkeypatch: p
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:1")
     files = discover.list_files(folder)
     footers = readers.read_footers(
-        folder, files, SparkProvider(None, no_session), Reader.AUTO, statistics=True
+        folder, files, SparkProvider(None, no_session), Reader.AUTO, leaves=INDEXED
     )
     assert list(footers) == list(reading.read(folder, files))
 

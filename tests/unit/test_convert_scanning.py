@@ -165,7 +165,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_rows_that_are_not_there_are_reported(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1, 2]}), tmp_path / "a.parquet")
     files = discover.list_files(tmp_path)
-    [footer] = reading.read(tmp_path, files, statistics=False)
+    [footer] = reading.read(tmp_path, files, leaves=0)
     assert isinstance(footer, Footer)
     actual = scanning._scan(str(tmp_path / "a.parquet"), footer._replace(rows=3), frozenset({("a",)}))
     assert actual == Unreadable("has 2 rows, and says that it has 3: write it again")

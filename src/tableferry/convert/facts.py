@@ -71,7 +71,7 @@ class Footer(NamedTuple):
 
     Attributes:
         schema: Its schema; files that share one share the object.
-        packed: The statistics of all of the schema's leaves as one string, for a table may have hundreds of
+        packed: The statistics of the schema's first leaves as one string, for a table may have hundreds of
             thousands of files, and they may come from other processes: a line for each lowest value, then
             for each highest and each number of nulls; empty for what isn't known.
         split: A column encoded as BYTE_STREAM_SPLIT, which Spark's vectorized reader can't read; empty if
@@ -85,7 +85,7 @@ class Footer(NamedTuple):
 
     @classmethod
     def of(cls, rows: int, schema: FileSchema, bounds: Sequence[Bounds], split: str = "") -> Footer:
-        """Pack the statistics of each of the schema's leaves."""
+        """Pack the statistics of the schema's leaves, the first or all."""
         lowest = [leaf.lowest or "" for leaf in bounds]
         highest = [leaf.highest or "" for leaf in bounds]
         nulls = ["" if leaf.nulls is None else str(leaf.nulls) for leaf in bounds]
@@ -94,12 +94,17 @@ class Footer(NamedTuple):
 
     @property
     def bounds(self) -> tuple[Bounds, ...]:
-        """The statistics of each of the schema's leaves."""
+        """The statistics of the schema's leaves, as far as they were read."""
         lowest, highest, nulls = self.unpacked
         return tuple(
             Bounds(low or None, high or None, int(count) if count else None)
             for low, high, count in zip(lowest, highest, nulls, strict=True)
         )
+
+    @property
+    def leaves(self) -> int:
+        """Of how many of the schema's leaves there are statistics."""
+        return (self.packed.count("\n") + 1) // 3
 
     @property
     def unpacked(self) -> tuple[list[str], list[str], list[str]]:

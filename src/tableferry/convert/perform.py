@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, assert_never
 from tableferry import verify
 from tableferry.activity import Activity, activity
 from tableferry.convert import iceberg, through_spark
+from tableferry.convert.completing import with_statistics
 from tableferry.convert.folder import discover
 from tableferry.convert.log import commit, contents, existing, table
 from tableferry.convert.plan import Plan
-from tableferry.convert.readers import all_readable, scan
 from tableferry.convert.spark_provider import SparkProvider
 from tableferry.convert.steps import (
     ConvertNatively,
@@ -57,7 +57,9 @@ def _perform(step: Step, plan: Plan, spark: SparkProvider, running: Activity) ->
         case UndoConversion():
             commit.undo(path_of(step.root), step.table_id)
         case PutFirstCommit():
-            put(path_of(step.root), _scanned(step, spark, running), unsafe=step.unsafe)
+            root, progress = path_of(step.root), partial(running.count, "files")
+            planned = with_statistics(root, step.contents, spark, step.scanned_by, progress)
+            put(root, planned, unsafe=step.unsafe)
             running.count("files", len(step.contents.files))
         case WriteCheckpoint():
             _write_checkpoint(path_of(step.root))
@@ -82,17 +84,6 @@ def _perform(step: Step, plan: Plan, spark: SparkProvider, running: Activity) ->
         case _:
             assert_never(step)
     return None
-
-
-def _scanned(step: PutFirstCommit, spark: SparkProvider, running: Activity) -> contents.Contents:
-    """Return what a commit says, with the statistics of all data if the step asks for them."""
-    planned = step.contents
-    if step.scanned_by is None:
-        return planned
-    root = path_of(step.root)
-    read = scan(root, planned.files, spark, step.scanned_by, contents.statistics_paths(planned))
-    scanned = all_readable(root, planned.files, read, partial(running.count, "files"))
-    return contents.with_bounds_of(planned, scanned)
 
 
 def _write_checkpoint(root: AnyPath) -> None:

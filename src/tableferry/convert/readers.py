@@ -37,7 +37,7 @@ def read_footers(
     spark_provider: SparkProvider,
     reader: Reader,
     *,
-    statistics: bool,
+    leaves: int,
 ) -> Footers:
     """Read what the files' footers say, in the listing's order.
 
@@ -51,21 +51,21 @@ def read_footers(
     """
     if isinstance(root, ObjectPath):
         _demand_process(root, reader)
-        return objects.read(root, files, statistics=statistics)
-    read = partial(reading.read, statistics=statistics)
+        return objects.read(root, files, leaves=leaves)
+    read = partial(reading.read, leaves=leaves)
 
     def in_process() -> Footers:
         running = spark_provider.running
         size = (
             len(files)
             if running is None
-            else through_spark.batches.batch_size(running, statistics=statistics)
+            else through_spark.batches.batch_size(running, statistics=leaves > 0)
         )
         for start in range(0, len(files), size or 1):
             yield from read(root, files[start : start + size])
 
     def in_tasks(spark: SparkSession) -> Footers:
-        size = through_spark.batches.batch_size(spark, statistics=statistics)
+        size = through_spark.batches.batch_size(spark, statistics=leaves > 0)
         return through_spark.tasks.read(spark, str(root), files, read, size)
 
     return _choose(spark_provider, reader, len(files) >= SPARK_PAYS_FROM, in_process, in_tasks)

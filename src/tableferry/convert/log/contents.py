@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -18,7 +18,7 @@ from tableferry import __version__, types
 from tableferry.convert.entry import Entry
 from tableferry.convert.facts import ColumnPath, DataFile, Footer, IcebergState
 from tableferry.convert.log import commit, definitions, mapping
-from tableferry.convert.log.statistics import INDEXED, statistics_json, with_statistics
+from tableferry.convert.log.statistics import INDEXED, leaves_needed, statistics_json, with_statistics
 from tableferry.types import TIMESTAMP_NTZ, VARIANT, Struct
 
 # What Java's URI escapes in a path, as Spark's own conversion does. Delta compares paths as strings when it
@@ -87,11 +87,25 @@ def statistics_paths(contents: Contents) -> frozenset[ColumnPath]:
     return frozenset(paths(indexed(contents), ()))
 
 
-def with_bounds_of(contents: Contents, scanned: Sequence[Footer]) -> Contents:
-    """Take the statistics of other readings of the files, and leave the rest of their footers."""
+def half_read(contents: Contents) -> tuple[int, ...]:
+    """Return the numbers of the files that have statistics of which only the first were read."""
+    if not contents.statistics:
+        return ()
+    schema, partition_columns = _as_in_files(contents)
+    needed = leaves_needed(schema, partition_columns, _indexed(contents))
+    return tuple(
+        number for number, footer in enumerate(contents.footers) if footer.leaves < needed(footer.schema)
+    )
+
+
+def with_bounds_of(contents: Contents, others: Mapping[int, Footer]) -> Contents:
+    """Take the statistics of other readings, by the files' numbers, and leave the rest of their footers."""
     # Files that share a schema keep sharing it.
-    pairs = zip(contents.footers, scanned, strict=True)
-    return replace(contents, footers=tuple(footer._replace(packed=data.packed) for footer, data in pairs))
+    footers = (
+        footer._replace(packed=others[number].packed) if number in others else footer
+        for number, footer in enumerate(contents.footers)
+    )
+    return replace(contents, footers=tuple(footers))
 
 
 def lines(contents: Contents, now: int) -> Iterator[str]:
@@ -171,12 +185,7 @@ def adds(contents: Contents, *, changes: bool = True) -> Iterator[str]:
     # Files of one directory share the tuple of their values, so its text is made once.
     texts: dict[tuple[str | None, ...], str] = {}
     changed = _json(changes)
-    schema = mapping.physical(contents.schema)
-    names = {
-        logical.name: column.name
-        for logical, column in zip(contents.schema.fields, schema.fields, strict=True)
-    }
-    partition_columns = [names[name] for name in contents.partition_columns]
+    schema, partition_columns = _as_in_files(contents)
     write_statistics = statistics_json(schema, partition_columns, _indexed(contents))
     for file, values, footer in zip(contents.files, contents.values, contents.footers, strict=True):
         text = texts.get(values)
@@ -193,6 +202,16 @@ def adds(contents: Contents, *, changes: bool = True) -> Iterator[str]:
 def as_line(action: Mapping[str, Any]) -> str:
     """Return an action as a line of a commit."""
     return _json(action) + "\n"
+
+
+def _as_in_files(contents: Contents) -> tuple[Struct, list[str]]:
+    """Return the schema and the partition columns by the names that files and their statistics have."""
+    schema = mapping.physical(contents.schema)
+    names = {
+        logical.name: column.name
+        for logical, column in zip(contents.schema.fields, schema.fields, strict=True)
+    }
+    return schema, [names[name] for name in contents.partition_columns]
 
 
 def _indexed(contents: Contents) -> int:

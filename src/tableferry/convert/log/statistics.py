@@ -24,6 +24,8 @@ from tableferry.types import DataType, Primitive, Struct
 # delta.dataSkippingNumIndexedCols, unless a table says otherwise.
 INDEXED = 32
 
+# The slot of what a file lacks, behind all others.
+_LACKING = -1
 _UNBOUNDED = (types.BOOLEAN, types.BINARY, types.VARIANT)
 _quote = JSONEncoder(ensure_ascii=False).encode
 
@@ -90,6 +92,25 @@ def statistics_json(
     return written
 
 
+def leaves_needed(
+    table: Struct, partitions: Collection[str] = (), indexed: int = INDEXED
+) -> Callable[[FileSchema], int]:
+    """Make the function that says of how many of a file's first leaves `statistics_json` takes statistics."""
+    chosen = with_statistics(table, partitions, indexed)
+    known: dict[int, tuple[FileSchema, int]] = {}
+
+    def needed(schema: FileSchema) -> int:
+        if id(schema) not in known:
+            known[id(schema)] = (schema, 1 + _last(_template(chosen, schema).counted))
+        return known[id(schema)][1]
+
+    return needed
+
+
+def _last(nodes: tuple[_Node, ...]) -> int:
+    return max((_last(node.inner) if node.inner else node.slot for node in nodes), default=_LACKING)
+
+
 def _first(columns: Struct, left: int) -> tuple[Struct, int]:
     """Take the first leaves of a schema, and say how many are still to come."""
     fields = []
@@ -130,7 +151,7 @@ def _template(chosen: Struct, schema: FileSchema) -> _Template:
                     level.append(_Node(key, 0, inner))
             elif (index := indexes.get(path)) is None:
                 if not bounded and path not in present and not _inside_another(path, present):
-                    level.append(_Node(key, len(schema.leaves)))
+                    level.append(_Node(key, _LACKING))
             elif not bounded:
                 level.append(_Node(key, index))
             elif _comparable(schema.leaves[index].type, column.type):

@@ -16,10 +16,10 @@ so that no reader ever skips a file that has rows for it:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
 from json import JSONEncoder
-from struct import Struct
+from struct import calcsize, unpack
 from typing import Any, NamedTuple, TypeAlias
 
 from tableferry import types
@@ -37,7 +37,7 @@ _FIRST_DAY, _LAST_DAY = 1 - _EPOCH, date.max.toordinal() - _EPOCH
 _GREGORIAN = date(1582, 10, 15).toordinal() - _EPOCH
 _ZONED = date(1900, 1, 1).toordinal() - _EPOCH
 _NONE: Texts = (None, None)
-_CODES = {"INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}
+_CODES = {"INT32": "i", "INT64": "q", "FLOAT": "f", "DOUBLE": "d"}
 
 _quote = JSONEncoder(ensure_ascii=False).encode
 
@@ -46,13 +46,13 @@ class Kind(NamedTuple):
     """How the bounds of one leaf become text.
 
     Attributes:
-        value: From the plainly encoded value to what can be compared; None for a value that can't be.
+        values: From plainly encoded values to what can be compared; None if one of them can't be.
         texts: From the lowest and the highest of these to JSON.
         signed: Whether the deprecated bounds had the right order.
         counted: Whether the bounds count only where the footer says that no value is NaN.
     """
 
-    value: Callable[[bytes], Any]
+    values: Callable[[Sequence[bytes]], Sequence[Any] | None]
     texts: Callable[[Any, Any], Texts]
     signed: bool = False
     counted: bool = False
@@ -66,26 +66,26 @@ def kind(element: Element, believed: Trust) -> Kind | None:
         return None
     match element.physical, name:
         case ("INT32" | "INT64", ""):
-            return Kind(_number(element), _integers, signed=True)
+            return Kind(_numbers(element), _integers, signed=True)
         case ("INT32" | "INT64", "INTEGER") if meaning and meaning.signed:
             half = 1 << meaning.bits - 1
-            return Kind(_within(_number(element), -half, half - 1), _integers, signed=True)
+            return Kind(_within(_numbers(element), -half, half - 1), _integers, signed=True)
         case ("INT32" | "INT64", "INTEGER") if meaning:
-            return Kind(_within(_number(element, signed=False), 0, (1 << meaning.bits) - 1), _integers)
+            return Kind(_within(_numbers(element, signed=False), 0, (1 << meaning.bits) - 1), _integers)
         case ("INT32" | "INT64", "DECIMAL") if meaning:
             digits = 10**meaning.precision - 1
-            number = _within(_number(element), -digits, digits)
-            return Kind(number, _decimals(meaning.scale), signed=True)
+            numbers = _within(_numbers(element), -digits, digits)
+            return Kind(numbers, _decimals(meaning.scale), signed=True)
         case ("BINARY" | "FIXED_LEN_BYTE_ARRAY", "DECIMAL") if meaning and believed.decimals:
             digits = 10**meaning.precision - 1
             return Kind(_within(_big_endian, -digits, digits), _decimals(meaning.scale))
         case ("INT32", "DATE"):
-            return Kind(_number(element), _dates(_first_date(believed.ancient)), signed=True)
+            return Kind(_numbers(element), _dates(_first_date(believed.ancient)), signed=True)
         case ("INT64", "TIMESTAMP") if meaning:
             per_milli, first = 1 if meaning.unit == "MILLIS" else 1000, _first_milli(believed.ancient)
-            return Kind(_number(element), _times(per_milli, first, "Z" if meaning.utc else ""), signed=True)
+            return Kind(_numbers(element), _times(per_milli, first, "Z" if meaning.utc else ""), signed=True)
         case ("FLOAT" | "DOUBLE", _) if believed.numbers:
-            return Kind(_number(element), _floats, counted=not believed.floats)
+            return Kind(_numbers(element), _floats, counted=not believed.floats)
         case ("BINARY", "STRING" | "ENUM" | "JSON") if believed.strings:
             return Kind(_same, _strings)
         case _:
@@ -130,32 +130,36 @@ def counts_nulls(element: Element, believed: Trust) -> bool:
     return believed.nulls if stored_as_bytes else believed.numbers
 
 
-def _same(raw: bytes) -> bytes:
-    return raw
+def _same(raws: Sequence[bytes]) -> Sequence[bytes]:
+    return raws
 
 
-def _number(element: Element, *, signed: bool = True) -> Callable[[bytes], Any]:
+def _numbers(element: Element, *, signed: bool = True) -> Callable[[Sequence[bytes]], Sequence[Any] | None]:
     """Read plainly encoded numbers."""
     code = _CODES[element.physical]
-    form = Struct(code if signed else code.upper())
-    unpack, size = form.unpack, form.size
+    code = code if signed else code.upper()
+    sizes = {calcsize(f"<{code}")}
 
-    def value(raw: bytes) -> Any:
-        return unpack(raw)[0] if len(raw) == size else None
+    def values(raws: Sequence[bytes]) -> Sequence[Any] | None:
+        if set(map(len, raws)) != sizes:
+            return None
+        return unpack(f"<{len(raws)}{code}", b"".join(raws))
 
-    return value
-
-
-def _within(read: Callable[[bytes], Any], lowest: int, highest: int) -> Callable[[bytes], int | None]:
-    def value(raw: bytes) -> int | None:
-        number = read(raw)
-        return number if number is not None and lowest <= number <= highest else None
-
-    return value
+    return values
 
 
-def _big_endian(raw: bytes) -> int:
-    return int.from_bytes(raw, "big", signed=True)
+def _within(
+    read: Callable[[Sequence[bytes]], Sequence[Any] | None], lowest: int, highest: int
+) -> Callable[[Sequence[bytes]], Sequence[Any] | None]:
+    def values(raws: Sequence[bytes]) -> Sequence[Any] | None:
+        numbers = read(raws)
+        return numbers if numbers and lowest <= min(numbers) and max(numbers) <= highest else None
+
+    return values
+
+
+def _big_endian(raws: Sequence[bytes]) -> Sequence[int]:
+    return [int.from_bytes(raw, "big", signed=True) for raw in raws]
 
 
 def _integers(lowest: int, highest: int) -> Texts:

@@ -1,22 +1,23 @@
-"""The statistics of column chunks, as a footer's bytes hold them.
+"""What a footer's row groups say of their columns.
 
-pyarrow would decode them, but it ends the whole process at a footer that contradicts itself or whose
-columns are encrypted: its Cython lets C++'s exceptions pass in ``ColumnChunk`` and ``statistics`` (26.0.1).
-Nor does it show which order a column's bounds follow, or how many values are NaN.
-
-A footer has a dozen values for each of its columns, of which three matter. A regular expression for each
-column takes a chunk of the usual form in one go; one of another form goes through Thrift's own reader.
+pyarrow would decode it, but it ends the whole process at a footer that contradicts itself or whose columns
+are encrypted: its Cython lets C++'s exceptions pass in ``ColumnChunk`` and ``statistics`` (26.0.1). Nor does
+it show which order a column's bounds follow, or how many values are NaN.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, compress
+from typing import Any, NamedTuple
 
 from tableferry.convert.facts import ColumnPath
 from tableferry.convert.parquet.elements import PHYSICAL, Element
-from tableferry.convert.parquet.thrift import BINARY, I64, LIST, STRUCT, Broken, Reader
+from tableferry.convert.parquet.layouts import FIELDS, Known, Layouts, Values, encoded
+from tableferry.convert.parquet.thrift import I64, LIST, STRUCT, Broken, Reader
+
+_SPLIT = 9
+"""The encoding BYTE_STREAM_SPLIT."""
 
 
 class Encrypted(Exception):
@@ -24,178 +25,166 @@ class Encrypted(Exception):
 
 
 class Raw(NamedTuple):
-    """What one chunk's statistics say; None where they don't.
+    """What the statistics of a column say in each row group; None where they don't.
 
     Attributes:
         nulls: How many of the values are null.
         lowest: ``min_value``, plainly encoded.
         highest: ``max_value``.
-        nans: How many of the values are NaN.
         old_lowest: The deprecated ``min``, which follows the order of signed numbers.
         old_highest: ``max``.
-        split: Whether some of the values are encoded as BYTE_STREAM_SPLIT.
+        nans: How many of the values are NaN.
     """
 
-    nulls: int | None = None
-    lowest: bytes | None = None
-    highest: bytes | None = None
-    nans: int | None = None
-    old_lowest: bytes | None = None
-    old_highest: bytes | None = None
-    split: bool = False
+    nulls: Sequence[int | None]
+    lowest: Values
+    highest: Values
+    old_lowest: Values
+    old_highest: Values
+    nans: Sequence[int | None]
+
+    def of(self, groups: Sequence[bool]) -> Raw:
+        """Take what some of the row groups say."""
+        return Raw._make(tuple(compress(side, groups)) for side in self)
 
 
-Group: TypeAlias = tuple[int, list[Raw]]
+class Groups(NamedTuple):
+    """What row groups say.
 
-_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
+    Attributes:
+        rows: How many rows each has.
+        raws: The statistics of each column that was asked for.
+        split: The columns some of whose values are encoded as BYTE_STREAM_SPLIT.
+    """
 
-# Pieces of Thrift's compact protocol: a field's head is its number's distance and its kind.
-_VARINT = rb"[\x80-\xff]*+[\x00-\x7f]"
-
-
-def _heads(*kinds: int) -> bytes:
-    return b"[" + b"".join(rb"\x%02x" % (step << 4 | kind) for step in range(1, 16) for kind in kinds) + b"]"
-
-
-def _lists(kind: int, item: bytes) -> bytes:
-    """Match a list's head and items; of one with more items, nothing."""
-    alternatives = (rb"\x%02x(?:%s){%d}" % (count << 4 | kind, item, count) for count in range(6))
-    return b"(?:" + b"|".join(alternatives) + b")"
+    rows: Sequence[int]
+    raws: Sequence[Raw]
+    split: frozenset[int]
 
 
-_NUMBER = _heads(4, 5, 6) + _VARINT
-_NUMBERS = b"(?:" + _lists(5, _VARINT) + b"|" + _lists(6, _VARINT) + b")"
-_FLAT = rb"(?:%s|%s%s)*+" % (_NUMBER, _heads(9), _NUMBERS)
-_STRUCTS = _lists(12, _FLAT + rb"\x00")
-# Whole fields, whichever they are: what follows them is the head of another, or the struct's end.
-_FIELDS = rb"(?:%s|%s(?:%s|%s)|%s%s\x00|%s)*+" % (
-    *(_NUMBER, _heads(9), _NUMBERS, _STRUCTS, _heads(12), _FLAT, _heads(1, 2)),
-)
-# A chunk's file_offset, and of its meta_data the type and the encodings; then follows path_in_schema.
-_START = re.compile(rb"\x26%s\x1c\x15([\x00-\x0e])\x19(%s)\x19" % (_VARINT, _lists(5, _VARINT)), re.DOTALL)
-# The number of BYTE_STREAM_SPLIT, and as a list of encodings holds it.
-_SPLIT, _SPLIT_WRITTEN = 9, b"\x12"
-# codec, num_values, two sizes, data_page_offset and the two offsets that may be, up to the statistics' head.
-_COUNTS = rb"\x15V\x16V\x16V\x16V\x26V(?:\x26V\x1c|\x16V\x2c|\x16V\x16V\x1c|\x3c)".replace(b"V", _VARINT)
-_BEFORE = re.compile(_COUNTS, re.DOTALL)
-# The rest of the meta_data and of the chunk.
-_AFTER = re.compile(_FIELDS + rb"\x00" + _FIELDS + rb"\x00", re.DOTALL)
-
-
-def _usual(width: int) -> re.Pattern[bytes]:
-    """Match what follows the path in a chunk whose bounds have that many bytes, if it has bounds."""
-    size = re.escape(bytes((width,)))
-    value, plain = rb"%s(.{%d})" % (size, width), rb"%s.{%d}" % (size, width)
-    # max_value and min_value, whether they're exact, and before them perhaps distinct_count
-    bounds = rb"(?:\x16%s\x18|\x28)%s\x18%s(?:[\x11\x12]){0,2}" % (_VARINT, value, value)
-    # The deprecated max and min, and null_count
-    nulls = rb"(?:\x18%s\x18%s\x16(%s)%s|\x36(%s)(?:%s)?)" % (plain, plain, _VARINT, bounds, _VARINT, bounds)
-    return re.compile(_COUNTS + nulls + rb"\x00", re.DOTALL)
+NO_GROUPS = Groups((), (), frozenset())
 
 
 class Columns:
-    """How to read the chunks of files with one schema; only columns with these numbers, ascending, matter.
+    """How to read the row groups of files with one schema.
 
     Attributes:
         typed: How a footer says that all columns follow the order of their types.
+        missed: How many row groups had to be read plainly.
     """
 
     def __init__(self, root: Element, numbers: Sequence[int]) -> None:
-        self._indexes = {number: index for index, number in enumerate(numbers)}
-        self._chunks = [_Chunk(path, leaf) for path, leaf in _leaves(root, ())]
-        self.count = len(self._chunks)
-        head = (self.count << 4 | STRUCT,) if self.count < 15 else (15 << 4 | STRUCT, *_encoded(self.count))
+        """Ask for the statistics of the columns with these numbers."""
+        self._numbers = numbers
+        leaves = list(_leaves(root, ()))
+        self._expected = [
+            (PHYSICAL.index(leaf.physical), [name.encode() for name in path]) for path, leaf in leaves
+        ]
+        self._texts = [leaf.physical == "BINARY" for _, leaf in leaves]
+        self._layouts = Layouts(self._texts, numbers, _SPLIT)
+        self._last = max(numbers, default=-1)
+        self.missed = 0
+        self.count = len(leaves)
+        head = (self.count << 4 | STRUCT,) if self.count < 15 else (15 << 4 | STRUCT, *encoded(self.count))
         self.typed = bytes(head) + b"\x1c\0\0" * self.count
 
-    def group(self, reader: Reader) -> Group:
-        """Read a row group: its rows, and what it says of each of these columns.
+    def groups(self, reader: Reader, count: int) -> Groups:
+        """Read so many row groups.
 
         Raises:
-            Encrypted: A column of it is encrypted.
-            Broken: It's no row group of that schema. Where the footer has one kind of value in the place of
-                another, it may be a TypeError or AttributeError.
+            Encrypted: A column of them is encrypted.
+            Broken: They are no row groups of that schema. Where the footer has one kind of value in the place
+                of another, it may be a TypeError or AttributeError.
         """
-        raws = [Raw()] * len(self._indexes)
+        runs = []
+        while count:
+            known = self._layouts.match(reader, count)
+            runs.append(self._unknown(reader) if known is None else self._known(known))
+            count -= len(runs[-1].rows)
+        return runs[0] if len(runs) == 1 else _joined(runs)
+
+    def _known(self, known: Known) -> Groups:
+        nothing: tuple[None, ...] = (None,) * len(known.rows)
+
+        def counts(side: Values) -> Sequence[int | None]:
+            return nothing if side == nothing else list(map(_COUNTS.__getitem__, side))
+
+        raws = []
+        for column, (nulls, *bounds, nans) in zip(self._numbers, known.sides, strict=True):
+            if self._texts[column]:
+                bounds = [
+                    side if side == nothing else [text and text[1 if text[0] < 128 else 2 :] for text in side]
+                    for side in bounds
+                ]
+            lowest, highest, old_lowest, old_highest = bounds
+            raws.append(Raw(counts(nulls), lowest, highest, old_lowest, old_highest, counts(nans)))
+        return Groups([_COUNTS[rows] or 0 for rows in known.rows], raws, frozenset(known.marked))
+
+    def _unknown(self, reader: Reader) -> Groups:
+        """Read a row group plainly, and learn from it."""
+        start = reader.at
         rows = -1
-        columns = 0
+        chunks: list[Any] = []
         for number, kind in reader.fields():
             if number == 1 and kind == LIST:
-                columns, kind = reader.list_head()
-                if columns != len(self._chunks) or kind != STRUCT:
-                    raise Broken("a row group whose columns aren't the schema's")
-                for column, chunk in enumerate(self._chunks):
-                    raw = chunk.read(reader)
-                    if (index := self._indexes.get(column)) is not None:
-                        raws[index] = raw
-            elif number == 3:
-                rows = reader.value(kind)
+                count, kind = reader.list_head()
+                chunks = [self._chunk(reader, column, kind) for column in range(count)]
             else:
-                reader.value(kind)
-        if rows < 0 or columns != len(self._chunks):
-            raise Broken("a row group without rows or columns")
-        return rows, raws
+                value = reader.value(kind)
+                rows = value if number == 3 else rows
+        if rows < 0 or len(chunks) != len(self._expected):
+            raise Broken("a row group without rows, or whose columns aren't the schema's")
+        statistics = [chunks[column].get(12, {}) for column in self._numbers]
+        raws = [Raw(*((found.get(field),) for field in FIELDS)) for found in statistics]
+        self.missed += 1
+        # The first may be the only one, and to make patterns takes as long as to read some dozens.
+        if self.missed > 1 and self.missed.bit_count() == 1:
+            self._layouts.learn(reader.data, start)
+        split = (column for column, metadata in enumerate(chunks) if _SPLIT in metadata.get(2, ()))
+        return Groups((rows,), raws, frozenset(split))
 
-
-class _Chunk:
-    """How to read the chunks of one column."""
-
-    def __init__(self, path: ColumnPath, leaf: Element) -> None:
-        names = [name.encode() for name in path]
-        self._path = names
-        self._physical = PHYSICAL.index(leaf.physical)
-        self._type = bytes((self._physical * 2,))
-        spelled = b"".join(bytes(_encoded(len(name))) + name for name in names)
-        self._spelled = bytes((len(names) << 4 | BINARY,)) + spelled if len(names) < 15 else b""
-        width = leaf.length if leaf.physical == "FIXED_LEN_BYTE_ARRAY" else _WIDTHS.get(leaf.physical, 0)
-        self._usual = _usual(width) if 0 < width < 128 else None
-
-    def read(self, reader: Reader) -> Raw:
-        """Read the chunk that comes next."""
-        data, start = reader.data, reader.at
-        head = _START.match(data, start)
-        if head and head[1] == self._type and self._spelled and data.startswith(self._spelled, head.end()):
-            at = head.end() + len(self._spelled)
-            if self._usual is not None:
-                usual = self._usual.match(data, at)
-                if usual and (after := _AFTER.match(data, usual.end())):
-                    reader.at = after.end()
-                    first, high, low, second, other_high, other_low = usual.groups()
-                    nulls = second if first is None else first
-                    count = Reader(nulls).value(I64) if nulls != b"\0" else 0
-                    split = _SPLIT_WRITTEN in head[2][1:]
-                    return Raw(count, low or other_low, high or other_high, split=split)
-            elif before := _BEFORE.match(data, at):
-                reader.at = before.end()
-                statistics = reader.value(STRUCT)
-                if after := _AFTER.match(data, reader.at):
-                    reader.at = after.end()
-                    return _raw(statistics, _SPLIT_WRITTEN in head[2][1:])
-                reader.at = start
-        return self._unusual(reader.value(STRUCT))
-
-    def _unusual(self, chunk: Any) -> Raw:
-        metadata = chunk.get(3)
+    def _chunk(self, reader: Reader, column: int, kind: int) -> Mapping[int, Any]:
+        """Read the metadata of a column; nothing of those of which nothing is asked, if they are usual."""
+        own = column <= self._last
+        if not own and kind == STRUCT and self._layouts.passes(reader):
+            return {}
+        chunk = reader.item(kind)
+        metadata: Mapping[int, Any] | None = chunk.get(3)
         if 8 in chunk:
             raise Encrypted
         if metadata is None:
             raise Broken("a column whose metadata is elsewhere")
-        if metadata.get(1) != self._physical or metadata.get(3) != self._path:
+        if own and (metadata.get(1), metadata.get(3)) != self._expected[column]:
             raise Broken("a row group whose columns aren't the schema's")
-        return _raw(metadata.get(12, {}), _SPLIT in metadata.get(2, ()))
+        return metadata
 
 
-def _encoded(number: int) -> list[int]:
-    """Write a number as Thrift does."""
-    return [number & 127 | 128, *_encoded(number >> 7)] if number > 127 else [number]
+def _joined(runs: Sequence[Groups]) -> Groups:
+    raws = [
+        Raw._make(tuple(chain.from_iterable(side)) for side in zip(*parts, strict=True))
+        for parts in zip(*(run.raws for run in runs), strict=True)
+    ]
+    rows = tuple(chain.from_iterable(run.rows for run in runs))
+    return Groups(rows, raws, frozenset[int]().union(*(run.split for run in runs)))
 
 
-def _raw(statistics: Any, split: bool) -> Raw:
-    return Raw._make((*(statistics.get(number) for number in (3, 6, 5, 9, 2, 1)), split))
+class _Counts(dict[bytes | None, int | None]):
+    """Numbers by what Thrift writes for them, the usual ones each decoded once; None for None."""
+
+    def __missing__(self, written: bytes) -> int:
+        number: int = Reader(written).value(I64)
+        if len(written) <= 2:
+            self[written] = number
+        return number
 
 
-def _leaves(element: Element, path: ColumnPath) -> list[tuple[ColumnPath, Element]]:
-    leaves = []
+_COUNTS = _Counts({None: None})
+
+
+def _leaves(element: Element, path: ColumnPath) -> Iterable[tuple[ColumnPath, Element]]:
     for child in element.children:
         child_path = (*path, child.name)
-        leaves += [(child_path, child)] if child.physical else _leaves(child, child_path)
-    return leaves
+        if child.physical:
+            yield child_path, child
+        else:
+            yield from _leaves(child, child_path)

@@ -7,13 +7,16 @@ so that a directory of files with one schema pays for it once.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import compress
+from operator import le, lt
+from typing import Any, NamedTuple, cast
 
 from tableferry.convert.facts import Bounds, FileSchema, Footer, Unreadable
 from tableferry.convert.parquet.bounds import Kind, counts_nulls, kind
-from tableferry.convert.parquet.chunks import Columns, Encrypted, Group, Raw
+from tableferry.convert.parquet.chunks import NO_GROUPS, Columns, Encrypted, Groups, Raw
 from tableferry.convert.parquet.elements import root
 from tableferry.convert.parquet.schema import Illegal, Interpreted, interpret, with_spark_schema
 from tableferry.convert.parquet.thrift import Broken, Reader
@@ -33,6 +36,9 @@ _SCHEMA, _ROWS, _GROUPS, _KEYS, _CREATED_BY, _ORDERS, _ENCRYPTION = range(2, 9)
 # Those of ColumnOrder.
 _TYPE_ORDER, _TOTAL_ORDER = 1, 2
 
+ALL_LEAVES = sys.maxsize
+"""For the statistics of all of a file's leaves."""
+
 _UNKNOWN = Bounds(None, None, None)
 
 VANISHED = Unreadable("has vanished since it was listed: convert again when nothing writes to the directory")
@@ -42,7 +48,7 @@ class _Leaf(NamedTuple):
     """How to read the statistics of one leaf.
 
     Attributes:
-        slot: Its number among those that are read.
+        slot: Its number among those that are stored.
         reads: How to read its bounds; None if it gets none.
         counts: Whether its nulls are counted rightly.
     """
@@ -53,7 +59,7 @@ class _Leaf(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """How to read the statistics of files with one schema by one writer."""
+    """How to read the statistics of files with one schema by one writer: of the first leaves alone."""
 
     schema: FileSchema
     leaves: tuple[_Leaf, ...]
@@ -70,10 +76,11 @@ class _Shape(NamedTuple):
 class SchemaCache:
     """The schemas seen so far: files that have one in common share the object.
 
-    It serves one thread.
+    It serves one thread, and readings of the statistics of one number of leaves.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, leaves: int = ALL_LEAVES) -> None:
+        self._leaves = leaves
         self._shapes: dict[bytes, _Shape | Illegal] = {}
         self._schemas: dict[FileSchema, FileSchema] = {}
 
@@ -86,7 +93,7 @@ class SchemaCache:
         """
         prefix = next(filter(reader.data.startswith, self._shapes), None)
         if prefix is None:
-            shape = _shape(reader)
+            shape = _shape(reader, self._leaves)
             if len(self._shapes) == _MOST_SHAPES:
                 del self._shapes[next(iter(self._shapes))]
             self._shapes[reader.data[: reader.at]] = shape
@@ -119,6 +126,7 @@ class SchemaCache:
         leaves = tuple(
             _Leaf(index, kind(element, believed), counts_nulls(element, believed))
             for index, element in elements
+            if index < self._leaves
         )
         return _Plan(self._schemas.setdefault(schema, schema), leaves)
 
@@ -170,12 +178,10 @@ def _read(file: int, offset: int, count: int) -> bytes:
     return data
 
 
-def decode(
-    footer: bytes, *, statistics: bool = True, cache: SchemaCache | None = None
-) -> Footer | Unreadable:
+def decode(footer: bytes, cache: SchemaCache | None = None) -> Footer | Unreadable:
     """Read what a footer's bytes say, whatever they are."""
     try:
-        return _decode(Reader(footer), statistics, cache or SchemaCache())
+        return _decode(Reader(footer), cache or SchemaCache())
     except Illegal as illegal:
         return Unreadable(str(illegal))
     except Encrypted:
@@ -187,16 +193,15 @@ def decode(
         return Unreadable("has a broken footer (a value isn't of its kind): write it again")
 
 
-def _decode(reader: Reader, statistics: bool, cache: SchemaCache) -> Footer:
+def _decode(reader: Reader, cache: SchemaCache) -> Footer:
     shape = cache.shape(reader)
     rows, created_by = -1, b""
     keys: dict[bytes, bytes] = {}
-    groups: list[Group] = []
+    groups = NO_GROUPS
     typed: bool | list[Any] = False
     for number, form in reader.fields(_SCHEMA):
         if number == _GROUPS:
-            count, _ = reader.list_head()
-            groups = [shape.columns.group(reader) for _ in range(count)]
+            groups = shape.columns.groups(reader, reader.list_head()[0])
         elif number == _ORDERS and reader.data.startswith(shape.columns.typed, reader.at):
             typed = True
             reader.at += len(shape.columns.typed)
@@ -212,27 +217,18 @@ def _decode(reader: Reader, statistics: bool, cache: SchemaCache) -> Footer:
                 typed = value
             elif number == _ENCRYPTION:
                 raise Encrypted
-    if rows < 0 or rows != sum(group_rows for group_rows, _ in groups):
+    if rows < 0 or rows != sum(groups.rows):
         raise Broken("its row groups don't have as many rows as it says")
     plan = cache.plan(shape, created_by.decode(errors="replace"), keys)
-    if rows == 0 and statistics:
-        return Footer.of(0, plan.schema, (Bounds(None, None, 0),) * len(plan.leaves))
-    bounds = _all_bounds(shape, plan, rows, groups, typed) if statistics else ()
-    slots = (leaf.slot for leaf in plan.leaves if any(raws[leaf.slot].split for _, raws in groups))
-    paths = (".".join(shape.interpreted.stored[slot].path) for slot in slots)
-    return Footer.of(rows, plan.schema, bounds, next(paths, ""))
-
-
-def _all_bounds(shape: _Shape, plan: _Plan, rows: int, groups: list[Group], typed: Any) -> list[Bounds]:
+    if rows == 0:
+        return Footer.of(0, plan.schema, [Bounds(None, None, 0)] * len(plan.leaves))
     orders = _orders(shape, typed)
-    if len(groups) == 1:
-        raws = groups[0][1]
-        return [_bounds(raws[leaf.slot], leaf, orders[leaf.slot], rows) for leaf in plan.leaves]
-    filled = [group for group in groups if group[0]]
-    return [_over_all(filled, leaf, orders[leaf.slot]) for leaf in plan.leaves]
+    bounds = [_bounds(groups, leaf, orders[leaf.slot]) for leaf in plan.leaves]
+    split = (stored.path for stored in shape.interpreted.stored if stored.column in groups.split)
+    return Footer.of(rows, plan.schema, bounds, ".".join(next(split, ())))
 
 
-def _shape(reader: Reader) -> _Shape | Illegal:
+def _shape(reader: Reader, leaves: int) -> _Shape | Illegal:
     for number, form in reader.fields():
         value = reader.value(form)
         if number == _SCHEMA:
@@ -241,7 +237,7 @@ def _shape(reader: Reader) -> _Shape | Illegal:
                 interpreted = interpret(tree)
             except Illegal as illegal:
                 return illegal
-            columns = Columns(tree, [stored.column for stored in interpreted.stored])
+            columns = Columns(tree, [stored.column for stored in interpreted.stored[:leaves]])
             return _Shape(interpreted, columns, {})
     raise Broken("no schema")
 
@@ -256,56 +252,57 @@ def _orders(shape: _Shape, typed: Any) -> list[int]:
     return [next(iter(union), 0) if isinstance(union, dict) else 0 for union in unions]
 
 
-def _ends(raw: Raw, reads: Kind, order: int) -> tuple[Any, Any]:
-    """Return the lowest and the highest value, as far as a chunk's statistics can be trusted."""
+def _ends(raw: Raw, reads: Kind, order: int) -> tuple[Sequence[Any], Sequence[Any]] | None:
+    """Return the lowest and the highest values, as far as each chunk's statistics can be trusted."""
     lowest, highest = raw.lowest, raw.highest
     if order == _TOTAL_ORDER or reads.counted:
         # No number is missing in bounds of floats from which nothing was left out.
-        if not reads.counted or order == 0 or raw.nans != 0:
-            return None, None
-    elif order != _TYPE_ORDER or lowest is None:
-        lowest, highest = (raw.old_lowest, raw.old_highest) if reads.signed else (None, None)
-    if lowest is None or highest is None:
-        return None, None
-    return reads.value(lowest), reads.value(highest)
-
-
-def _contradicts_itself(raw: Raw, rows: int) -> bool:
-    """Say whether a chunk has more nulls than rows, or bounds though all its values are null."""
-    if raw.nulls is None or 0 <= raw.nulls < rows:
-        return False
-    return raw.nulls != rows or any(
-        end is not None for end in (raw.lowest, raw.highest, raw.old_lowest, raw.old_highest)
-    )
-
-
-def _bounds(raw: Raw, leaf: _Leaf, order: int, rows: int) -> Bounds:
-    if _contradicts_itself(raw, rows):
-        return _UNKNOWN
-    nulls = raw.nulls if leaf.counts else None
-    if leaf.reads is None:
-        return Bounds(None, None, nulls)
-    lowest, highest = _ends(raw, leaf.reads, order)
-    if lowest is None or highest is None:
-        return Bounds(None, None, nulls)
-    return Bounds(*leaf.reads.texts(lowest, highest), nulls)
-
-
-def _over_all(groups: list[Group], leaf: _Leaf, order: int) -> Bounds:
-    """Put the statistics of row groups together; where one doesn't say, the file doesn't."""
-    nulls: int | None = 0 if leaf.counts else None
-    ends: list[tuple[Any, Any]] = []
-    for rows, raws in groups:
-        raw = raws[leaf.slot]
-        if _contradicts_itself(raw, rows):
-            return _UNKNOWN
-        nulls = None if nulls is None or raw.nulls is None else nulls + raw.nulls
-        # A group of nulls has no bounds; that there is nothing else in it has to be known.
-        if leaf.reads is not None and not (leaf.counts and raw.nulls == rows):
-            ends.append(_ends(raw, leaf.reads, order))
-    if leaf.reads is None or not ends:
-        return Bounds(None, None, nulls)
+        if not reads.counted or order == 0 or any(count != 0 for count in raw.nans):
+            return None
+    elif order != _TYPE_ORDER or None in lowest:
+        if not reads.signed:
+            return None
+        news = zip(lowest, highest, raw.old_lowest, raw.old_highest, strict=True)
+        both = [
+            (low, high) if order == _TYPE_ORDER and low is not None else (old_low, old_high)
+            for low, high, old_low, old_high in news
+        ]
+        lowest, highest = zip(*both, strict=True)
+    if None in lowest or None in highest:
+        return None
+    lows, highs = reads.values(cast(Sequence[bytes], lowest)), reads.values(cast(Sequence[bytes], highest))
     # One that's NaN has no order to the others, and crossed ones can't be believed.
-    if any(low is None or high is None or not low <= high for low, high in ends):
+    return (lows, highs) if lows and highs and all(map(le, lows, highs)) else None
+
+
+def _bounds(groups: Groups, leaf: _Leaf, order: int) -> Bounds:
+    """Put the statistics of row groups together; where one doesn't say, the file doesn't."""
+    checked = _checked(groups.raws[leaf.slot], groups.rows, counts=leaf.counts)
+    if checked is None:
+        return _UNKNOWN
+    raw, nulls = checked
+    ends = _ends(raw, leaf.reads, order) if leaf.reads and raw.nulls else None
+    if leaf.reads is None or ends is None:
         return Bounds(None, None, nulls)
-    return Bounds(*leaf.reads.texts(min(low for low, _ in ends), max(high for _, high in ends)), nulls)
+    return Bounds(*leaf.reads.texts(min(ends[0]), max(ends[1])), nulls)
+
+
+def _checked(raw: Raw, rows: Sequence[int], *, counts: bool) -> tuple[Raw, int | None] | None:
+    """Leave out the row groups that have no rows, or nothing but nulls where these are counted rightly.
+
+    With the others comes how many nulls there are in all, if that's known. It returns None if a chunk
+    contradicts itself: it has more nulls than rows, or bounds though all its values are null.
+    """
+    if None not in raw.nulls:
+        known = cast(Sequence[int], raw.nulls)
+        if min(known, default=0) >= 0 and all(map(lt, known, rows)):
+            return raw, sum(known) if counts else None
+    some = []
+    for at, (count, of) in enumerate(zip(raw.nulls, rows, strict=True)):
+        if of and count is not None and not 0 <= count < of:
+            bounds = raw.lowest[at], raw.highest[at], raw.old_lowest[at], raw.old_highest[at]
+            if count != of or any(end is not None for end in bounds):
+                return None
+        some.append(of > 0 and not (counts and count == of))
+    nulls = None if None in compress(raw.nulls, rows) else sum(count or 0 for count in raw.nulls)
+    return raw.of(some), nulls if counts else None

@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from functools import partial
 
 from tableferry.convert.facts import DataFile, Footers, Unreadable
-from tableferry.convert.parquet.footers import VANISHED, tail
+from tableferry.convert.parquet.footers import ALL_LEAVES, VANISHED, tail
 from tableferry.convert.parquet.reading import Tails, by_threads, decoded
 from tableferry.errors import StateError
 from tableferry.files import ObjectPath, ObjectStore
 
 
-def read(root: ObjectPath, files: Sequence[DataFile], *, statistics: bool = True) -> Footers:
+def read(root: ObjectPath, files: Sequence[DataFile], *, leaves: int = ALL_LEAVES) -> Footers:
     """Read what the files' footers say, in the listing's order."""
     store = ObjectStore(root.store)
 
     def block(number: int) -> Tails:
         return [_tail(store, root / files[number].path, files[number].size)]
 
-    yield from decoded(by_threads(block, range(len(files))), statistics=statistics)
+    yield from decoded(by_threads(block, range(len(files))), leaves)
 
 
 def _tail(store: ObjectStore, path: ObjectPath, size: int) -> bytes | Unreadable:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tableferry.convert.facts import DataFile, Footers, Unreadable
-from tableferry.convert.parquet.footers import SchemaCache, decode, read_tail
+from tableferry.convert.parquet.footers import ALL_LEAVES, SchemaCache, decode, read_tail
 
 Tails: TypeAlias = list[bytes | Unreadable]
 
@@ -22,21 +22,21 @@ _THREADS = 32
 _MOST_WAIT = 0.001
 
 
-def read(root: Path, files: Sequence[DataFile], *, statistics: bool = True) -> Footers:
-    """Read what the files' footers say, one after another; without ``statistics`` only rows and schema.
+def read(root: Path, files: Sequence[DataFile], *, leaves: int = ALL_LEAVES) -> Footers:
+    """Read what the files' footers say, one after another; statistics of so many of a file's first leaves.
 
     This thread does it all, until storage keeps it waiting: then threads read, and this one only decodes, as
     that holds Python's lock.
     """
-    yield from decoded(_tails(str(root), files), statistics=statistics)
+    yield from decoded(_tails(str(root), files), leaves)
 
 
-def decoded(blocks: Iterable[Tails], *, statistics: bool) -> Footers:
+def decoded(blocks: Iterable[Tails], leaves: int) -> Footers:
     """Say what files' footers say that come in blocks."""
-    cache = SchemaCache()
+    cache = SchemaCache(leaves)
     for tails in blocks:
         for tail in tails:
-            yield tail if isinstance(tail, Unreadable) else decode(tail, statistics=statistics, cache=cache)
+            yield tail if isinstance(tail, Unreadable) else decode(tail, cache)
 
 
 def _tails(root: str, files: Sequence[DataFile]) -> Iterator[Tails]:

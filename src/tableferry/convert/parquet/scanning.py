@@ -39,7 +39,7 @@ def read(root: Path, files: Sequence[DataFile], *, paths: frozenset[ColumnPath])
 
     Only the leaves with these paths, in lower case, get statistics.
     """
-    for file, footer in zip(files, reading.read(root, files, statistics=False), strict=True):
+    for file, footer in zip(files, reading.read(root, files, leaves=0), strict=True):
         yield footer if isinstance(footer, Unreadable) else _scan(f"{root}/{file.path}", footer, paths)
 
 
@@ -49,7 +49,7 @@ def read_by_threads(root: AnyPath, files: Sequence[DataFile], *, paths: frozense
     def scan(file: DataFile) -> Footer | Unreadable:
         if isinstance(root, Path):
             return next(read(root, (file,), paths=paths))
-        footer = next(objects.read(root, (file,), statistics=False))
+        footer = next(objects.read(root, (file,), leaves=0))
         with ObjectStore(root.store).open(root / file.path, file.size) as source:
             return footer if isinstance(footer, Unreadable) else _scan(source, footer, paths)
 

@@ -10,15 +10,17 @@ from tableferry import files as storage
 from tableferry import types
 from tableferry.amounts import counted, first_of
 from tableferry.convert import merging
+from tableferry.convert.completing import with_statistics
 from tableferry.convert.facts import DataFile, FileSchema, Footer, Unreadable
 from tableferry.convert.folder import discover
 from tableferry.convert.log import mapping, table
 from tableferry.convert.log.changes import Changes
-from tableferry.convert.log.contents import Contents, statistics_paths, with_bounds_of
+from tableferry.convert.log.contents import Contents
+from tableferry.convert.log.statistics import INDEXED
 from tableferry.convert.log.table import Table
 from tableferry.convert.partitions import inference
 from tableferry.convert.plan import Options, Statistics
-from tableferry.convert.readers import all_readable, read_footers, scan
+from tableferry.convert.readers import all_readable, read_footers
 from tableferry.convert.spark_provider import SparkProvider
 from tableferry.errors import Refused
 from tableferry.files import AnyPath
@@ -84,7 +86,7 @@ def difference(
     restated: Contents | None = None
     if _widened(before.schema, merged):
         kept = changed.kept
-        read = read_footers(root, kept, spark, options.reader, statistics=_reads_statistics(options))
+        read = read_footers(root, kept, spark, options.reader, leaves=_leaves(options))
         of_kept = all_readable(root, kept, read, progress)
         both = [*zip(kept, of_kept, strict=True), *zip(new, footers, strict=True)]
         merged = _merged(before, both)
@@ -95,9 +97,10 @@ def difference(
             f"{before.version + 1}, once they have read what came before",
         )
     added = _contents(before, merged, new, footers, values, options)
-    if options.statistics is Statistics.SCAN:
-        added = _scanned(root, added, options, spark)
-        restated = restated and _scanned(root, restated, options, spark)
+    scanned_by = options.reader if options.statistics is Statistics.SCAN else None
+    added = with_statistics(root, added, spark, scanned_by, lambda *_: None)
+    if restated is not None:
+        restated = with_statistics(root, restated, spark, scanned_by, lambda *_: None)
     return Difference(Changes(before, added, restated, changed.gone), listed, notes, broken)
 
 
@@ -129,7 +132,7 @@ def _read_new(
     footers: list[Footer] = []
     unfinished: list[str] = []
     broken: list[str] = []
-    read = read_footers(root, new, spark, options.reader, statistics=_reads_statistics(options))
+    read = read_footers(root, new, spark, options.reader, leaves=_leaves(options))
     for number, (file, footer) in enumerate(zip(new, read, strict=True), 1):
         match footer:
             case Footer():
@@ -207,11 +210,5 @@ def _contents(
     )
 
 
-def _scanned(root: AnyPath, planned: Contents, options: Options, spark: SparkProvider) -> Contents:
-    read = scan(root, planned.files, spark, options.reader, statistics_paths(planned))
-    scanned = all_readable(root, planned.files, read, lambda *_: None)
-    return with_bounds_of(planned, scanned)
-
-
-def _reads_statistics(options: Options) -> bool:
-    return options.statistics is Statistics.FOOTERS
+def _leaves(options: Options) -> int:
+    return INDEXED if options.statistics is Statistics.FOOTERS else 0
