@@ -159,8 +159,8 @@ def settings(folder: Path, spark_version: str, delta_version: str) -> dict[str, 
         "spark.sql.codegen.cache.maxEntries": "1000",
         # Else each operation on a column looks for the line of code behind it, and takes five times as long.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
-        # Ranges read at once need memory outside the heap, and where that's short, the read waits for
-        # five minutes and fails; on a local disk they gain nothing.
+        # Of row groups of 130 MB, such a read of several ranges at once was seen to wait for five minutes and
+        # then fail; on a local disk it gains nothing.
         "spark.hadoop.parquet.hadoop.vectored.io.enabled": "false",
         "spark.ui.enabled": "false",
         # Without a UI nobody reads the long form of a plan, which costs every small query a tenth.

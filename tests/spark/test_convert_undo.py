@@ -215,28 +215,23 @@ def test_an_undo_that_dies_anywhere_loses_no_file_and_the_next_one_goes_on(
     assert deaths >= soak.amount(3, 6)
 
 
-@pytest.mark.parametrize("kind", soak.amount(["external"], TYPES))
-def test_what_was_converted_by_path_or_natively_is_made_anew_from_its_log(
-    spark: SparkSession, schema: str, tmp_path: Path, kind: str
+def test_a_table_of_which_nobody_knows_what_its_entry_said_is_refused_and_untouched(
+    spark: SparkSession, schema: str
 ) -> None:
     table = f"{schema}.t"
-    where = f"LOCATION '{tmp_path}/t'" if kind == "external" else ""
-    spark.sql(
-        f"CREATE TABLE {table} (id int COMMENT 'the id', k int) USING parquet PARTITIONED BY (k) {where} "
-        "TBLPROPERTIES ('team' = 'a')"
-    )
+    spark.sql(f"CREATE TABLE {table} (id int, k int) USING parquet PARTITIONED BY (k)")
     spark.sql(f"INSERT INTO {table} VALUES (1, 7), (2, 8)")
-    old = entry(spark, name(table))
-    assert old.folder is not None
-    shown, files = lines_of(spark, table), content(old.folder)
     assert convert.run([table], spark, engine=convert.Engine.NATIVE).ok
-    assert len(os.listdir(old.folder / "_delta_log")) > 1
+    root = entry(spark, name(table)).folder
+    assert root is not None
+    before = rows(spark, table), content(root)
 
-    [note] = convert.undo(table, spark)
+    with pytest.raises(Refused, match="by its path or by Spark's own command"):
+        convert.undo(table, spark)
 
-    assert "wasn't recorded" in note
-    assert lines_of(spark, table) == shown
-    assert content(old.folder) == files
+    assert (rows(spark, table), content(root)) == before
+    assert entry(spark, name(table)).is_delta
+    assert not neighbours(root)
 
 
 def test_a_folder_that_was_converted_natively_is_as_it_was(spark: SparkSession, tmp_path: Path) -> None:

@@ -128,12 +128,14 @@ class Columns:
         for number, kind in reader.fields():
             if number == 1 and kind == LIST:
                 count, kind = reader.list_head()
-                chunks = [self._chunk(reader, column, kind) for column in range(count)]
+                if count != len(self._expected) or kind != STRUCT:
+                    raise Broken("a row group whose columns aren't the schema's")
+                chunks = [self._chunk(reader, column) for column in range(count)]
             else:
                 value = reader.value(kind)
                 rows = value if number == 3 else rows
         if rows < 0 or len(chunks) != len(self._expected):
-            raise Broken("a row group without rows, or whose columns aren't the schema's")
+            raise Broken("a row group without rows or columns")
         statistics = [chunks[column].get(12, {}) for column in self._numbers]
         raws = [Raw(*((found.get(field),) for field in FIELDS)) for found in statistics]
         self.missed += 1
@@ -143,12 +145,12 @@ class Columns:
         split = (column for column, metadata in enumerate(chunks) if _SPLIT in metadata.get(2, ()))
         return Groups((rows,), raws, frozenset(split))
 
-    def _chunk(self, reader: Reader, column: int, kind: int) -> Mapping[int, Any]:
+    def _chunk(self, reader: Reader, column: int) -> Mapping[int, Any]:
         """Read the metadata of a column; nothing of those of which nothing is asked, if they are usual."""
         own = column <= self._last
-        if not own and kind == STRUCT and self._layouts.passes(reader):
+        if not own and self._layouts.passes(reader):
             return {}
-        chunk = reader.item(kind)
+        chunk = reader.value(STRUCT)
         metadata: Mapping[int, Any] | None = chunk.get(3)
         if 8 in chunk:
             raise Encrypted

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tableferry import files, types
+from tableferry import files
 from tableferry.catalog import explained
 from tableferry.convert.entry import Entry
 from tableferry.convert.log import commit, definitions
@@ -25,7 +25,6 @@ from tableferry.errors import Refused, StateError, TableError
 from tableferry.hive.catalog_tables import list_tables, qualified
 from tableferry.hive.sql import in_metastore
 from tableferry.tables import CatalogTable, TableName
-from tableferry.types import Field, from_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 _SPARE = "__tableferry_undo"
 # Readers of a table leave out such a name, and the schema's folder has no table of it.
 _WAITING = "_tableferry_undo_"
+_COPY_IT = "copy it with CREATE TABLE … USING parquet AS SELECT, and drop it then"
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def undo(spark: SparkSession, name: TableName) -> tuple[str, ...]:
     Raises:
         TableError: There is no such table, it isn't Delta, or the catalog may not be changed.
         Refused: Something was written after the conversion, another table shows the same files, only Spark
-            reaches them, or the entry can't be made anew as it was.
+            reaches them, or the entry can't be made anew as it was, or isn't known.
         Busy: Another process is at it.
     """
     name = qualified(spark, name)
@@ -200,9 +200,9 @@ def _original_entry(
             "lose its log: DROP it first, as its files stay, and make it anew afterwards"
         )
     if recorded is None:
-        return _rebuilt(spark, table), (
-            "what the catalog said before wasn't recorded: the entry is USING parquet, with the columns and "
-            "properties of the log",
+        raise Refused(
+            f"{table.name} was converted by its path or by Spark's own command, so nobody knows what the "
+            f"catalog said of it before: {_COPY_IT}"
         )
     notes = []
     if recorded.name.table.lower() != table.name.table.lower():
@@ -229,9 +229,7 @@ def _make(spark: SparkSession, table: _Table, original: Entry) -> None:
         problem = f"it is managed, and its schema would put it elsewhere than {table.root}"
     if problem:
         _drop_spare(spark, table)
-        raise Refused(
-            f"{table.name}: {problem}: copy it with CREATE TABLE … USING parquet AS SELECT, and drop it then"
-        )
+        raise Refused(f"{table.name}: {problem}: {_COPY_IT}")
     if not table.managed and made.partition_columns:
         register_partitions(spark, made.name)
 
@@ -273,39 +271,6 @@ def _finish(spark: SparkSession, table: _Table) -> None:
             register_partitions(spark, now.name)
     _run(spark, f"REFRESH TABLE {table.name.sql}", table.name)
     commit.forget(table.root)
-
-
-def _rebuilt(spark: SparkSession, table: _Table) -> Entry:
-    """Say in an entry of Parquet what the log says of the table."""
-    assert table.entry is not None
-    with explained(f"{table.name} can't be read", "check its log and your rights"):
-        columns = from_json(spark.table(table.name.sql).schema.json())
-        [detail] = spark.sql(f"DESCRIBE DETAIL {table.name.sql}").collect()
-    columns = types.changed(columns, _plain)
-    by_name = {column.name: column.type for column in columns.fields}
-    names = detail["partitionColumns"]
-    return Entry(
-        name=table.name,
-        provider="parquet",
-        type=table.entry.type,
-        location=table.entry.location,
-        folder=table.root,
-        columns=columns,
-        partition_columns=tuple(definitions.partition_column(name, by_name[name]) for name in names),
-        comment=detail["description"],
-        properties={
-            key: value for key, value in detail["properties"].items() if not key.startswith("delta.")
-        },
-    )
-
-
-def _plain(column: Field) -> Field:
-    """Leave out what only Delta knows of a column."""
-    return replace(
-        column,
-        nullable=True,
-        metadata={key: value for key, value in column.metadata.items() if key == "comment"},
-    )
 
 
 def _difference(made: Entry, original: Entry) -> str:
