@@ -344,7 +344,7 @@ class _Writer:
         self.count = 0
 
     def ways(self, column: int, ways: _Ways) -> bytes:
-        """Write what matches one of these ways: at most one fits, so no other is tried once one did."""
+        """Write what matches one of these ways: where two fit they say the same, so the first one counts."""
         # Where there is none, nothing fits.
         return b"(?>%s)" % b"|".join(b"".join(self._way(column, way)) for way in ways) if ways else b"(?!)"
 
