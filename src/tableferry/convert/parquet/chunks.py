@@ -13,7 +13,21 @@ from typing import Any, NamedTuple
 
 from tableferry.convert.facts import ColumnPath
 from tableferry.convert.parquet.elements import PHYSICAL, Element
-from tableferry.convert.parquet.layouts import FIELDS, Known, Layouts, Values, encoded
+from tableferry.convert.parquet.layouts import (
+    HIGHEST,
+    LOWEST,
+    NANS,
+    NULLS,
+    OLD_HIGHEST,
+    OLD_LOWEST,
+    SIZE,
+    VALUES,
+    FieldPath,
+    Known,
+    Layouts,
+    Values,
+    encoded,
+)
 from tableferry.convert.parquet.thrift import I64, LIST, STRUCT, Broken, Reader
 
 _SPLIT = 9
@@ -34,6 +48,8 @@ class Raw(NamedTuple):
         old_lowest: The deprecated ``min``, which follows the order of signed numbers.
         old_highest: ``max``.
         nans: How many of the values are NaN.
+        values: How many values there are, nulls among them; empty if nobody asked.
+        sizes: The bytes that they take in the file; empty if nobody asked.
     """
 
     nulls: Sequence[int | None]
@@ -42,6 +58,8 @@ class Raw(NamedTuple):
     old_lowest: Values
     old_highest: Values
     nans: Sequence[int | None]
+    values: Sequence[int | None] = ()
+    sizes: Sequence[int | None] = ()
 
     def of(self, groups: Sequence[bool]) -> Raw:
         """Take what some of the row groups say."""
@@ -64,6 +82,9 @@ class Groups(NamedTuple):
 
 NO_GROUPS = Groups((), (), frozenset())
 
+# As `Raw` has them.
+_FIELDS = (NULLS, LOWEST, HIGHEST, OLD_LOWEST, OLD_HIGHEST, NANS)
+
 
 class Columns:
     """How to read the row groups of files with one schema.
@@ -73,15 +94,16 @@ class Columns:
         missed: How many row groups had to be read plainly.
     """
 
-    def __init__(self, root: Element, numbers: Sequence[int]) -> None:
-        """Ask for the statistics of the columns with these numbers."""
+    def __init__(self, root: Element, numbers: Sequence[int], *, sizes: bool = False) -> None:
+        """Ask for the statistics of the columns with these numbers, and how large these are."""
         self._numbers = numbers
+        self._fields = (*_FIELDS, VALUES, SIZE) if sizes else _FIELDS
         leaves = list(_leaves(root, ()))
         self._expected = [
             (PHYSICAL.index(leaf.physical), [name.encode() for name in path]) for path, leaf in leaves
         ]
         self._texts = [leaf.physical == "BINARY" for _, leaf in leaves]
-        self._layouts = Layouts(self._texts, numbers, _SPLIT)
+        self._layouts = Layouts(self._texts, numbers, self._fields, _SPLIT)
         self._last = max(numbers, default=-1)
         self.missed = 0
         self.count = len(leaves)
@@ -110,14 +132,16 @@ class Columns:
             return nothing if side == nothing else list(map(_COUNTS.__getitem__, side))
 
         raws = []
-        for column, (nulls, *bounds, nans) in zip(self._numbers, known.sides, strict=True):
+        for column, (nulls, *sides) in zip(self._numbers, known.sides, strict=True):
+            bounds = sides[:4]
             if self._texts[column]:
                 bounds = [
                     side if side == nothing else [text and text[1 if text[0] < 128 else 2 :] for text in side]
                     for side in bounds
                 ]
             lowest, highest, old_lowest, old_highest = bounds
-            raws.append(Raw(counts(nulls), lowest, highest, old_lowest, old_highest, counts(nans)))
+            numbers = map(counts, sides[4:])
+            raws.append(Raw(counts(nulls), lowest, highest, old_lowest, old_highest, *numbers))
         return Groups([_COUNTS[rows] or 0 for rows in known.rows], raws, frozenset(known.marked))
 
     def _unknown(self, reader: Reader) -> Groups:
@@ -136,8 +160,9 @@ class Columns:
                 rows = value if number == 3 else rows
         if rows < 0 or len(chunks) != len(self._expected):
             raise Broken("a row group without rows or columns")
-        statistics = [chunks[column].get(12, {}) for column in self._numbers]
-        raws = [Raw(*((found.get(field),) for field in FIELDS)) for found in statistics]
+        raws = [
+            Raw(*((_at(chunks[column], field[2:]),) for field in self._fields)) for column in self._numbers
+        ]
         self.missed += 1
         # The first may be the only one, and to make patterns takes as long as to read some dozens.
         if self.missed > 1 and self.missed.bit_count() == 1:
@@ -159,6 +184,14 @@ class Columns:
         if own and (metadata.get(1), metadata.get(3)) != self._expected[column]:
             raise Broken("a row group whose columns aren't the schema's")
         return metadata
+
+
+def _at(metadata: Mapping[int, Any], path: FieldPath) -> Any:
+    """Return what is in a field of a column's metadata; None where it isn't there."""
+    found: Any = metadata
+    for number in path:
+        found = found.get(number, {})
+    return None if found == {} else found
 
 
 def _joined(runs: Sequence[Groups]) -> Groups:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import compress
 from operator import le, lt
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from tableferry.convert.facts import Bounds, FileSchema, Footer, Unreadable
 from tableferry.convert.parquet.bounds import Kind, counts_nulls, kind
@@ -44,6 +44,9 @@ _UNKNOWN = Bounds(None, None, None)
 VANISHED = Unreadable("has vanished since it was listed: convert again when nothing writes to the directory")
 
 
+T = TypeVar("T")
+
+
 class _Leaf(NamedTuple):
     """How to read the statistics of one leaf.
 
@@ -65,7 +68,7 @@ class _Plan(NamedTuple):
     leaves: tuple[_Leaf, ...]
 
 
-class _Shape(NamedTuple):
+class Shape(NamedTuple):
     """What files whose footers begin alike share; plans are by what Spark says and what's believed."""
 
     interpreted: Interpreted
@@ -76,15 +79,16 @@ class _Shape(NamedTuple):
 class SchemaCache:
     """The schemas seen so far: files that have one in common share the object.
 
-    It serves one thread, and readings of the statistics of one number of leaves.
+    It serves one thread, and one kind of readings.
     """
 
-    def __init__(self, leaves: int = ALL_LEAVES) -> None:
-        self._leaves = leaves
-        self._shapes: dict[bytes, _Shape | Illegal] = {}
+    def __init__(self, leaves: int = ALL_LEAVES, *, sizes: bool = False) -> None:
+        """Begin; statistics are read of so many of a file's first leaves, and their sizes if asked."""
+        self._leaves, self._sizes = leaves, sizes
+        self._shapes: dict[bytes, Shape | Illegal] = {}
         self._schemas: dict[FileSchema, FileSchema] = {}
 
-    def shape(self, reader: Reader) -> _Shape:
+    def shape(self, reader: Reader) -> Shape:
         """Read a footer up to the end of its schema.
 
         Raises:
@@ -93,7 +97,7 @@ class SchemaCache:
         """
         prefix = next(filter(reader.data.startswith, self._shapes), None)
         if prefix is None:
-            shape = _shape(reader, self._leaves)
+            shape = _shape(reader, self._leaves, sizes=self._sizes)
             if len(self._shapes) == _MOST_SHAPES:
                 del self._shapes[next(iter(self._shapes))]
             self._shapes[reader.data[: reader.at]] = shape
@@ -104,7 +108,7 @@ class SchemaCache:
             raise shape
         return shape
 
-    def plan(self, shape: _Shape, created_by: str, keys: Mapping[bytes, bytes]) -> _Plan:
+    def plan(self, shape: Shape, created_by: str, keys: Mapping[bytes, bytes]) -> _Plan:
         """Say how to read a footer's statistics.
 
         Raises:
@@ -180,8 +184,13 @@ def _read(file: int, offset: int, count: int) -> bytes:
 
 def decode(footer: bytes, cache: SchemaCache | None = None) -> Footer | Unreadable:
     """Read what a footer's bytes say, whatever they are."""
+    return answered(lambda: _footer(Reader(footer), cache or SchemaCache()))
+
+
+def answered(read: Callable[[], T]) -> T | Unreadable:
+    """Read something of a footer, and say what's wrong with it if it can't be read."""
     try:
-        return _decode(Reader(footer), cache or SchemaCache())
+        return read()
     except Illegal as illegal:
         return Unreadable(str(illegal))
     except Encrypted:
@@ -193,7 +202,29 @@ def decode(footer: bytes, cache: SchemaCache | None = None) -> Footer | Unreadab
         return Unreadable("has a broken footer (a value isn't of its kind): write it again")
 
 
-def _decode(reader: Reader, cache: SchemaCache) -> Footer:
+class Opened(NamedTuple):
+    """What a footer says, as it says it.
+
+    Attributes:
+        stored: Its columns and fields of primitive type, in no array and no map.
+        groups: Of each of the first of these, as many as the cache is for, what the row groups say.
+        orders: The number of the order that the bounds of each of these follow; 0 if nothing says so.
+    """
+
+    shape: Shape
+    rows: int
+    groups: Groups
+    orders: Sequence[int]
+    created_by: str
+    keys: Mapping[bytes, bytes]
+
+
+def opened(reader: Reader, cache: SchemaCache) -> Opened:
+    """Read a footer.
+
+    Raises:
+        Illegal, Encrypted, Broken, or what comes of anything in the place of a value: see `answered`.
+    """
     shape = cache.shape(reader)
     rows, created_by = -1, b""
     keys: dict[bytes, bytes] = {}
@@ -219,16 +250,20 @@ def _decode(reader: Reader, cache: SchemaCache) -> Footer:
                 raise Encrypted
     if rows < 0 or rows != sum(groups.rows):
         raise Broken("its row groups don't have as many rows as it says")
-    plan = cache.plan(shape, created_by.decode(errors="replace"), keys)
+    return Opened(shape, rows, groups, _orders(shape, typed), created_by.decode(errors="replace"), keys)
+
+
+def _footer(reader: Reader, cache: SchemaCache) -> Footer:
+    shape, rows, groups, orders, created_by, keys = opened(reader, cache)
+    plan = cache.plan(shape, created_by, keys)
     if rows == 0:
         return Footer.of(0, plan.schema, [Bounds(None, None, 0)] * len(plan.leaves))
-    orders = _orders(shape, typed)
     bounds = [_bounds(groups, leaf, orders[leaf.slot]) for leaf in plan.leaves]
     split = (stored.path for stored in shape.interpreted.stored if stored.column in groups.split)
     return Footer.of(rows, plan.schema, bounds, ".".join(next(split, ())))
 
 
-def _shape(reader: Reader, leaves: int) -> _Shape | Illegal:
+def _shape(reader: Reader, leaves: int, *, sizes: bool) -> Shape | Illegal:
     for number, form in reader.fields():
         value = reader.value(form)
         if number == _SCHEMA:
@@ -237,12 +272,12 @@ def _shape(reader: Reader, leaves: int) -> _Shape | Illegal:
                 interpreted = interpret(tree)
             except Illegal as illegal:
                 return illegal
-            columns = Columns(tree, [stored.column for stored in interpreted.stored[:leaves]])
-            return _Shape(interpreted, columns, {})
+            columns = Columns(tree, [stored.column for stored in interpreted.stored[:leaves]], sizes=sizes)
+            return Shape(interpreted, columns, {})
     raise Broken("no schema")
 
 
-def _orders(shape: _Shape, typed: Any) -> list[int]:
+def _orders(shape: Shape, typed: Any) -> list[int]:
     """Return the number of the order that the bounds of each stored leaf follow; 0 if nothing says so."""
     if typed is True:
         return [_TYPE_ORDER] * len(shape.interpreted.stored)
@@ -252,7 +287,7 @@ def _orders(shape: _Shape, typed: Any) -> list[int]:
     return [next(iter(union), 0) if isinstance(union, dict) else 0 for union in unions]
 
 
-def _ends(raw: Raw, reads: Kind, order: int) -> tuple[Sequence[Any], Sequence[Any]] | None:
+def ends(raw: Raw, reads: Kind, order: int) -> tuple[Sequence[Any], Sequence[Any]] | None:
     """Return the lowest and the highest values, as far as each chunk's statistics can be trusted."""
     lowest, highest = raw.lowest, raw.highest
     if order == _TOTAL_ORDER or reads.counted:
@@ -277,17 +312,18 @@ def _ends(raw: Raw, reads: Kind, order: int) -> tuple[Sequence[Any], Sequence[An
 
 def _bounds(groups: Groups, leaf: _Leaf, order: int) -> Bounds:
     """Put the statistics of row groups together; where one doesn't say, the file doesn't."""
-    checked = _checked(groups.raws[leaf.slot], groups.rows, counts=leaf.counts)
-    if checked is None:
+    sound = checked(groups.raws[leaf.slot], groups.rows, counts=leaf.counts)
+    if sound is None:
         return _UNKNOWN
-    raw, nulls = checked
-    ends = _ends(raw, leaf.reads, order) if leaf.reads and raw.nulls else None
-    if leaf.reads is None or ends is None:
+    raw, nulls = sound
+    found = ends(raw, leaf.reads, order) if leaf.reads and raw.nulls else None
+    if leaf.reads is None or found is None:
         return Bounds(None, None, nulls)
-    return Bounds(*leaf.reads.texts(min(ends[0]), max(ends[1])), nulls)
+    lows, highs = found
+    return Bounds(*leaf.reads.texts(min(lows), max(highs)), nulls)
 
 
-def _checked(raw: Raw, rows: Sequence[int], *, counts: bool) -> tuple[Raw, int | None] | None:
+def checked(raw: Raw, rows: Sequence[int], *, counts: bool) -> tuple[Raw, int | None] | None:
     """Leave out the row groups that have no rows, or nothing but nulls where these are counted rightly.
 
     With the others comes how many nulls there are in all, if that's known. It returns None if a chunk

@@ -21,18 +21,21 @@ from tableferry.convert.parquet.thrift import BINARY, FALSE, LIST, SET, STRUCT, 
 
 Values: TypeAlias = Sequence[bytes | None]
 
-FIELDS = (3, 6, 5, 2, 1, 9)
-"""Of a column's statistics: how many are null, the lowest, the highest, these as the deprecated fields have
-them, and how many are NaN."""
+FieldPath: TypeAlias = tuple[int, ...]
+"""The number of a field of RowGroup, and below it those of ColumnChunk, ColumnMetaData and Statistics."""
 
-# Other numbers of fields: of RowGroup, and below its columns of ColumnChunk and ColumnMetaData.
-_ROWS, _COLUMNS = 3, (1,)
-_PHYSICAL, _ENCODINGS, _NAMES, _STATISTICS = (1, 3, 1), (1, 3, 2), (1, 3, 3), (1, 3, 12)
-_COUNTS, _BOUNDS = (3, 9), (1, 2, 5, 6)
+STATISTICS: FieldPath = (1, 3, 12)
+NULLS, LOWEST, HIGHEST, OLD_LOWEST, OLD_HIGHEST, NANS = ((*STATISTICS, field) for field in (3, 6, 5, 2, 1, 9))
+VALUES, SIZE = (1, 3, 5), (1, 3, 7)
+"""How many values there are, nulls among them, and how many bytes they take."""
+
+_ROWS, _COLUMNS = (3,), (1,)
+_PHYSICAL, _ENCODINGS, _NAMES = (1, 3, 1), (1, 3, 2), (1, 3, 3)
+_COUNTS, _BOUNDS = (_ROWS, NULLS, NANS, VALUES, SIZE), (LOWEST, HIGHEST, OLD_LOWEST, OLD_HIGHEST)
 # The deprecated field in the place of which another came.
-_OLD = {5: 1, 6: 2}
-# Stands for an encoding, as no field has that number.
-_MARK = 0
+_OLD = {HIGHEST: OLD_HIGHEST, LOWEST: OLD_LOWEST}
+# Stands for an encoding, as no field has that path.
+_MARK: FieldPath = ()
 
 # More ways to write a column, or the row group around them, aren't learned.
 _MOST_WAYS = 16
@@ -47,21 +50,21 @@ _WITH_BIT = [re.escape(bytes(byte for byte in range(256) if byte >> bit & 1)) fo
 class _Asked(NamedTuple):
     """A value that is asked for."""
 
-    field: int
+    field: FieldPath
     pattern: bytes
 
 
 class _Again(NamedTuple):
     """A value that is asked for, and is the same as another field's before it."""
 
-    field: int
-    of: int
+    field: FieldPath
+    of: FieldPath
 
 
 class _Text(NamedTuple):
     """Bytes of any length, with that before them; if they're asked for, with their field."""
 
-    field: int | None
+    field: FieldPath | None
 
 
 _Token: TypeAlias = bytes | _Asked | _Again | _Text
@@ -82,7 +85,7 @@ class _Patterns(NamedTuple):
         several: Numbers of groups of that of which at most one takes part: their value comes behind those of
             all groups and one that is always None.
         rows: Where the number of rows is.
-        sides: For each column that is asked for, what gives its `FIELDS`.
+        sides: For each column that is asked for, what gives the fields that are.
         marks: Columns, and where the mark of each is.
         rest: One of the columns of which nothing is asked.
     """
@@ -99,7 +102,7 @@ class Known(NamedTuple):
     """What some row groups say, as Thrift writes it: texts with their length before them.
 
     Attributes:
-        sides: For each column that is asked for, the values of its `FIELDS` in each row group.
+        sides: For each column that is asked for, the values of the fields that are in each row group.
         marked: The columns that have the encoding that was asked about.
     """
 
@@ -115,15 +118,19 @@ class Layouts:
     seen with a long text. The others, the rest, share theirs: their names may be any.
     """
 
-    def __init__(self, texts: Sequence[bool], wanted: Collection[int], encoding: int) -> None:
+    def __init__(
+        self, texts: Sequence[bool], wanted: Collection[int], fields: Sequence[FieldPath], encoding: int
+    ) -> None:
         """Begin with none.
 
         Args:
             texts: Of each column, whether its bounds may have any length.
-            wanted: The columns whose statistics are asked for.
+            wanted: The columns that are asked for.
+            fields: What is asked of them, of the fields named above.
             encoding: The encoding that is asked about; a column of the rest that has it isn't learned.
         """
         self._texts, self._wanted, self._encoding = texts, frozenset(wanted), encoding
+        self._fields = fields
         self._last = max(wanted, default=-1)
         self._long: set[int] = set()
         # What comes before the columns and after them.
@@ -165,7 +172,8 @@ class Layouts:
 
     def learn(self, data: bytes, start: int) -> None:
         """Learn from a row group that the plain reader has read, and make patterns of all that's learned."""
-        walk = _Walk(Reader(data, start), self._texts, self._wanted, self._encoding)
+        asked = frozenset((column, field) for column in self._wanted for field in self._fields)
+        walk = _Walk(Reader(data, start), self._texts, asked | {(-1, _ROWS)}, self._last, self._encoding)
         try:
             walk.struct(())
         except _Unusual:
@@ -192,7 +200,8 @@ class Layouts:
         behind = iter(range(writer.count + 1, writer.count + 1 + len(several)))
         where = {key: found[0] if len(found) == 1 else next(behind) for key, found in writer.found.items()}
         sides = (
-            [where.get((column, field), writer.count) for field in FIELDS] for column in sorted(self._wanted)
+            [where.get((column, field), writer.count) for field in self._fields]
+            for column in sorted(self._wanted)
         )
         self._patterns = _Patterns(
             re.compile(group, re.DOTALL),
@@ -226,15 +235,23 @@ class _Walk:
         long: The columns with bounds of 128 bytes and more.
     """
 
-    def __init__(self, reader: Reader, texts: Sequence[bool], wanted: frozenset[int], encoding: int) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        texts: Sequence[bool],
+        asked: Collection[tuple[int, FieldPath]],
+        last: int,
+        encoding: int,
+    ) -> None:
+        """Begin; ``asked`` has columns' numbers, -1 for the row group, with fields; ``last`` is the last."""
         self.parts: list[list[_Token]] = [[]]
         self.long: set[int] = set()
-        self._reader, self._texts, self._wanted, self._encoding = reader, texts, wanted, encoding
-        self._last = max(wanted, default=-1)
+        self._reader, self._texts, self._asked, self._encoding = reader, texts, asked, encoding
+        self._last = last
         # The bounds of the column's statistics so far.
-        self._bounds: dict[int, bytes] = {}
+        self._bounds: dict[FieldPath, bytes] = {}
 
-    def struct(self, path: tuple[int, ...]) -> None:
+    def struct(self, path: FieldPath) -> None:
         """Take the fields of a struct, which is in these fields itself."""
         seen = set()
         start = self._reader.at
@@ -243,24 +260,23 @@ class _Walk:
             if number in seen:
                 raise _Unusual
             seen.add(number)
-            if path == _STATISTICS and len(seen) == 1:
+            if path == STATISTICS and len(seen) == 1:
                 self._bounds.clear()
             self._field((*path, number), kind, self._since(start))
             start = self._reader.at
         self._add(re.escape(self._since(start)))
 
-    def _field(self, path: tuple[int, ...], kind: int, head: bytes) -> None:
-        start, number = self._reader.at, path[-1]
-        if path == (_ROWS,) or (path[:-1] == _STATISTICS and number in _COUNTS):
+    def _field(self, path: FieldPath, kind: int, head: bytes) -> None:
+        start = self._reader.at
+        if path in _COUNTS:
             if kind not in _NUMBERS:
                 raise _Unusual
             self._reader.value(kind)
-            asked = path == (_ROWS,) or self._column in self._wanted
-            self._add(re.escape(head), _Asked(number, _VARINT) if asked else _VARINT)
-        elif path[:-1] == _STATISTICS and number in _BOUNDS:
+            self._add(re.escape(head), _Asked(path, _VARINT) if self._is_asked(path) else _VARINT)
+        elif path in _BOUNDS:
             if kind != BINARY:
                 raise _Unusual
-            self._bound(number, head)
+            self._bound(path, head)
         elif path in (_PHYSICAL, _ENCODINGS) or (path == _NAMES and self._column <= self._last):
             value = self._reader.value(kind)
             self._add(re.escape(head + self._since(start)))
@@ -273,7 +289,7 @@ class _Walk:
         else:
             self._value(path, kind, head)
 
-    def _value(self, path: tuple[int, ...], kind: int, head: bytes = b"") -> None:
+    def _value(self, path: FieldPath, kind: int, head: bytes = b"") -> None:
         start = self._reader.at
         if kind in _NUMBERS:
             self._reader.value(kind)
@@ -298,24 +314,30 @@ class _Walk:
             self._reader.item(kind)
             self._add(re.escape(head) + b".{%d}" % (self._reader.at - start))
 
-    def _bound(self, number: int, head: bytes) -> None:
+    def _bound(self, path: FieldPath, head: bytes) -> None:
         start = self._reader.at
         length = len(self._reader.value(BINARY))
         written = self._since(start)
-        asked = self._column in self._wanted
-        self._bounds[number] = written
+        asked = self._is_asked(path)
+        self._bounds[path] = written
         is_text = self._texts[self._column]
         if is_text and length > 127:
             self.long.add(self._column)
         # What has a length of its own is compared, or captured, with that.
         self._add(re.escape(head if is_text else head + written[: len(written) - length]))
-        if asked and number in _OLD and self._bounds.get(_OLD[number]) == written:
-            self._add(_Again(number, _OLD[number]))
+        old = _OLD.get(path)
+        if asked and old and self._is_asked(old) and self._bounds.get(old) == written:
+            self._add(_Again(path, old))
         elif is_text:
-            self._add(_Text(number if asked else None))
+            self._add(_Text(path if asked else None))
         else:
             value = b".{%d}" % length
-            self._add(_Asked(number, value) if asked else value)
+            self._add(_Asked(path, value) if asked else value)
+
+    def _is_asked(self, path: FieldPath) -> bool:
+        # What follows the columns belongs to the row group again.
+        column = -1 if path == _ROWS else self._column
+        return (column, path) in self._asked
 
     @property
     def _column(self) -> int:
@@ -340,7 +362,7 @@ class _Writer:
     def __init__(self, long: Collection[int]) -> None:
         """Begin; ``long`` are the columns whose texts may have 128 bytes and more."""
         self._long = long
-        self.found: dict[tuple[int, int], list[int]] = defaultdict(list)
+        self.found: dict[tuple[int, FieldPath], list[int]] = defaultdict(list)
         self.count = 0
 
     def ways(self, column: int, ways: _Ways) -> bytes:
@@ -349,7 +371,7 @@ class _Writer:
         return b"(?>%s)" % b"|".join(b"".join(self._way(column, way)) for way in ways) if ways else b"(?!)"
 
     def _way(self, column: int, way: _Way) -> Iterator[bytes]:
-        groups: dict[int, int] = {}
+        groups: dict[FieldPath, int] = {}
         for token in way:
             match token:
                 case bytes():
@@ -359,7 +381,7 @@ class _Writer:
                     yield b"(?P=g%d)" % groups[of]
                 case _Text(None):
                     yield self._text(column)
-                case _Text(int(field)) | _Asked(field, _):
+                case _Text(tuple(field)) | _Asked(field, _):
                     groups[field] = self.count
                     self.found[column, field].append(self.count)
                     self.count += 1

@@ -15,14 +15,15 @@ from collections.abc import Mapping, Sequence
 from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse import asking, hive
+from tableferry.fleet.warehouse import asking, hive, manifests
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import SOURCE, HiveTable, iceberg_type
 from tableferry.fleet.warehouse.existing import kinds
-from tableferry.fleet.warehouse.files import listing
+from tableferry.fleet.warehouse.files import ListedFile, listing
 from tableferry.fleet.warehouse.identity import change_unchanged
 from tableferry.fleet.warehouse.name_mapping import (
+    MAPPING,
     MappedField,
     leaf_ids,
     mapping_of,
@@ -30,10 +31,10 @@ from tableferry.fleet.warehouse.name_mapping import (
     with_orc_positions,
 )
 from tableferry.hive.locations import escape_wildcards
+from tableferry.hive.partitions import CatalogPartition
 from tableferry.quoting import literal, quote
 from tableferry.tables import TableName
 
-_MAPPING = "schema.name-mapping.default"
 _SHOWN = 5
 
 
@@ -47,20 +48,27 @@ def make(warehouse: Warehouse, source: TableName, target: TableName) -> int:
         Refused: The table can't be Iceberg, or another table has the target's name.
     """
     table = hive.demand_eligible(warehouse, source, TargetFormat.ICEBERG)
-    files = listing(warehouse, table, hive.partitions(warehouse, table))
+    partitions = hive.partitions(warehouse, table)
+    files = listing(warehouse, table, partitions)
     if files.nested:
         examples = ", ".join(file.path for file in files.nested[:_SHOWN])
         raise Refused(
             f"{source} has {len(files.nested)} files in directories below its own or its partitions', which "
             f"adding files leaves out: {examples}; move them up, or write the table anew"
         )
-    paths = sorted(file.path for file in files.read)
     with explaining(f"{target} can't be made over the files of {source}", "fix the cause, and run again"):
-        _make(warehouse, table, target, paths)
-    return len(paths)
+        _make(warehouse, table, target, files.read, partitions)
+    return len(files.read)
 
 
-def _make(warehouse: Warehouse, table: HiveTable, target: TableName, paths: list[str]) -> None:
+def _make(
+    warehouse: Warehouse,
+    table: HiveTable,
+    target: TableName,
+    files: Sequence[ListedFile],
+    partitions: Sequence[CatalogPartition],
+) -> None:
+    paths = sorted(file.path for file in files)
     registered: list[str] | None = None
     if _is_registered(warehouse, table, target):
         registered = _data_files(warehouse, target)
@@ -72,8 +80,9 @@ def _make(warehouse: Warehouse, table: HiveTable, target: TableName, paths: list
     if registered is None:
         warehouse.run(create_statement(table, warehouse.iceberg(target)))
     if registered != paths and paths:
-        _map_positions(warehouse, table, target)
-        _add_files(warehouse, table.name, target)
+        if not manifests.append(warehouse, table, target, files, partitions):
+            _map_positions(warehouse, table, target)
+            _add_files(warehouse, table.name, target)
         registered = _data_files(warehouse, target)
         if registered != paths:
             raise Refused(
@@ -145,9 +154,9 @@ def _data_files(warehouse: Warehouse, target: TableName) -> list[str]:
 def _map_spellings(warehouse: Warehouse, table: HiveTable, target: TableName) -> None:
     """Add the names that files have for columns, where these aren't the table's, to the name mapping."""
     properties = properties_of(warehouse, target)
-    if _MAPPING not in properties:
+    if MAPPING not in properties:
         return
-    before: list[MappedField] = json.loads(properties[_MAPPING])
+    before: list[MappedField] = json.loads(properties[MAPPING])
     mapping = before
     for path in _samples(warehouse, table, target, mapping):
         file = warehouse.spark.read.format(table.format).load(escape_wildcards(path)).schema.jsonValue()
@@ -172,7 +181,7 @@ def _map_positions(warehouse: Warehouse, table: HiveTable, target: TableName) ->
 def _set_mapping(warehouse: Warehouse, target: TableName, mapping: Sequence[MappedField]) -> None:
     warehouse.run(
         f"ALTER TABLE {warehouse.iceberg(target).sql} "
-        f"SET TBLPROPERTIES ({literal(_MAPPING)} = {literal(json.dumps(mapping))})"
+        f"SET TBLPROPERTIES ({literal(MAPPING)} = {literal(json.dumps(mapping))})"
     )
 
 

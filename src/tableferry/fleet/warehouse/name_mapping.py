@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+MAPPING = "schema.name-mapping.default"
+"""The property of a table that has it, as JSON."""
+
 MappedField = Mapping[str, Any]
 """``{"field-id": 1, "names": ["id"], "fields": […]}`` of Iceberg's ``schema.name-mapping.default``."""
 

@@ -1,0 +1,190 @@
+"""The metrics of Parquet files for an Iceberg manifest, from their footers.
+
+They are those that Iceberg's own ``add_files`` takes (org.apache.iceberg.parquet.ParquetMetrics, 1.12), where
+the file's writer is known to get them right; of any other writer's some are left out. Bounds are in Iceberg's
+single-value serialization (https://iceberg.apache.org/spec/#binary-single-value-serialization), those of
+texts and bytes cut to 16 characters as `write.metadata.metrics.default` has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Any, NamedTuple, TypeAlias
+
+from tableferry.convert.facts import ColumnPath, Unreadable
+from tableferry.convert.parquet.bounds import Kind, counts_nulls, kind
+from tableferry.convert.parquet.chunks import Raw
+from tableferry.convert.parquet.elements import Element
+from tableferry.convert.parquet.footers import SchemaCache, answered, checked, ends, opened, read_tail
+from tableferry.convert.parquet.thrift import Reader
+from tableferry.convert.parquet.writers import Trust, trust
+
+_KEPT = 16
+_SURROGATES, _LAST = range(0xD800, 0xE000), 0x10FFFF
+
+Encode: TypeAlias = Callable[[Any], bytes | None]
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What a manifest says of a file, by its fields' ids; what isn't known is left out.
+
+    Attributes:
+        sizes: The bytes that a column takes in the file.
+        values: How many values it has, nulls among them.
+        lowest: A value that none is below, NaN left aside.
+        highest: A value that none is above.
+    """
+
+    rows: int
+    sizes: dict[int, int] = field(default_factory=dict)
+    values: dict[int, int] = field(default_factory=dict)
+    nulls: dict[int, int] = field(default_factory=dict)
+    lowest: dict[int, bytes] = field(default_factory=dict)
+    highest: dict[int, bytes] = field(default_factory=dict)
+
+
+class _Bounded(NamedTuple):
+    """How the bounds of a column become Iceberg's."""
+
+    reads: Kind
+    lowest: Encode
+    highest: Encode
+
+
+class MetricsReader:
+    """Reads the metrics of files of one table; it serves one thread."""
+
+    def __init__(self, ids: Mapping[ColumnPath, int]) -> None:
+        """Read those of the columns and fields with these ids, by the very names that files have for them."""
+        self._ids = ids
+        self._cache = SchemaCache(sizes=True)
+
+    def read(self, path: str, size: int) -> Metrics | None:
+        """Read a file's metrics; None if that can't be read, or has another size."""
+        tail = read_tail(path, size)
+        if isinstance(tail, Unreadable):
+            return None
+        metrics = answered(lambda: self._read(tail))
+        return None if isinstance(metrics, Unreadable) else metrics
+
+    def _read(self, footer: bytes) -> Metrics:
+        shape, rows, groups, orders, created_by, keys = opened(Reader(footer), self._cache)
+        believed = trust(created_by, keys)
+        metrics = Metrics(rows)
+        for slot, stored in enumerate(shape.interpreted.stored if groups.rows else ()):
+            number = self._ids.get(stored.path)
+            if number is not None:
+                _add(metrics, number, stored.element, groups.raws[slot], groups.rows, orders[slot], believed)
+        return metrics
+
+
+def _add(
+    metrics: Metrics,
+    number: int,
+    element: Element,
+    raw: Raw,
+    rows: Sequence[int],
+    order: int,
+    believed: Trust,
+) -> None:
+    metrics.sizes[number] = sum(size or 0 for size in raw.sizes)
+    # Of an instant in 96 bits Iceberg takes nothing else, nor of a column of which a row group says nothing.
+    sides = zip(raw.nulls, raw.lowest, raw.old_lowest, strict=True)
+    if element.physical == "INT96" or any(side == (None, None, None) for side in sides):
+        return
+    sound = checked(raw, rows, counts=counts_nulls(element, believed))
+    if sound is None:
+        return
+    filled, nulls = sound
+    metrics.values[number] = sum(count or 0 for count in raw.values)
+    if nulls is not None:
+        metrics.nulls[number] = nulls
+    bounded = _bounded(element, believed)
+    found = ends(filled, bounded.reads, order) if bounded and filled.nulls else None
+    if bounded is None or found is None:
+        return
+    lows, highs = found
+    for bounds, bound in (
+        (metrics.lowest, bounded.lowest(min(lows))),
+        (metrics.highest, bounded.highest(max(highs))),
+    ):
+        if bound is not None:
+            bounds[number] = bound
+
+
+def _bounded(element: Element, believed: Trust) -> _Bounded | None:
+    """Choose how to read and write the bounds of a column that is stored so; None if it gets none."""
+    meaning = element.annotation
+    name = meaning.kind if meaning else ""
+    # Iceberg leaves NaN out of bounds, as all writers do that don't show one.
+    reads = kind(element, believed._replace(floats=True))
+    match element.physical, name:
+        case "BOOLEAN", _ if believed.numbers:
+            return _Bounded(_RAW, _same, _same)
+        case "BINARY", "" if believed.strings:
+            return _Bounded(_RAW, lambda value: value[:_KEPT], _highest_bytes)
+        case _, _ if reads is None or (meaning and not meaning.signed):
+            return None
+        case "BINARY", "STRING" | "ENUM" | "JSON":
+            return _Bounded(reads, _lowest_text, _highest_text)
+        case _, "DECIMAL":
+            return _Bounded(reads, _decimal, _decimal)
+        case "INT32" | "INT64", _:
+            form = Struct("<i" if element.physical == "INT32" else "<q")
+            factor = 1000 if name == "TIMESTAMP" and meaning and meaning.unit == "MILLIS" else 1
+            return _Bounded(reads, *[lambda value: form.pack(value * factor)] * 2)
+        case "FLOAT" | "DOUBLE", _:
+            form = Struct("<f" if element.physical == "FLOAT" else "<d")
+            # Both zeros are one value to some readers.
+            return _Bounded(
+                reads, lambda value: form.pack(value or -0.0), lambda value: form.pack(value or 0.0)
+            )
+        case _:
+            return None
+
+
+def _same(value: bytes) -> bytes:
+    return value
+
+
+_RAW = Kind(lambda raws: raws, lambda lowest, highest: (None, None))
+
+
+def _decimal(unscaled: int) -> bytes:
+    """Write as few bytes as hold the number and its sign."""
+    magnitude = unscaled if unscaled >= 0 else ~unscaled
+    return unscaled.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
+
+
+def _highest_bytes(value: bytes) -> bytes | None:
+    if len(value) <= _KEPT:
+        return value
+    kept = value[:_KEPT].rstrip(b"\xff")
+    return kept[:-1] + bytes((kept[-1] + 1,)) if kept else None
+
+
+def _lowest_text(value: bytes) -> bytes | None:
+    text = _text(value)
+    return None if text is None else text[:_KEPT].encode()
+
+
+def _highest_text(value: bytes) -> bytes | None:
+    text = _text(value)
+    if text is None or len(text) <= _KEPT:
+        return None if text is None else value
+    for at in range(_KEPT - 1, -1, -1):
+        above = ord(text[at]) + 1
+        above = _SURROGATES.stop if above in _SURROGATES else above
+        if above <= _LAST:
+            return (text[:at] + chr(above)).encode()
+    return None
+
+
+def _text(value: bytes) -> str | None:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None

@@ -1,0 +1,245 @@
+"""Data files into an Iceberg table: metrics by our own reader, a manifest by pyiceberg, a commit by Iceberg.
+
+``add_files`` takes 13 ms a file, most of them to read its footer in the driver. Here that takes a tenth of a
+millisecond, as does the file's entry in the manifest, which Iceberg appends as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from importlib.util import find_spec
+from io import BytesIO
+from pathlib import Path
+from struct import pack
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from tableferry.convert.parquet.metrics import Metrics, MetricsReader
+from tableferry.driver import in_process
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.eligibility import HiveTable
+from tableferry.fleet.warehouse.files import ListedFile
+from tableferry.fleet.warehouse.name_mapping import MAPPING, mapping_of
+from tableferry.hive.locations import reachable, split
+from tableferry.hive.partitions import NULL, CatalogPartition, split_spec
+from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import ManifestFile
+
+# Iceberg takes the metrics of so many columns unless a table says otherwise.
+_MOST_COLUMNS = 100
+_EPOCH = date(1970, 1, 1).toordinal()
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
+# Iceberg's sign for what a commit gives.
+_AT_COMMIT = -1
+
+Value: TypeAlias = int | str | None
+
+
+class _Entry(NamedTuple):
+    """A data file of the manifest."""
+
+    file: ListedFile
+    partition: tuple[Value, ...]
+    metrics: Metrics
+
+
+def append(
+    warehouse: Warehouse,
+    source: HiveTable,
+    target: TableName,
+    files: Sequence[ListedFile],
+    partitions: Sequence[CatalogPartition],
+) -> bool:
+    """Add a Hive table's files to an Iceberg table that is empty, in one commit, where that can be done here.
+
+    It can where Spark's driver is this process, pyiceberg is installed, and the files are Parquet on a disk
+    of this machine; see `docs/decisions/0034` for what else. Nothing is done otherwise: False.
+    """
+    spark = warehouse.spark
+    if not in_process(spark) or find_spec("pyiceberg") is None or source.format != "parquet":
+        return False
+    from py4j.java_gateway import JavaPackage
+
+    jvm = spark._jvm
+    assert jvm is not None
+    # What isn't there is a package to py4j: some runtimes keep Iceberg's classes to themselves.
+    if isinstance(jvm.org.apache.iceberg.ManifestFiles, JavaPackage):
+        return False
+    name = warehouse.iceberg(target).sql
+    table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+    operations = table.operations()
+    before = operations.refresh()
+    text = jvm.org.apache.iceberg.SchemaParser.toJson(table.schema())
+    schema = json.loads(text)
+    ids = _leaf_ids(schema, ())
+    folder = reachable(table.location(), same_machine=True)
+    metered = any(key.startswith("write.metadata.metrics") for key in table.properties())
+    filled = before.currentSnapshot() is not None
+    if ids is None or len(ids) > _MOST_COLUMNS or folder is None or metered or filled:
+        return False
+    entries = _entries(source, files, partitions, MetricsReader(ids))
+    if entries is None:
+        return False
+    # The table's own folder is made with its metadata.
+    path = folder / "metadata" / f"{uuid.uuid4()}-m0.avro"
+    spec = jvm.org.apache.iceberg.PartitionSpecParser.toJson(table.spec())
+    summary = _write(path, text, spec, entries)
+    manifest = jvm.org.apache.iceberg.ManifestFiles.decode(bytearray(_encoded(jvm, summary)))
+
+    def commit() -> None:
+        transaction = table.newTransaction()
+        transaction.updateProperties().set(MAPPING, json.dumps(mapping_of(schema))).commit()
+        transaction.newAppend().appendManifest(manifest).commit()
+        # An append's own commit would add the files once more to what another worker has made of the table.
+        operations.commit(before, transaction.table().operations().current())
+
+    warehouse.effect(commit)
+    return True
+
+
+def _leaf_ids(struct: Mapping[str, Any], above: tuple[str, ...]) -> dict[tuple[str, ...], int] | None:
+    """Map the paths of an Iceberg schema's leaves to their ids; None if any is in an array or a map."""
+    ids: dict[tuple[str, ...], int] = {}
+    for field in struct["fields"]:
+        path, kind = (*above, field["name"]), field["type"]
+        if isinstance(kind, str):
+            ids[path] = field["id"]
+        elif kind["type"] != "struct" or (inner := _leaf_ids(kind, path)) is None:
+            return None
+        else:
+            ids |= inner
+    return ids
+
+
+def _entries(
+    source: HiveTable,
+    files: Sequence[ListedFile],
+    partitions: Sequence[CatalogPartition],
+    reader: MetricsReader,
+) -> list[_Entry] | None:
+    """Read the files' metrics; None if one can't be read, or a partition's value can't be written."""
+    values = {split(partition.location): _values(source, partition) for partition in partitions}
+    if not source.partition_columns:
+        values = {split(source.location): ()}
+    entries = []
+    for file in files:
+        scheme, authority, path = split(file.path)
+        local = reachable(file.path, same_machine=True)
+        partition = values.get((scheme, authority, path.rpartition("/")[0]))
+        metrics = reader.read(str(local), file.size) if local is not None and partition is not None else None
+        if metrics is None or partition is None:
+            return None
+        entries.append(_Entry(file, partition, metrics))
+    return entries
+
+
+def _values(source: HiveTable, partition: CatalogPartition) -> tuple[Value, ...] | None:
+    """Return a partition's values in the order of its columns, dates as days since 1970."""
+    types = {column.name.lower(): column.type["name"] for column in source.columns}
+    given = {name.lower(): value for name, value in split_spec(partition.spec)}
+    values: list[Value] = []
+    for column in source.partition_columns:
+        value, kind = given[column.lower()], types[column.lower()]
+        if value == NULL:
+            values.append(None)
+        elif kind in _INTEGERS and _INTEGER.fullmatch(value):
+            values.append(int(value))
+        elif kind == "date" and _DATE.fullmatch(value):
+            values.append(date.fromisoformat(value).toordinal() - _EPOCH)
+        elif kind in ("string", "varchar"):
+            values.append(value)
+        else:
+            return None
+    return tuple(values)
+
+
+def _write(path: Path, schema: str, spec: str, entries: Sequence[_Entry]) -> ManifestFile:
+    """Write a manifest of files that were added, and return what a list of manifests would say of it."""
+    from pyiceberg import manifest
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema
+    from pyiceberg.typedef import Record
+
+    from tableferry.fleet.warehouse.local_output import LocalOutput
+
+    # The snapshot's id and the sequence number are Iceberg's to give, when it commits.
+    with manifest.write_manifest(
+        2,
+        PartitionSpec.model_validate_json(spec),
+        Schema.model_validate_json(schema),
+        LocalOutput(str(path)),
+        _AT_COMMIT,
+        "deflate",
+    ) as writer:
+        for file, values, metrics in entries:
+            data = manifest.DataFile.from_args(
+                content=manifest.DataFileContent.DATA,
+                file_path=file.path,
+                file_format=manifest.FileFormat.PARQUET,
+                partition=Record(*values),
+                record_count=metrics.rows,
+                file_size_in_bytes=file.size,
+                column_sizes=metrics.sizes,
+                value_counts=metrics.values,
+                null_value_counts=metrics.nulls,
+                nan_value_counts={},
+                lower_bounds=metrics.lowest,
+                upper_bounds=metrics.highest,
+                sort_order_id=0,
+            )
+            added = manifest.ManifestEntryStatus.ADDED
+            writer.add_entry(manifest.ManifestEntry.from_args(status=added, data_file=data))
+    return writer.to_manifest_file()
+
+
+def _encoded(jvm: Any, manifest: ManifestFile) -> bytes:
+    """Write what Iceberg's ``ManifestFiles.decode`` reads: a schema of Avro, and a value of it.
+
+    A ManifestFile has no public constructor, and py4j can't pass the number 5 as a long.
+    """
+    from pyiceberg.avro.encoder import BinaryEncoder
+
+    names = jvm.java.util.HashMap()
+    struct = jvm.org.apache.iceberg.ManifestFile.schema().asStruct()
+    names.put(struct, "org.apache.iceberg.GenericManifestFile")
+    summary = jvm.org.apache.iceberg.ManifestFile.PARTITION_SUMMARY_TYPE
+    names.put(summary, "org.apache.iceberg.GenericPartitionFieldSummary")
+    schema: str = jvm.org.apache.iceberg.avro.AvroSchemaUtil.convert(struct, names).toString()
+    output = BytesIO()
+    encoder = BinaryEncoder(output)
+
+    def optional(write: Callable[[Any], None], value: Any) -> None:
+        encoder.write_int(value is not None)
+        if value is not None:
+            write(value)
+
+    encoder.write_utf8(manifest.manifest_path)
+    encoder.write_int(manifest.manifest_length)
+    encoder.write_int(manifest.partition_spec_id)
+    optional(encoder.write_int, 0)
+    optional(encoder.write_int, _AT_COMMIT)
+    optional(encoder.write_int, _AT_COMMIT)
+    encoder.write_int(_AT_COMMIT)
+    rows = manifest.added_rows_count
+    for count in (manifest.added_files_count, 0, 0, rows, 0, 0):
+        optional(encoder.write_int, count)
+    fields = manifest.partitions or []
+    optional(encoder.write_int, len(fields))
+    for field in fields:
+        encoder.write_boolean(field.contains_null)
+        optional(encoder.write_boolean, field.contains_nan)
+        optional(encoder.write_bytes, field.lower_bound)
+        optional(encoder.write_bytes, field.upper_bound)
+    if fields:
+        encoder.write_int(0)
+    optional(encoder.write_bytes, None)
+    optional(encoder.write_int, None)
+    text = schema.encode()
+    return b"\xc2\x01" + pack(">H", len(text)) + text + output.getvalue()

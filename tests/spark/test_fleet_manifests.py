@@ -1,0 +1,223 @@
+"""Files come into an Iceberg table with the metrics that Iceberg's own add_files takes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.warehouses import NoAccess
+
+from tableferry.errors import TableError
+from tableferry.fleet.warehouse import hive, iceberg, manifests
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.existing import kinds
+from tableferry.fleet.warehouse.files import listing
+from tableferry.tables import TableName
+
+SCHEMA = "fleet_manifests"
+
+COLUMNS = {
+    "tiny": ("tinyint", pa.int8(), [-128, 127, None]),
+    "small": ("smallint", pa.int16(), [-5, 300, 7]),
+    "i": ("int", pa.int32(), [-(2**31), 2**31 - 1, 0]),
+    "big": ("bigint", pa.int64(), [-(2**63), 2**63 - 1, 0]),
+    "wider": ("bigint", pa.int32(), [-7, 7, None]),
+    "f": ("float", pa.float32(), [-1.5, 0.0, 2.5]),
+    "d": ("double", pa.float64(), [0.0, 0.0, 1e300]),
+    "nan": ("double", pa.float64(), [float("nan"), 1.0, 2.0]),
+    "short": ("string", pa.string(), ["b", "a", None]),
+    "long": ("string", pa.string(), ["x" * 15 + "\U0010ffff" + "y", "é" * 40, "z" * 16]),
+    "last": ("string", pa.string(), ["\U0010ffff" * 20, "a", "b"]),
+    "bin": ("binary", pa.binary(), [b"\x00", b"\xfe" * 15 + b"\xff\xff", b"a"]),
+    "ones": ("binary", pa.binary(), [b"\xff" * 20, b"a", b"b"]),
+    "ok": ("boolean", pa.bool_(), [True, None, True]),
+    "day": ("date", pa.date32(), [date(1, 1, 1), date(9999, 12, 31), None]),
+    "at": ("timestamp", pa.timestamp("us", "UTC"), [datetime(1969, 1, 1), datetime(2024, 1, 1), None]),
+    "millis": ("timestamp", pa.timestamp("ms", "UTC"), [datetime(1969, 1, 1), datetime(2024, 1, 1), None]),
+    "cents": ("decimal(9, 2)", pa.decimal128(9, 2), [Decimal("-1.28"), Decimal("1.27"), None]),
+    "money": (
+        "decimal(18, 4)",
+        pa.decimal128(18, 4),
+        [Decimal("-0.0129"), Decimal("99999999999999.9999"), None],
+    ),
+    "huge": ("decimal(38, 3)", pa.decimal128(38, 3), [Decimal("-32.768"), Decimal("32.767"), None]),
+    "nothing": ("int", pa.int32(), [None, None, None]),
+    "nested": (
+        "struct<a: int, b: struct<c: string>>",
+        pa.struct([("a", pa.int32()), ("b", pa.struct([("c", pa.string())]))]),
+        [{"a": 1, "b": {"c": "x"}}, None, {"a": None, "b": None}],
+    ),
+}
+TABLE = pa.table({name: pa.array(values, kind) for name, (_, kind, values) in COLUMNS.items()})
+# Iceberg 1.12 takes milliseconds for microseconds, in bounds as in rows. And where a row group has no bounds
+# it takes those of the others for the file's: here that group has nothing but NaN, which Iceberg leaves
+# aside, but it may as well have had bounds that were too long to be written.
+DIFFERENT = tuple(1 + list(COLUMNS).index(name) for name in ("millis", "nan"))
+DDL = ", ".join(f"{name} {kind}" for name, (kind, _, _) in COLUMNS.items())
+
+
+@pytest.fixture(scope="module")
+def warehouse(spark: SparkSession) -> Iterator[Warehouse]:
+    spark.sql(f"CREATE SCHEMA {SCHEMA}")
+    yield Warehouse(spark, NoAccess())
+    spark.sql(f"DROP SCHEMA {SCHEMA} CASCADE")
+
+
+def make(warehouse: Warehouse, name: str, folder: Path, partitioned: str = "") -> TableName:
+    """Make a Hive table of the files that are in a folder."""
+    table = TableName(("spark_catalog", SCHEMA, name))
+    by = f"PARTITIONED BY ({partitioned})" if partitioned else ""
+    warehouse.spark.sql(
+        f"CREATE EXTERNAL TABLE {table.sql} ({DDL}) {by} STORED AS parquet LOCATION '{folder}'"
+    )
+    if partitioned:
+        warehouse.spark.sql(f"MSCK REPAIR TABLE {table.sql}")
+    return table
+
+
+def copies(warehouse: Warehouse, source: TableName) -> tuple[TableName, TableName]:
+    """Make two empty Iceberg tables, and fill one by ``add_files`` and the other by a manifest of ours."""
+    table = hive.demand(warehouse, source)
+    partitions = hive.partitions(warehouse, table)
+    files = listing(warehouse, table, partitions).read
+    theirs, ours = (TableName((*source.parts[:-1], f"{source.table}_{way}")) for way in ("theirs", "ours"))
+    for number, target in enumerate((theirs, ours)):
+        statement = iceberg.create_statement(table, warehouse.iceberg(target))
+        warehouse.spark.sql(statement.replace("_iceberg'", f"_iceberg{number}'"))
+    iceberg._add_files(warehouse, source, theirs)
+    assert manifests.append(warehouse, table, ours, files, partitions)
+    return theirs, ours
+
+
+def said(warehouse: Warehouse, table: TableName) -> list[dict[str, Any]]:
+    """What the metadata table says of each file, but for what Spark makes of it for people to read."""
+    name = warehouse.iceberg(table).sql
+    rows = warehouse.spark.sql(f"SELECT * FROM {name}.files ORDER BY file_path").drop("readable_metrics")
+    return [row.asDict(recursive=True) for row in rows.collect()]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"row_group_size": 1}, {"write_statistics": ["i", "short"]}], ids=str
+)
+def test_the_metrics_are_those_of_add_files(
+    warehouse: Warehouse, tmp_path: Path, options: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
+    for number in range(3):
+        pq.write_table(TABLE.slice(0, number + 1), tmp_path / f"{number}.parquet", **options)
+    source = make(warehouse, f"all_{abs(hash(request.node.name))}", tmp_path)
+    theirs, ours = copies(warehouse, source)
+    alike(warehouse, theirs, ours, but=DIFFERENT)
+
+
+def alike(warehouse: Warehouse, theirs: TableName, ours: TableName, *, but: Sequence[int] = ()) -> None:
+    """Demand the same of both, but for the bounds of some columns."""
+    for one, other in zip(said(warehouse, theirs), said(warehouse, ours), strict=True):
+        for key, values in one.items():
+            for bounds in (values, other[key]) if key in ("lower_bounds", "upper_bounds") else ():
+                for column in but:
+                    bounds.pop(column, None)
+            assert (key, values) == (key, other[key])
+    names = [warehouse.iceberg(table).sql for table in (theirs, ours)]
+    rows = [sorted(map(repr, warehouse.spark.table(name).collect())) for name in names]
+    assert rows[0] == rows[1] != []
+
+
+PARTITIONED = "p int, `On` date, word string"
+
+
+def test_partitions_have_their_values(warehouse: Warehouse, tmp_path: Path) -> None:
+    null = "__HIVE_DEFAULT_PARTITION__"
+    for number, directory in enumerate(
+        (
+            "p=7/On=2024-02-29/word=plain",
+            "p=-07/On=0001-01-01/word=it's%3A 100%25",
+            f"p={null}/On={null}/word={null}",
+            "p=0/On=9999-12-31/word=é 🙂",
+        )
+    ):
+        (tmp_path / directory).mkdir(parents=True)
+        pq.write_table(TABLE.slice(0, 1), tmp_path / directory / f"{number}.parquet")
+    source = make(warehouse, "partitioned", tmp_path, PARTITIONED)
+    theirs, ours = copies(warehouse, source)
+    alike(warehouse, theirs, ours, but=DIFFERENT)
+    for table in (theirs, ours):
+        name = warehouse.iceberg(table).sql
+        found = warehouse.spark.sql(f"SELECT * FROM {name} WHERE `On` = DATE'2024-02-29' AND word LIKE 'pl%'")
+        assert found.count() == 1
+
+
+def test_a_worker_that_sleeps_before_its_commit_adds_no_file_twice(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    pq.write_table(TABLE, tmp_path / "a.parquet")
+    source = make(warehouse, "asleep", tmp_path)
+    target = TableName((*source.parts[:-1], "asleep_iceberg"))
+    awake: list[int] = []
+
+    def other() -> None:
+        # The first effect makes the table, the second fills it.
+        if kinds(warehouse, (target,)) and not awake:
+            awake.append(iceberg.make(warehouse, source, target))
+
+    with pytest.raises(TableError, match="stale"):
+        iceberg.make(replace(warehouse, guard=other), source, target)
+    assert awake == [1]
+    assert len(said(warehouse, target)) == 1
+    assert iceberg.make(warehouse, source, target) == 1
+    assert len(said(warehouse, target)) == 1
+
+
+def test_files_of_spark_itself(warehouse: Warehouse, tmp_path: Path) -> None:
+    pq.write_table(TABLE, tmp_path / "a.parquet")
+    first = make(warehouse, "first", tmp_path)
+    warehouse.spark.table(first.sql).write.parquet(str(tmp_path / "b"))
+    theirs, ours = copies(warehouse, make(warehouse, "by_spark", tmp_path / "b"))
+    alike(warehouse, theirs, ours)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "partitioned"),
+    [
+        ("c array<int>", pa.array([[1, 2]]), ""),
+        ("c int", pa.array([1]), "p double"),
+        ("c int", None, ""),
+    ],
+    ids=["an array", "a partition's type", "a file that isn't Parquet"],
+)
+def test_what_is_left_to_add_files(
+    warehouse: Warehouse,
+    tmp_path: Path,
+    column: str,
+    values: pa.Array | None,
+    partitioned: str,
+    request: pytest.FixtureRequest,
+) -> None:
+    directory = tmp_path / "p=1.5" if partitioned else tmp_path
+    directory.mkdir(exist_ok=True)
+    if values is None:
+        (directory / "a.parquet").write_bytes(b"PAR1 and no more")
+    else:
+        pq.write_table(pa.table({"c": values}), directory / "a.parquet")
+    source = TableName(("spark_catalog", SCHEMA, f"left_{len(column)}{bool(partitioned)}{values is None}"))
+    by = f"PARTITIONED BY ({partitioned})" if partitioned else ""
+    warehouse.spark.sql(
+        f"CREATE EXTERNAL TABLE {source.sql} ({column}) {by} STORED AS parquet LOCATION '{tmp_path}'"
+    )
+    if partitioned:
+        warehouse.spark.sql(f"MSCK REPAIR TABLE {source.sql}")
+    table = hive.demand(warehouse, source)
+    partitions = hive.partitions(warehouse, table)
+    target = TableName((*source.parts[:-1], f"{source.table}_iceberg"))
+    warehouse.spark.sql(iceberg.create_statement(table, warehouse.iceberg(target)))
+    files = listing(warehouse, table, partitions).read
+    assert len(files) == 1
+    assert not manifests.append(warehouse, table, target, files, partitions)
+    assert said(warehouse, target) == []

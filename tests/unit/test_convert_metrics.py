@@ -1,0 +1,86 @@
+"""Metrics for Iceberg are true of the data, whatever it is."""
+
+from __future__ import annotations
+
+import math
+import struct
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableferry.convert.parquet.metrics import Metrics, MetricsReader
+
+
+def metrics_of(path: Path, table: pa.Table, **options: Any) -> Metrics:
+    """Write a file, and read its metrics; its columns have the ids 1, 2, …."""
+    pq.write_table(table, path, **options)
+    reader = MetricsReader({(name,): number for number, name in enumerate(table.column_names, 1)})
+    # Patterns are learned from the first ones.
+    found = [reader.read(str(path), path.stat().st_size) for _ in range(4)]
+    assert found[0] is not None
+    assert found == found[:1] * 4
+    return found[0]
+
+
+@given(st.lists(st.none() | st.text(max_size=40), min_size=1, max_size=9), st.integers(1, 9))
+def test_texts_are_between_their_bounds(
+    tmp_path_factory: pytest.TempPathFactory, values: list[str | None], group: int
+) -> None:
+    path = tmp_path_factory.mktemp("metrics") / "a.parquet"
+    found = metrics_of(path, pa.table({"c": pa.array(values, pa.string())}), row_group_size=group)
+    there = [value.encode() for value in values if value is not None]
+    assert (found.rows, found.values, found.nulls) == (
+        len(values),
+        {1: len(values)},
+        {1: len(values) - len(there)},
+    )
+    if 1 in found.lowest:
+        assert all(found.lowest[1] <= value for value in there)
+        assert len(found.lowest[1].decode()) <= 16
+    if 1 in found.highest:
+        assert all(value <= found.highest[1] for value in there)
+        assert len(found.highest[1].decode()) <= 16
+    if not any("\U0010ffff" in (value or "") for value in values) and there:
+        assert (1 in found.lowest, 1 in found.highest) == (True, True)
+
+
+@given(st.lists(st.none() | st.floats(), min_size=1, max_size=9), st.integers(1, 9))
+def test_numbers_are_between_their_bounds_but_for_nan(
+    tmp_path_factory: pytest.TempPathFactory, values: list[float | None], group: int
+) -> None:
+    path = tmp_path_factory.mktemp("metrics") / "a.parquet"
+    found = metrics_of(path, pa.table({"c": pa.array(values, pa.float64())}), row_group_size=group)
+    there = [value for value in values if value is not None and not math.isnan(value)]
+    assert found.nulls == {1: sum(value is None for value in values)}
+    for bounds, sign in ((found.lowest, 1), (found.highest, -1)):
+        if 1 in bounds:
+            (bound,) = struct.unpack("<d", bounds[1])
+            assert all(sign * bound <= sign * value for value in there)
+
+
+@pytest.mark.parametrize(("unit", "each"), [("ms", 1000), ("us", 1)])
+def test_instants_are_microseconds(tmp_path: Path, unit: str, each: int) -> None:
+    at = pa.array([datetime(1969, 1, 1), datetime(2024, 1, 1)], pa.timestamp(unit, "UTC"))
+    found = metrics_of(tmp_path / "a.parquet", pa.table({"at": at}))
+    bounds = [int.from_bytes(side[1], "little", signed=True) for side in (found.lowest, found.highest)]
+    assert bounds == [value.value * each for value in at]
+
+
+def test_a_file_without_rows_has_sizes_and_no_bounds(tmp_path: Path) -> None:
+    found = metrics_of(tmp_path / "a.parquet", pa.table({"c": pa.array([], pa.int64())}))
+    assert (found.rows, found.lowest, found.highest) == (0, {}, {})
+
+
+def test_what_changed_or_is_no_parquet_has_none(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"c": [1]}), path)
+    reader = MetricsReader({("c",): 1})
+    assert reader.read(str(path), path.stat().st_size + 1) is None
+    path.write_bytes(b"nothing")
+    assert reader.read(str(path), 7) is None
