@@ -326,7 +326,7 @@ def test_every_question_finds_the_rows_that_the_parquet_files_have(
                 asked = literal(value, CASES[name][1])
                 questions += [column == asked, column <= asked, column >= asked]
         questions += [column.isNull(), column.isNotNull()]
-    questions = questions[:: soak.amount(4, 1)]
+    questions = questions[:: soak.amount(6, 1)]
     truth = spark.read.parquet(str(arrow))
     expected = list(truth.agg(*(F.count(F.when(question, 1)) for question in questions)).collect()[0])
     assert max(expected) > min(expected)
@@ -418,7 +418,7 @@ def plain(values: Iterable[Any]) -> list[Any]:
 
 @pytest.mark.parametrize(
     ("narrow", "low", "wide", "high"),
-    WIDENED[:: soak.amount(2, 1)],
+    WIDENED[:: soak.amount(3, 1)],
     ids=lambda parameter: str(parameter)[:18],
 )
 def test_widened_files_are_read_rightly_by_spark_and_delta_rs(

@@ -116,7 +116,7 @@ def _found(root: Path) -> Counter[Any]:
     return Counter(_normal(row) for row in table.to_pylist())
 
 
-@settings(max_examples=amount(30, 150), suppress_health_check=list(HealthCheck))
+@settings(max_examples=amount(20, 150), suppress_health_check=list(HealthCheck))
 @given(files(), st.sampled_from((convert.Statistics.FOOTERS, convert.Statistics.SCAN)))
 def test_the_table_has_the_rows_of_its_files(written: list[File], statistics: convert.Statistics) -> None:
     root = Path(tempfile.mkdtemp())

@@ -42,7 +42,7 @@ def scanned(path: Path, *columns: str) -> dict[str, Bounds]:
     }
 
 
-@settings(max_examples=amount(40, 400), deadline=None)
+@settings(max_examples=amount(25, 400), deadline=None)
 @given(ROWS, st.integers(1, 3))
 def test_a_scan_finds_what_footers_say_that_are_right(rows: list[dict[str, Any]], group: int) -> None:
     with TemporaryDirectory() as name:
