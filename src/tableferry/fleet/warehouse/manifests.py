@@ -35,7 +35,8 @@ _MOST_COLUMNS = 100
 _EPOCH = date(1970, 1, 1).toordinal()
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-_INTEGERS = ("tinyint", "smallint", "int", "bigint")
+# How many bits of a whole number aren't its sign.
+_BITS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 # Iceberg's sign for what a commit gives.
 _AT_COMMIT = -1
 
@@ -141,23 +142,30 @@ def _entries(
 
 
 def _values(source: HiveTable, partition: CatalogPartition) -> tuple[Value, ...] | None:
-    """Return a partition's values in the order of its columns, dates as days since 1970."""
+    """Return a partition's values in the order of its columns; None if one can't be written."""
     types = {column.name.lower(): column.type["name"] for column in source.columns}
     given = {name.lower(): value for name, value in split_spec(partition.spec)}
     values: list[Value] = []
     for column in source.partition_columns:
-        value, kind = given[column.lower()], types[column.lower()]
-        if value == NULL:
-            values.append(None)
-        elif kind in _INTEGERS and _INTEGER.fullmatch(value):
-            values.append(int(value))
-        elif kind == "date" and _DATE.fullmatch(value):
-            values.append(date.fromisoformat(value).toordinal() - _EPOCH)
-        elif kind in ("string", "varchar"):
-            values.append(value)
-        else:
+        text = given[column.lower()]
+        value = None if text == NULL else _value(text, types[column.lower()])
+        if text != NULL and value is None:
             return None
+        values.append(value)
     return tuple(values)
+
+
+def _value(text: str, kind: str) -> Value:
+    """Return a value as a manifest has it, dates as days since 1970; None if it isn't one of that type."""
+    if kind in _BITS and _INTEGER.fullmatch(text):
+        number = int(text)
+        return number if -(1 << _BITS[kind]) <= number < 1 << _BITS[kind] else None
+    if kind == "date" and _DATE.fullmatch(text):
+        try:
+            return date.fromisoformat(text).toordinal() - _EPOCH
+        except ValueError:
+            return None
+    return text if kind in ("string", "varchar") else None
 
 
 def _write(path: Path, schema: str, spec: str, entries: Sequence[_Entry]) -> ManifestFile:
