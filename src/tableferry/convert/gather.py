@@ -19,7 +19,6 @@ from tableferry.convert.folder import discover
 from tableferry.convert.folder.formats import already_delta, empty_commit, foreign_format
 from tableferry.convert.folder.roots import find_roots
 from tableferry.convert.log import commit, existing
-from tableferry.convert.log.statistics import INDEXED
 from tableferry.convert.partitions import inference
 from tableferry.convert.plan import Engine, Facts, Options, Statistics, all_schemas, to_be_redone
 from tableferry.convert.readers import all_readable, read_footers
@@ -196,8 +195,7 @@ def _near(
     if not options.include_subfolders:
         discover.demand_no_subfolders(facts.location, files)
     # Footers first: a note that lies about is better called no Parquet file than a file of other partitions.
-    leaves = INDEXED if options.statistics is Statistics.FOOTERS else 0
-    read = read_footers(root, files, spark_provider, options.reader, leaves=leaves)
+    read = read_footers(root, files, spark_provider, options.reader, leaves=options.leaves)
     footers = all_readable(root, files, read, progress)
     first: dict[int, tuple[FileSchema, str]] = {}
     for file, footer in zip(files, footers, strict=True):

@@ -19,6 +19,7 @@ from tableferry.convert.entry import (
 from tableferry.convert.facts import DataFile, ExistingLog, FileSchema, Footer, IcebergState, Partitions
 from tableferry.convert.log import mapping
 from tableferry.convert.log.contents import Contents, indexed
+from tableferry.convert.log.statistics import INDEXED
 from tableferry.convert.merging import Merged
 from tableferry.convert.mismatches import PartitionMismatches, sentences
 from tableferry.convert.requested import NOTHING_MORE, Requested, clustered
@@ -82,6 +83,11 @@ class Options:
     unsafe_commit: bool = False
     requested: Requested = NOTHING_MORE
     rewritten: bool = False
+
+    @property
+    def leaves(self) -> int:
+        """Of how many of a file's first leaves footers' statistics are read, until it's known which count."""
+        return INDEXED if self.statistics is Statistics.FOOTERS else 0
 
 
 @dataclass(frozen=True)

@@ -206,9 +206,10 @@ class Opened(NamedTuple):
     """What a footer says, as it says it.
 
     Attributes:
-        stored: Its columns and fields of primitive type, in no array and no map.
-        groups: Of each of the first of these, as many as the cache is for, what the row groups say.
-        orders: The number of the order that the bounds of each of these follow; 0 if nothing says so.
+        groups: What its row groups say of as many of the stored leaves as the cache is for.
+        orders: The number of the order that the bounds of each stored leaf follow; 0 if nothing says so.
+        created_by: The writer's name; empty if the footer has none.
+        keys: What the writer put beside the schema.
     """
 
     shape: Shape

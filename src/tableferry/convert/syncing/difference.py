@@ -16,7 +16,6 @@ from tableferry.convert.folder import discover
 from tableferry.convert.log import mapping, table
 from tableferry.convert.log.changes import Changes
 from tableferry.convert.log.contents import Contents
-from tableferry.convert.log.statistics import INDEXED
 from tableferry.convert.log.table import Table
 from tableferry.convert.partitions import inference
 from tableferry.convert.plan import Options, Statistics
@@ -86,7 +85,7 @@ def difference(
     restated: Contents | None = None
     if _widened(before.schema, merged):
         kept = changed.kept
-        read = read_footers(root, kept, spark, options.reader, leaves=_leaves(options))
+        read = read_footers(root, kept, spark, options.reader, leaves=options.leaves)
         of_kept = all_readable(root, kept, read, progress)
         both = [*zip(kept, of_kept, strict=True), *zip(new, footers, strict=True)]
         merged = _merged(before, both)
@@ -132,7 +131,7 @@ def _read_new(
     footers: list[Footer] = []
     unfinished: list[str] = []
     broken: list[str] = []
-    read = read_footers(root, new, spark, options.reader, leaves=_leaves(options))
+    read = read_footers(root, new, spark, options.reader, leaves=options.leaves)
     for number, (file, footer) in enumerate(zip(new, read, strict=True), 1):
         match footer:
             case Footer():
@@ -208,7 +207,3 @@ def _contents(
         statistics=options.statistics is not Statistics.NONE,
         configuration=configuration,
     )
-
-
-def _leaves(options: Options) -> int:
-    return INDEXED if options.statistics is Statistics.FOOTERS else 0
