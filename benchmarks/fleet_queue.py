@@ -4,7 +4,7 @@ python benchmarks/fleet_queue.py --jobs 100000
 
 Starts MariaDB and PostgreSQL in folders of their own, with commits that wait for the disk, and measures each
 store with 1, 2, 4 and 8 worker processes. A queue in Delta tables is measured by --delta, with fewer claims
-and workers that are threads of one session, which is how Spark takes them on one machine.
+and workers that are threads of one session with one store, as the tables are that a worker moves at once.
 
 - add: all jobs, in one call;
 - claims/s: jobs claimed in batches by all workers together;
@@ -242,11 +242,10 @@ def delta() -> Iterator[tuple[str, Callable[[Sequence[Task]], list[list[Span]]]]
         spark = session.resolve(folder, say=lambda line: None)
 
         def run(tasks: Sequence[Task]) -> list[list[Span]]:
+            store = open_store(tasks[0].url, spark)
             together, results = threading.Barrier(len(tasks)), list[list[Span]]()
             threads = [
-                threading.Thread(
-                    target=lambda task=task: results.append(work(task, open_store(task.url, spark), together))
-                )
+                threading.Thread(target=lambda task=task: results.append(work(task, store, together)))
                 for task in tasks
             ]
             for thread in threads:

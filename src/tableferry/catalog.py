@@ -157,13 +157,27 @@ def described(spark: SparkSession, name: TableName) -> dict[str, str]:
     Raises:
         PySparkException: There is no such table, or it may not be described.
     """
+    return described_with_columns(spark, name)[1]
+
+
+def described_with_columns(spark: SparkSession, name: TableName) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the comments of a table's columns, by their names in lower case, and what `described` returns.
+
+    Raises:
+        PySparkException: There is no such table, or it may not be described.
+    """
+    comments: dict[str, str] = {}
     details: dict[str, str] = {}
-    in_details = False
+    in_columns, in_details = True, False
     for row in spark.sql(f"DESCRIBE TABLE EXTENDED {name.sql}").collect():
+        # A column's name may begin like a heading, but only headings come behind an empty line.
+        in_columns = in_columns and bool(row["col_name"])
         in_details = in_details or row["col_name"].startswith("# Detailed Table Information")
+        if in_columns:
+            comments[row["col_name"].lower()] = row["comment"] or ""
         if in_details:
             details.setdefault(row["col_name"], row["data_type"])
-    return details
+    return comments, details
 
 
 def _facts_from_log(name: TableName, folder: Path) -> TableFacts | None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tableferry import localspark, workspace
 from tableferry.activity import activity
+from tableferry.driver import in_process
 from tableferry.errors import SessionError
 from tableferry.extras import install
 from tableferry.quoting import quote
@@ -153,6 +154,20 @@ def settings(spark: SparkSession, values: Mapping[str, str], origin: str) -> Ite
                 spark.conf.unset(key)
             else:
                 spark.conf.set(key, earlier)
+
+
+def beside(spark: SparkSession) -> SparkSession | None:
+    """Return a session over the same tables whose settings are its own, and begin as this one's.
+
+    None where a thread can't have one: through Spark Connect.
+    """
+    if not in_process(spark):
+        return None
+    other = spark.newSession()
+    for key, value in spark.conf.getAll.items():
+        if other.conf.get(key, None) != value:
+            other.conf.set(key, value)
+    return other
 
 
 def choose(environ: Mapping[str, str], *, databricks_connect: bool) -> Choice:

@@ -211,8 +211,8 @@ def dying(at: int) -> Iterator[None]:
     number = count()
     real = Warehouse.effect
 
-    def effect(warehouse: Warehouse, work: Callable[[], Any]) -> Any:
-        result = real(warehouse, work)
+    def effect(warehouse: Warehouse, work: Callable[[], Any], **how: Any) -> Any:
+        result = real(warehouse, work, **how)
         if next(number) == at:
             raise Crash
         return result

@@ -36,7 +36,8 @@ class Fleet:
     schema: str
     store: Store
     warehouse: Warehouse
-    settings: FleetSettings = field(default_factory=FleetSettings)
+    # One after the other, so that what a test does between two steps comes where it's to come.
+    settings: FleetSettings = field(default_factory=lambda: FleetSettings(tables_at_once=1))
     clock: FixedClock = field(default_factory=lambda: FixedClock(datetime(2026, 3, 1, 9, 30, tzinfo=UTC)))
 
     def name(self, table: str) -> TableName:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -16,6 +17,7 @@ from tableferry.fleet import job_run
 from tableferry.fleet.job import Job, State, TargetFormat
 from tableferry.fleet.pausing import resumed
 from tableferry.fleet.perform import Save, perform
+from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.steps import DropCopy, Step
 from tableferry.fleet.warehouse.context import Warehouse
 
@@ -210,3 +212,41 @@ def test_who_never_stops_writing_pauses_the_job(ours: Fleet, monkeypatch: pytest
     assert report.job.pause_reason.startswith("WRITTEN_WHILE_BLOCKED: ")
     assert report.job.pair == (State.READY, State.WRITES_BLOCKED)
     assert "orders" in tables_in(ours.spark, ours.schema)
+
+
+def test_several_tables_at_once_keep_their_rows_forward_and_back(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
+    ours = fleet(spark, schema, tmp_path)
+    ours.settings = FleetSettings(tables_at_once=3)
+    rows: dict[str, list[tuple[Any, ...]]] = {}
+
+    def read(table: str) -> list[tuple[Any, ...]]:
+        # This session doesn't hear of what others write, among them the worker's own.
+        spark.catalog.refreshTable(f"{schema}.{table}")
+        return ours.rows(table)
+
+    with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the test"):
+        for number in range(soak.amount(6, 24)):
+            table, form = f"t{number}", FORMATS[number % 2]
+            hive_table(spark, f"{schema}.{table}", tmp_path / table, [(1, "a"), (2, "b"), (3, None)])
+            ours.add(table, form=form)
+            rows[table] = ours.rows(table)
+        assert errors(ours.preprocess()) == []
+        ours.notify()
+        ours.clock.turn(days=14)
+        assert errors(ours.migrate()) == []
+        ours.notify()
+        for number, table in enumerate(rows, start=4):
+            assert read(table) == read(f"{table}_hive") == rows[table]
+            # A row into a partition that there is, and one into another: both ways of copying it back.
+            for day in ("a", "new"):
+                ours.write(table, f"INSERT INTO {{t}} VALUES ({number}, TIMESTAMP '2026-02-01', '{day}')")
+            rows[table] = ours.rows(table)
+            assert len(rows[table]) == 5
+        assert errors(ours.shadow()) == []
+        assert all(read(f"{table}_hive") == rows[table] for table in rows)
+        assert errors(ours.revert(*rows)) == []
+    assert {ours.job(table).state for table in rows} == {State.ICEBERG_DROPPED}
+    assert tables_in(spark, schema) == sorted(rows)
+    assert all(read(table) == rows[table] for table in rows)

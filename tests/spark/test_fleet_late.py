@@ -483,14 +483,14 @@ def effects(at: int, before: Callable[[], None] | None = None) -> Iterator[list[
     number, real = count(), Warehouse.effect
     reached: list[int] = []
 
-    def effect(warehouse: Warehouse, work: Callable[[], Any]) -> Any:
+    def effect(warehouse: Warehouse, work: Callable[[], Any], **how: Any) -> Any:
         here = next(number) == at
         if here:
             reached.append(at)
         if not here:
-            return real(warehouse, work)
+            return real(warehouse, work, **how)
         if before is None:
-            real(warehouse, work)
+            real(warehouse, work, **how)
             raise Crash
         warehouse.guard()
         before()

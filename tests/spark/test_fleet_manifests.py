@@ -55,6 +55,22 @@ COLUMNS = {
         pa.struct([("a", pa.int32()), ("b", pa.struct([("c", pa.string())]))]),
         [{"a": 1, "b": {"c": "x"}}, None, {"a": None, "b": None}],
     ),
+    "list": ("array<int>", pa.list_(pa.int32()), [[1, None], None, []]),
+    "map": ("map<string, double>", pa.map_(pa.string(), pa.float64()), [[("k", 1.5)], None, []]),
+    "deep": (
+        "array<struct<x: int, tags: array<string>, m: map<int, date>>>",
+        pa.list_(
+            pa.struct(
+                [
+                    ("x", pa.int32()),
+                    ("tags", pa.list_(pa.string())),
+                    ("m", pa.map_(pa.int32(), pa.date32())),
+                ]
+            )
+        ),
+        [[{"x": 1, "tags": ["a", "b"], "m": [(1, date(2026, 1, 1))]}], [], None],
+    ),
+    "behind": ("int", pa.int32(), [1, 2, None]),
 }
 TABLE = pa.table({name: pa.array(values, kind) for name, (_, kind, values) in COLUMNS.items()})
 # Iceberg 1.12 takes milliseconds for microseconds, in bounds as in rows. And where a row group has no bounds
@@ -93,7 +109,7 @@ def copies(warehouse: Warehouse, source: TableName) -> tuple[TableName, TableNam
         statement = iceberg.create_statement(table, warehouse.iceberg(target))
         warehouse.spark.sql(statement.replace("_iceberg'", f"_iceberg{number}'"))
     iceberg._add_files(warehouse, source, theirs)
-    assert manifests.append(warehouse, table, ours, files, partitions)
+    assert manifests.append(warehouse, table, ours, files, partitions, {}) is not None
     return theirs, ours
 
 
@@ -186,11 +202,11 @@ def test_files_of_spark_itself(warehouse: Warehouse, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "values", "partitioned"),
     [
-        ("c array<int>", pa.array([[1, 2]]), ""),
+        (f"c int, m struct<{', '.join(f'f{n}: int' for n in range(100))}>", pa.array([1]), ""),
         ("c int", pa.array([1]), "p double"),
         ("c int", None, ""),
     ],
-    ids=["an array", "a partition's type", "a file that isn't Parquet"],
+    ids=["more than 100 fields, some nested", "a partition's type", "a file that isn't Parquet"],
 )
 def test_what_is_left_to_add_files(
     warehouse: Warehouse,
@@ -219,5 +235,5 @@ def test_what_is_left_to_add_files(
     warehouse.spark.sql(iceberg.create_statement(table, warehouse.iceberg(target)))
     files = listing(warehouse, table, partitions).read
     assert len(files) == 1
-    assert not manifests.append(warehouse, table, target, files, partitions)
+    assert None is manifests.append(warehouse, table, target, files, partitions, {})
     assert said(warehouse, target) == []

@@ -171,15 +171,15 @@ class TableModel:
         """Run a mode whose worker sleeps at an effect, before its last look at the claim or behind it."""
         number, real = count(), Warehouse.effect
 
-        def effect(warehouse: Warehouse, work: Callable[[], Any]) -> Any:
+        def effect(warehouse: Warehouse, work: Callable[[], Any], **how: Any) -> Any:
             if next(number) != at:
-                return real(warehouse, work)
+                return real(warehouse, work, **how)
             if behind:
                 warehouse.guard()
             self.fleet.clock.turn(minutes=self.fleet.settings.lease_minutes + 1)
             for other in ("go on reverting", "migrate", "shadow"):
                 self.run(other)
-            return work() if behind else real(warehouse, work)
+            return work() if behind else real(warehouse, work, **how)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Warehouse, "effect", effect)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
@@ -36,11 +37,12 @@ from tests.spark.tables import schema_folder
 
 from tableferry import session
 from tableferry.errors import Refused, TableferryError
-from tableferry.fleet.job import State
+from tableferry.fleet.job import Job, State
 from tableferry.fleet.modes.communicate import CommunicateReport, communicate
 from tableferry.fleet.queue.delta import DeltaStore
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything, to_preprocess
+from tableferry.fleet.queue.store import ClaimLost
 from tableferry.fleet.settings import FleetSettings, MailSettings
 
 if soak.SOAKING:
@@ -199,6 +201,47 @@ def test_threads_that_claim_at_once_share_the_jobs(queue: Queue) -> None:
         thread.join()
     assert sorted(done) == [job.task_id for job in added]
     assert [event.task_id for event in queue.store.events()] == sorted(done)
+
+
+def test_what_threads_save_at_once_is_one_commit_and_who_has_lost_its_job_is_told(queue: Queue) -> None:
+    store = cast(DeltaStore, queue.store)
+    queue.add("a", "b", "c", "d")
+    ready: dict[str, Any] = {"state": State.READY, "desired_state": State.WRITES_BLOCKED}
+    mine = {job.tbl_name: job for job in store.claim(everything(), "w", now=NOW, lease=LEASE, limit=4)}
+    stale = mine["b"]
+    mine["b"] = store.save(replace(stale, **ready), NOW, lease=LEASE)
+
+    def commits() -> int:
+        return store._spark.sql(f"DESCRIBE HISTORY {store._tables.jobs}").count()
+
+    before, began, wait = commits(), threading.Event(), threading.Event()
+    together = store._saves._work
+
+    def first_waits(changes: Sequence[tuple[Job, Job]]) -> Sequence[bool]:
+        began.set()
+        assert wait.wait(timeout=60)
+        return together(changes)
+
+    store._saves._work = first_waits
+    with ThreadPoolExecutor(5) as pool:
+        saves = [pool.submit(store.save, replace(mine["d"], **ready), NOW, lease=LEASE)]
+        assert began.wait(timeout=60)
+        others = (mine["a"], stale, mine["c"], mine["c"])
+        saves += [pool.submit(store.save, replace(job, **ready), NOW, release=True) for job in others]
+        while len(store._saves._waiting) < 4:
+            threading.Event().wait(0.001)
+        wait.set()
+    outcomes = [type(save.exception()) for save in saves]
+    assert outcomes[:3] == [type(None), type(None), ClaimLost]
+    # Of two that save the same the first one wins.
+    assert sorted(outcomes[3:], key=str) == [type(None), ClaimLost]
+    assert commits() - before == 2
+    stored = {job.tbl_name: job for job in store.jobs(everything())}
+    assert [stored[name].state for name in "abcd"] == [State.READY] * 4
+    assert [stored[name].claimed_by for name in "abcd"] == [None, "w", None, "w"]
+    assert stored["d"] == saves[0].result()
+    assert stored["a"] == saves[1].result()
+    assert sorted(event.task_id for event in store.events()) == [job.task_id for job in mine.values()]
 
 
 def test_tables_are_made_by_two_at_once(spark: SparkSession, schema: str) -> None:

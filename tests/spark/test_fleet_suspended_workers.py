@@ -56,9 +56,9 @@ def sleeping_behind_the_guard(at: int, meanwhile: Callable[[], object]) -> Itera
     """Let whoever has the effect number ``at`` sleep between its last look at the claim and the effect."""
     number, real = count(), Warehouse.effect
 
-    def effect(warehouse: Warehouse, work: Callable[[], Any]) -> Any:
+    def effect(warehouse: Warehouse, work: Callable[[], Any], **how: Any) -> Any:
         if next(number) != at:
-            return real(warehouse, work)
+            return real(warehouse, work, **how)
         warehouse.guard()
         meanwhile()
         return work()
@@ -73,11 +73,11 @@ def sleeping(ours: Fleet, at: int, meanwhile: Callable[[], ModeReport]) -> Itera
     number, real = count(), Warehouse.effect
     done: list[ModeReport] = []
 
-    def effect(warehouse: Warehouse, work: Callable[[], Any]) -> Any:
+    def effect(warehouse: Warehouse, work: Callable[[], Any], **how: Any) -> Any:
         if next(number) == at:
             ours.clock.turn(minutes=ours.settings.lease_minutes + 1)
             done.append(meanwhile())
-        return real(warehouse, work)
+        return real(warehouse, work, **how)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Warehouse, "effect", effect)

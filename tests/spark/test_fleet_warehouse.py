@@ -213,7 +213,7 @@ def test_a_migration_and_its_revert(warehouse: Warehouse, form: TargetFormat, ta
     assert rows(warehouse, names.main) == before
     for _ in range(2):
         make(warehouse, names.main, names.copy)
-        definitions.carry(warehouse, names.main, names.copy)
+        definitions.carry(warehouse, names.main, names.copy, form)
         assert rows(warehouse, names.copy, kind) == before
         assert rows(warehouse, names.main) == before
     assert existing.job_tables(warehouse, names) == {names.main: Kind.HIVE, names.copy: kind}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from shutil import rmtree
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.warehouses import NoAccess, contents, rows
@@ -229,6 +232,50 @@ def test_a_fence_around_a_target_is_its_version(warehouse: Warehouse, schema: st
     assert "it was at version" in fence.differences(warehouse, name, mark)
 
 
+@pytest.mark.parametrize("same_size", [False, True])
+@pytest.mark.parametrize("kind", [ICEBERG, DELTA])
+def test_a_copy_whose_file_was_written_again_by_the_same_name_is_made_anew(
+    warehouse: Warehouse, schema: str, tmp_path: Path, kind: Kind, same_size: bool
+) -> None:
+    path = tmp_path / "t" / "part-0.parquet"
+    path.parent.mkdir()
+    pq.write_table(pa.table({"id": pa.array([1, 2], pa.int32())}), path)
+    before = path.stat()
+    source = TableName(("spark_catalog", schema, "again"))
+    warehouse.spark.sql(
+        f"CREATE EXTERNAL TABLE {source.sql} (id INT) STORED AS PARQUET LOCATION '{tmp_path}/t'"
+    )
+    target = beside(source, f"_{kind.value}")
+    make = iceberg.make if kind is ICEBERG else delta.make
+    assert make(warehouse, source, target) == 1
+    assert rows(warehouse, target, kind) == ["(1,)", "(2,)"]
+
+    values = [8, 9] if same_size else [9]
+    pq.write_table(pa.table({"id": pa.array(values, pa.int32())}), path)
+    assert (path.stat().st_size == before.st_size) is same_size
+    # Whatever the clock's resolution.
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 5_000_000_000))
+    for _ in range(2):
+        assert make(warehouse, source, target) == 1
+        assert rows(warehouse, target, kind) == [f"({value},)" for value in values]
+        named = warehouse.iceberg(target) if kind is ICEBERG else target
+        # By the bounds that the copy has of it.
+        assert warehouse.spark.sql(f"SELECT * FROM {named.sql} WHERE id = 9").count() == 1
+        comparing.demand_same(warehouse, source, target)
+
+
+def test_a_copy_whose_partition_has_another_value_by_now_is_made_anew(
+    warehouse: Warehouse, source: TableName, tmp_path: Path
+) -> None:
+    spark, target = warehouse.spark, beside(source, "_iceberg")
+    iceberg.make(warehouse, source, target)
+    spark.sql(f"ALTER TABLE {source.sql} DROP PARTITION (k = '2')")
+    spark.sql(f"ALTER TABLE {source.sql} ADD PARTITION (k = '9') LOCATION '{tmp_path}/t/k=2'")
+    iceberg.make(warehouse, source, target)
+    assert rows(warehouse, target, ICEBERG) == rows(warehouse, source)
+    comparing.demand_same(warehouse, source, target)
+
+
 def test_definitions_are_carried_once(warehouse: Warehouse, source: TableName) -> None:
     spark, target = warehouse.spark, beside(source, "_iceberg")
     metastore.alter(spark, source, lambda entry: entry.setOwner("alice"))
@@ -236,7 +283,7 @@ def test_definitions_are_carried_once(warehouse: Warehouse, source: TableName) -
     spark.sql(f"COMMENT ON TABLE {source.sql} IS 'it\\'s said'")
     spark.sql(f"ALTER TABLE {source.sql} CHANGE COLUMN name name STRING COMMENT 'another'")
     for _ in range(2):
-        definitions.carry(warehouse, source, target)
+        definitions.carry(warehouse, source, target, TargetFormat.ICEBERG)
     description = catalog.described(spark, warehouse.iceberg(target))
     assert description["Comment"] == "it's said"
     assert catalog.described(spark, target)["Owner"] == "alice"
@@ -248,7 +295,7 @@ def test_definitions_are_carried_once(warehouse: Warehouse, source: TableName) -
     [location] = spark.sql(
         f"SELECT count(*) FROM {warehouse.iceberg(target).sql}.metadata_log_entries"
     ).collect()
-    definitions.carry(warehouse, source, target)
+    definitions.carry(warehouse, source, target, TargetFormat.ICEBERG)
     assert spark.sql(
         f"SELECT count(*) FROM {warehouse.iceberg(target).sql}.metadata_log_entries"
     ).collect() == [location]

@@ -34,6 +34,7 @@ class Session:
         self.refused = refused
         self.answers: Mapping[str, list[dict[str, Any]]] = {
             "TABLE": [
+                {"col_name": "", "data_type": "", "comment": ""},
                 {"col_name": "# Detailed Table Information", "data_type": ""},
                 {"col_name": "Provider", "data_type": "delta"},
                 {"col_name": "Location", "data_type": "s3://bucket/orders"},

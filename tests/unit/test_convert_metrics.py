@@ -20,7 +20,7 @@ from tableferry.convert.parquet.metrics import Metrics, MetricsReader
 def metrics_of(path: Path, table: pa.Table, **options: Any) -> Metrics:
     """Write a file, and read its metrics; its columns have the ids 1, 2, …."""
     pq.write_table(table, path, **options)
-    reader = MetricsReader({(name,): number for number, name in enumerate(table.column_names, 1)})
+    reader = MetricsReader({(name,): number for number, name in enumerate(table.column_names, 1)}, 100)
     # Patterns are learned from the first ones.
     found = [reader.read(str(path), path.stat().st_size) for _ in range(4)]
     assert found[0] is not None
@@ -80,7 +80,45 @@ def test_a_file_without_rows_has_sizes_and_no_bounds(tmp_path: Path) -> None:
 def test_what_changed_or_is_no_parquet_has_none(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"c": [1]}), path)
-    reader = MetricsReader({("c",): 1})
+    reader = MetricsReader({("c",): 1}, 100)
     assert reader.read(str(path), path.stat().st_size + 1) is None
     path.write_bytes(b"nothing")
     assert reader.read(str(path), 7) is None
+
+
+def test_arrays_and_maps_have_sizes_alone_and_columns_behind_the_last_metered_one_nothing(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.parquet"
+    parts = pa.struct([("x", pa.int32()), ("tags", pa.list_(pa.string()))])
+    table = pa.table(
+        {
+            "before": pa.array([1, 2], pa.int32()),
+            "list": pa.array([[1, None], None], pa.list_(pa.int32())),
+            "map": pa.array([[("k", 1.5)], []], pa.map_(pa.string(), pa.float64())),
+            "deep": pa.array([[{"x": 1, "tags": ["a"]}], None], pa.list_(parts)),
+            "after": pa.array([3, None], pa.int32()),
+            "late": pa.array([5, 6], pa.int32()),
+        }
+    )
+    pq.write_table(table, path, row_group_size=1)
+    paths = [
+        ("before",), ("list", "element"), ("map", "key"), ("map", "value"), ("deep", "element", "x"),
+        ("deep", "element", "tags", "element"), ("Odd",), ("after",), ("late",),
+    ]  # fmt: skip
+    found = MetricsReader({path: number for number, path in enumerate(paths, 1)}, 8).read(
+        str(path), path.stat().st_size
+    )
+    assert found is not None
+    footer = pq.read_metadata(path)
+    sizes = [
+        sum(footer.row_group(group).column(column).total_compressed_size for group in range(2))
+        for column in range(footer.num_columns)
+    ]
+    assert found.sizes == dict(zip((1, 2, 3, 4, 5, 6, 8), sizes, strict=False))
+    assert (found.values, found.nulls) == ({1: 2, 8: 2}, {1: 0, 8: 1})
+    assert (found.lowest, found.highest) == (
+        {1: b"\1\0\0\0", 8: b"\3\0\0\0"},
+        {1: b"\2\0\0\0", 8: b"\3\0\0\0"},
+    )
+    assert found.lacks == {7}

@@ -240,4 +240,5 @@ def test_steps_say_what_they_do() -> None:
         "make spark_catalog.sales.orders external, so that a new name moves no file",
         "make spark_catalog.sales.orders_delta as Delta over the files of spark_catalog.sales.orders",
         "carry the definition of spark_catalog.sales.orders over to spark_catalog.sales.orders_delta",
+        "record the files of spark_catalog.sales.orders",
     ]

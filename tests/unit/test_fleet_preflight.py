@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import inspect
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from io import StringIO
 from typing import Any
 
 import pytest
@@ -18,9 +22,18 @@ from tableferry.fleet.naming import Names
 from tableferry.fleet.plan import Kind, plan
 from tableferry.fleet.prechecking import blocked_seconds
 from tableferry.fleet.reports import Finding, Preflight
-from tableferry.fleet.status.preflight import headline, preflight_lines, preflight_page
+from tableferry.fleet.status.causes import REMEDIES, causes
+from tableferry.fleet.status.preflight import (
+    Kinds,
+    headline,
+    kinds,
+    preflight_csv,
+    preflight_lines,
+    preflight_page,
+)
 from tableferry.fleet.steps import BlockWrites, RepeatPreflight, TryShadow
-from tableferry.fleet.warehouse import hive, metastore, neighbours
+from tableferry.fleet.warehouse import eligibility, hive, metastore, neighbours
+from tableferry.fleet.warehouse import preflight as preflight_module
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveColumn, HiveTable
 from tableferry.fleet.warehouse.files import ListedFile, Listing
@@ -199,6 +212,7 @@ def test_it_reads_as_text() -> None:
         "spark_catalog.sales.copies: to Delta",
         "  REMOVES_FILES: <b>it removes files",
         "Note: a remark (spark_catalog.sales.orders)",
+        "REMOVES_FILES stops 1 table: set its property external.table.purge to false",
         "1 of 2 tables can't be migrated as it is.",
     ]
     assert headline([FINE]) == "The table can be migrated"
@@ -211,10 +225,72 @@ def test_it_reads_as_a_page() -> None:
     assert "&lt;b&gt;it" in text.replace("<wbr>", "")
     assert "<b>it" not in text
     assert "2 min 10 s" in text
-    assert text.count("not looked at") == 4
+    # The table's and, as it's the only one, its format's.
+    assert text.count("not looked at") == 4 + 2
     assert "0 B" not in text
     assert "not known yet" in preflight_page([replace(FINE, blocked_seconds=None)])
     assert "What would stop" not in preflight_page([FINE])
+
+
+def stopped(number: int, *reasons: PauseReason) -> Preflight:
+    table = TableName(("spark_catalog", "sales", f"t{number}"))
+    return Preflight(table, ICEBERG, tuple(Finding(reason, f"{table} {reason}") for reason in reasons))
+
+
+def test_what_stops_most_tables_comes_first_with_one_remedy() -> None:
+    shared, view = PauseReason.SHARED_DIRECTORY, PauseReason.IS_VIEW
+    found = causes([stopped(1, view), FINE, stopped(2, shared, view), stopped(3, shared), stopped(4, shared)])
+    assert [(cause.reason, [table.table for table, _ in cause.stopped]) for cause in found] == [
+        (shared, ["t2", "t3", "t4"]),
+        (view, ["t1", "t2"]),
+    ]
+    assert found[0].remedy.startswith("drop the entries")
+
+
+def test_all_that_a_preflight_finds_has_a_remedy() -> None:
+    text = "".join(map(inspect.getsource, (eligibility, preflight_module)))
+    named = {PauseReason[name] for name in re.findall(r"PauseReason\.([A-Z_]+)", text)}
+    assert named == set(REMEDIES)
+
+
+def test_tables_are_counted_by_format() -> None:
+    large = replace(FINE, table=OTHER, bytes=9_000_000_000_000, blocked_seconds=None)
+    assert kinds([FINE, STOPPED, large, replace(FINE, findings=STOPPED.findings)]) == [
+        Kinds("parquet", "Iceberg", 3, 2, 3, 3 * 1204, 9_006_800_000_000, 260.0),
+        Kinds("not known", "Delta", 1, 0, 0, 0, 0, None),
+    ]
+
+
+def test_a_page_of_many_tables_shows_the_largest_and_says_where_all_are() -> None:
+    many = [replace(FINE, bytes=number) for number in range(600)]
+    many += [stopped(number, PauseReason.IS_VIEW) for number in range(80)]
+    text = preflight_page(many)
+    assert "The 500 largest tables" in text
+    assert ">599 B<" in text
+    assert ">100 B<" in text
+    assert ">99 B<" not in text
+    assert "The first 50 of them; <code>--csv</code> writes all" in text
+    assert text.count("IS_VIEW</li>".replace("_", "_<wbr>")) == 50
+    assert "It&#39;s a view: 80 tables" in text
+
+
+def test_it_reads_as_csv() -> None:
+    odd = replace(STOPPED, remarks=('say "so"', "two,\nlines"))
+    rows = list(csv.DictReader(StringIO(preflight_csv([FINE, odd]))))
+    assert rows[0] == {
+        "table": "spark_catalog.sales.orders",
+        "becomes": "iceberg",
+        "stored_as": "parquet",
+        "files": "1204",
+        "bytes": "3400000000",
+        "partitions": "365",
+        "blocked_seconds": "130.0",
+        "reasons": "",
+        "details": "",
+        "remarks": "a remark",
+    }
+    assert (rows[1]["files"], rows[1]["reasons"]) == ("", "REMOVES_FILES")
+    assert rows[1]["remarks"] == 'say "so"; two,\nlines'
 
 
 PLACES = st.lists(st.sampled_from(("a", "b", "a-", "ab")), max_size=4).map(

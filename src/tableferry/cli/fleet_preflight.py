@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
 from tableferry import fleet
 from tableferry.cli.command import Answer, Common, Output
 from tableferry.cli.fleet_options import Catalog, NewTables, OpenFleet, Target, WhichFleet
-from tableferry.cli.options import Html, write_page
+from tableferry.cli.options import Html, write_file
 from tableferry.errors import TableError
 from tableferry.fleet.reports import Preflight
 from tableferry.tables import DEFAULT_CATALOG
@@ -16,6 +21,9 @@ def fleet_preflight(
     target: Target = None,
     catalog: Catalog = DEFAULT_CATALOG,
     html: Html = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE", help="Write a row for each table, as CSV.")
+    ] = None,
     *,
     which: WhichFleet,
     common: Common,
@@ -26,12 +34,20 @@ def fleet_preflight(
     """
     with which.opened(target_format=target) as opened:
         preflights = _preflights(opened, which_tables.named(catalog))
+    in_json = common.output is Output.JSON
     if html is not None:
-        write_page(html, fleet.preflight_page(preflights), to_stderr=common.output is Output.JSON)
+        write_file(html, fleet.preflight_page(preflights), to_stderr=in_json)
+    if csv is not None:
+        write_file(csv, fleet.preflight_csv(preflights), to_stderr=in_json)
     ok = not any(preflight.findings for preflight in preflights)
     lines = list(fleet.preflight_lines(preflights))
-    # The page has all but how it stands.
-    return Answer({"ok": ok, "tables": preflights}, lines if html is None else lines[-1:], ok=ok)
+    causes = [
+        {"reason": cause.reason, "tables": len(cause.stopped), "remedy": cause.remedy}
+        for cause in fleet.causes(preflights)
+    ]
+    # What was written has all but how it stands.
+    shown = lines if html is None and csv is None else lines[-1:]
+    return Answer({"ok": ok, "causes": causes, "tables": preflights}, shown, ok=ok)
 
 
 def _preflights(opened: OpenFleet, named: fleet.Named) -> list[Preflight]:

@@ -10,7 +10,7 @@ import typer
 from tableferry import fleet, report
 from tableferry.cli.command import Answer, Common, Output
 from tableferry.cli.fleet_options import OpenFleet, WhichFleet
-from tableferry.cli.options import Html, write_page
+from tableferry.cli.options import Html, write_file
 from tableferry.fleet.status.figures import Figures
 
 
@@ -34,7 +34,7 @@ def fleet_status(
             raise typer.Exit
         figures = _figures(opened)
     if html is not None:
-        write_page(html, fleet.page(figures), to_stderr=json)
+        write_file(html, fleet.page(figures), to_stderr=json)
         return Answer(figures, ())
     return Answer(figures, lambda console: console.print(fleet.as_text(figures)))
 

@@ -98,8 +98,8 @@ def resolved(warehouse: Path | None = None, *, iceberg: bool = False, kafka: boo
     return session.resolve(warehouse, iceberg=iceberg, kafka=kafka, say=_log.info)
 
 
-def write_page(file: Path, text: str, *, to_stderr: bool) -> None:
-    """Write the file that ``--html`` names, and say so.
+def write_file(file: Path, text: str, *, to_stderr: bool) -> None:
+    """Write a file that an option names, and say so.
 
     Raises:
         TableferryError: It can't be written.

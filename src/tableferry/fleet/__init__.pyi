@@ -17,7 +17,9 @@ from tableferry.fleet.registering import register as register
 from tableferry.fleet.selecting import Filter as Filter
 from tableferry.fleet.selecting import list_jobs as list_jobs
 from tableferry.fleet.selecting import select_jobs as select_jobs
+from tableferry.fleet.status.causes import causes as causes
 from tableferry.fleet.status.page import page as page
+from tableferry.fleet.status.preflight import preflight_csv as preflight_csv
 from tableferry.fleet.status.preflight import preflight_lines as preflight_lines
 from tableferry.fleet.status.preflight import preflight_page as preflight_page
 from tableferry.fleet.status.reading import read_status as read_status

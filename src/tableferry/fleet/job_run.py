@@ -54,7 +54,8 @@ class JobRun:
     did: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.warehouse = replace(self.warehouse, guard=self.demand_claim)
+        seen = existing.Seen(Names.of(self.job).all)
+        self.warehouse = replace(self.warehouse, seen=seen, guard=self.demand_claim)
 
     def demand_claim(self) -> None:
         """Make sure that the job is still this worker's: it may have slept, and another may be at work.

@@ -25,7 +25,6 @@ from tableferry.fleet.warehouse import (
     fence,
     iceberg,
     renaming,
-    versions,
     views,
 )
 from tableferry.fleet.warehouse.context import Warehouse
@@ -97,18 +96,18 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             if rights := warehouse.access.rights_to_write(table):
                 job = save(job.noted(**{RIGHTS: [*job.record.get(RIGHTS, ()), dict(rights)]}))
             if noted := job.record.get(RIGHTS, ()):
-                warehouse.effect(lambda: _take(warehouse, table, noted))
+                warehouse.effect(lambda: _take(warehouse, table, noted), of=())
             job = job.noted(**{FENCE: dict(fence.mark(warehouse, table))})
         case steps.UnblockWrites(table):
             taken = list(reversed(job.record.get(RIGHTS, ())))
             for rights in taken:
-                warehouse.effect(partial(warehouse.access.give_back, table, rights))
+                warehouse.effect(partial(warehouse.access.give_back, table, rights), of=())
             if taken:
                 # A worker that slept may take them once more. If that is before they are forgotten, they are
                 # given back below; if after, that worker finds them forgotten and gives them back.
                 job = save(job.noted(**{RIGHTS: None}))
             for rights in taken:
-                warehouse.effect(partial(warehouse.access.give_back, table, rights))
+                warehouse.effect(partial(warehouse.access.give_back, table, rights), of=())
             job = job.noted(**{FENCE: None})
         case steps.CheckFence(table):
             if differences := fence.differences(warehouse, table, job.record.get(FENCE, {})):
@@ -133,11 +132,11 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             make = iceberg.make if form is TargetFormat.ICEBERG else delta.make
             running.count("files", make(warehouse, source, target))
         case steps.CopyDefinition(source, target):
-            definitions.carry(warehouse, source, target)
-            # A comment is a version of a Delta table.
-            job = replace(job, shadow_watermark=versions.current(warehouse, target, job.target_format))
+            # A comment is a version of a Delta table, so this is the first one that Hive has to follow.
+            watermark = definitions.carry(warehouse, source, target, job.target_format)
+            job = replace(job, shadow_watermark=watermark)
         case steps.CopyAccess(source, target):
-            warehouse.effect(lambda: warehouse.access.carry(source, target))
+            warehouse.effect(lambda: warehouse.access.carry(source, target), of=())
         case steps.Verify(source, target):
             with _stopping(PauseReason.ROWS_DIFFER):
                 running.count("rows", comparing.demand_same(warehouse, source, target))

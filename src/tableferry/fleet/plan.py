@@ -94,6 +94,8 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
                 MakeExternal(names.main),
                 MakeTarget(names.main, names.copy, job.target_format),
                 CopyDefinition(names.main, names.copy),
+                # The switch makes sure that nothing has changed since the block.
+                RecordFiles(names.main),
             )
         case Action.SWITCH:
             return _switch(job, names, existing)
@@ -181,10 +183,8 @@ def _switch(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
     _demand(existing, names.main, Kind.HIVE)
     if names.hive in existing:
         raise Refused(_taken(names.main, names.hive, job))
-    # What is recorded before the renames is what is there at the last look, for nothing may have changed.
     return (
         CheckFence(names.main),
-        RecordFiles(names.main),
         Verify(names.main, names.copy),
         away,
         into,

@@ -80,6 +80,8 @@ class FleetSettings(_Settings):
         target_format: What tables become, where a job doesn't say.
         initial_gap_days: Days between the first notification and the migration, for jobs that are added.
         probation_gap_days: Days between the second notification and the archive, for jobs that are added.
+        tables_at_once: How many tables a worker moves at once, each in a Spark session of its own; through
+            Spark Connect and on serverless compute it's one.
         lease_minutes: How long a worker's claim holds without a sign of life.
         stuck_hours: How long a table may stay where it should go on before it counts as stuck.
         late_files: Whether a table pauses when somebody has left files in its old directories after the
@@ -100,6 +102,7 @@ class FleetSettings(_Settings):
     target_format: TargetFormat = TargetFormat.ICEBERG
     initial_gap_days: int = Field(default=14, ge=0)
     probation_gap_days: int = Field(default=14, ge=0)
+    tables_at_once: int = Field(default=4, ge=1)
     lease_minutes: int = Field(default=15, ge=1)
     stuck_hours: int = Field(default=STUCK_HOURS, ge=1)
     late_files: LateFiles = LateFiles.PAUSE

@@ -45,7 +45,7 @@ def list_tables(
     tables = {}
     for row in rows:
         if not row["isTemporary"]:
-            details = _details(row["information"])
+            details = details_of(row["information"])
             kind, location = details.get("Type", "").upper(), details.get("Location", "")
             tables[row["tableName"].lower()] = CatalogTable(
                 TableName((*schema, row["tableName"])),
@@ -80,7 +80,8 @@ def _provider(details: dict[str, str]) -> str:
     return provider_name(*(details.get(key, "") for key in ("Provider", "Serde Library", "InputFormat")))
 
 
-def _details(information: str) -> dict[str, str]:
+def details_of(information: str) -> dict[str, str]:
+    """Return what SHOW TABLE EXTENDED says of a table, by the keys of its lines."""
     details: dict[str, str] = {}
     for line in information.splitlines():
         key, colon, value = line.partition(": ")

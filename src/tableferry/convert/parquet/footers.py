@@ -206,7 +206,8 @@ class Opened(NamedTuple):
     """What a footer says, as it says it.
 
     Attributes:
-        groups: What its row groups say of as many of the stored leaves as the cache is for.
+        groups: What its row groups say of as many of the stored leaves as the cache is for; where it's for
+            sizes, of those in arrays and maps too, in the file's order.
         orders: The number of the order that the bounds of each stored leaf follow; 0 if nothing says so.
         created_by: The writer's name; empty if the footer has none.
         keys: What the writer put beside the schema.
@@ -273,7 +274,10 @@ def _shape(reader: Reader, leaves: int, *, sizes: bool) -> Shape | Illegal:
                 interpreted = interpret(tree)
             except Illegal as illegal:
                 return illegal
-            columns = Columns(tree, [stored.column for stored in interpreted.stored[:leaves]], sizes=sizes)
+            read = [stored.column for stored in interpreted.stored[:leaves]]
+            if sizes:
+                read = sorted((*read, *(stored.column for stored in interpreted.repeated)))
+            columns = Columns(tree, read, sizes=sizes)
             return Shape(interpreted, columns, {})
     raise Broken("no schema")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
 
@@ -18,6 +19,7 @@ from tableferry.convert.parquet.bounds import Kind, counts_nulls, kind
 from tableferry.convert.parquet.chunks import Raw
 from tableferry.convert.parquet.elements import Element
 from tableferry.convert.parquet.footers import SchemaCache, answered, checked, ends, opened, read_tail
+from tableferry.convert.parquet.schema import Interpreted
 from tableferry.convert.parquet.thrift import Reader
 from tableferry.convert.parquet.writers import Trust, trust
 
@@ -36,6 +38,7 @@ class Metrics:
         values: How many values it has, nulls among them.
         lowest: A value that none is below, NaN left aside.
         highest: A value that none is above.
+        lacks: The ids of the fields that the file hasn't got under their names.
     """
 
     rows: int
@@ -44,6 +47,7 @@ class Metrics:
     nulls: dict[int, int] = field(default_factory=dict)
     lowest: dict[int, bytes] = field(default_factory=dict)
     highest: dict[int, bytes] = field(default_factory=dict)
+    lacks: frozenset[int] = frozenset()
 
 
 class _Bounded(NamedTuple):
@@ -57,10 +61,16 @@ class _Bounded(NamedTuple):
 class MetricsReader:
     """Reads the metrics of files of one table; it serves one thread."""
 
-    def __init__(self, ids: Mapping[ColumnPath, int]) -> None:
-        """Read those of the columns and fields with these ids, by the very names that files have for them."""
+    def __init__(self, ids: Mapping[ColumnPath, int], most: int) -> None:
+        """Read those of the columns and fields with these ids, by the very names that files have for them.
+
+        Paths have ``element``, ``key`` and ``value`` for what is in arrays and maps. Of more than so many
+        fields the first ones have metrics.
+        """
         self._ids = ids
+        self._metered = dict(islice(ids.items(), most))
         self._cache = SchemaCache(sizes=True)
+        self._lacks: tuple[Interpreted | None, frozenset[int]] = (None, frozenset())
 
     def read(self, path: str, size: int) -> Metrics | None:
         """Read a file's metrics; None if that can't be read, or has another size."""
@@ -73,12 +83,25 @@ class MetricsReader:
     def _read(self, footer: bytes) -> Metrics:
         shape, rows, groups, orders, created_by, keys = opened(Reader(footer), self._cache)
         believed = trust(created_by, keys)
-        metrics = Metrics(rows)
-        for slot, stored in enumerate(shape.interpreted.stored if groups.rows else ()):
-            number = self._ids.get(stored.path)
+        metrics = Metrics(rows, lacks=self._lacking(shape.interpreted))
+        schema = shape.interpreted
+        order = {stored.column: order for stored, order in zip(schema.stored, orders, strict=True)}
+        leaves = sorted((*schema.stored, *schema.repeated), key=lambda leaf: leaf.column)
+        for leaf, raw in zip(leaves, groups.raws, strict=True) if groups.rows else ():
+            number = self._metered.get(leaf.path)
             if number is not None:
-                _add(metrics, number, stored.element, groups.raws[slot], groups.rows, orders[slot], believed)
+                metrics.sizes[number] = sum(size or 0 for size in raw.sizes)
+                if leaf.column in order:
+                    _add(metrics, number, leaf.element, raw, groups.rows, order[leaf.column], believed)
         return metrics
+
+    def _lacking(self, schema: Interpreted) -> frozenset[int]:
+        # Files of a table mostly have one schema.
+        if self._lacks[0] is not schema:
+            names = {stored.path for stored in (*schema.stored, *schema.repeated)}
+            missing = frozenset(number for path, number in self._ids.items() if path not in names)
+            self._lacks = (schema, missing)
+        return self._lacks[1]
 
 
 def _add(
@@ -90,7 +113,6 @@ def _add(
     order: int,
     believed: Trust,
 ) -> None:
-    metrics.sizes[number] = sum(size or 0 for size in raw.sizes)
     # Of an instant in 96 bits Iceberg takes nothing else, nor of a column of which a row group says nothing.
     sides = zip(raw.nulls, raw.lowest, raw.old_lowest, strict=True)
     if element.physical == "INT96" or any(side == (None, None, None) for side in sides):

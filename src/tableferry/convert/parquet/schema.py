@@ -46,7 +46,7 @@ class Illegal(ValueError):
 
 
 class Stored(NamedTuple):
-    """A column or field of primitive type, in no array and no map.
+    """A column or field of primitive type.
 
     Attributes:
         column: The number of its column chunk in each row group.
@@ -60,11 +60,16 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True)
 class Interpreted:
-    """What a schema means to Spark; the leaves are in the file's order, `undecimal` is as in `FileSchema`."""
+    """What a schema means to Spark; the leaves are in the file's order, `undecimal` is as in `FileSchema`.
+
+    Attributes:
+        repeated: Leaves in arrays and maps, with ``element``, ``key`` and ``value`` in their paths.
+    """
 
     columns: Struct
     stored: tuple[Stored, ...]
     undecimal: frozenset[ColumnPath]
+    repeated: tuple[Stored, ...] = ()
 
 
 def interpret(root: Element) -> Interpreted:
@@ -76,7 +81,8 @@ def interpret(root: Element) -> Interpreted:
     reader = _SchemaReader()
     columns = reader.struct(root, (), True)
     stored = tuple(Stored(path, *leaf) for path, leaf in reader.leaves.items())
-    return Interpreted(columns, stored, frozenset(reader.undecimal))
+    repeated = tuple(Stored(path, *leaf) for path, leaf in reader.repeated.items())
+    return Interpreted(columns, stored, frozenset(reader.undecimal), repeated)
 
 
 def with_spark_schema(file: Interpreted, row_metadata: str) -> tuple[FileSchema, tuple[int, ...]]:
@@ -111,6 +117,7 @@ class _SchemaReader:
     def __init__(self) -> None:
         self.column = 0
         self.leaves: dict[ColumnPath, tuple[int, Element]] = {}
+        self.repeated: dict[ColumnPath, tuple[int, Element]] = {}
         self.undecimal: set[ColumnPath] = set()
 
     def struct(self, group: Element, path: ColumnPath, plain: bool) -> Struct:
@@ -140,8 +147,7 @@ class _SchemaReader:
             leaf_type = _leaf(element, path)
             if _undecimal(element):
                 self.undecimal.add(path)
-            if plain:
-                self.leaves[path] = (self.column, element)
+            (self.leaves if plain else self.repeated)[path] = (self.column, element)
             self.column += 1
             return leaf_type
         if not element.children:

@@ -11,6 +11,7 @@ from tableferry.fleet.queue.selections import to_migrate
 from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.transitions import FORWARD
 from tableferry.fleet.warehouse.neighbours import Neighbourhood
+from tableferry.fleet.warehouse.views import Views
 
 
 def migrate(worker: Worker) -> ModeReport:
@@ -19,7 +20,8 @@ def migrate(worker: Worker) -> ModeReport:
     A table that reaches ``WritesUnblocked`` is on probation; one that reaches ``HiveDropped`` is completed.
     """
     # What an earlier mode listed of the catalog is of then.
-    worker = replace(worker, warehouse=replace(worker.warehouse, neighbourhood=Neighbourhood()))
+    warehouse = replace(worker.warehouse, neighbourhood=Neighbourhood(), views=Views())
+    worker = replace(worker, warehouse=warehouse)
     return run_worker(
         worker,
         "migrate",

@@ -26,17 +26,17 @@ def preprocess(worker: Worker) -> ModeReport:
     """Fill in owners, users and format of new jobs; end probations that are over; close what is completed."""
     neighbourhood = Neighbourhood()
 
-    def looked(job: Job) -> Job:
-        return _looked(job, worker.warehouse, worker.settings, neighbourhood)
+    def looked(job: Job, warehouse: Warehouse) -> Job:
+        return _looked(job, warehouse, worker.settings, neighbourhood)
 
     def look(run: JobRun) -> JobReport:
         with activity(_log, "look at the table", table=run.job.name, worker=run.job.claimed_by or ""):
-            run.release(looked(run.job))
+            run.release(looked(run.job, run.warehouse))
             outcome: Outcome = "paused" if run.job.migration_paused else "done"
             return JobReport(run.job, outcome, (_summary(run.job),))
 
     def dry_run_report(job: Job) -> JobReport:
-        return JobReport(job, "planned", (_summary(looked(job)),))
+        return JobReport(job, "planned", (_summary(looked(job, worker.warehouse)),))
 
     return run_worker(
         worker,

@@ -1,12 +1,14 @@
-"""Takes a mode's jobs from the queue, a few at a time, and does each once a run."""
+"""Takes a mode's jobs from the queue, a few at a time, and does each once a run: several tables at once."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
 
+from tableferry import session
 from tableferry.activity import Activity, activity
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.job import Job
@@ -21,7 +23,7 @@ from tableferry.heartbeat import heartbeat
 _log = logging.getLogger(__name__)
 
 # Few enough that one that dies strands few; many enough that a claim, dear in a Delta table, is shared.
-_AT_ONCE = 10
+_CLAIMED_AT_ONCE = 10
 
 
 @dataclass(frozen=True)
@@ -66,14 +68,15 @@ def run_worker(
         worker.warehouse.check_formats(str(group["target_format"]) for group in formats)
     reports: list[JobReport] = []
     due = sum(int(group["jobs"]) for group in worker.store.counts(selection(), ("state",)))
+    due = min(due, worker.batch_size)
     with activity(_log, mode, worker=worker.name) as running:
-        running.count("tables", 0, min(due, worker.batch_size))
+        running.count("tables", 0, due)
         if worker.dry_run:
             for job in worker.store.jobs(selection(), limit=worker.batch_size):
                 reports.append(dry_run_report(job))
                 _count(running, reports)
         else:
-            _work(worker, selection, do, reports, running)
+            _work(worker, selection, do, reports, running, _warehouses(worker, due))
     return ModeReport(tuple(reports))
 
 
@@ -83,29 +86,113 @@ def _work(
     do: Callable[[JobRun], JobReport],
     reports: list[JobReport],
     running: Activity,
+    warehouses: Sequence[Warehouse],
 ) -> None:
-    lease = worker.settings.lease
-    while (left := worker.batch_size - len(reports)) > 0:
+    """Claim jobs and do them, until there are no more, and report each as it ends."""
+
+    def done(report: JobReport) -> None:
+        claims.ended(report.job.task_id)
+        reports.append(report)
+        _count(running, reports)
+
+    claims = _Claims(worker, selection)
+    with heartbeat(claims.renew, worker.settings.lease):
+        if warehouses:
+            _do_at_once(worker, warehouses, claims, do, done)
+            return
+        while claimed := claims.more():
+            for job in claimed:
+                done(do(_run(worker, job, worker.warehouse)))
+
+
+def _warehouses(worker: Worker, due: int) -> list[Warehouse]:
+    """Return a warehouse for each thread, in a session of its own: settings hold for a whole session.
+
+    There are none if one table after the other is to be moved, in this thread.
+    """
+    count = min(worker.settings.tables_at_once, due)
+    sessions = [session.beside(worker.warehouse.spark) for _ in range(count if count > 1 else 0)]
+    return [replace(worker.warehouse, spark=own) for own in sessions if own is not None]
+
+
+def _do_at_once(
+    worker: Worker,
+    warehouses: Sequence[Warehouse],
+    claims: _Claims,
+    do: Callable[[JobRun], JobReport],
+    done: Callable[[JobReport], None],
+) -> None:
+    """Do jobs in a thread for each warehouse. Those under way are ended first, if one ends the whole run."""
+    free = SimpleQueue[Warehouse]()
+    for warehouse in warehouses:
+        free.put(warehouse)
+
+    def in_thread(job: Job) -> JobReport:
+        warehouse = free.get()
+        try:
+            return do(_run(worker, job, warehouse))
+        finally:
+            free.put(warehouse)
+
+    pool = ThreadPoolExecutor(len(warehouses), thread_name_prefix="tableferry-table")
+    try:
+        under_way: set[Future[JobReport]] = set()
+        while True:
+            # So that a thread that has ended one needn't wait for a claim.
+            if len(under_way) <= len(warehouses):
+                under_way |= {pool.submit(in_thread, job) for job in claims.more()}
+            if not under_way:
+                return
+            ended, under_way = wait(under_way, return_when=FIRST_COMPLETED)
+            for future in ended:
+                done(future.result())
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _run(worker: Worker, job: Job, warehouse: Warehouse) -> JobRun:
+    return JobRun(job, worker.store, warehouse, worker.clock, worker.settings.lease)
+
+
+class _Claims:
+    """A run's claims: those that were taken, and those that it still holds."""
+
+    def __init__(self, worker: Worker, selection: Callable[[], Selection]) -> None:
+        self._worker, self._selection = worker, selection
+        self._taken: list[int] = []
+        self._held: tuple[int, ...] = ()
+        self._no_more = False
+
+    def more(self) -> Sequence[Job]:
+        """Claim a few more, unless there were none the last time."""
+        left = self._worker.batch_size - len(self._taken)
+        if left <= 0 or self._no_more:
+            return ()
+        worker = self._worker
         claimed = worker.store.claim(
             # What failed, and what is on probation, would be claimed without end.
-            selection() & behind((report.job.task_id for report in reports), worker.share),
+            self._selection() & behind(self._taken, worker.share),
             worker.name,
             now=worker.clock(),
-            lease=lease,
-            limit=min(left, _AT_ONCE),
+            lease=worker.settings.lease,
+            limit=min(left, _CLAIMED_AT_ONCE),
             share=worker.share,
         )
-        if not claimed:
-            return
         numbers = [job.task_id for job in claimed]
-        with heartbeat(partial(_renew, worker, numbers), lease):
-            for job in claimed:
-                reports.append(do(JobRun(job, worker.store, worker.warehouse, worker.clock, lease)))
-                _count(running, reports)
+        self._taken += numbers
+        self._held = (*self._held, *numbers)
+        self._no_more = not claimed
+        return claimed
 
+    def ended(self, task_id: int) -> None:
+        """Hold one no more."""
+        self._held = tuple(number for number in self._held if number != task_id)
 
-def _renew(worker: Worker, task_ids: Sequence[int]) -> None:
-    worker.store.renew(task_ids, worker.name, worker.clock(), worker.settings.lease)
+    def renew(self) -> None:
+        """Let those that are held hold for longer; another thread calls this."""
+        worker = self._worker
+        if held := self._held:
+            worker.store.renew(held, worker.name, worker.clock(), worker.settings.lease)
 
 
 def _count(running: Activity, reports: list[JobReport]) -> None:

@@ -24,6 +24,7 @@ from tableferry.fleet.job import Job
 from tableferry.fleet.queue.backoff import pause, retry
 from tableferry.fleet.queue.delta_rows import among, in_json, read, source, unchanged, with_event
 from tableferry.fleet.queue.delta_tables import DeltaTables
+from tableferry.fleet.queue.grouping import Grouped
 from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord
 from tableferry.fleet.queue.rows import JOB_COLUMNS, from_row, to_row
 from tableferry.fleet.queue.schema import jobs, jobs_archive, notifications
@@ -77,6 +78,8 @@ class DeltaStore:
         self._tables = DeltaTables(self._schema)
         self._dialect = self._tables.dialect
         self._clock = StorageClock(self._dated)
+        # A commit takes seconds, however many jobs it has.
+        self._saves = Grouped(self._save_together)
 
     def create(self) -> None:
         """Make the tables, and a view of all events; any number may do so at once."""
@@ -188,7 +191,8 @@ class DeltaStore:
     def save(self, job: Job, now: datetime, *, lease: timedelta | None = None, release: bool = False) -> Job:
         """Write a claimed job back, if nobody changed it since."""
         saved = held(job, now, lease, release)
-        self._write(saved, and_(read_as(job), jobs.c.claimed_by == job.claimed_by), str(job.claimed_by))
+        if not self._saves.do((job, saved)):
+            raise lost(job)
         return saved
 
     def save_all(
@@ -198,10 +202,26 @@ class DeltaStore:
         before = {job.task_id: job for job in saved if job.claimed_by is not None}
         if not before:
             return []
-        after = [held(before[task_id], now, lease, release) for task_id in sorted(before)]
+        return self._save_claimed(
+            [(job, held(job, now, lease, release)) for _, job in sorted(before.items())]
+        )
+
+    def _save_together(self, changes: Sequence[tuple[Job, Job]]) -> Sequence[bool]:
+        """Write what several threads save, as it was and as it is to be, and say which are written."""
+        if len(changes) == 1:
+            [(before, after)] = changes
+            same = and_(read_as(before), jobs.c.claimed_by == before.claimed_by)
+            return [self._write(after, same, str(before.claimed_by))]
+        # Who saves a job that another one saves too has lost it.
+        first = {before.task_id: (before, after) for before, after in reversed(changes)}
+        written = {id(job) for job in self._save_claimed(list(first.values()))}
+        return [id(after) in written for _, after in changes]
+
+    def _save_claimed(self, changed: Sequence[tuple[Job, Job]]) -> Sequence[Job]:
+        """Write claimed jobs in one commit, as they were and as they are to be; return those written."""
+        after = [job for _, job in changed]
         new = [
-            {**to_row(job), "read": before[job.task_id].revision, "worker": before[job.task_id].claimed_by}
-            for job in after
+            {**to_row(job), "read": before.revision, "worker": before.claimed_by} for before, job in changed
         ]
         values = read(_WRITTEN, "s")
         changes, _ = self._dialect.written(
@@ -221,7 +241,8 @@ class DeltaStore:
     def edit(self, job: Job, now: datetime, *, by: str = "") -> Job:
         """Write an unclaimed job back, as a person does."""
         edited = unclaimed(job, now)
-        self._write(edited, and_(read_as(job), free(now)), by)
+        if not self._write(edited, and_(read_as(job), free(now)), by):
+            raise lost(job)
         return edited
 
     def archive(self, selection: Selection, now: datetime) -> int:
@@ -327,19 +348,15 @@ class DeltaStore:
         stored = {job.task_id: job for job in self.jobs(numbered(job.task_id for job in after))}
         return [job for job in after if stored.get(job.task_id) == job]
 
-    def _write(self, job: Job, same: Selection, worker: str) -> None:
-        """Write a job with the event of its change, if its row is what was read.
-
-        Raises:
-            ClaimLost: It isn't.
-        """
+    def _write(self, job: Job, same: Selection, worker: str) -> bool:
+        """Write a job with the event of its change, if its row is what was read; say whether it was."""
         row = to_row(job)
         new = {column.name: f":new_{column.name}" for column in _WRITTEN}
         where, parameters = self._dialect.written(same)
         changes, compared = self._dialect.written(differs(row))
         settings = [f"{name} = {value}" for name, value in new.items()]
         settings.append(f"events = {with_event(changes, new, ':new_worker')}")
-        if not self._change(
+        changed = self._change(
             f"UPDATE {self._tables.jobs} AS jobs SET {', '.join(settings)} WHERE {where}",
             {
                 **parameters,
@@ -347,8 +364,8 @@ class DeltaStore:
                 **{f"new_{name}": value for name, value in row.items()},
                 "new_worker": worker,
             },
-        ):
-            raise lost(job)
+        )
+        return bool(changed)
 
     def _select(self, statement: ClauseElement) -> list[dict[str, Any]]:
         text, parameters = self._dialect.written(statement)

@@ -1,15 +1,44 @@
-"""What was found out of tables before their migration, as text and as a page."""
+"""What was found out of tables before their migration: as text, as a page, and as rows for a spreadsheet."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator, Sequence
+from io import StringIO
+from typing import NamedTuple
 
 from tableferry.amounts import counted, duration, first_of, size
 from tableferry.fleet.reports import Preflight
+from tableferry.fleet.status.causes import causes
 from tableferry.fleet.status.page import templates
 
 templates.filters["size"] = size
 templates.filters["duration"] = duration
+
+# A page with more is too long to be read; the rows for a spreadsheet have all.
+_SHOWN = 500
+_SHOWN_OF_A_CAUSE = 50
+# More tables of one cause would hide the next cause.
+_UNFOLDED = 5
+
+
+class Kinds(NamedTuple):
+    """The tables of one format that are to become another.
+
+    Attributes:
+        ready: How many of them can be migrated as they are.
+        looked_at: Of how many the files were looked at: the sizes are of these.
+        seconds: How long their writers wait together; None if that isn't known.
+    """
+
+    stored_as: str
+    becomes: str
+    tables: int
+    ready: int
+    looked_at: int
+    files: int
+    bytes: int
+    seconds: float | None
 
 
 def headline(preflights: Sequence[Preflight]) -> str:
@@ -22,11 +51,17 @@ def headline(preflights: Sequence[Preflight]) -> str:
 
 
 def preflight_lines(preflights: Sequence[Preflight]) -> Iterator[str]:
-    """Say it for a terminal: each table with what would stop it, then what to know, then how it stands."""
+    """Say it for a terminal: each table with what would stop it, then what to know, causes, how it stands."""
     for preflight in preflights:
         yield f"{preflight.table}: {_described(preflight)}"
         yield from (f"  {finding.reason.value}: {finding.text}" for finding in preflight.findings)
     yield from (f"Note: {text} ({names})" for text, names in remarks(preflights))
+    found = causes(preflights)
+    if len(preflights) > 1 and found:
+        yield from (
+            f"{cause.reason.value} stops {counted(len(cause.stopped), 'table')}: {cause.remedy}"
+            for cause in found
+        )
     yield f"{headline(preflights)}."
 
 
@@ -39,14 +74,76 @@ def remarks(preflights: Sequence[Preflight]) -> list[tuple[str, str]]:
     return [(text, first_of(names)) for text, names in about.items()]
 
 
+def kinds(preflights: Sequence[Preflight]) -> list[Kinds]:
+    """Return how many tables of each format are to become what, and how large they are, largest first."""
+    groups: dict[tuple[str, str], list[Preflight]] = {}
+    for preflight in preflights:
+        key = (preflight.stored_as or "not known", preflight.format.value.capitalize())
+        groups.setdefault(key, []).append(preflight)
+    return sorted((_kind(*key, group) for key, group in groups.items()), key=lambda kind: -kind.bytes)
+
+
+def _kind(stored_as: str, becomes: str, group: Sequence[Preflight]) -> Kinds:
+    looked_at = [preflight for preflight in group if preflight.files is not None]
+    waits = [each.blocked_seconds for each in looked_at if each.blocked_seconds is not None]
+    return Kinds(
+        stored_as,
+        becomes,
+        len(group),
+        sum(not preflight.findings for preflight in group),
+        len(looked_at),
+        sum(preflight.files or 0 for preflight in group),
+        sum(preflight.bytes or 0 for preflight in group),
+        sum(waits) if waits else None,
+    )
+
+
 def preflight_page(preflights: Sequence[Preflight]) -> str:
-    """Return it as one HTML page that asks nothing of any other."""
+    """Return it as one HTML page that asks nothing of any other; of many tables it shows the largest."""
+    waits = [each.blocked_seconds for each in preflights if each.blocked_seconds is not None]
     return templates.get_template("preflight.html").render(
         headline=headline(preflights),
-        stopped=[preflight for preflight in preflights if preflight.findings],
-        tables=preflights,
+        causes=causes(preflights),
+        kinds=kinds(preflights),
+        count=len(preflights),
+        files=sum(preflight.files or 0 for preflight in preflights),
+        bytes=sum(preflight.bytes or 0 for preflight in preflights),
+        ready=sum(not preflight.findings for preflight in preflights),
+        seconds=sum(waits) if waits else None,
+        tables=sorted(preflights, key=lambda each: -(each.bytes or 0))[:_SHOWN],
+        shown_of_a_cause=_SHOWN_OF_A_CAUSE,
+        unfolded=_UNFOLDED,
         remarks=remarks(preflights),
     )
+
+
+_COLUMNS = (
+    "table", "becomes", "stored_as", "files", "bytes", "partitions", "blocked_seconds", "reasons", "details",
+    "remarks",
+)  # fmt: skip
+
+
+def preflight_csv(preflights: Sequence[Preflight]) -> str:
+    """Return it as CSV with a header, a row for each table; what isn't known is empty."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for each in preflights:
+        writer.writerow(
+            (
+                each.table,
+                each.format.value,
+                each.stored_as,
+                each.files,
+                each.bytes,
+                each.partitions,
+                each.blocked_seconds,
+                " ".join(finding.reason.value for finding in each.findings),
+                "; ".join(finding.text for finding in each.findings),
+                "; ".join(each.remarks),
+            )
+        )
+    return text.getvalue()
 
 
 def _described(preflight: Preflight) -> str:

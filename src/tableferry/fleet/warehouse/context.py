@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -14,7 +14,9 @@ from tableferry.tables import DEFAULT_CATALOG, TableName
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tableferry.fleet.warehouse.existing import Seen
     from tableferry.fleet.warehouse.neighbours import Neighbourhood
+    from tableferry.fleet.warehouse.views import Views
 
 T = TypeVar("T")
 
@@ -70,6 +72,8 @@ class Warehouse:
         column_mapping: Whether a Delta table may use column mapping for names that it doesn't take otherwise.
         serverless: Whether the session runs on serverless compute, which has no Iceberg of ours.
         neighbourhood: Which tables share directories; without one, the catalog is listed for each table.
+        views: The views of schemas; without them, those of a schema are listed for each table.
+        seen: What this run has seen of its job's tables; without it, each look is a new one.
         guard: Raises if the caller must not change the tables any more, as its claim on the job is lost.
     """
 
@@ -81,6 +85,8 @@ class Warehouse:
     column_mapping: bool = False
     serverless: bool = False
     neighbourhood: Neighbourhood | None = None
+    views: Views | None = None
+    seen: Seen | None = None
     guard: Callable[[], None] = _unguarded
 
     @classmethod
@@ -111,14 +117,23 @@ class Warehouse:
                 "target_format be delta"
             )
 
-    def effect(self, work: Callable[[], T]) -> T:
-        """Change something outside the queue, right after the guard; every change goes through here."""
-        self.guard()
-        return work()
+    def effect(self, work: Callable[[], T], *, of: Collection[TableName] | None = None) -> T:
+        """Change something outside the queue, right after the guard; every change goes through here.
 
-    def run(self, statement: str) -> None:
+        Args:
+            work: Changes it.
+            of: The job's tables whose entries in the catalog change by that; all of them, if nobody says.
+        """
+        self.guard()
+        try:
+            return work()
+        finally:
+            if self.seen is not None:
+                self.seen.forget(of)
+
+    def run(self, statement: str, *, of: Collection[TableName] | None = None) -> None:
         """Run a statement of SQL that changes something."""
-        self.effect(lambda: self.spark.sql(statement).collect())
+        self.effect(lambda: self.spark.sql(statement).collect(), of=of)
 
     def iceberg(self, table: TableName) -> TableName:
         """Name an Iceberg table for Iceberg's own statements: by its catalog where the metastore has two."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tableferry.catalog import described
-from tableferry.fleet.warehouse import asking, hive, metastore
+from tableferry.catalog import described_with_columns
+from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.warehouse import asking, hive, metastore, versions
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
-from tableferry.fleet.warehouse.existing import qualified
 from tableferry.quoting import literal, quote
 from tableferry.tables import TableName
 
@@ -62,8 +62,10 @@ def user_properties(properties: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def carry(warehouse: Warehouse, source: TableName, target: TableName) -> None:
-    """Give a target the comments, properties, owner and grants of a Hive table; done already is fine.
+def carry(warehouse: Warehouse, source: TableName, target: TableName, form: TargetFormat) -> str:
+    """Give a target the comments, properties, owner and grants of a Hive table, and return its version then.
+
+    Done already is fine.
 
     The owner is set in the metastore where its client is reached, and otherwise by `Access.carry`, as grants
     are.
@@ -74,30 +76,42 @@ def carry(warehouse: Warehouse, source: TableName, target: TableName) -> None:
     table = hive.demand(warehouse, source)
     problem = f"the definition of {source} can't be carried over to {target}"
     with explaining(problem, "check your rights, and run again"):
-        for statement in _statements(warehouse, table, qualified(warehouse, target)):
-            warehouse.run(statement)
-        owner = described(warehouse.spark, target).get("Owner", "")
+        named = warehouse.iceberg(target) if form is TargetFormat.ICEBERG else target
+        comments, details = described_with_columns(warehouse.spark, named)
+        for statement in _statements(warehouse, table, named, comments, details):
+            warehouse.run(statement, of=(target,))
+    owner = details.get("Owner", "")
     if table.owner and owner != table.owner and metastore.reached(warehouse.spark, target):
 
         def set_owner(entry: Any) -> None:
             entry.setOwner(table.owner)
 
-        warehouse.effect(lambda: metastore.alter(warehouse.spark, target, set_owner))
-    warehouse.effect(lambda: warehouse.access.carry(source, target))
+        warehouse.effect(lambda: metastore.alter(warehouse.spark, target, set_owner), of=(target,))
+    warehouse.effect(lambda: warehouse.access.carry(source, target), of=())
+    # No definition is a snapshot of Iceberg's.
+    known = versions.described(details) if form is TargetFormat.ICEBERG else None
+    return known or versions.current(warehouse, target, form)
 
 
-def _statements(warehouse: Warehouse, table: HiveTable, target: TableName) -> list[str]:
+def _statements(
+    warehouse: Warehouse,
+    table: HiveTable,
+    target: TableName,
+    comments: Mapping[str, str],
+    details: Mapping[str, str],
+) -> list[str]:
     """Return what is left to do; nothing is set twice, as each statement is a commit of the target."""
-    spark = warehouse.spark
     statements = []
-    missing = user_properties(table.properties).items() - asking.properties(spark, target).items()
+    wanted = user_properties(table.properties).items()
+    # DESCRIBE doesn't say where a property ends, so what it doesn't show clearly is asked for.
+    shown = details.get("Table Properties", "").replace("[", ",").replace("]", ",")
+    clear = all(f",{key}={value}," in shown for key, value in wanted)
+    missing = set() if clear else wanted - asking.properties(warehouse.spark, target).items()
     if missing:
         pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in sorted(missing))
         statements.append(f"ALTER TABLE {target.sql} SET TBLPROPERTIES ({pairs})")
-    if table.comment and described(spark, target).get("Comment") != table.comment:
+    if table.comment and details.get("Comment") != table.comment:
         statements.append(f"COMMENT ON TABLE {target.sql} IS {literal(table.comment)}")
-    schema = spark.table(target.sql).schema
-    comments = {field.name.lower(): field.metadata.get("comment", "") for field in schema}
     for column in table.columns:
         if column.comment and comments.get(column.name.lower()) != column.comment:
             statements.append(

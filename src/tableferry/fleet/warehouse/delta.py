@@ -7,7 +7,9 @@ external entry shows the directory as Delta.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import unquote
 
+from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert import overlay
 from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
@@ -17,7 +19,7 @@ from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.existing import kinds
-from tableferry.fleet.warehouse.files import listing
+from tableferry.fleet.warehouse.files import ListedFile, listing
 from tableferry.hive.locations import below, split
 from tableferry.quoting import literal, quote
 from tableferry.tables import TableName
@@ -43,10 +45,10 @@ def make(warehouse: Warehouse, source: TableName, target: TableName) -> int:
 def _make(warehouse: Warehouse, table: HiveTable, target: TableName) -> int:
     spark = warehouse.spark
     partitions = hive.partitions(warehouse, table)
-    paths = [file.path for file in listing(warehouse, table, partitions).read]
+    files = listing(warehouse, table, partitions).read
     registered = _is_registered(warehouse, table, target)
     logged = overlay.has_log(spark, table.location)
-    if (logged and not _is_current(warehouse, table, paths, registered)) or (registered and not logged):
+    if (logged and not _is_current(warehouse, table, files, registered)) or (registered and not logged):
         dropping.drop_delta(warehouse, target if registered else None, table.location)
         registered = logged = False
     if not logged:
@@ -57,10 +59,14 @@ def _make(warehouse: Warehouse, table: HiveTable, target: TableName) -> int:
                 f"names: {', '.join(map(str, outside[:5]))}; move them below it, or choose Iceberg"
             )
         mapping = warehouse.column_mapping
-        warehouse.effect(lambda: overlay.write(spark, table.name, empty=not paths, column_mapping=mapping))
+        warehouse.effect(
+            lambda: overlay.write(spark, table.name, empty=not files, column_mapping=mapping), of=()
+        )
     if not registered:
-        warehouse.run(f"CREATE TABLE {target.sql} USING delta LOCATION {literal(table.location)}")
-    return len(paths)
+        warehouse.run(
+            f"CREATE TABLE {target.sql} USING delta LOCATION {literal(table.location)}", of=(target,)
+        )
+    return len(files)
 
 
 def _is_registered(warehouse: Warehouse, table: HiveTable, target: TableName) -> bool:
@@ -80,8 +86,10 @@ def _is_registered(warehouse: Warehouse, table: HiveTable, target: TableName) ->
     )
 
 
-def _is_current(warehouse: Warehouse, table: HiveTable, paths: Sequence[str], registered: bool) -> bool:
-    """Say whether the log names just the files that are listed.
+def _is_current(
+    warehouse: Warehouse, table: HiveTable, files: Sequence[ListedFile], registered: bool
+) -> bool:
+    """Say whether the log names just the files that are listed, as they are.
 
     Earlier versions didn't mark their first commit, and not all compute lets a commit be marked: then the
     copy's entry shows whose log it is.
@@ -99,5 +107,20 @@ def _is_current(warehouse: Warehouse, table: HiveTable, paths: Sequence[str], re
             f"{table.name} shows its files too: drop {table.name} and keep the Delta table, or move its "
             "_delta_log away, and resume the job"
         )
-    logged = spark.sql(f"SELECT * FROM {path}").inputFiles()
-    return sorted(map(split, logged)) == sorted(map(split, paths))
+    rows = spark.sql(f"SELECT * FROM {path}")
+    if sorted(map(split, rows.inputFiles())) != sorted(split(file.path) for file in files):
+        return False
+    # One that was written again may have its old name. What the log says of one without rows says nothing.
+    known = {(split(file.path), file.size, file.modified // 1000) for file in files}
+    try:
+        said = (
+            rows.selectExpr(
+                "_metadata.file_path", "_metadata.file_size", "unix_millis(_metadata.file_modification_time)"
+            )
+            .distinct()
+            .collect()
+        )
+    except SPARK_ERRORS:
+        # It can't be read by the size that it had.
+        return False
+    return all((split(unquote(path)), size, modified) in known for path, size, modified in said)

@@ -18,6 +18,9 @@ Type = Mapping[str, Any]
 SOURCE = "tableferry.source"
 """The property that names the Hive table whose files a target was made over."""
 
+MADE_OF = "tableferry.files"
+"""The property that says of which files (with sizes and times) and partitions an Iceberg target was made."""
+
 _ICEBERG_FORMATS = ("parquet", "orc", "avro")
 _SAME_IN_ICEBERG = frozenset(
     {

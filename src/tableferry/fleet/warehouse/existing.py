@@ -1,20 +1,91 @@
-"""Which of a job's tables are in the catalog, and of what kind: one query, whatever logs and files say."""
+"""Which of a job's tables are in the catalog, and what each is: one query, whatever logs and files say."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tableferry.errors import TableError
 from tableferry.fleet.naming import Names
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.eligibility import HiveTable
+from tableferry.hive.catalog_tables import details_of
 from tableferry.hive.sql import pattern
 from tableferry.tables import TableName
 
 # Delta's spark_catalog shows an Iceberg table as Hive's, with this among its properties.
 _ICEBERG = re.compile(r"[\[ ]table_type=iceberg[,\]]", re.IGNORECASE)
+_UUID = re.compile(r"[\[ ]uuid=([0-9a-f-]{36})[,\]]")
+# A rename changes it, and whoever counts a table's rows.
+_CHANGED_AT = re.compile(r"(?<=[\[ ])transient_lastDdlTime=\d+(, )?")
+
+
+class Entry(NamedTuple):
+    """What the catalog says of a table; the same after a rename, and another if the table is made anew.
+
+    Attributes:
+        kind: What it is.
+        managed: Whether dropping it removes its files, and renaming it moves them.
+        location: Its directory.
+        created: When its entry was made, as the catalog spells it.
+        columns: A Hive table's, as the catalog draws them, without their comments.
+        properties: A Hive table's, as the catalog spells them all.
+        uuid: An Iceberg table's, if the catalog says it.
+    """
+
+    kind: Kind
+    managed: bool
+    location: str
+    created: str
+    columns: str
+    properties: str
+    uuid: str
+
+
+@dataclass
+class Seen:
+    """What a run has seen of its job's tables; it's forgotten with each change that the run makes.
+
+    So a table is looked at once for all steps between two changes. What somebody else does to it meanwhile is
+    found where it matters: `identity.change_unchanged` looks again, right before a change.
+
+    Attributes:
+        names: The job's.
+        entries: Of each that was looked at, its entry, or None if there was none.
+        described: Hive tables that were described, each with the entry that it had then.
+    """
+
+    names: tuple[TableName, ...]
+    entries: dict[TableName, Entry | None] = field(default_factory=dict)
+    described: list[tuple[Entry, HiveTable]] = field(default_factory=list)
+
+    def look(self, warehouse: Warehouse) -> None:
+        """Look at all of them.
+
+        Raises:
+            TableError: There is no such schema, or it may not be listed.
+        """
+        listed = _listed(warehouse, self.names)
+        self.entries = {name: listed.get(name) for name in self.names}
+
+    def forget(self, names: Iterable[TableName] | None = None) -> None:
+        """Look at some tables, or at all, again before the next step that needs them."""
+        for name in self.names if names is None else names:
+            self.entries.pop(name, None)
+
+    @contextmanager
+    def renaming(self, name: TableName, to: TableName) -> Iterator[None]:
+        """Go on knowing a table that is renamed inside a ``with``, unless that fails."""
+        known = self.entries.get(name)
+        self.forget((name, to))
+        yield
+        if known is not None:
+            self.entries |= {to: known, name: None}
 
 
 def job_tables(warehouse: Warehouse, names: Names) -> Mapping[TableName, Kind]:
@@ -53,13 +124,53 @@ def kinds(warehouse: Warehouse, names: Iterable[TableName]) -> Mapping[TableName
     Raises:
         TableError: There is no such schema, or it may not be listed.
     """
+    return {name: entry.kind for name, entry in entries(warehouse, names).items()}
+
+
+def entries(
+    warehouse: Warehouse, names: Iterable[TableName], *, anew: bool = False
+) -> Mapping[TableName, Entry]:
+    """Return which of some tables of one schema exist, and what the catalog says of each.
+
+    A run's own tables are looked at together, and again after a change, or `anew`.
+
+    Raises:
+        TableError: There is no such schema, or it may not be listed.
+    """
+    names = tuple(names)
+    seen = warehouse.seen
+    if seen is None or not set(names) <= set(seen.names):
+        return _listed(warehouse, names)
+    if anew or not seen.entries.keys() >= set(names):
+        seen.look(warehouse)
+    return {name: entry for name in names if (entry := seen.entries[name]) is not None}
+
+
+def _listed(warehouse: Warehouse, names: Iterable[TableName]) -> Mapping[TableName, Entry]:
     by_table = {name.table.lower(): name for name in names}
     [schema] = {TableName(name.parts[:-1]) for name in by_table.values()}
     query = f"SHOW TABLE EXTENDED IN {schema.sql} LIKE {pattern(by_table)}"
     with explaining(f"the tables of schema {schema} can't be listed", "check its name and your rights"):
         rows = warehouse.spark.sql(query).collect()
     information = {row["tableName"].lower(): row["information"] for row in rows if not row["isTemporary"]}
-    return {by_table[table]: kind_of(lines) for table, lines in information.items() if table in by_table}
+    return {by_table[table]: entry_of(lines) for table, lines in information.items() if table in by_table}
+
+
+def entry_of(information: str) -> Entry:
+    """Return a table's entry, from what SHOW TABLE EXTENDED says of it."""
+    kind, details = kind_of(information), details_of(information)
+    properties = details.get("Table Properties", "")
+    uuid = _UUID.search(properties) if kind is Kind.ICEBERG else None
+    hive, (_, schema, columns) = kind is Kind.HIVE, information.rpartition("\nSchema: ")
+    return Entry(
+        kind,
+        details.get("Type", "").upper() == "MANAGED",
+        details.get("Location", ""),
+        details.get("Created Time", ""),
+        columns if hive and schema else "",
+        _CHANGED_AT.sub("", properties) if hive else "",
+        uuid[1] if uuid else "",
+    )
 
 
 def kind_of(information: str) -> Kind:

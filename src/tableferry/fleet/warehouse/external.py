@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from tableferry.errors import Refused
+from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import hive, metastore
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.existing import entries
 from tableferry.fleet.warehouse.identity import change_unchanged
 from tableferry.tables import TableName
 
@@ -22,7 +24,9 @@ def is_managed(warehouse: Warehouse, name: TableName) -> bool:
         TableError: There is no such table.
         Refused: It isn't Hive's.
     """
-    return hive.demand(warehouse, name).managed
+    entry = entries(warehouse, (name,)).get(name)
+    # For what there isn't, or isn't Hive's, it has the words.
+    return entry.managed if entry and entry.kind is Kind.HIVE else hive.demand(warehouse, name).managed
 
 
 def set_managed(warehouse: Warehouse, name: TableName, *, managed: bool) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from hashlib import sha256
 from typing import Any
 
 from tableferry.fleet.job import TargetFormat
@@ -11,7 +10,7 @@ from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import hive, versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import kind
-from tableferry.fleet.warehouse.files import listing
+from tableferry.fleet.warehouse.files import digest, listing
 from tableferry.tables import TableName
 
 
@@ -27,18 +26,14 @@ def mark(warehouse: Warehouse, name: TableName) -> Mapping[str, Any]:
     match kind(warehouse, name):
         case Kind.ICEBERG | Kind.DELTA as target:
             return {"version": versions.current(warehouse, name, TargetFormat(target.value))}
-    table = hive.demand(warehouse, name)
+    table = hive.layout(warehouse, name)
     partitions = hive.partitions(warehouse, table)
     files = listing(warehouse, table, partitions).files
-    digest = sha256()
-    lines = [f"{file.path}\t{file.size}\t{file.modified}" for file in files]
-    for line in sorted([*lines, *map(str, partitions)]):
-        digest.update(line.encode("utf-8", "surrogateescape") + b"\n")
     return {
         "files": len(files),
         "bytes": sum(file.size for file in files),
         "partitions": len(partitions),
-        "sha256": digest.hexdigest(),
+        "sha256": digest(files, *map(str, partitions)),
     }
 
 

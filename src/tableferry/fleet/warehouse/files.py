@@ -8,6 +8,7 @@ Delta log in the table's directory nor a job's leftovers count.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from typing import NamedTuple
 
 from tableferry.catalog import SPARK_ERRORS, condition
@@ -36,6 +37,14 @@ class ListedFile(NamedTuple):
     path: str
     size: int
     modified: int
+
+
+def digest(files: Iterable[ListedFile], *more: str) -> str:
+    """Return what is another if a file's path, size or time is, or one of some more lines."""
+    hashed = sha256()
+    for line in sorted([*(f"{file.path}\t{file.size}\t{file.modified}" for file in files), *more]):
+        hashed.update(line.encode("utf-8", "surrogateescape") + b"\n")
+    return hashed.hexdigest()
 
 
 class Listing(NamedTuple):

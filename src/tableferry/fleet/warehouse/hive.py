@@ -15,7 +15,7 @@ from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse.asking import describe
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import Format, HiveColumn, HiveTable, ineligibility
-from tableferry.fleet.warehouse.existing import kinds
+from tableferry.fleet.warehouse.existing import entries
 from tableferry.hive.catalog_partitions import list_partitions
 from tableferry.hive.partitions import CatalogPartition, PartitionColumn
 from tableferry.tables import TableName
@@ -48,15 +48,21 @@ def facts(warehouse: Warehouse, name: TableName) -> HiveTable | None:
     Raises:
         TableError: It may not be described.
     """
-    kind = kinds(warehouse, (name,)).get(name)
-    if kind is None:
+    entry = entries(warehouse, (name,)).get(name)
+    if entry is None:
         return None
-    if kind is not Kind.HIVE:
-        return HiveTable(name, kind)
+    if entry.kind is not Kind.HIVE:
+        return HiveTable(name, entry.kind)
+    described = warehouse.seen.described if warehouse.seen else []
+    for before, table in described:
+        if (before, table.name) == (entry, name):
+            return table
     try:
-        table = _table(name, describe(warehouse.spark, name))
+        table = table_of(name, describe(warehouse.spark, name))
         # Spark may lack the classes of another format.
-        return _with_chars(warehouse, table) if table.format in _READABLE else table
+        table = _with_chars(warehouse, table) if table.format in _READABLE else table
+        described.append((entry, table))
+        return table
     except SPARK_ERRORS as error:
         if catalog.condition(error).startswith(catalog.MISSING):
             return None
@@ -78,6 +84,21 @@ def demand(warehouse: Warehouse, name: TableName) -> HiveTable:
     if table.kind is not Kind.HIVE:
         raise Refused(f"{name} is {table.kind.words}, and a Hive table is needed: put the names right")
     return table
+
+
+def layout(warehouse: Warehouse, name: TableName) -> HiveTable:
+    """Return where a Hive table's files are: all of its facts but its properties, which may be older ones.
+
+    Raises:
+        TableError: There is none, or it may not be described.
+        Refused: It is something else.
+    """
+    entry = entries(warehouse, (name,)).get(name)
+    if warehouse.seen is not None and entry is not None:
+        for before, table in warehouse.seen.described:
+            if before._replace(properties="") == entry._replace(properties=""):
+                return replace(table, name=name)
+    return demand(warehouse, name)
 
 
 def demand_eligible(warehouse: Warehouse, name: TableName, form: TargetFormat) -> HiveTable:
@@ -125,7 +146,8 @@ def _with_chars(warehouse: Warehouse, table: HiveTable) -> HiveTable:
     return replace(table, columns=tuple(columns))
 
 
-def _table(name: TableName, description: Mapping[str, Any]) -> HiveTable:
+def table_of(name: TableName, description: Mapping[str, Any]) -> HiveTable:
+    """Return a Hive table by what DESCRIBE … AS JSON says of it."""
     properties = description.get("table_properties", {})
     return HiveTable(
         name=name,

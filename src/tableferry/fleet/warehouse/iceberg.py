@@ -18,9 +18,10 @@ from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import asking, hive, manifests
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import SOURCE, HiveTable, iceberg_type
+from tableferry.fleet.warehouse.definitions import user_properties
+from tableferry.fleet.warehouse.eligibility import MADE_OF, SOURCE, HiveTable, iceberg_type
 from tableferry.fleet.warehouse.existing import kinds
-from tableferry.fleet.warehouse.files import ListedFile, listing
+from tableferry.fleet.warehouse.files import ListedFile, digest, listing
 from tableferry.fleet.warehouse.identity import change_unchanged
 from tableferry.fleet.warehouse.name_mapping import (
     MAPPING,
@@ -69,27 +70,32 @@ def _make(
     partitions: Sequence[CatalogPartition],
 ) -> None:
     paths = sorted(file.path for file in files)
+    made_of = digest(files, *map(str, partitions))
     registered: list[str] | None = None
-    if _is_registered(warehouse, table, target):
+    if (properties := _properties_of_copy(warehouse, table, target)) is not None:
         registered = _data_files(warehouse, target)
-        # An earlier run added files twice, or others than there are now.
-        if registered not in ([], paths):
+        # An earlier run added files twice, or others than there are now; one that was written again may have
+        # its old name, and neither the size nor the bounds that the copy says.
+        if registered and (registered != paths or properties.get(MADE_OF) != made_of):
             statement = f"DROP TABLE {warehouse.iceberg(target).sql}"
             change_unchanged(warehouse, (target,), lambda: warehouse.spark.sql(statement).collect())
             registered = None
     if registered is None:
-        warehouse.run(create_statement(table, warehouse.iceberg(target)))
+        warehouse.run(create_statement(table, warehouse.iceberg(target)), of=(target,))
+    spelled: list[str] | None = None
     if registered != paths and paths:
-        if not manifests.append(warehouse, table, target, files, partitions):
+        spelled = manifests.append(warehouse, table, target, files, partitions, {MADE_OF: made_of})
+        if spelled is None:
             _map_positions(warehouse, table, target)
             _add_files(warehouse, table.name, target)
-        registered = _data_files(warehouse, target)
-        if registered != paths:
-            raise Refused(
-                f"{target} holds {len(registered)} files and {table.name} has {len(paths)}: "
-                f"{', '.join(sorted(set(registered) ^ set(paths))[:_SHOWN])}; look at them, and run again"
-            )
-    _map_spellings(warehouse, table, target)
+            registered = _data_files(warehouse, target)
+            if registered != paths:
+                raise Refused(
+                    f"{target} holds {len(registered)} files and {table.name} has {len(paths)}: "
+                    f"{', '.join(sorted(set(registered) ^ set(paths))[:_SHOWN])}; look at them, and run again"
+                )
+            _set(warehouse, target, MADE_OF, made_of)
+    _map_spellings(warehouse, table, target, spelled)
 
 
 def create_statement(table: HiveTable, target: TableName) -> str:
@@ -106,11 +112,13 @@ def create_statement(table: HiveTable, target: TableName) -> str:
         # So that Hive reads a new file too, when it's added to the Hive table.
         "write.format.default": table.format,
         SOURCE: table.name.key,
+        **user_properties(table.properties),
     }
     pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
     return (
         f"CREATE TABLE {target.sql} ({columns}) USING iceberg "
         + (f"PARTITIONED BY ({partitions}) " if partitions else "")
+        + (f"COMMENT {literal(table.comment)} " if table.comment else "")
         + f"LOCATION {literal(table.location.rstrip('/') + '_iceberg')} TBLPROPERTIES ({pairs})"
     )
 
@@ -120,17 +128,20 @@ def properties_of(warehouse: Warehouse, table: TableName) -> Mapping[str, str]:
     return asking.properties(warehouse.spark, warehouse.iceberg(table))
 
 
-def _is_registered(warehouse: Warehouse, table: HiveTable, target: TableName) -> bool:
-    """Say whether the target is in the catalog already, made of the Hive table.
+def _properties_of_copy(
+    warehouse: Warehouse, table: HiveTable, target: TableName
+) -> Mapping[str, str] | None:
+    """Return the properties of the target, which was made of the Hive table; None if there is no target yet.
 
     Raises:
         Refused: Another table has its name.
     """
     kind = kinds(warehouse, (target,)).get(target)
     if kind is None:
-        return False
-    if kind is Kind.ICEBERG and properties_of(warehouse, target).get(SOURCE) == table.name.key:
-        return True
+        return None
+    properties = properties_of(warehouse, target) if kind is Kind.ICEBERG else {}
+    if properties.get(SOURCE) == table.name.key:
+        return properties
     raise Refused(
         f"{target} is {kind.words} that wasn't made of {table.name}: rename or drop it, and resume the job"
     )
@@ -142,7 +153,8 @@ def _add_files(warehouse: Warehouse, source: TableName, target: TableName) -> No
     table = warehouse.iceberg(target)
     warehouse.run(
         f"CALL {quote(table.parts[0])}.system.add_files(table => {literal(table.sql)}, "
-        f"source_table => {literal(source.sql)})"
+        f"source_table => {literal(source.sql)})",
+        of=(target,),
     )
 
 
@@ -151,18 +163,25 @@ def _data_files(warehouse: Warehouse, target: TableName) -> list[str]:
     return sorted(row[0] for row in rows)
 
 
-def _map_spellings(warehouse: Warehouse, table: HiveTable, target: TableName) -> None:
-    """Add the names that files have for columns, where these aren't the table's, to the name mapping."""
+def _map_spellings(
+    warehouse: Warehouse, table: HiveTable, target: TableName, samples: Sequence[str] | None
+) -> None:
+    """Add the names that files have for columns, where these aren't the table's, to the name mapping.
+
+    The samples are a file for each set of columns that files lack; if nobody knows them, they are asked for.
+    """
+    if samples is not None and not samples:
+        return
     properties = properties_of(warehouse, target)
     if MAPPING not in properties:
         return
     before: list[MappedField] = json.loads(properties[MAPPING])
     mapping = before
-    for path in _samples(warehouse, table, target, mapping):
+    for path in _samples(warehouse, table, target, mapping) if samples is None else samples:
         file = warehouse.spark.read.format(table.format).load(escape_wildcards(path)).schema.jsonValue()
         mapping = with_file_names(mapping, file)
     if mapping != before:
-        _set_mapping(warehouse, target, mapping)
+        _set(warehouse, target, MAPPING, json.dumps(mapping))
 
 
 def _map_positions(warehouse: Warehouse, table: HiveTable, target: TableName) -> None:
@@ -175,13 +194,15 @@ def _map_positions(warehouse: Warehouse, table: HiveTable, target: TableName) ->
     metadata = json.loads(content[0])
     schemas = {schema["schema-id"]: schema for schema in metadata["schemas"]}
     mapping = mapping_of(schemas[metadata["current-schema-id"]])
-    _set_mapping(warehouse, target, with_orc_positions(mapping, table.partition_columns))
+    positions = with_orc_positions(mapping, table.partition_columns)
+    _set(warehouse, target, MAPPING, json.dumps(positions))
 
 
-def _set_mapping(warehouse: Warehouse, target: TableName, mapping: Sequence[MappedField]) -> None:
+def _set(warehouse: Warehouse, target: TableName, key: str, value: str) -> None:
+    """Set a property of the target."""
     warehouse.run(
-        f"ALTER TABLE {warehouse.iceberg(target).sql} "
-        f"SET TBLPROPERTIES ({literal(MAPPING)} = {literal(json.dumps(mapping))})"
+        f"ALTER TABLE {warehouse.iceberg(target).sql} SET TBLPROPERTIES ({literal(key)} = {literal(value)})",
+        of=(target,),
     )
 
 

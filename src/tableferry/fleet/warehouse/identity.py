@@ -2,67 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TypeVar
 
 from tableferry import catalog
+from tableferry.driver import in_process
 from tableferry.errors import TableError
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse import asking
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import kinds
-from tableferry.fleet.warehouse.shadow.late.record import FILES
+from tableferry.fleet.warehouse.existing import Entry, entries
 from tableferry.fleet.warehouse.shadow.target import read_target
-from tableferry.hive.catalog_tables import list_tables
+from tableferry.hive.locations import reachable
 from tableferry.tables import TableName
 
 T = TypeVar("T")
 
-# When a Hive table was last altered or renamed, and which switch it went through.
-_HIVE_PROPERTIES = ("transient_lastDdlTime", FILES)
+Identity = tuple[Entry, str]
+"""What tells a table from any other, of its name and in its directory too: its entry, and its log's id."""
 
 
-class Identity(NamedTuple):
-    """What tells a table from any other, of its name and in its directory too.
-
-    Attributes:
-        kind: What it is.
-        location: Its directory.
-        created: When its entry was made, as the catalog spells it.
-        id: The UUID of an Iceberg table, the id of a Delta log, or when a Hive table's entry last changed.
-    """
-
-    kind: Kind
-    location: str
-    created: str
-    id: str
-
-
-def identities(warehouse: Warehouse, names: Iterable[TableName]) -> Mapping[TableName, Identity]:
+def identities(
+    warehouse: Warehouse, names: Iterable[TableName], *, anew: bool = False
+) -> Mapping[TableName, Identity]:
     """Return the identity of each of some tables of one schema that exist.
 
     Raises:
         TableError: The schema may not be listed, or a table may not be read.
     """
-    existing = kinds(warehouse, names)
-    if not existing:
-        return {}
-    [schema] = {name.parts[:-1] for name in existing}
-    entries = list_tables(warehouse.spark, schema, [name.table for name in existing])
-    return {
-        name: Identity(kind, entry.location, entry.created, _id(warehouse, name, kind))
-        for name, kind in existing.items()
-        # It may have gone just now.
-        if (entry := entries.get(name.table.lower()))
-    }
+    existing = entries(warehouse, names, anew=anew)
+    return {name: (entry, _id(warehouse, name, entry)) for name, entry in existing.items()}
 
 
-def change_unchanged(warehouse: Warehouse, names: Iterable[TableName], work: Callable[[], T]) -> T:
-    """Do something to tables right after the guard, if all are still what they are now.
+def change_unchanged(
+    warehouse: Warehouse,
+    names: Iterable[TableName],
+    work: Callable[[], T],
+    *,
+    of: Collection[TableName] | None = None,
+) -> T:
+    """Do something to tables right after the guard, if all are still what they were when they were looked at.
 
     A worker that sleeps behind its last look at the claim may wake when another one has reverted the table's
     migration, and begun it again: then other tables have the same names, formats and directories.
+
+    `of` is as in `Warehouse.effect`.
 
     Raises:
         ClaimLost: They aren't, as another worker has the job.
@@ -72,7 +56,7 @@ def change_unchanged(warehouse: Warehouse, names: Iterable[TableName], work: Cal
     before = identities(warehouse, names)
 
     def work_if_unchanged() -> T:
-        now = identities(warehouse, names)
+        now = identities(warehouse, names, anew=True)
         if now != before:
             # If the claim was lost meanwhile, that is why.
             warehouse.guard()
@@ -83,22 +67,21 @@ def change_unchanged(warehouse: Warehouse, names: Iterable[TableName], work: Cal
             )
         return work()
 
-    return warehouse.effect(work_if_unchanged)
+    return warehouse.effect(work_if_unchanged, of=of)
 
 
-def _id(warehouse: Warehouse, name: TableName, kind: Kind) -> str:
-    match kind:
-        case Kind.ICEBERG:
+def _id(warehouse: Warehouse, name: TableName, entry: Entry) -> str:
+    match entry.kind:
+        case Kind.ICEBERG if not entry.uuid:
             return read_target(warehouse, name, TargetFormat.ICEBERG).id
         case Kind.DELTA:
+            # The log on this machine's disk says it without another question to the catalog.
+            local = reachable(entry.location, same_machine=in_process(warehouse.spark))
             try:
-                facts = catalog.facts(warehouse.spark, name)
+                facts = catalog.facts(warehouse.spark, TableName.at(str(local)) if local else name)
             except TableError:
                 # Its log was set aside already.
                 return ""
             return facts.table_id if facts else ""
-        case Kind.HIVE:
-            properties = asking.properties(warehouse.spark, name)
-            return " ".join(properties.get(key, "") for key in _HIVE_PROPERTIES)
         case _:
-            return ""
+            return entry.uuid

@@ -57,37 +57,45 @@ def append(
     target: TableName,
     files: Sequence[ListedFile],
     partitions: Sequence[CatalogPartition],
-) -> bool:
-    """Add a Hive table's files to an Iceberg table that is empty, in one commit, where that can be done here.
+    properties: Mapping[str, str],
+) -> list[str] | None:
+    """Add a Hive table's files to an Iceberg table that is empty, where that can be done here.
+
+    The properties are set in the same commit.
 
     It can where Spark's driver is this process, pyiceberg is installed, and the files are Parquet on a disk
-    of this machine; see `docs/decisions/0034` for what else. Nothing is done otherwise: False.
+    of this machine; see `docs/decisions/0034` for what else. Nothing is done otherwise: None.
+
+    Returns:
+        A file for each set of columns that files lack under the table's own names.
     """
     spark = warehouse.spark
     if not in_process(spark) or find_spec("pyiceberg") is None or source.format != "parquet":
-        return False
+        return None
     from py4j.java_gateway import JavaPackage
 
     jvm = spark._jvm
     assert jvm is not None
     # What isn't there is a package to py4j: some runtimes keep Iceberg's classes to themselves.
     if isinstance(jvm.org.apache.iceberg.ManifestFiles, JavaPackage):
-        return False
+        return None
     name = warehouse.iceberg(target).sql
     table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
     operations = table.operations()
     before = operations.refresh()
     text = jvm.org.apache.iceberg.SchemaParser.toJson(table.schema())
     schema = json.loads(text)
-    ids = _leaf_ids(schema, ())
+    ids = _leaf_ids(schema)
+    # Iceberg takes those of nested fields after all others.
+    many = len(ids) > _MOST_COLUMNS and any(len(path) > 1 for path in ids)
     folder = reachable(table.location(), same_machine=True)
     metered = any(key.startswith("write.metadata.metrics") for key in table.properties())
     filled = before.currentSnapshot() is not None
-    if ids is None or len(ids) > _MOST_COLUMNS or folder is None or metered or filled:
-        return False
-    entries = _entries(source, files, partitions, MetricsReader(ids))
+    if many or folder is None or metered or filled:
+        return None
+    entries = _entries(source, files, partitions, MetricsReader(ids, _MOST_COLUMNS))
     if entries is None:
-        return False
+        return None
     # The table's own folder is made with its metadata.
     path = folder / "metadata" / f"{uuid.uuid4()}-m0.avro"
     spec = jvm.org.apache.iceberg.PartitionSpecParser.toJson(table.spec())
@@ -96,27 +104,34 @@ def append(
 
     def commit() -> None:
         transaction = table.newTransaction()
-        transaction.updateProperties().set(MAPPING, json.dumps(mapping_of(schema))).commit()
+        update = transaction.updateProperties()
+        for key, value in {MAPPING: json.dumps(mapping_of(schema)), **properties}.items():
+            update.set(key, value)
+        update.commit()
         transaction.newAppend().appendManifest(manifest).commit()
         # An append's own commit would add the files once more to what another worker has made of the table.
         operations.commit(before, transaction.table().operations().current())
 
-    warehouse.effect(commit)
-    return True
+    warehouse.effect(commit, of=())
+    keys = {column.lower() for column in source.partition_columns}
+    stored = frozenset(number for path, number in ids.items() if path[0].lower() not in keys)
+    lacking = {entry.metrics.lacks & stored: entry.file.path for entry in entries}
+    return sorted(path for columns, path in lacking.items() if columns)
 
 
-def _leaf_ids(struct: Mapping[str, Any], above: tuple[str, ...]) -> dict[tuple[str, ...], int] | None:
-    """Map the paths of an Iceberg schema's leaves to their ids; None if any is in an array or a map."""
-    ids: dict[tuple[str, ...], int] = {}
-    for field in struct["fields"]:
-        path, kind = (*above, field["name"]), field["type"]
-        if isinstance(kind, str):
-            ids[path] = field["id"]
-        elif kind["type"] != "struct" or (inner := _leaf_ids(kind, path)) is None:
-            return None
-        else:
-            ids |= inner
-    return ids
+def _leaf_ids(kind: Any, number: int = 0, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], int]:
+    """Map the paths of the leaves of an Iceberg type, in its JSON form, to their ids."""
+    match kind:
+        case {"type": "struct", "fields": fields}:
+            inner = [(field["name"], field["type"], field["id"]) for field in fields]
+        case {"type": "list"}:
+            inner = [("element", kind["element"], kind["element-id"])]
+        case {"type": "map"}:
+            inner = [("key", kind["key"], kind["key-id"]), ("value", kind["value"], kind["value-id"])]
+        case _:
+            return {path: number}
+    leaves = [_leaf_ids(part, number, (*path, name)) for name, part, number in inner]
+    return {leaf: number for found in leaves for leaf, number in found.items()}
 
 
 def _entries(

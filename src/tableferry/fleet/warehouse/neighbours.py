@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from tableferry.errors import TableError
@@ -76,6 +77,7 @@ class Neighbourhood:
 
     seconds: Callable[[], float] = time.monotonic
     _catalogs: dict[str, _Listed] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
 
     def around(
         self, spark: SparkSession, name: TableName, location: str, apart: Collection[TableName] = ()
@@ -95,12 +97,13 @@ class Neighbourhood:
         return self._listed(spark, name.parts[0]).unlisted
 
     def _listed(self, spark: SparkSession, catalog: str) -> _Listed:
-        listed = self._catalogs.get(catalog)
-        if listed is None or self.seconds() - listed.at > _SECONDS:
-            unlisted: list[TableName] = []
-            index = DirectoryIndex(_tables(spark, catalog, unlisted))
-            listed = self._catalogs[catalog] = _Listed(index, tuple(unlisted), self.seconds())
-        return listed
+        with self._lock:
+            listed = self._catalogs.get(catalog)
+            if listed is None or self.seconds() - listed.at > _SECONDS:
+                unlisted: list[TableName] = []
+                index = DirectoryIndex(_tables(spark, catalog, unlisted))
+                listed = self._catalogs[catalog] = _Listed(index, tuple(unlisted), self.seconds())
+            return listed
 
 
 def _tables(spark: SparkSession, catalog: str, unlisted: list[TableName]) -> Iterator[tuple[TableName, str]]:

@@ -199,7 +199,7 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
     except suspended.RowsTwice as error:
         yield Finding(PauseReason.UNSUPPORTED_LAYOUT, str(error))
     try:
-        copy = HiveCopy.read(warehouse, table.name, owning=True)
+        copy = HiveCopy.of(warehouse, table)
         copy.rows(warehouse.spark.table(table.name.sql)).schema.json()
     except SPARK_ERRORS as error:
         yield Finding(

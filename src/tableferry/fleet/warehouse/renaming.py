@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 
 from tableferry.errors import Refused, TableError
 from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import kinds
+from tableferry.fleet.warehouse.existing import Entry, entries
 from tableferry.fleet.warehouse.identity import change_unchanged
 from tableferry.hive.sql import in_metastore
 from tableferry.tables import TableName
@@ -29,23 +29,29 @@ def rename(warehouse: Warehouse, name: TableName, to: TableName, *, beside: Iter
         TableError: There is no such table, or it may not be renamed.
         Refused: The other name is taken, or the rename would move the table's directory.
     """
-    existing = kinds(warehouse, (name, to))
+    names = tuple(dict.fromkeys((name, to, *beside)))
+    existing = entries(warehouse, names)
     match existing.get(name), existing.get(to):
         case None, None:
             raise TableError(f"there is neither {name} nor {to}: somebody else renamed or dropped it")
         case None, _:
             return
-        case Kind() as kind, None:
+        case Entry() as entry, None:
             pass
         case _:
             raise Refused(f"{name} is to be called {to}, and that name is taken: rename or drop one of them")
-    if kind is Kind.HIVE and hive.demand(warehouse, name).managed:
+    if entry.kind is Kind.HIVE and entry.managed:
         raise Refused(f"{name} is managed, and its files would move with its name: make it external first")
-    old, new = (warehouse.iceberg(table) if kind is Kind.ICEBERG else table for table in (name, to))
+    iceberg = entry.kind is Kind.ICEBERG
+    old, new = (warehouse.iceberg(table) if iceberg else table for table in (name, to))
     statement = f"ALTER TABLE {old.sql} RENAME TO {in_metastore(to)}"
 
+    def alter() -> None:
+        with warehouse.seen.renaming(name, to) if warehouse.seen else nullcontext():
+            warehouse.spark.sql(statement).collect()
+            if iceberg:
+                # Its catalog may keep another table that had the new name in this session.
+                warehouse.spark.sql(f"REFRESH TABLE {new.sql}").collect()
+
     with explaining(f"{name} can't be renamed to {to}", "fix the cause, and run again"):
-        names = dict.fromkeys((name, to, *beside))
-        change_unchanged(warehouse, names, lambda: warehouse.spark.sql(statement).collect())
-        # What this session has cached under either name is of another table.
-        warehouse.spark.sql(f"REFRESH TABLE {new.sql}").collect()
+        change_unchanged(warehouse, names, alter, of=())

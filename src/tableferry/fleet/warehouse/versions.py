@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.tables import TableName
 
 NO_SNAPSHOT = "-1"
 """The version of an Iceberg table that was never written to."""
+
+_SNAPSHOT = re.compile(r"[\[,]current-snapshot-id=(\d+|none)(?=[,\]])")
 
 
 def current(warehouse: Warehouse, table: TableName, form: TargetFormat) -> str:
@@ -19,3 +24,10 @@ def current(warehouse: Warehouse, table: TableName, form: TargetFormat) -> str:
     else:
         rows = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT 1").select("version").collect()
     return str(rows[0]["version"]) if rows else NO_SNAPSHOT
+
+
+def described(details: Mapping[str, str]) -> str | None:
+    """Return an Iceberg table's snapshot id from what DESCRIBE says of it; None if that can't be told."""
+    # A property of somebody's may have the same text in it.
+    found = _SNAPSHOT.findall(details.get("Table Properties", ""))
+    return found[0].replace("none", NO_SNAPSHOT) if len(found) == 1 else None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import sqlglot
@@ -21,8 +24,38 @@ from tableferry.tables import DEFAULT_CATALOG, TableName
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+Mentions = Mapping[TableName, set[str]]
+"""The views of a schema in their order, each with the keys of the tables that it names."""
+
+# To look at all views of a schema for each of its tables would take hours where it has thousands of both.
+_SECONDS = 600.0
 _OWNER = f"spark.sql.catalog.{DEFAULT_CATALOG}"
 _ICEBERG_OWNS = {_OWNER: "org.apache.iceberg.spark.SparkSessionCatalog", f"{_OWNER}.type": "hive"}
+
+
+@dataclass(frozen=True)
+class Views:
+    """Which tables the views of each schema name; a schema's are looked at anew after ten minutes.
+
+    Attributes:
+        seconds: Gives this process's own clock.
+    """
+
+    seconds: Callable[[], float] = time.monotonic
+    _schemas: dict[TableName, tuple[float, Mentions]] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def mentions(self, spark: SparkSession, schema: TableName) -> Mentions:
+        """Return the views of a schema, with the keys of the tables that each names.
+
+        Raises:
+            TableError: They may not be listed.
+        """
+        with self._lock:
+            known = self._schemas.get(schema)
+            if known is None or self.seconds() - known[0] > _SECONDS:
+                known = self._schemas[schema] = self.seconds(), _mentions(spark, schema)
+            return known[1]
 
 
 def above(warehouse: Warehouse, name: TableName) -> tuple[TableName, ...]:
@@ -31,19 +64,19 @@ def above(warehouse: Warehouse, name: TableName) -> tuple[TableName, ...]:
     Raises:
         TableError: The schema's views may not be listed.
     """
-    schema = TableName(name.parts[:-1])
-    spark = warehouse.spark
+    mentions = (warehouse.views or Views()).mentions(warehouse.spark, TableName(name.parts[:-1]))
+    reached: set[str] = {name.key}
+    while more := {view.key for view, tables in mentions.items() if tables & reached} - reached:
+        reached |= more
+    return tuple(view for view in mentions if view.key in reached - {name.key})
+
+
+def _mentions(spark: SparkSession, schema: TableName) -> Mentions:
     with explaining(f"the views of schema {schema} can't be looked at", "check your rights"):
         shown = spark.sql(f"SHOW VIEWS IN {schema.sql}").where("NOT isTemporary").collect()
         views = sorted(TableName((*schema.parts, row["viewName"])) for row in shown)
         descriptions = parallel_map(lambda view: describe(spark, view), views)
-    mentions = {
-        view: mentioned(description, view) for view, description in zip(views, descriptions, strict=True)
-    }
-    reached: set[str] = {name.key}
-    while more := {view.key for view in views if mentions[view] & reached} - reached:
-        reached |= more
-    return tuple(view for view in views if view.key in reached - {name.key})
+    return {view: mentioned(description, view) for view, description in zip(views, descriptions, strict=True)}
 
 
 def check(warehouse: Warehouse, name: TableName) -> tuple[str, ...]:

@@ -7,15 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tableferry import files, session
-from tableferry.catalog import SPARK_ERRORS, parallel_map
+from tableferry.catalog import SPARK_ERRORS, condition, parallel_map
 from tableferry.driver import in_process
 from tableferry.errors import Refused, StateError
-from tableferry.fleet.warehouse import metastore
+from tableferry.fleet.warehouse import hive, metastore
 from tableferry.fleet.warehouse.asking import describe, explaining
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.shadow.changes import Columns
 from tableferry.fleet.warehouse.shadow.conditions import casts, spec, sql_types
 from tableferry.fleet.warehouse.shadow.marks import PREFIX
@@ -67,32 +68,41 @@ class HiveCopy:
     partitions: frozenset[Partition]
 
     @classmethod
-    def read(cls, warehouse: Warehouse, name: TableName, *, owning: bool = False) -> HiveCopy:
-        """Read a table's definition from the catalog; it may be `owning` its files before its migration.
+    def read(cls, warehouse: Warehouse, name: TableName) -> HiveCopy:
+        """Read a table's definition from the catalog.
 
         Raises:
             Refused: It owns its files.
             TableError: There is no such table, or it may not be read.
         """
-        spark = warehouse.spark
         with explaining(f"{name} can't be described", "check its name and your rights"):
             # Somebody else may have written to its directories since Spark listed them.
-            spark.sql(f"REFRESH TABLE {name.sql}")
-            description = describe(spark, name)
-            columns = sql_types(spark.table(name.sql).schema)
-            keys = tuple(description.get("partition_columns", ()))
-            kinds = [columns[key] for key in keys]
-            lines = [row[0] for row in spark.sql(f"SHOW PARTITIONS {name.sql}").collect()] if keys else []
-        properties = description.get("table_properties", {})
-        owns = description.get("type") == "MANAGED" or properties.get(PURGE, "").lower() == "true"
-        if owns and not owning:
+            warehouse.spark.sql(f"REFRESH TABLE {name.sql}")
+            table = hive.table_of(name, describe(warehouse.spark, name))
+        if table.managed or table.properties.get(PURGE, "").lower() == "true":
             raise Refused(
                 f"{name} removes a dropped partition's files, which the table in its place reads: "
                 f"make it EXTERNAL, with '{PURGE}' = 'false', and resume the job"
             )
+        return cls.of(warehouse, table)
+
+    @classmethod
+    def of(cls, warehouse: Warehouse, table: HiveTable) -> HiveCopy:
+        """Take a table that was described already; before its migration it may own its files.
+
+        Raises:
+            TableError: It may not be read.
+        """
+        spark, keys = warehouse.spark, table.partition_columns
+        with explaining(f"{table.name} can't be read", "check your rights"):
+            columns = sql_types(spark.table(table.name.sql).schema)
+            lines = (
+                [row[0] for row in spark.sql(f"SHOW PARTITIONS {table.name.sql}").collect()] if keys else []
+            )
+        kinds = [columns[key] for key in keys]
         partitions = frozenset(parse(line, kinds) for line in lines) if keys else frozenset((WHOLE,))
-        location, format_ = description["location"], _format(description)
-        return cls(warehouse, name, columns, keys, location, properties, format_, partitions)
+        form = table.format if table.format in _FORMATS else ""
+        return cls(warehouse, table.name, columns, keys, table.location, table.properties, form, partitions)
 
     @property
     def spark(self) -> SparkSession:
@@ -187,13 +197,20 @@ class HiveCopy:
         try:
             yield scratch
         finally:
-            self.warehouse.run(f"DROP TABLE {scratch.sql}")
+            self.warehouse.run(f"DROP TABLE {scratch.sql}", of=())
 
     def create_like(self, scratch: TableName, folder: str) -> None:
         """Create an external table like this one over a folder, without partitions, or replace it."""
         new, old = in_metastore(scratch), in_metastore(self.name)
-        self.warehouse.run(f"DROP TABLE IF EXISTS {scratch.sql}")
-        self.warehouse.run(f"CREATE TABLE {new} LIKE {old} LOCATION {literal(folder)}")
+        create = f"CREATE TABLE {new} LIKE {old} LOCATION {literal(folder)}"
+        try:
+            self.warehouse.run(create, of=())
+        except SPARK_ERRORS as error:
+            if condition(error) != "TABLE_OR_VIEW_ALREADY_EXISTS":
+                raise
+            # Of a run that died.
+            self.warehouse.run(f"DROP TABLE {scratch.sql}", of=())
+            self.warehouse.run(create, of=())
 
     def set_location(self, partition: Partition, location: str) -> None:
         """Change the directory that a partition, or the whole table, reads; a new partition is added."""
@@ -239,8 +256,3 @@ class HiveCopy:
 
 def _listed(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{quote(column)} {kind}" for column, kind in columns.items())
-
-
-def _format(description: Mapping[str, Any]) -> str:
-    classes = f"{description.get('provider', '')} {description.get('input_format', '')}".lower()
-    return next((name for name in _FORMATS if name in classes), "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import islice
 
+from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.changes import Columns
@@ -23,7 +24,9 @@ def try_shadow(warehouse: Warehouse, table: TableName) -> None:
     Raises:
         TableError: The table can't be read, or no row can be written like that.
     """
-    copy = HiveCopy.read(warehouse, table, owning=True)
+    described = hive.demand(warehouse, table)
+    # What changes by this isn't the job's.
+    copy = HiveCopy.of(replace(warehouse, seen=None), described)
     folder = f"{sync_folder(copy.location)}_try"
     beside = folder.rpartition("/")[0]
     row, files = warehouse.spark.table(table.sql).limit(1), basename("try")

@@ -12,10 +12,13 @@ partition.
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark.sql import functions as F
 
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
@@ -26,10 +29,16 @@ from tableferry.hive.partitions import same_values
 from tableferry.quoting import literal
 from tableferry.tables import TableName
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 FILES, ROOT, ODD = "tableferry.known_files", "tableferry.first_location", "tableferry.odd_directories"
 
 # Records of earlier versions have no column `settled`.
 _SCHEMA = "path STRING, size BIGINT, modified BIGINT, settled BOOLEAN"
+_COLUMNS = ("path", "size", "modified", "settled")
+# A query's text holds so many rows.
+_FEW = 10_000
 
 
 class RecordedFiles(NamedTuple):
@@ -72,7 +81,7 @@ class Record:
         Raises:
             TableError: There is no such table, or a directory can't be listed.
         """
-        table = hive.demand(warehouse, name)
+        table = hive.layout(warehouse, name)
         partitions = hive.partitions(warehouse, table)
         columns = hive.partition_columns(table)
         odd = not all(
@@ -85,7 +94,8 @@ class Record:
         warehouse.run(
             f"ALTER TABLE {name.sql} SET TBLPROPERTIES "
             f"({literal(FILES)} = {literal(folder)}, {literal(ROOT)} = {literal(table.location)}, "
-            f"{literal(ODD)} = {literal(str(odd).lower())})"
+            f"{literal(ODD)} = {literal(str(odd).lower())})",
+            of=(name,),
         )
         return record
 
@@ -99,11 +109,18 @@ class Record:
 
     def add(self, files: Iterable[ListedFile], *, settled: bool = False) -> None:
         """Record more files."""
-        rows = [(*file, settled) for file in files]
-        frame = self.warehouse.spark.createDataFrame(rows, _SCHEMA).coalesce(1)
-        self.warehouse.effect(lambda: frame.write.mode("append").parquet(self.folder))
+        frame = _frame(self.warehouse.spark, [(*file, settled) for file in files]).coalesce(1)
+        self.warehouse.effect(lambda: frame.write.mode("append").parquet(self.folder), of=())
 
     def directories(self, known: Iterable[ListedFile]) -> list[str]:
         """Return the directories that a late writer may write to: the root, and those outside of it."""
         outside = {file.path.rpartition("/")[0] for file in known if below(file.path, self.root) is None}
         return [self.root, *sorted(outside)]
+
+
+def _frame(spark: SparkSession, rows: Sequence[tuple[str, int, int, bool]]) -> DataFrame:
+    """Make a frame of rows; of few in the query itself, as Spark starts a Python process for any others."""
+    if len(rows) > _FEW:
+        return spark.createDataFrame(rows, _SCHEMA)
+    text = json.dumps([dict(zip(_COLUMNS, row, strict=True)) for row in rows])
+    return spark.range(1).select(F.inline(F.from_json(F.lit(text), f"ARRAY<STRUCT<{_SCHEMA}>>")))

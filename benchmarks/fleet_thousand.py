@@ -1,0 +1,179 @@
+"""How many tiny tables an hour are migrated, by one worker or by several on one queue.
+
+python benchmarks/fleet_thousand.py --tables 200
+python benchmarks/fleet_thousand.py --tables 1000 --queue postgresql --workers 8 --at-once 1 --output json
+
+Makes Hive tables of one small file each and a queue, announces them all, and runs the migrator: each table
+goes from ``Ready`` to probation. Ten tables warm up before and aren't counted. The workers are threads with a
+Spark session each, in one process; PostgreSQL and MariaDB run in folders of their own, and their commits wait
+for the disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+ROOT = Path(__file__).parents[1]
+# Not this folder, whose modules would stand before others of their names.
+sys.path[0] = str(ROOT)
+
+from tests import servers  # noqa: E402
+
+from tableferry import session  # noqa: E402
+from tableferry.fleet.job import TargetFormat  # noqa: E402
+from tableferry.fleet.modes.migrate import migrate  # noqa: E402
+from tableferry.fleet.modes.preprocess import preprocess  # noqa: E402
+from tableferry.fleet.modes.worker import Worker  # noqa: E402
+from tableferry.fleet.queue.opening import PASSWORD_VARIABLE, open_store  # noqa: E402
+from tableferry.fleet.queue.records import NewJob  # noqa: E402
+from tableferry.fleet.queue.selections import named  # noqa: E402
+from tableferry.fleet.reports import ModeReport  # noqa: E402
+from tableferry.fleet.settings import FleetSettings  # noqa: E402
+from tableferry.fleet.warehouse.access_metastore import MetastoreAccess  # noqa: E402
+from tableferry.fleet.warehouse.context import Warehouse  # noqa: E402
+from tableferry.tables import TableName  # noqa: E402
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = "bench"
+WARM_UP = 10
+QUEUES = ("sqlite", "postgresql", "mariadb", "delta")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tables", type=int, default=200)
+    parser.add_argument("--format", choices=("iceberg", "delta"), default="iceberg")
+    parser.add_argument("--queue", choices=QUEUES, default="sqlite")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--at-once", type=int, default=4, help="how many tables a worker moves at once")
+    parser.add_argument("--output", choices=("text", "json"), default="text")
+    arguments = parser.parse_args()
+    os.environ[PASSWORD_VARIABLE] = servers.PASSWORD
+    print(machine(), flush=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="tableferry-bench-") as scratch,
+        queue(arguments.queue, Path(scratch)) as url,
+    ):
+        spark = session.resolve(Path(scratch, "warehouse"), iceberg=True, say=lambda line: None)
+        found = measure(spark, Path(scratch, "lake"), url, arguments)
+        session.stop(spark)
+    if arguments.output == "json":
+        print(json.dumps(found), flush=True)
+    else:
+        print(
+            f"{found['tables']:,} tables: looked at in {found['preprocess']:.1f} s, migrated in "
+            f"{found['migrate']:.1f} s: {found['an_hour']:,.0f} an hour"
+        )
+
+
+@contextmanager
+def queue(kind: str, scratch: Path) -> Iterator[str]:
+    """Give the URL of a queue that isn't made yet."""
+    match kind:
+        case "postgresql":
+            with servers.postgresql(durable=True) as url:
+                yield url
+        case "mariadb":
+            with servers.mariadb(durable=True) as url:
+                yield url
+        case "delta":
+            yield "delta:spark_catalog.fleet"
+        case _:
+            yield f"sqlite:///{scratch}/fleet.db"
+
+
+def measure(spark: SparkSession, folder: Path, url: str, arguments: argparse.Namespace) -> dict[str, float]:
+    """Move a few tables, and then those that are counted."""
+    workers = [
+        worker(session.beside(spark) or spark, url, number, arguments) for number in range(arguments.workers)
+    ]
+    workers[0].store.create()
+    spark.sql(f"CREATE SCHEMA {SCHEMA}")
+    move(workers, make(spark, folder, "warm", WARM_UP), arguments.format)
+    taken = move(workers, make(spark, folder, "t", arguments.tables), arguments.format)
+    for each in workers:
+        each.store.close()
+    an_hour = round(arguments.tables / taken["migrate"] * 3600)
+    return {"tables": arguments.tables, **taken, "an_hour": an_hour}
+
+
+def worker(spark: SparkSession, url: str, number: int, arguments: argparse.Namespace) -> Worker:
+    """Make one of several workers, with a session and a connection to the queue of its own."""
+    return Worker(
+        open_store(url, spark),
+        Warehouse(spark, MetastoreAccess(spark)),
+        FleetSettings(tables_at_once=arguments.at_once),
+        f"bench-{number}",
+        lambda: datetime.now(UTC),
+        share=(number, arguments.workers),
+    )
+
+
+def move(workers: Sequence[Worker], names: Sequence[TableName], form: str) -> dict[str, float]:
+    """Look at tables, announce and migrate them, and say how many seconds the first and the last took."""
+    store, now, lease = workers[0].store, datetime.now(UTC), workers[0].settings.lease
+    store.add([NewJob(name, TargetFormat(form), initial_gap_days=0) for name in names], now)
+    looked = timed(preprocess, workers, len(names))
+    claimed = store.claim(named(names), workers[0].name, now=now, lease=lease, limit=len(names))
+    store.save_all([replace(job, comm_level1_date=now) for job in claimed], now, release=True)
+    return {"preprocess": looked, "migrate": timed(migrate, workers, len(names))}
+
+
+def timed(mode: Callable[[Worker], ModeReport], workers: Sequence[Worker], count: int) -> float:
+    """Run a mode in all workers, and return the seconds that they took to do so many tables together."""
+    started = time.perf_counter()
+    with ThreadPoolExecutor(len(workers)) as pool:
+        reports = [job for report in pool.map(mode, workers) for job in report.jobs]
+    seconds = time.perf_counter() - started
+    wrong = [job.error or job.job.pause_reason for job in reports if job.outcome != "done"]
+    assert not wrong, wrong[:3]
+    assert len(reports) == count, f"{len(reports)} tables, not {count}"
+    return round(seconds, 3)
+
+
+def make(spark: SparkSession, folder: Path, prefix: str, count: int) -> Sequence[TableName]:
+    """Make Hive tables of one small file each."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = []
+    for number in range(count):
+        table = f"{prefix}{number:05}"
+        (folder / table).mkdir(parents=True)
+        rows = {"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", "b", None]}
+        pq.write_table(pa.table(rows), folder / table / "part-0.parquet")
+        name = TableName(("spark_catalog", SCHEMA, table))
+        spark.sql(
+            f"CREATE EXTERNAL TABLE {name.sql} (id BIGINT COMMENT 'its number', name STRING) "
+            f"STORED AS PARQUET LOCATION '{folder / table}'"
+        )
+        names.append(name)
+    return names
+
+
+def machine() -> str:
+    versions = [f"{name} {metadata.version(name)}" for name in ("pyspark", "delta-spark")]
+    parts = [f"{os.cpu_count()} cores", platform.machine(), f"Python {platform.python_version()}", *versions]
+    return ", ".join([*parts, f"load {os.getloadavg()[0]:.1f}"])
+
+
+if __name__ == "__main__":
+    main()

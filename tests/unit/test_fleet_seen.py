@@ -1,0 +1,187 @@
+"""What a run has seen of its job's tables: looked at once for all steps between two changes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableferry.errors import TableError
+from tableferry.fleet.plan import Kind
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.existing import Entry, Seen, entries, entry_of, kinds
+from tableferry.fleet.warehouse.identity import change_unchanged
+from tableferry.fleet.warehouse.versions import NO_SNAPSHOT, described
+from tableferry.tables import TableName
+
+MAIN, HIVE, COPY = (TableName(("spark_catalog", "s", name)) for name in ("t", "t_hive", "t_iceberg"))
+NAMES = (MAIN, HIVE, COPY)
+UUID = "8cb939a0-7eba-4964-be86-db15cf9862a7"
+
+HIVE_TEXT = """Catalog: spark_catalog
+Database: s
+Table: {name}
+Created Time: Thu Nov 26 01:44:09 UTC 2026
+Last Access: UNKNOWN
+Type: {type}
+Provider: hive
+Comment: of no
+Type: consequence
+Table Properties: [k=v, w=[x], transient_lastDdlTime={changed}{more}]
+Location: file:/lake/t
+Schema: root
+ |-- id: long (nullable = true)
+"""
+
+
+def hive_text(name: str = "t", kind: str = "EXTERNAL", changed: int = 1, more: str = "") -> str:
+    return HIVE_TEXT.format(name=name, type=kind, changed=changed, more=more)
+
+
+def iceberg_text(uuid: str = UUID) -> str:
+    return (
+        "Table: t\nCreated Time: today\nType: EXTERNAL\nProvider: hive\nTable Properties: "
+        f"[metadata_location=file:/m.json, table_type=ICEBERG, transient_lastDdlTime=9, uuid={uuid}, x=y]\n"
+        "Location: file:/lake/t_iceberg"
+    )
+
+
+class Catalog:
+    """A session whose catalog has these tables, by what SHOW TABLE EXTENDED says of them."""
+
+    def __init__(self, **tables: str) -> None:
+        self.tables = tables
+        self.looks = 0
+
+    def sql(self, statement: str) -> Any:
+        assert statement.startswith("SHOW TABLE EXTENDED"), statement
+        self.looks += 1
+        rows = [
+            {"tableName": name, "information": text, "isTemporary": False}
+            for name, text in self.tables.items()
+        ]
+        return SimpleNamespace(collect=lambda: rows)
+
+
+def warehouse(catalog: Catalog) -> Warehouse:
+    nothing: Any = None
+    spark: Any = catalog
+    return Warehouse(spark, nothing, seen=Seen(NAMES))
+
+
+def test_a_hive_table_s_entry_is_the_same_after_a_rename() -> None:
+    entry = entry_of(hive_text())
+    assert entry == Entry(
+        Kind.HIVE,
+        False,
+        "file:/lake/t",
+        "Thu Nov 26 01:44:09 UTC 2026",
+        "root\n |-- id: long (nullable = true)\n",
+        "[k=v, w=[x], ]",
+        "",
+    )
+    assert entry_of(hive_text("t_hive", changed=7)) == entry
+    assert entry_of(hive_text(kind="MANAGED")) == entry._replace(managed=True)
+    assert entry_of(hive_text(more=", tableferry.known_files=x")) != entry
+    assert entry_of(hive_text().replace("id: long", "id: string")) != entry
+    # A catalog that doesn't draw them.
+    assert entry_of(hive_text().partition("Schema:")[0]).columns == ""
+
+
+def test_an_iceberg_table_s_entry_is_the_same_after_a_commit() -> None:
+    entry = entry_of(iceberg_text())
+    assert (entry.kind, entry.uuid, entry.properties) == (Kind.ICEBERG, UUID, "")
+    assert entry_of(iceberg_text().replace("m.json", "n.json")) == entry
+    assert entry_of(iceberg_text(UUID.replace("8", "9"))) != entry
+    # A catalog that doesn't say it.
+    assert entry_of(iceberg_text().replace("uuid=", "my_uuid=")).uuid == ""
+
+
+def test_all_are_looked_at_together_and_again_after_a_change() -> None:
+    catalog = Catalog(t=hive_text())
+    ours = warehouse(catalog)
+    assert kinds(ours, [MAIN]) == {MAIN: Kind.HIVE}
+    assert kinds(ours, [HIVE, COPY]) == {}
+    assert catalog.looks == 1
+    catalog.tables["t_iceberg"] = iceberg_text()
+    ours.effect(lambda: None, of=())
+    assert kinds(ours, [COPY]) == {}
+    ours.effect(lambda: None, of=(COPY,))
+    assert kinds(ours, [MAIN]) == {MAIN: Kind.HIVE}
+    assert catalog.looks == 1, "what hasn't changed is known"
+    assert kinds(ours, [COPY]) == {COPY: Kind.ICEBERG}
+    ours.effect(lambda: None)
+    assert kinds(ours, NAMES) == {MAIN: Kind.HIVE, COPY: Kind.ICEBERG}
+    assert catalog.looks == 3
+
+
+def test_a_change_that_fails_is_looked_at_too() -> None:
+    catalog = Catalog(t=hive_text())
+    ours = warehouse(catalog)
+    assert MAIN in entries(ours, NAMES)
+
+    def fail() -> None:
+        del catalog.tables["t"]
+        raise TableError("somewhere in the middle")
+
+    with pytest.raises(TableError, match="in the middle"):
+        ours.effect(fail)
+    assert entries(ours, NAMES) == {}
+
+
+def test_another_name_is_looked_up_by_itself() -> None:
+    catalog = Catalog(t=hive_text(), other=hive_text("other"))
+    ours = warehouse(catalog)
+    other = TableName(("spark_catalog", "s", "other"))
+    for looks in (1, 2):
+        assert other in entries(ours, [other])
+        assert catalog.looks == looks
+
+
+def test_a_table_that_is_renamed_is_known_by_its_new_name_if_that_succeeds() -> None:
+    catalog = Catalog(t=hive_text())
+    ours = warehouse(catalog)
+    assert ours.seen is not None
+    [entry] = entries(ours, NAMES).values()
+    with ours.seen.renaming(MAIN, HIVE):
+        pass
+    assert entries(ours, NAMES) == {HIVE: entry}
+    assert catalog.looks == 1
+    with pytest.raises(TableError), ours.seen.renaming(HIVE, MAIN):
+        raise TableError("no")
+    assert entries(ours, NAMES) == {MAIN: entry}
+    assert catalog.looks == 2
+
+
+def test_a_change_is_made_to_what_was_seen_even_if_that_is_long_ago() -> None:
+    catalog = Catalog(t=hive_text())
+    ours = warehouse(catalog)
+    assert MAIN in entries(ours, NAMES)
+    done: list[int] = []
+    assert change_unchanged(ours, NAMES, lambda: done.append(1)) is None
+    assert MAIN in entries(ours, NAMES)
+    catalog.tables["t"] = hive_text(more=", retention=30")
+    with pytest.raises(TableError, match=r"\.t was made anew or altered"):
+        change_unchanged(ours, NAMES, lambda: done.append(2))
+    assert done == [1]
+
+
+PARTS = st.sampled_from(["a=b", "current-snapshot-id=7", ",current-snapshot-id=8", "x=,y", "none"])
+
+
+@given(st.lists(PARTS, max_size=4), st.sampled_from(["12345", "none", None]))
+def test_a_snapshot_is_told_only_where_nothing_else_looks_like_it(parts: list[str], id: str | None) -> None:
+    said = [*parts, *([f"current-snapshot-id={id}"] if id else [])]
+    found = described({"Table Properties": f"[{','.join(said)}]"})
+    spoofed = sum("current-snapshot-id" in part for part in parts)
+    if id and not spoofed:
+        assert found == (NO_SNAPSHOT if id == "none" else id)
+    elif spoofed + bool(id) != 1:
+        assert found is None
+
+
+def test_without_properties_no_snapshot_is_told() -> None:
+    assert described({}) is None

@@ -1,0 +1,220 @@
+"""A worker moves several tables at once, each once a run, and each with settings of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.fleets import LEASE, NOW, Fleet, opened
+
+from tableferry import session
+from tableferry.fleet.job_run import JobRun
+from tableferry.fleet.modes import worker as worker_module
+from tableferry.fleet.modes.worker import Worker, run_worker
+from tableferry.fleet.queue.selections import everything
+from tableferry.fleet.queue.store import Store
+from tableferry.fleet.reports import JobReport, ModeReport
+from tableferry.fleet.settings import FleetSettings
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.testing import FixedClock
+
+NOBODY: Any = None
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    fleet = Fleet(opened(tmp_path))
+    yield fleet
+    fleet.store.close()
+
+
+@pytest.fixture
+def sessions(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The sessions that were made for threads: numbers."""
+    made: list[Any] = []
+    numbers = count(1)
+
+    def beside(spark: Any) -> Any:
+        made.append(next(numbers))
+        return made[-1]
+
+    monkeypatch.setattr(session, "beside", beside)
+    return made
+
+
+def worker(fleet: Fleet, at_once: int = 3, **how: Any) -> Worker:
+    settings = FleetSettings(tables_at_once=at_once)
+    return Worker(fleet.store, Warehouse(NOBODY, NOBODY), settings, "w", FixedClock(NOW + LEASE), **how)
+
+
+def add(fleet: Fleet, tables: Iterable[str]) -> None:
+    fleet.add(*tables, at=NOW)
+
+
+def run(worker: Worker, do: Callable[[JobRun], JobReport]) -> ModeReport:
+    return run_worker(worker, "try", everything, do, lambda job: JobReport(job, "planned"))
+
+
+def release(run: JobRun) -> JobReport:
+    run.release(replace(run.job, data_category="moved"))
+    return JobReport(run.job, "done")
+
+
+def test_tables_are_moved_at_once_in_sessions_of_their_own(fleet: Fleet, sessions: list[Any]) -> None:
+    add(fleet, "abcdefgh")
+    together = threading.Barrier(3)
+    meet = set("abc")
+    by_thread: dict[int, set[Any]] = {}
+
+    def move(run: JobRun) -> JobReport:
+        by_thread.setdefault(threading.get_ident(), set()).add(run.warehouse.spark)
+        if run.job.tbl_name in meet:
+            # Nobody passes before three are here.
+            together.wait(timeout=60)
+        return release(run)
+
+    report = run(worker(fleet), move)
+    assert sorted(job.job.tbl_name for job in report.jobs) == list("abcdefgh")
+    assert sessions == [1, 2, 3]
+    assert set.union(*by_thread.values()) == {1, 2, 3}
+    assert all(job.claimed_by is None for job in fleet.store.jobs(everything()))
+
+
+def test_no_two_tables_are_in_one_session_at_a_time(fleet: Fleet, sessions: list[Any]) -> None:
+    add(fleet, (f"t{number}" for number in range(30)))
+    busy: set[Any] = set()
+
+    def move(run: JobRun) -> JobReport:
+        assert run.warehouse.spark not in busy
+        busy.add(run.warehouse.spark)
+        report = release(run)
+        busy.discard(run.warehouse.spark)
+        return report
+
+    assert len(run(worker(fleet), move).jobs) == 30
+
+
+@pytest.mark.parametrize(("at_once", "tables"), [(1, "abc"), (4, "a")])
+def test_one_after_the_other_is_done_in_the_worker_s_own_thread_and_session(
+    fleet: Fleet, sessions: list[Any], at_once: int, tables: str
+) -> None:
+    add(fleet, tables)
+    threads = set()
+
+    def move(run: JobRun) -> JobReport:
+        threads.add(threading.get_ident())
+        assert run.warehouse.spark is NOBODY
+        return release(run)
+
+    assert len(run(worker(fleet, at_once), move).jobs) == len(tables)
+    assert (threads, sessions) == ({threading.get_ident()}, [])
+
+
+def test_where_no_session_can_be_had_one_table_follows_the_other(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "beside", lambda spark: None)
+    add(fleet, "abc")
+    threads = set()
+
+    def move(run: JobRun) -> JobReport:
+        threads.add(threading.get_ident())
+        return release(run)
+
+    assert len(run(worker(fleet), move).jobs) == 3
+    assert threads == {threading.get_ident()}
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_a_table_that_stays_where_it_is_is_tried_once_a_run(
+    fleet: Fleet, sessions: list[Any], at_once: int
+) -> None:
+    add(fleet, (f"t{number}" for number in range(25)))
+
+    def fail(run: JobRun) -> JobReport:
+        run.release(run.job)
+        return JobReport(run.job, "failed", error="no")
+
+    names = [job.job.tbl_name for job in run(worker(fleet, at_once), fail).jobs]
+    assert len(names) == len(set(names)) == 25
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_a_run_takes_no_more_tables_than_it_is_told(fleet: Fleet, sessions: list[Any], at_once: int) -> None:
+    add(fleet, (f"t{number}" for number in range(25)))
+    assert len(run(worker(fleet, at_once, batch_size=13), release).jobs) == 13
+    assert sum(job.data_category == "moved" for job in fleet.store.jobs(everything())) == 13
+
+
+def test_what_ends_the_run_lets_those_under_way_end_and_begins_no_other(
+    fleet: Fleet, sessions: list[Any]
+) -> None:
+    add(fleet, (f"t{number:02}" for number in range(25)))
+    broken, lock = threading.Event(), threading.Lock()
+    began: list[str] = []
+
+    def move(run: JobRun) -> JobReport:
+        with lock:
+            began.append(run.job.tbl_name)
+            third = len(began) == 3
+        if third:
+            broken.set()
+            raise RuntimeError("nobody can fix this")
+        assert broken.wait(timeout=60)
+        return release(run)
+
+    with pytest.raises(RuntimeError, match="nobody can fix this"):
+        run(worker(fleet), move)
+    moved = [job.tbl_name for job in fleet.store.jobs(everything()) if job.data_category == "moved"]
+    assert len(began) < 10
+    assert sorted([*moved, began[2]]) == sorted(began)
+    # What was claimed and not begun is another run's when the lease is over.
+    later = replace(worker(fleet), clock=FixedClock(NOW + 3 * LEASE))
+    left = run(later, release).jobs
+    assert {job.job.tbl_name for job in left} >= {f"t{number:02}" for number in range(25)} - set(moved)
+
+
+class Renewing:
+    """A queue that notes what is renewed."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.renewed: list[tuple[int, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    def renew(self, task_ids: Iterable[int], *how: Any) -> None:
+        self.renewed.append(tuple(task_ids))
+
+
+def test_what_is_held_is_renewed_until_it_ends(
+    fleet: Fleet, sessions: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(fleet, "abcdef")
+    queue: Any = Renewing(fleet.store)
+    beats: list[Callable[[], None]] = []
+    lock = threading.Lock()
+
+    def heartbeat(renew: Callable[[], None], lease: timedelta) -> AbstractContextManager[None]:
+        beats.append(renew)
+        return nullcontext()
+
+    def move(run: JobRun) -> JobReport:
+        with lock:
+            beats[0]()
+            assert run.job.task_id in queue.renewed[-1]
+        return release(run)
+
+    monkeypatch.setattr(worker_module, "heartbeat", heartbeat)
+    run(replace(worker(fleet), store=queue), move)
+    assert len(queue.renewed) == 6
+    beats[0]()
+    assert len(queue.renewed) == 6, "nothing is held any more"
