@@ -19,7 +19,7 @@ from tableferry.convert.parquet.bounds import Kind, counts_nulls, kind
 from tableferry.convert.parquet.chunks import Raw
 from tableferry.convert.parquet.elements import Element
 from tableferry.convert.parquet.footers import SchemaCache, answered, checked, ends, opened, read_tail
-from tableferry.convert.parquet.schema import Interpreted
+from tableferry.convert.parquet.schema import Interpreted, Stored
 from tableferry.convert.parquet.thrift import Reader
 from tableferry.convert.parquet.writers import Trust, trust
 
@@ -58,6 +58,20 @@ class _Bounded(NamedTuple):
     highest: Encode
 
 
+class _Known(NamedTuple):
+    """What holds for all files of a schema.
+
+    Attributes:
+        leaves: Each leaf in the file's order, with its place among those that have an order; None for those
+            in arrays and maps.
+        lacks: As in `Metrics`.
+    """
+
+    schema: Interpreted
+    leaves: Sequence[tuple[Stored, int | None]]
+    lacks: frozenset[int]
+
+
 class MetricsReader:
     """Reads the metrics of files of one table; it serves one thread."""
 
@@ -70,7 +84,7 @@ class MetricsReader:
         self._ids = ids
         self._metered = dict(islice(ids.items(), most))
         self._cache = SchemaCache(sizes=True)
-        self._lacks: tuple[Interpreted | None, frozenset[int]] = (None, frozenset())
+        self._last: _Known | None = None
 
     def read(self, path: str, size: int) -> Metrics | None:
         """Read a file's metrics; None if that can't be read, or has another size."""
@@ -83,25 +97,27 @@ class MetricsReader:
     def _read(self, footer: bytes) -> Metrics:
         shape, rows, groups, orders, created_by, keys = opened(Reader(footer), self._cache)
         believed = trust(created_by, keys)
-        metrics = Metrics(rows, lacks=self._lacking(shape.interpreted))
-        schema = shape.interpreted
-        order = {stored.column: order for stored, order in zip(schema.stored, orders, strict=True)}
-        leaves = sorted((*schema.stored, *schema.repeated), key=lambda leaf: leaf.column)
-        for leaf, raw in zip(leaves, groups.raws, strict=True) if groups.rows else ():
+        known = self._known(shape.interpreted)
+        metrics = Metrics(rows, lacks=known.lacks)
+        for (leaf, place), raw in zip(known.leaves, groups.raws, strict=True) if groups.rows else ():
             number = self._metered.get(leaf.path)
             if number is not None:
                 metrics.sizes[number] = sum(size or 0 for size in raw.sizes)
-                if leaf.column in order:
-                    _add(metrics, number, leaf.element, raw, groups.rows, order[leaf.column], believed)
+                if place is not None:
+                    _add(metrics, number, leaf.element, raw, groups.rows, orders[place], believed)
         return metrics
 
-    def _lacking(self, schema: Interpreted) -> frozenset[int]:
+    def _known(self, schema: Interpreted) -> _Known:
         # Files of a table mostly have one schema.
-        if self._lacks[0] is not schema:
-            names = {stored.path for stored in (*schema.stored, *schema.repeated)}
-            missing = frozenset(number for path, number in self._ids.items() if path not in names)
-            self._lacks = (schema, missing)
-        return self._lacks[1]
+        if self._last is None or self._last.schema is not schema:
+            leaves: list[tuple[Stored, int | None]] = [
+                *((leaf, place) for place, leaf in enumerate(schema.stored)),
+                *((leaf, None) for leaf in schema.repeated),
+            ]
+            names = {leaf.path for leaf, _ in leaves}
+            lacks = frozenset(number for path, number in self._ids.items() if path not in names)
+            self._last = _Known(schema, sorted(leaves, key=lambda each: each[0].column), lacks)
+        return self._last
 
 
 def _add(
