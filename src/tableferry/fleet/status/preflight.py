@@ -100,15 +100,16 @@ def _kind(stored_as: str, becomes: str, group: Sequence[Preflight]) -> Kinds:
 
 def preflight_page(preflights: Sequence[Preflight]) -> str:
     """Return it as one HTML page that asks nothing of any other; of many tables it shows the largest."""
-    waits = [each.blocked_seconds for each in preflights if each.blocked_seconds is not None]
+    formats = kinds(preflights)
+    waits = [each.seconds for each in formats if each.seconds is not None]
     return templates.get_template("preflight.html").render(
         headline=headline(preflights),
         causes=causes(preflights),
-        kinds=kinds(preflights),
+        kinds=formats,
         count=len(preflights),
-        files=sum(preflight.files or 0 for preflight in preflights),
-        bytes=sum(preflight.bytes or 0 for preflight in preflights),
-        ready=sum(not preflight.findings for preflight in preflights),
+        files=sum(each.files for each in formats),
+        bytes=sum(each.bytes for each in formats),
+        ready=sum(each.ready for each in formats),
         seconds=sum(waits) if waits else None,
         tables=sorted(preflights, key=lambda each: -(each.bytes or 0))[:_SHOWN],
         shown_of_a_cause=_SHOWN_OF_A_CAUSE,
