@@ -85,9 +85,14 @@ def stream(spark: SparkSession, broker: Broker, topic: str, checkpoint: Path, ta
 
 
 def options(broker: Broker) -> dict[str, str]:
-    """Return the reader's options; a broker that is gone is given up soon."""
+    """Return the reader's options, with all the time that a slow machine may take."""
+    return {"kafka.bootstrap.servers": broker.address}
+
+
+def soon_given_up(broker: Broker) -> dict[str, str]:
+    """Return the reader's options for a broker that dies, so that nobody waits a minute for it."""
     return {
-        "kafka.bootstrap.servers": broker.address,
+        **options(broker),
         "kafka.default.api.timeout.ms": "1500",
         "kafka.request.timeout.ms": "1000",
         "kafkaConsumer.pollTimeoutMs": "1500",
@@ -99,7 +104,7 @@ def migrate(
     project: Project, broker: Broker, topic: str, checkpoint: Path, target: str = "out", **details: Any
 ) -> None:
     """Write the spec whose flow reads the topic from where the old stream stopped."""
-    reader = {**options(broker), "subscribe": topic, "startingOffsets": "earliest"}
+    reader = {**details.pop("options", options(broker)), "subscribe": topic, "startingOffsets": "earliest"}
     legacy = {"checkpointLocation": str(checkpoint), **details.pop("legacy", {})}
     project.standard(
         target,
@@ -194,7 +199,7 @@ def test_a_broker_that_dies_loses_nothing(
     broker.send(topic, numbered(0, 10), 2)
     old()
     broker.send(topic, numbered(10, 20), 2)
-    migrate(project, broker, topic, tmp_path / "old")
+    migrate(project, broker, topic, tmp_path / "old", options=soon_given_up(broker))
     broker.kill()
     with pytest.raises(Refused, match=rf"the broker of kafka://{topic} can't be asked what it holds"):
         project.run()
