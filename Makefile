@@ -18,7 +18,7 @@ LOWEST_STAMP := $(LOWEST)/.made
 SUPPORTED := 3.11 3.12 3.13
 EXTRAS := local,remote,databricks,demo,dev
 BENCHMARKS := $(wildcard benchmarks/pipeline_init.py benchmarks/spec_load.py benchmarks/convert.py benchmarks/fleet_queue.py \
-    benchmarks/fleet_copy.py benchmarks/fleet_thousand.py benchmarks/shadow.py benchmarks/cdc.py benchmarks/hand_over.py)
+    benchmarks/fleet_copy.py benchmarks/fleet_block.py benchmarks/fleet_thousand.py benchmarks/shadow.py benchmarks/cdc.py benchmarks/hand_over.py)
 
 # PYTHON=/path/to/python chooses one; otherwise the first on PATH that is fit.
 PYTHON ?=

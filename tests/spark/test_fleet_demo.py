@@ -16,7 +16,7 @@ from tests import soak
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.settings import FleetSettings, MailSettings
 
-FEW = ("flights_ha", "planes", "planes_orc", "airports_csv")
+FEW = ("flights_b6", "flights_ha", "planes", "planes_orc", "airports_csv")
 
 
 @pytest.fixture
@@ -48,9 +48,13 @@ def test_the_demo_of_a_fleet_tells_the_truth(spark: SparkSession, unmade: str, t
 
     text = printed.getvalue()
     assert f"{unmade}.airports_csv paused: IS_CSV_TEXT" in text
-    assert "2 of 2 tables hold the rows of their Hive copies" in text
+    assert "3 of 3 tables hold the rows of their Hive copies" in text
     assert re.search(r"flights_\w+ +iceberg +IcebergDropped +REVERTED", text)
     assert "DIFFERS" not in text
+    assert "The worker is killed between two renames" in text
+    assert f"{unmade}.flights_b6 paused: WRITTEN_LATE" in text
+    assert re.search(r"([\d,]+) rows in flights_b6, \1 were written", text)
+    assert "3 of 3 have as many rows as were written" in text
     levels = {re.search(r"\d", str(letter["Message-ID"]))[0] for letter in mailbox.letters}  # type: ignore[index]
     assert levels == {"1", "2", "3"}
 

@@ -191,14 +191,26 @@ class Session:
 def test_the_wait_is_forecast_by_what_others_took() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     job = Job(1, "spark_catalog", "sales", "orders", created_at=now, last_updated_time=now)
-    assert blocked_seconds(10, 10, [job]) is None
-    done = [job.noted(**{MOVED: {"seconds": 60.0, "files": 100, "bytes": 1000}})]
-    assert blocked_seconds(1, 1, done) == 60
-    assert blocked_seconds(1000, 1, done) == 600
-    assert blocked_seconds(1, 20_000, done) == 1200
-    done.append(job.noted(**{MOVED: {"seconds": 20.0, "files": 0, "bytes": 0}}))
-    assert blocked_seconds(1, 1, done) == 20
-    assert blocked_seconds(1, 1, [done[1]]) == 20
+    ice, delta = TargetFormat.ICEBERG, TargetFormat.DELTA
+
+    def took(seconds: float, files: int, size: int, form: TargetFormat = delta) -> Job:
+        return replace(job, target_format=form).noted(
+            **{MOVED: {"seconds": seconds, "files": files, "bytes": size}}
+        )
+
+    assert blocked_seconds(10, 10, delta, [job]) is None
+    done = [took(60.0, 100, 1000)]
+    assert blocked_seconds(10, 10, ice, done) is None
+    assert blocked_seconds(1, 1, delta, done) == 60
+    assert blocked_seconds(1000, 1, delta, done) == 600
+    assert blocked_seconds(1, 20_000, delta, done) == 1200
+    # A table that holds nothing takes 20 s, and each 1,000 bytes 40.
+    done.append(took(20.0, 0, 0))
+    assert blocked_seconds(0, 0, delta, done) == 20
+    assert blocked_seconds(1, 20_000, delta, done) == pytest.approx(820)
+    # It's the same for Iceberg, whatever the size.
+    done += [took(3.0, 1, 10, ice), took(5.0, 10, 1000, ice), took(3.0, 100, 100_000, ice)]
+    assert blocked_seconds(5000, 10**9, ice, done) == pytest.approx(11 / 3)
 
 
 FINE = Preflight(NAME, ICEBERG, (), ("a remark",), "parquet", 1204, 3_400_000_000, 365, 130.0)

@@ -25,6 +25,7 @@ from tableferry.fleet.steps import BlockWrites, CheckLate, Rename, Step, Unblock
 from tableferry.fleet.transitions import FORWARD, Action, Transition
 from tableferry.fleet.warehouse import existing, versions
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.prepared import Prepared
 
 # How often a job begins again, or fails, before a person has to look.
 ATTEMPTS = 3
@@ -55,7 +56,7 @@ class JobRun:
 
     def __post_init__(self) -> None:
         seen = existing.Seen(Names.of(self.job).all)
-        self.warehouse = replace(self.warehouse, seen=seen, guard=self.demand_claim)
+        self.warehouse = replace(self.warehouse, seen=seen, prepared=Prepared(), guard=self.demand_claim)
 
     def demand_claim(self) -> None:
         """Make sure that the job is still this worker's: it may have slept, and another may be at work.

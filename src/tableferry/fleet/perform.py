@@ -24,6 +24,7 @@ from tableferry.fleet.warehouse import (
     external,
     fence,
     iceberg,
+    preparing,
     renaming,
     views,
 )
@@ -91,6 +92,9 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
                 raise Stopped(finding.reason, finding.text)
         case steps.TryShadow(table):
             try_shadow(warehouse, table)
+        case steps.PrepareCopy(source, target):
+            with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
+                running.count("rows", preparing.prepare(warehouse, source, target))
         case steps.BlockWrites(table):
             # Each run notes what it finds to take; what an earlier one noted it may have taken by half.
             if rights := warehouse.access.rights_to_write(table):
@@ -139,7 +143,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             warehouse.effect(lambda: warehouse.access.carry(source, target), of=())
         case steps.Verify(source, target):
             with _stopping(PauseReason.ROWS_DIFFER):
-                running.count("rows", comparing.demand_same(warehouse, source, target))
+                running.count("rows", comparing.demand_same_as_copy(warehouse, source, target))
         case steps.VerifyShadow(target, hive):
             with _stopping(PauseReason.ROWS_DIFFER):
                 version = job.shadow_watermark

@@ -26,6 +26,7 @@ from tableferry.fleet.steps import (
     MakeExternal,
     MakeManaged,
     MakeTarget,
+    PrepareCopy,
     RecordFiles,
     Rename,
     RepeatPreflight,
@@ -87,7 +88,15 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
     match transition.action:
         case Action.BLOCK:
             _demand(existing, names.main, Kind.HIVE)
-            return (RepeatPreflight(names.main), TryShadow(names.main), BlockWrites(names.main))
+            # A Delta log in the table's directory would be in the way of those who read it as Parquet.
+            ahead = job.target_format is TargetFormat.ICEBERG
+            prepare = (PrepareCopy(names.main, names.copy),) if ahead else ()
+            return (
+                RepeatPreflight(names.main),
+                TryShadow(names.main),
+                *prepare,
+                BlockWrites(names.main),
+            )
         case Action.COPY:
             _demand(existing, names.main, Kind.HIVE)
             return (
@@ -159,6 +168,8 @@ def _name(step: Step, names: dict[TableName, Kind]) -> None:
     match step:
         case Rename(table, to):
             names[to] = names.pop(table)
+        case PrepareCopy(_, target):
+            names[target] = Kind.ICEBERG
         case MakeTarget(_, target, form):
             names[target] = Kind.ICEBERG if form is TargetFormat.ICEBERG else Kind.DELTA
         case DropCopy(table, _):

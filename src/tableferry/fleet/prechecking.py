@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from statistics import fmean, linear_regression
 
 from tableferry.activity import activity
-from tableferry.fleet.job import MOVED, Job
+from tableferry.fleet.job import MOVED, Job, TargetFormat
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import moved
 from tableferry.fleet.queue.store import Store
@@ -42,26 +43,35 @@ def precheck(store: Store, warehouse: Warehouse, tables: Sequence[NewJob]) -> li
         for number, table in enumerate(tables, 1):
             seen = preflight.preflight(warehouse, table.name, table.target_format, neighbourhood)
             if seen.files is not None and seen.bytes is not None:
-                seen = replace(seen, blocked_seconds=blocked_seconds(seen.files, seen.bytes, done))
+                seen = replace(
+                    seen, blocked_seconds=blocked_seconds(seen.files, seen.bytes, table.target_format, done)
+                )
             reports.append(seen)
             running.count("tables", number, len(tables))
     return reports
 
 
-def blocked_seconds(files: int, size: int, moved: Iterable[Job]) -> float | None:
-    """Forecast how long writers will have to wait for a table, by those that were moved; None if none was.
+def blocked_seconds(files: int, size: int, form: TargetFormat, moved: Iterable[Job]) -> float | None:
+    """Forecast how long writers will have to wait for a table, by those that became the same format.
 
-    It's the longest of what its files and its bytes ask for at the pace of all together, and of the shortest
-    wait that there was.
+    A straight line through their waits is taken, by their files and by their bytes, and the longer of the
+    two; at least the shortest wait that there was. None if none became that format.
     """
-    notes = [job.record[MOVED] for job in moved if MOVED in job.record]
+    notes = [job.record[MOVED] for job in moved if MOVED in job.record and job.target_format is form]
     if not notes:
         return None
-    seconds = sum(note["seconds"] for note in notes)
-    of_files, of_bytes = (sum(note[key] for note in notes) for key in ("files", "bytes"))
-    least = min(float(note["seconds"]) for note in notes)
+    seconds = [float(note["seconds"]) for note in notes]
     return max(
-        least,
-        files * seconds / of_files if of_files else 0.0,
-        size * seconds / of_bytes if of_bytes else 0.0,
+        min(seconds),
+        _on_line(files, [note["files"] for note in notes], seconds),
+        _on_line(size, [note["bytes"] for note in notes], seconds),
     )
+
+
+def _on_line(at: float, sizes: Sequence[float], seconds: Sequence[float]) -> float:
+    """Return what a straight line that doesn't fall says; where all sizes are the same, it's a guess."""
+    mean = fmean(seconds)
+    if len(set(sizes)) == 1:
+        return mean * max(1.0, at / sizes[0]) if sizes[0] else mean
+    slope, least = linear_regression(sizes, seconds)
+    return slope * at + least if slope > 0 else mean

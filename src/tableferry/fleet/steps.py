@@ -52,6 +52,12 @@ class TryShadow(_OnTable):
     text = "write a row beside {table}, as its Hive copy will be kept in step"
 
 
+class PrepareCopy(_FromTo):
+    """Make an Iceberg copy and compare its rows while people write, so that little is left for later."""
+
+    text = "make {target} over the files of {source}, and compare their rows, while people go on writing"
+
+
 class BlockWrites(_OnTable):
     """Take the right to write from everybody, and note the listing where nothing takes rights."""
 
@@ -181,6 +187,7 @@ class DropCopy(_Described):
 Step = (
     RepeatPreflight
     | TryShadow
+    | PrepareCopy
     | BlockWrites
     | UnblockWrites
     | CheckFence

@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from tableferry import verify
 from tableferry.errors import Refused
-from tableferry.fleet.warehouse import versions
+from tableferry.fleet.warehouse import asking, versions
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.existing import qualified
+from tableferry.fleet.warehouse.files import TableFiles
+from tableferry.fleet.warehouse.frames import frame_of
+from tableferry.fleet.warehouse.name_mapping import MAPPING
+from tableferry.fleet.warehouse.prepared import Compared, Member, settled
+from tableferry.hive.locations import escape_wildcards
+from tableferry.hive.partitions import NULL, split_spec
+from tableferry.quoting import quote
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_Labelled = tuple[str, "Callable[[], DataFrame]"]
+
+_OWN_READER = "spark.sql.hive.convertMetastoreParquet"
+_DIRECTORY = ("scheme", "authority", "directory")
+_PATH = r"^([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)/[^/]+$"
+
+
+class RowsDiffer(Refused):
+    """Two tables' rows or columns aren't the same."""
 
 
 def demand_same(
@@ -26,19 +49,128 @@ def demand_same(
     Delta, if one is given.
 
     Raises:
-        Refused: They differ; the message says where.
+        RowsDiffer: They differ; the message says where.
         TableError: One of them can't be read.
     """
-    with explaining(f"{left} and {right} can't be compared", "fix the cause, and run again"):
-        verdict = verify.verify(
-            rows(warehouse, left),
-            rows(warehouse, right, right_version),
-            source_label=str(left),
-            target_label=str(right) if right_version is None else f"{right}@{right_version}",
+    label = str(right) if right_version is None else f"{right}@{right_version}"
+    return _demand_same(
+        (str(left), lambda: rows(warehouse, left)), (label, lambda: rows(warehouse, right, right_version))
+    )
+
+
+def demand_same_as_copy(
+    warehouse: Warehouse, source: TableName, target: TableName, *, made_now: bool = False
+) -> int:
+    """Make sure that an Iceberg copy, as this run made it, has the rows of the Hive table's files.
+
+    Files that this run has compared before, and that were read as they would be now, aren't read again.
+    What this run didn't make, or somebody changed since, is compared as a whole.
+
+    Args:
+        warehouse: The warehouse.
+        source: The Hive table.
+        target: The copy.
+        made_now: Whether it was made a moment ago, so that nobody needs to look whether it was changed since.
+
+    Returns:
+        How many rows were compared.
+
+    Raises:
+        RowsDiffer: They differ; the message says where.
+        TableError: One of them can't be read.
+    """
+    prepared = warehouse.prepared
+    if prepared is None or prepared.made is None or prepared.listed is None:
+        return demand_same(warehouse, source, target)
+    made, listed = prepared.made, prepared.listed
+    snapshot, mapping = made.snapshot, made.mapping
+    with explaining(f"{target} can't be looked at", "fix the cause, and run again"):
+        if not made_now or mapping is None:
+            properties = asking.properties(warehouse.spark, warehouse.iceberg(target))
+            snapshot, mapping = versions.of_properties(properties), properties.get(MAPPING)
+        columns = warehouse.spark.table(warehouse.iceberg(target).sql).schema
+    if snapshot != made.snapshot:
+        return demand_same(warehouse, source, target)
+    reading = json.dumps(
+        [
+            made.columns,
+            [(column.name, column.dataType.simpleString()) for column in columns],
+            mapping,
+        ]
+    )
+    known = prepared.compared_files(reading)
+    left, since = made.holds - known, made.since
+    if not left <= made.added:
+        since = None
+    files = made.holds if since is None else made.added
+    if not left:
+        count = 0
+    elif by_file(warehouse, listed.table):
+        count = _demand_same(
+            (f"the files of {source}", lambda: rows_of_files(warehouse, listed, files)),
+            (str(target), lambda: rows_since(warehouse, target, snapshot, since)),
         )
+    else:
+        count = demand_same(warehouse, source, target, snapshot)
+    prepared.compared = Compared(reading, settled(made.holds, listed.at))
+    return count
+
+
+def _demand_same(left: _Labelled, right: _Labelled) -> int:
+    with explaining(f"{left[0]} and {right[0]} can't be compared", "fix the cause, and run again"):
+        verdict = verify.verify(left[1](), right[1](), source_label=left[0], target_label=right[0])
     if not verdict.matches:
-        raise Refused(verify.render(verdict))
+        raise RowsDiffer(verify.render(verdict))
     return verdict.source.rows
+
+
+def by_file(warehouse: Warehouse, table: HiveTable) -> bool:
+    """Say whether a file of a Hive table that is read alone has the rows that the table reads from it.
+
+    That is where Spark reads the table by its own Parquet reader, and not by Hive's.
+    """
+    return table.format == "parquet" and warehouse.spark.conf.get(_OWN_READER, "true") == "true"
+
+
+def rows_of_files(warehouse: Warehouse, listed: TableFiles, files: Collection[Member]) -> DataFrame:
+    """Return the rows that a Hive table has in some of its Parquet files, with their partitions' values."""
+    spark = warehouse.spark
+    columns = {field.name.lower(): field for field in spark.table(listed.table.name.sql).schema}
+    keys = [columns.pop(name.lower()) for name in listed.table.partition_columns]
+    # Without it, directories' names would be columns too.
+    reader = spark.read.option("recursiveFileLookup", "true").schema(StructType(list(columns.values())))
+    frame = reader.parquet(*sorted({escape_wildcards(file.path) for file, _ in files}))
+    if not keys:
+        return frame
+    specs = {(file.directory, spec) for file, spec in files}
+    strings = [*_DIRECTORY, *(f"k{at}" for at in range(len(keys)))]
+    values = frame_of(
+        spark,
+        [(*directory, *_values(spec)) for directory, spec in specs],
+        ", ".join(f"{name} STRING" for name in strings),
+    )
+    # As Hadoop has it, a path isn't percent-encoded; decoding makes a space of a plus sign.
+    path = F.url_decode(F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B")))
+    parts = {part: F.regexp_extract(path, _PATH, at) for at, part in enumerate(_DIRECTORY, 1)}
+    frame = frame.select("*", *(part.alias(name) for name, part in parts.items()))
+    joined = frame.join(F.broadcast(values), list(_DIRECTORY))
+    return joined.select(
+        *(F.col(quote(name)) for name in (field.name for field in columns.values())),
+        *(F.col(f"k{at}").try_cast(key.dataType).alias(key.name) for at, key in enumerate(keys)),
+    )
+
+
+def rows_since(warehouse: Warehouse, target: TableName, snapshot: str, since: str | None) -> DataFrame:
+    """Return an Iceberg table's rows at a snapshot, or only those that were added since an earlier one."""
+    if since is None and snapshot == versions.NO_SNAPSHOT:
+        return warehouse.spark.table(warehouse.iceberg(target).sql).where("false")
+    between = {"start-snapshot-id": since, "end-snapshot-id": snapshot}
+    options = {"versionAsOf": snapshot} if since is None else between
+    return warehouse.spark.read.options(**options).table(warehouse.iceberg(target).sql)
+
+
+def _values(spec: str) -> list[str | None]:
+    return [None if value == NULL else value for _, value in split_spec(spec)]
 
 
 def rows(warehouse: Warehouse, name: TableName, version: str | None = None) -> DataFrame:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from tableferry.fleet.warehouse.existing import Seen
     from tableferry.fleet.warehouse.neighbours import Neighbourhood
+    from tableferry.fleet.warehouse.prepared import Prepared
     from tableferry.fleet.warehouse.views import Views
 
 T = TypeVar("T")
@@ -74,6 +75,7 @@ class Warehouse:
         neighbourhood: Which tables share directories; without one, the catalog is listed for each table.
         views: The views of schemas; without them, those of a schema are listed for each table.
         seen: What this run has seen of its job's tables; without it, each look is a new one.
+        prepared: What this run knows of the copy that it makes; without it, everything is looked at.
         guard: Raises if the caller must not change the tables any more, as its claim on the job is lost.
     """
 
@@ -87,6 +89,7 @@ class Warehouse:
     neighbourhood: Neighbourhood | None = None
     views: Views | None = None
     seen: Seen | None = None
+    prepared: Prepared | None = None
     guard: Callable[[], None] = _unguarded
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -79,6 +80,11 @@ class HiveTable:
     comment: str = ""
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
     owner: str = ""
+
+    @property
+    def columns_text(self) -> str:
+        """The columns' names and types, in one line."""
+        return json.dumps([[column.name, column.type] for column in self.columns])
 
 
 def ineligibility(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, str] | None:

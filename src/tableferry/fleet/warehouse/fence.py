@@ -10,7 +10,7 @@ from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import hive, versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import kind
-from tableferry.fleet.warehouse.files import digest, listing
+from tableferry.fleet.warehouse.files import digest
 from tableferry.tables import TableName
 
 
@@ -26,14 +26,13 @@ def mark(warehouse: Warehouse, name: TableName) -> Mapping[str, Any]:
     match kind(warehouse, name):
         case Kind.ICEBERG | Kind.DELTA as target:
             return {"version": versions.current(warehouse, name, TargetFormat(target.value))}
-    table = hive.layout(warehouse, name)
-    partitions = hive.partitions(warehouse, table)
-    files = listing(warehouse, table, partitions).files
+    listed = hive.listed(warehouse, hive.layout(warehouse, name))
+    files = listed.listing.files
     return {
         "files": len(files),
         "bytes": sum(file.size for file in files),
-        "partitions": len(partitions),
-        "sha256": digest(files, *map(str, partitions)),
+        "partitions": len(listed.partitions),
+        "sha256": digest(files, *map(str, listed.partitions)),
     }
 
 

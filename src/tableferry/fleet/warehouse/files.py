@@ -7,7 +7,7 @@ Delta log in the table's directory nor a job's leftovers count.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -28,6 +28,10 @@ _LISTING = {
 }
 
 
+Directory = tuple[str, str, str]
+"""A directory's scheme, authority and path."""
+
+
 class ListedFile(NamedTuple):
     """A file, as a listing shows it.
 
@@ -37,6 +41,12 @@ class ListedFile(NamedTuple):
     path: str
     size: int
     modified: int
+
+    @property
+    def directory(self) -> Directory:
+        """Where it is."""
+        scheme, authority, path = split(self.path)
+        return scheme, authority, path.rpartition("/")[0]
 
 
 def digest(files: Iterable[ListedFile], *more: str) -> str:
@@ -66,6 +76,34 @@ class Listing(NamedTuple):
         return (*self.read, *self.nested, *self.stray)
 
 
+class TableFiles(NamedTuple):
+    """A Hive table's partitions and files.
+
+    Attributes:
+        partitions: None if the table has no partition columns.
+        at: When they were listed, in microseconds since 1970.
+    """
+
+    table: HiveTable
+    partitions: tuple[CatalogPartition, ...]
+    listing: Listing
+    at: int
+
+    def specs(self) -> Mapping[Directory, Sequence[str]]:
+        """Return the partitions that each directory holds: more than one, if somebody made it so."""
+        if not self.table.partition_columns:
+            return {split(self.table.location): ("",)}
+        specs: dict[Directory, list[str]] = {}
+        for partition in self.partitions:
+            specs.setdefault(split(partition.location), []).append(partition.spec)
+        return specs
+
+    @property
+    def digest(self) -> str:
+        """What is another if a file, a partition or the type of a column is."""
+        return digest(self.listing.read, *map(str, self.partitions), self.table.columns_text)
+
+
 def listing(warehouse: Warehouse, table: HiveTable, partitions: Sequence[CatalogPartition]) -> Listing:
     """List a table's files, by their paths.
 
@@ -77,9 +115,8 @@ def listing(warehouse: Warehouse, table: HiveTable, partitions: Sequence[Catalog
     outside = sorted(location for location in locations if below(location, table.location) is None)
     read, nested, stray = [], [], []
     for file in list_files(warehouse, [table.location, *outside]):
-        scheme, authority, path = split(file.path)
-        directory = path.rpartition("/")[0]
-        if (scheme, authority, directory) in directories:
+        scheme, authority, directory = file.directory
+        if file.directory in directories:
             read.append(file)
         elif any((scheme, authority, parent) in directories for parent in parents(directory)):
             nested.append(file)

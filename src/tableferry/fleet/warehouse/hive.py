@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from tableferry.fleet.warehouse.asking import describe
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import Format, HiveColumn, HiveTable, ineligibility
 from tableferry.fleet.warehouse.existing import entries
+from tableferry.fleet.warehouse.files import TableFiles, listing
 from tableferry.hive.catalog_partitions import list_partitions
 from tableferry.hive.partitions import CatalogPartition, PartitionColumn
 from tableferry.tables import TableName
@@ -124,6 +126,32 @@ def partitions(warehouse: Warehouse, table: HiveTable) -> tuple[CatalogPartition
         return ()
     columns = partition_columns(table)
     return tuple(list_partitions(warehouse.spark, table.name, table.location, columns))
+
+
+def listed(warehouse: Warehouse, table: HiveTable) -> TableFiles:
+    """List a table's partitions and files.
+
+    Raises:
+        TableError: The catalog doesn't give its partitions, or a directory can't be listed.
+    """
+    at = time.time_ns() // 1000
+    known = partitions(warehouse, table)
+    found = TableFiles(table, known, listing(warehouse, table, known), at)
+    if warehouse.prepared is not None:
+        warehouse.prepared.listed = found
+    return found
+
+
+def last_listed(warehouse: Warehouse, table: HiveTable) -> TableFiles:
+    """Return a table's partitions and files as this run last listed them; if it didn't, list them.
+
+    Raises:
+        TableError: As `listed`.
+    """
+    known = warehouse.prepared.listed if warehouse.prepared else None
+    if known is not None and known.table.name == table.name:
+        return known._replace(table=table)
+    return listed(warehouse, table)
 
 
 def partition_columns(table: HiveTable) -> tuple[PartitionColumn, ...]:

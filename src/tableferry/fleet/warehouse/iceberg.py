@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse import asking, hive, manifests
+from tableferry.fleet.warehouse import asking, hive, manifests, versions
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.definitions import user_properties
 from tableferry.fleet.warehouse.eligibility import MADE_OF, SOURCE, HiveTable, iceberg_type
 from tableferry.fleet.warehouse.existing import kinds
-from tableferry.fleet.warehouse.files import ListedFile, digest, listing
+from tableferry.fleet.warehouse.files import TableFiles
 from tableferry.fleet.warehouse.identity import change_unchanged
 from tableferry.fleet.warehouse.name_mapping import (
     MAPPING,
@@ -31,8 +31,9 @@ from tableferry.fleet.warehouse.name_mapping import (
     with_file_names,
     with_orc_positions,
 )
+from tableferry.fleet.warehouse.prepared import Made, members
+from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.hive.locations import escape_wildcards
-from tableferry.hive.partitions import CatalogPartition
 from tableferry.quoting import literal, quote
 from tableferry.tables import TableName
 
@@ -42,15 +43,16 @@ _SHOWN = 5
 def make(warehouse: Warehouse, source: TableName, target: TableName) -> int:
     """Make an Iceberg table that holds each file of a Hive table once, and return how many these are.
 
-    Done already, or half, is fine.
+    Done already, or half, is fine. What this run made before is brought up to date, if it can be; the files
+    are those that this run listed last.
 
     Raises:
         TableError: A statement failed; run again when its cause is fixed.
         Refused: The table can't be Iceberg, or another table has the target's name.
     """
     table = hive.demand_eligible(warehouse, source, TargetFormat.ICEBERG)
-    partitions = hive.partitions(warehouse, table)
-    files = listing(warehouse, table, partitions)
+    listed = hive.last_listed(warehouse, table)
+    files = listed.listing
     if files.nested:
         examples = ", ".join(file.path for file in files.nested[:_SHOWN])
         raise Refused(
@@ -58,21 +60,21 @@ def make(warehouse: Warehouse, source: TableName, target: TableName) -> int:
             f"adding files leaves out: {examples}; move them up, or write the table anew"
         )
     with explaining(f"{target} can't be made over the files of {source}", "fix the cause, and run again"):
-        _make(warehouse, table, target, files.read, partitions)
+        made = _make(warehouse, listed, target)
+    if warehouse.prepared is not None:
+        warehouse.prepared.made = made
     return len(files.read)
 
 
-def _make(
-    warehouse: Warehouse,
-    table: HiveTable,
-    target: TableName,
-    files: Sequence[ListedFile],
-    partitions: Sequence[CatalogPartition],
-) -> None:
+def _make(warehouse: Warehouse, listed: TableFiles, target: TableName) -> Made:
+    if made := _unchanged(warehouse, listed):
+        return made
+    table, files, holds, made_of = listed.table, listed.listing.read, members(listed), listed.digest
     paths = sorted(file.path for file in files)
-    made_of = digest(files, *map(str, partitions))
     registered: list[str] | None = None
     if (properties := _properties_of_copy(warehouse, table, target)) is not None:
+        if made := _brought_up_to_date(warehouse, listed, target, properties):
+            return made
         registered = _data_files(warehouse, target)
         # An earlier run added files twice, or others than there are now; one that was written again may have
         # its old name, and neither the size nor the bounds that the copy says.
@@ -82,10 +84,12 @@ def _make(
             registered = None
     if registered is None:
         warehouse.run(create_statement(table, warehouse.iceberg(target)), of=(target,))
-    spelled: list[str] | None = None
+    snapshot, samples, mapping = NO_SNAPSHOT, None, None
     if registered != paths and paths:
-        spelled = manifests.append(warehouse, table, target, files, partitions, {MADE_OF: made_of})
-        if spelled is None:
+        appended = manifests.append(warehouse, table, target, files, listed.partitions, {MADE_OF: made_of})
+        if appended is not None:
+            samples, _, snapshot, mapping = appended
+        else:
             _map_positions(warehouse, table, target)
             _add_files(warehouse, table.name, target)
             registered = _data_files(warehouse, target)
@@ -95,7 +99,55 @@ def _make(
                     f"{', '.join(sorted(set(registered) ^ set(paths))[:_SHOWN])}; look at them, and run again"
                 )
             _set(warehouse, target, MADE_OF, made_of)
-    _map_spellings(warehouse, table, target, spelled)
+    mapping = _map_spellings(warehouse, table, target, samples, mapping)
+    if paths and snapshot == NO_SNAPSHOT:
+        snapshot = versions.current(warehouse, target, TargetFormat.ICEBERG)
+    return Made(table.columns_text, snapshot, holds, holds, mapping=mapping)
+
+
+def _unchanged(warehouse: Warehouse, listed: TableFiles) -> Made | None:
+    """Return what this run made before, if it is of these files and all were compared.
+
+    Whether the copy is still what it was is asked before the names are swapped.
+    """
+    prepared = warehouse.prepared
+    if prepared is None or prepared.made is None or prepared.compared is None:
+        return None
+    made, holds = prepared.made, members(listed)
+    unchanged = made.columns == listed.table.columns_text and made.holds == holds
+    return made if unchanged and holds == prepared.compared.files else None
+
+
+def _brought_up_to_date(
+    warehouse: Warehouse, listed: TableFiles, target: TableName, properties: Mapping[str, str]
+) -> Made | None:
+    """Add to the copy that this run made what came, and take out what went; None if it must be made anew.
+
+    Files that weren't compared are taken out and added again: who wrote one of them again may have left it
+    its size and time, and not its rows and bounds.
+    """
+    prepared = warehouse.prepared
+    if prepared is None or prepared.made is None or prepared.compared is None:
+        return None
+    before, table, holds = prepared.made, listed.table, members(listed)
+    if (table.columns_text, versions.of_properties(properties)) != (before.columns, before.snapshot):
+        return None
+    keep = holds & before.holds & prepared.compared.files
+    added = holds - keep
+    appended = manifests.append(
+        warehouse,
+        table,
+        target,
+        sorted({file for file, _ in added}),
+        listed.partitions,
+        {MADE_OF: listed.digest},
+        after=before.snapshot,
+        gone=before.holds - keep,
+    )
+    if appended is None:
+        return None
+    mapping = _map_spellings(warehouse, table, target, appended.samples, appended.mapping)
+    return Made(table.columns_text, appended.snapshot, holds, added, appended.since, mapping)
 
 
 def create_statement(table: HiveTable, target: TableName) -> str:
@@ -164,24 +216,31 @@ def _data_files(warehouse: Warehouse, target: TableName) -> list[str]:
 
 
 def _map_spellings(
-    warehouse: Warehouse, table: HiveTable, target: TableName, samples: Sequence[str] | None
-) -> None:
+    warehouse: Warehouse,
+    table: HiveTable,
+    target: TableName,
+    samples: Sequence[str] | None,
+    known: str | None,
+) -> str | None:
     """Add the names that files have for columns, where these aren't the table's, to the name mapping.
 
-    The samples are a file for each set of columns that files lack; if nobody knows them, they are asked for.
+    The samples are a file for each set of columns that files lack; if nobody knows them, they are asked for,
+    as is a mapping that isn't known. It's returned, if there is one.
     """
     if samples is not None and not samples:
-        return
-    properties = properties_of(warehouse, target)
-    if MAPPING not in properties:
-        return
-    before: list[MappedField] = json.loads(properties[MAPPING])
+        return known
+    text = known or properties_of(warehouse, target).get(MAPPING)
+    if text is None:
+        return None
+    before: list[MappedField] = json.loads(text)
     mapping = before
     for path in _samples(warehouse, table, target, mapping) if samples is None else samples:
         file = warehouse.spark.read.format(table.format).load(escape_wildcards(path)).schema.jsonValue()
         mapping = with_file_names(mapping, file)
-    if mapping != before:
-        _set(warehouse, target, MAPPING, json.dumps(mapping))
+    if mapping == before:
+        return text
+    _set(warehouse, target, MAPPING, text := json.dumps(mapping))
+    return text
 
 
 def _map_positions(warehouse: Warehouse, table: HiveTable, target: TableName) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date
 from importlib.util import find_spec
 from io import BytesIO
@@ -19,10 +19,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tableferry.convert.parquet.metrics import Metrics, MetricsReader
 from tableferry.driver import in_process
+from tableferry.errors import TableError
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.files import ListedFile
 from tableferry.fleet.warehouse.name_mapping import MAPPING, mapping_of
+from tableferry.fleet.warehouse.prepared import Member
+from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.hive.locations import reachable, split
 from tableferry.hive.partitions import NULL, CatalogPartition, split_spec
 from tableferry.tables import TableName
@@ -43,6 +46,22 @@ _AT_COMMIT = -1
 Value: TypeAlias = int | str | None
 
 
+class Appended(NamedTuple):
+    """What a commit did.
+
+    Attributes:
+        samples: A file for each set of columns that files lack under the table's own names.
+        since: The snapshot before the files were added, or None if there was none.
+        snapshot: The one that holds them.
+        mapping: The table's name mapping now.
+    """
+
+    samples: list[str]
+    since: str | None
+    snapshot: str
+    mapping: str
+
+
 class _Entry(NamedTuple):
     """A data file of the manifest."""
 
@@ -58,16 +77,27 @@ def append(
     files: Sequence[ListedFile],
     partitions: Sequence[CatalogPartition],
     properties: Mapping[str, str],
-) -> list[str] | None:
-    """Add a Hive table's files to an Iceberg table that is empty, where that can be done here.
-
-    The properties are set in the same commit.
+    *,
+    after: str = NO_SNAPSHOT,
+    gone: Collection[Member] = (),
+) -> Appended | None:
+    """Add a Hive table's files to an Iceberg table, where that can be done here.
 
     It can where Spark's driver is this process, pyiceberg is installed, and the files are Parquet on a disk
     of this machine; see `docs/decisions/0034` for what else. Nothing is done otherwise: None.
 
-    Returns:
-        A file for each set of columns that files lack under the table's own names.
+    Args:
+        warehouse: The warehouse.
+        source: The Hive table.
+        target: The Iceberg table.
+        files: Those that are added.
+        partitions: The Hive table's.
+        properties: Those that are set in the same commit.
+        after: The snapshot that the table is at; nothing is done if it's at another.
+        gone: Files that it holds, and that are taken out first.
+
+    Raises:
+        TableError: Iceberg took out others, and nothing was done.
     """
     spark = warehouse.spark
     if not in_process(spark) or find_spec("pyiceberg") is None or source.format != "parquet":
@@ -90,33 +120,72 @@ def append(
     many = len(ids) > _MOST_COLUMNS and any(len(path) > 1 for path in ids)
     folder = reachable(table.location(), same_machine=True)
     metered = any(key.startswith("write.metadata.metrics") for key in table.properties())
-    filled = before.currentSnapshot() is not None
-    if many or folder is None or metered or filled:
+    if many or folder is None or metered or _snapshot(before) != after:
         return None
     entries = _entries(source, files, partitions, MetricsReader(ids, _MOST_COLUMNS))
     if entries is None:
         return None
-    # The table's own folder is made with its metadata.
-    path = folder / "metadata" / f"{uuid.uuid4()}-m0.avro"
-    spec = jvm.org.apache.iceberg.PartitionSpecParser.toJson(table.spec())
-    summary = _write(path, text, spec, entries)
-    manifest = jvm.org.apache.iceberg.ManifestFiles.decode(bytearray(_encoded(jvm, summary)))
+    manifest = None
+    if entries:
+        # The table's own folder is made with its metadata.
+        path = folder / "metadata" / f"{uuid.uuid4()}-m0.avro"
+        spec = jvm.org.apache.iceberg.PartitionSpecParser.toJson(table.spec())
+        summary = _write(path, text, spec, entries)
+        manifest = jvm.org.apache.iceberg.ManifestFiles.decode(bytearray(_encoded(jvm, summary)))
 
-    def commit() -> None:
+    # One that is there already has names that other files have for columns.
+    mapping: str = table.properties().get(MAPPING) or json.dumps(mapping_of(schema))
+
+    def commit() -> tuple[str, str]:
         transaction = table.newTransaction()
         update = transaction.updateProperties()
-        for key, value in {MAPPING: json.dumps(mapping_of(schema)), **properties}.items():
+        for key, value in {MAPPING: mapping, **properties}.items():
             update.set(key, value)
         update.commit()
-        transaction.newAppend().appendManifest(manifest).commit()
+        if gone:
+            delete = transaction.newDelete()
+            for file, values in gone:
+                delete.deleteFile(_data_file(jvm, table.spec(), source, file, values))
+            delete.commit()
+            deleted = transaction.table().currentSnapshot().summary().get("deleted-data-files")
+            if int(deleted or 0) != (expected := len({file.path for file, _ in gone})):
+                raise TableError(
+                    f"Iceberg would take {deleted or 0} files out of {target}, and not {expected}: drop it, "
+                    "and run again"
+                )
+        since = _snapshot(transaction.table().operations().current())
+        if manifest is not None:
+            transaction.newAppend().appendManifest(manifest).commit()
+        current = transaction.table().operations().current()
         # An append's own commit would add the files once more to what another worker has made of the table.
-        operations.commit(before, transaction.table().operations().current())
+        operations.commit(before, current)
+        return since, _snapshot(current)
 
-    warehouse.effect(commit, of=())
+    since, snapshot = warehouse.effect(commit, of=())
     keys = {column.lower() for column in source.partition_columns}
     stored = frozenset(number for path, number in ids.items() if path[0].lower() not in keys)
     lacking = {entry.metrics.lacks & stored: entry.file.path for entry in entries}
-    return sorted(path for columns, path in lacking.items() if columns)
+    samples = sorted(path for columns, path in lacking.items() if columns)
+    return Appended(samples, None if since == NO_SNAPSHOT else since, snapshot, mapping)
+
+
+def _data_file(jvm: Any, spec: Any, source: HiveTable, file: ListedFile, values: str) -> Any:
+    """Name a file to Iceberg as it takes one out; by its path alone it takes out none (1.12)."""
+    given = {name.lower(): value for name, value in split_spec(values)}
+    builder = jvm.org.apache.iceberg.DataFiles.builder(spec).withPath(file.path).withFormat("parquet")
+    if source.partition_columns:
+        texts = jvm.java.util.ArrayList()
+        for column in source.partition_columns:
+            texts.add(given[column.lower()])
+        builder = builder.withPartitionValues(texts)
+    # It's found by its path and partition; a builder demands the others too.
+    return builder.withFileSizeInBytes(file.size).withRecordCount(0).build()
+
+
+def _snapshot(metadata: Any) -> str:
+    """Return the id of the current snapshot, by Iceberg's metadata of a table."""
+    snapshot = metadata.currentSnapshot()
+    return NO_SNAPSHOT if snapshot is None else str(snapshot.snapshotId())
 
 
 def _leaf_ids(kind: Any, number: int = 0, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], int]:
@@ -146,9 +215,8 @@ def _entries(
         values = {split(source.location): ()}
     entries = []
     for file in files:
-        scheme, authority, path = split(file.path)
         local = reachable(file.path, same_machine=True)
-        partition = values.get((scheme, authority, path.rpartition("/")[0]))
+        partition = values.get(file.directory)
         metrics = reader.read(str(local), file.size) if local is not None and partition is not None else None
         if metrics is None or partition is None:
             return None

@@ -26,6 +26,11 @@ def current(warehouse: Warehouse, table: TableName, form: TargetFormat) -> str:
     return str(rows[0]["version"]) if rows else NO_SNAPSHOT
 
 
+def of_properties(properties: Mapping[str, str]) -> str:
+    """Return an Iceberg table's snapshot id from what SHOW TBLPROPERTIES says of it."""
+    return properties.get("current-snapshot-id", "none").replace("none", NO_SNAPSHOT)
+
+
 def described(details: Mapping[str, str]) -> str | None:
     """Return an Iceberg table's snapshot id from what DESCRIBE says of it; None if that can't be told."""
     # A property of somebody's may have the same text in it.

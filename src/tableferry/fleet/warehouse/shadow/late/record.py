@@ -12,33 +12,25 @@ partition.
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
-
-from pyspark.sql import functions as F
+from typing import NamedTuple
 
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.files import ListedFile, listing
+from tableferry.fleet.warehouse.files import ListedFile
+from tableferry.fleet.warehouse.frames import frame_of
 from tableferry.fleet.warehouse.shadow.marks import sync_folder
 from tableferry.hive.locations import below, escape_wildcards
 from tableferry.hive.partitions import same_values
 from tableferry.quoting import literal
 from tableferry.tables import TableName
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 FILES, ROOT, ODD = "tableferry.known_files", "tableferry.first_location", "tableferry.odd_directories"
 
 # Records of earlier versions have no column `settled`.
 _SCHEMA = "path STRING, size BIGINT, modified BIGINT, settled BOOLEAN"
-_COLUMNS = ("path", "size", "modified", "settled")
-# A query's text holds so many rows.
-_FEW = 10_000
 
 
 class RecordedFiles(NamedTuple):
@@ -76,21 +68,21 @@ class Record:
 
     @classmethod
     def create(cls, warehouse: Warehouse, name: TableName) -> Record:
-        """Record all files that a Hive table's directories hold now, in place of an earlier record.
+        """Record all files of a Hive table's directories, as this run last listed them, in place of others.
 
         Raises:
             TableError: There is no such table, or a directory can't be listed.
         """
         table = hive.layout(warehouse, name)
-        partitions = hive.partitions(warehouse, table)
+        listed = hive.last_listed(warehouse, table)
         columns = hive.partition_columns(table)
         odd = not all(
             same_values(partition.spec, below(partition.location, table.location) or "", columns)
-            for partition in partitions
+            for partition in listed.partitions
         )
         folder = f"{sync_folder(table.location)}/known-{uuid.uuid4().hex[:8]}"
         record = cls(warehouse, folder, table.location, odd)
-        record.add(listing(warehouse, table, partitions).files)
+        record.add(listed.listing.files)
         warehouse.run(
             f"ALTER TABLE {name.sql} SET TBLPROPERTIES "
             f"({literal(FILES)} = {literal(folder)}, {literal(ROOT)} = {literal(table.location)}, "
@@ -109,18 +101,10 @@ class Record:
 
     def add(self, files: Iterable[ListedFile], *, settled: bool = False) -> None:
         """Record more files."""
-        frame = _frame(self.warehouse.spark, [(*file, settled) for file in files]).coalesce(1)
+        frame = frame_of(self.warehouse.spark, [(*file, settled) for file in files], _SCHEMA).coalesce(1)
         self.warehouse.effect(lambda: frame.write.mode("append").parquet(self.folder), of=())
 
     def directories(self, known: Iterable[ListedFile]) -> list[str]:
         """Return the directories that a late writer may write to: the root, and those outside of it."""
         outside = {file.path.rpartition("/")[0] for file in known if below(file.path, self.root) is None}
         return [self.root, *sorted(outside)]
-
-
-def _frame(spark: SparkSession, rows: Sequence[tuple[str, int, int, bool]]) -> DataFrame:
-    """Make a frame of rows; of few in the query itself, as Spark starts a Python process for any others."""
-    if len(rows) > _FEW:
-        return spark.createDataFrame(rows, _SCHEMA)
-    text = json.dumps([dict(zip(_COLUMNS, row, strict=True)) for row in rows])
-    return spark.range(1).select(F.inline(F.from_json(F.lit(text), f"ARRAY<STRUCT<{_SCHEMA}>>")))

@@ -1,0 +1,150 @@
+"""How long writers are locked out of a Hive table while it is migrated, against the table's size.
+
+python benchmarks/fleet_block.py --files 10 100 1000 5000
+python benchmarks/fleet_block.py --files 1000 --rows 100000 --output json
+
+Makes partitioned Hive tables of so many Parquet files, and migrates one after the other to Iceberg, as a
+worker does. A writer adds one more file to each right before its rights are taken. Seconds are those from the
+moment in which the rights are taken to the one in which they are given back, and those of the whole
+migration. A small table warms up before and isn't counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tableferry import session
+from tableferry.fleet.modes.migrate import migrate
+from tableferry.fleet.modes.preprocess import preprocess
+from tableferry.fleet.modes.worker import Worker
+from tableferry.fleet.queue.opening import open_store
+from tableferry.fleet.queue.records import NewJob
+from tableferry.fleet.queue.selections import named
+from tableferry.fleet.settings import FleetSettings
+from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = "bench"
+FILES_A_DAY = 100
+
+
+class Rights(MetastoreAccess):
+    """Rights that are taken once and given back, each with the time; a writer ends right before."""
+
+    def __init__(self, spark: SparkSession, last_write: Callable[[], None]) -> None:
+        """Take the session, and what the writer does."""
+        super().__init__(spark)
+        self.last_write, self.taken, self.given_back = last_write, 0.0, 0.0
+
+    def rights_to_write(self, table: TableName) -> Mapping[str, Any]:
+        """Return a right, until it's taken."""
+        return {} if self.taken else {"writer": "INSERT"}
+
+    def take(self, table: TableName, rights: Mapping[str, Any]) -> None:
+        """Let the writer end, and note the time."""
+        self.last_write()
+        self.taken = time.perf_counter()
+
+    def give_back(self, table: TableName, rights: Mapping[str, Any]) -> None:
+        """Note the time, of the last of two times that it's done."""
+        self.given_back = time.perf_counter()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--files", type=int, nargs="*", default=[10, 100, 1000, 5000])
+    parser.add_argument("--rows", type=int, default=1000, help="in each file")
+    parser.add_argument("--output", choices=("text", "json"), default="text")
+    arguments = parser.parse_args()
+    print(machine(), flush=True)
+    with tempfile.TemporaryDirectory(prefix="tableferry-bench-") as scratch:
+        spark = session.resolve(Path(scratch, "warehouse"), iceberg=True, say=lambda line: None)
+        spark.sql(f"CREATE SCHEMA {SCHEMA}")
+        measure(spark, Path(scratch), "warm_up", 5, 10)
+        for files in arguments.files:
+            found = measure(spark, Path(scratch), f"t{files}", files, arguments.rows)
+            if arguments.output == "json":
+                print(json.dumps(found), flush=True)
+            else:
+                print(
+                    f"{files:,} files, {found['bytes'] / 2**20:,.1f} MiB: writers locked out for "
+                    f"{found['locked_out']:.1f} s of {found['migrate']:.1f} s",
+                    flush=True,
+                )
+        session.stop(spark)
+
+
+def measure(spark: SparkSession, scratch: Path, table: str, files: int, rows: int) -> dict[str, float]:
+    """Migrate a table of so many files, to which one more comes at the last moment."""
+    name, folder, now = TableName(("spark_catalog", SCHEMA, table)), scratch / table, datetime.now(UTC)
+    for number in range(files):
+        write(folder / f"day={number // FILES_A_DAY}", number, rows)
+    spark.sql(
+        f"CREATE EXTERNAL TABLE {name.sql} (id BIGINT, price DOUBLE, name STRING) PARTITIONED BY (day INT) "
+        f"STORED AS PARQUET LOCATION '{folder}'"
+    )
+    spark.sql(f"MSCK REPAIR TABLE {name.sql}")
+    store, settings = open_store(f"sqlite:///{scratch / table}.db"), FleetSettings()
+    store.create()
+    access = Rights(spark, lambda: write(folder / "day=0", files, rows))
+    worker = Worker(store, Warehouse(spark, access), settings, "bench", lambda: datetime.now(UTC))
+    store.add([NewJob(name, initial_gap_days=0)], now)
+    preprocess(worker)
+    [job] = store.claim(named([name]), worker.name, now=now, lease=settings.lease, limit=1)
+    store.save(replace(job, comm_level1_date=now), now, release=True)
+    started = time.perf_counter()
+    [report] = migrate(worker).jobs
+    seconds = time.perf_counter() - started
+    assert report.outcome == "done", report.error
+    iceberg = worker.warehouse.iceberg(name).sql
+    [[count]] = spark.sql(f"SELECT count(*) FROM {iceberg}").collect()
+    assert count == (files + 1) * rows, f"{count} rows, not {(files + 1) * rows}"
+    size = sum(path.stat().st_size for path in folder.rglob("*.parquet"))
+    return {
+        "files": files,
+        "bytes": size,
+        "locked_out": round(access.given_back - access.taken, 3),
+        "migrate": round(seconds, 3),
+    }
+
+
+def write(day: Path, number: int, rows: int) -> None:
+    """Write a file of so many rows into a partition's directory."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    ids = range(number * rows, (number + 1) * rows)
+    table = {
+        "id": pa.array(ids, pa.int64()),
+        "price": [value / 7 for value in ids],
+        "name": [f"item {value}" for value in ids],
+    }
+    day.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(table), day / f"part-{number:06}.parquet")
+
+
+def machine() -> str:
+    versions = [f"{name} {metadata.version(name)}" for name in ("pyspark", "delta-spark")]
+    parts = [f"{os.cpu_count()} cores", platform.machine(), f"Python {platform.python_version()}", *versions]
+    return ", ".join([*parts, f"load {os.getloadavg()[0]:.1f}"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""What a run knows of the copy that it makes, from before writes are blocked until the names are swapped.
+
+It's kept in memory alone: whoever goes on after a crash compares everything, while writes are blocked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tableferry.fleet.warehouse.files import ListedFile, TableFiles
+
+# Object stores have whole seconds, so that a file written again in the same second looks the same.
+_SECOND = 1_000_000
+_LONG_AGO = 60 * _SECOND
+
+Member = tuple[ListedFile, str]
+"""A file of a table, and the values of its partition as ``year=2024/city=S%3Ao``."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """An Iceberg copy, as this run left it.
+
+    Attributes:
+        columns: The Hive table's columns and their types then.
+        snapshot: Its snapshot id.
+        holds: Its files.
+        added: Those of them that its newest snapshot added.
+        since: The snapshot before that one; None if the copy was empty, or nobody knows.
+        mapping: Its name mapping, if that needn't be asked for.
+    """
+
+    columns: str
+    snapshot: str
+    holds: frozenset[Member]
+    added: frozenset[Member]
+    since: str | None = None
+    mapping: str | None = None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Files whose rows are the same in both tables.
+
+    Attributes:
+        reading: How they were read: both tables' columns, and the copy's name mapping.
+    """
+
+    reading: str
+    files: frozenset[Member]
+
+
+@dataclass
+class Prepared:
+    """What is known by now.
+
+    Attributes:
+        listed: The Hive table's files when they were last listed.
+        made: The copy.
+        compared: What of it was compared.
+    """
+
+    listed: TableFiles | None = None
+    made: Made | None = None
+    compared: Compared | None = None
+
+    def compared_files(self, reading: str) -> frozenset[Member]:
+        """Return the files that were compared, if they would be read the same way now."""
+        return self.compared.files if self.compared and self.compared.reading == reading else frozenset()
+
+
+def members(listed: TableFiles) -> frozenset[Member]:
+    """Return the files that a table's rows are in, each with its partition."""
+    specs = listed.specs()
+    return frozenset((file, spec) for file in listed.listing.read for spec in specs.get(file.directory, ()))
+
+
+def settled(files: frozenset[Member], at: int) -> frozenset[Member]:
+    """Return those files that can't be written again without another size or time.
+
+    Args:
+        files: Files that were listed.
+        at: When, in microseconds since 1970.
+    """
+    return frozenset(
+        member for member in files if member[0].modified % _SECOND or member[0].modified < at - _LONG_AGO
+    )
