@@ -59,5 +59,5 @@ def test_the_demo_of_a_fleet_tells_the_truth(spark: SparkSession, unmade: str, t
     assert levels == {"1", "2", "3"}
 
 
-def test_the_demo_has_30_tables() -> None:
-    assert len({recipe.table for recipe in demo_fleet.recipes()}) == 30
+def test_the_demo_has_twelve_tables() -> None:
+    assert len({recipe.table for recipe in demo_fleet.recipes()}) == 12

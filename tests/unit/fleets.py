@@ -15,7 +15,7 @@ from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything, named
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.status.counting import LISTED
-from tableferry.fleet.status.figures import Day, Figures, Paused, Stuck
+from tableferry.fleet.status.figures import Day, Figures, Paused, Stuck, StuckCount
 from tableferry.fleet.status.reading import read_status
 from tableferry.tables import TableName
 
@@ -72,9 +72,10 @@ class Fleet:
         target: TargetFormat = TargetFormat.ICEBERG,
         gap: int = 14,
         probation: int = 14,
+        schema: str = "sales",
     ) -> None:
         new = [
-            NewJob(TableName(("spark_catalog", "sales", table)), target, gap, probation, tuple(owners))
+            NewJob(TableName(("spark_catalog", schema, table)), target, gap, probation, tuple(owners))
             for table in tables
         ]
         assert self.store.add(new, at) == len(tables)
@@ -164,6 +165,7 @@ def huge_figures() -> Figures:
         ("a@b.c",) * 3,
         "tableferry",
     )
+    cause = StuckCount(Trouble.NOT_MOVING, "x" * 80, 99_999, NOW, ("tableferry fleet migrate",) * 3)
     paused = Paused(2, name, "ROWS_DIFFER: " + "x" * 500, State.READY, NOW, (), "tableferry fleet resume x")
     owners = tuple(replace(small.owners[0], owner=f"{'o' * 60}{number}@example.com") for number in range(16))
     days = tuple(
@@ -174,9 +176,12 @@ def huge_figures() -> Figures:
         small,
         total=100_000,
         stuck=(stuck,) * LISTED,
+        stuck_causes=(cause,) * 6,
         stuck_total=99_999,
         paused_jobs=(paused,) * LISTED,
         owners=owners,
         owner_count=12_345,
+        schemas=tuple(replace(small.schemas[0], schema="s" * 200 + str(number)) for number in range(16)),
+        schema_count=1_234,
         days=days,
     )

@@ -19,6 +19,7 @@ from tableferry.fleet.queue.aggregates import (
     CountByDayAdded,
     CountByMove,
     CountByOwners,
+    CountBySchema,
     CountByWait,
     Group,
 )
@@ -221,6 +222,10 @@ def plainly(fleet: Fleet) -> Aggregates:
         by_age=tuple(CountByAge(_changed(fleet, job).date(), job.state, 1) for job in fleet.jobs),
         by_owners=tuple(
             CountByOwners(job.tbl_owners, job.state, job.migration_paused, 1) for job in fleet.jobs
+        ),
+        by_schema=tuple(
+            CountBySchema(f"{job.catalog_name}.{job.db_name}", job.state, job.migration_paused, 1)
+            for job in (*fleet.jobs, *fleet.archived)
         ),
         archived=tuple((job.target_format, 1) for job in fleet.archived),
         waiting=tuple(

@@ -69,6 +69,16 @@ def test_every_transition_has_a_mode() -> None:
             assert action.mode == mode
 
 
+@pytest.mark.parametrize("state", list(State))
+def test_somebody_wrote_any_two_states_into_the_queue(state: State) -> None:
+    for desired in State:
+        for in_process in (False, True):
+            for notified in (None, NOW):
+                columns: dict[str, Any] = {"in_process": in_process, "comm_level1_date": notified}
+                assert next_action(job(state=state, desired_state=desired, **columns)).what
+    assert next_action(job(state=S.READY, desired_state=S.READY, comm_level1_date=NOW)).mode is None
+
+
 def test_a_paused_job_says_what_a_person_does() -> None:
     paused = job().paused(PauseReason.IS_CSV_TEXT, "it is text")
     assert reason(paused) is PauseReason.IS_CSV_TEXT

@@ -14,12 +14,13 @@ from tableferry import report
 from tableferry.cli import app
 from tableferry.fleet.job import PauseReason, State, TargetFormat, Trouble
 from tableferry.fleet.queue.records import NotificationRecord
-from tableferry.fleet.queue.selections import finished
+from tableferry.fleet.queue.selections import finished, named
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.status.figures import Figures, Phase
 from tableferry.fleet.status.reading import read_status
 from tableferry.fleet.status.text import as_text
 from tableferry.fleet.status.watch import watch
+from tableferry.tables import TableName
 
 
 @pytest.fixture
@@ -90,7 +91,48 @@ def test_many_owners_are_a_row_together(store: Store) -> None:
     assert "" in {owner.owner for owner in figures.owners}
 
 
+def test_schemas_are_counted_with_their_archived_jobs(store: Store) -> None:
+    fleet = small(store)
+    for number in range(16):
+        fleet.add(f"t{number}", at=NOW, schema=f"s{number:02}")
+    store.archive(finished(), NOW)
+    figures = read_status(store, NOW)
+    assert figures.schema_count == 17
+    assert [row.schema for row in figures.schemas[:2]] == ["spark_catalog.sales", "spark_catalog.s00"]
+    sales = figures.schemas[0]
+    assert (sales.jobs, sales.to_do, sales.probation, sales.completed, sales.reverted, sales.paused) == (
+        7, 4, 1, 1, 1, 2,
+    )  # fmt: skip
+    assert (figures.schemas[-1].schema, figures.schemas[-1].jobs) == (None, 2)
+
+
+def test_stuck_jobs_are_grouped_by_what_is_wrong(store: Store) -> None:
+    fleet = Fleet(store)
+    fleet.add("a", "b", "c", "d", at=days_ago(30))
+    for table in ("a", "b", "c"):
+        fleet.ready(table, days_ago(29), notified=days_ago(29))
+        fleet.migrated(table, days_ago(2 if table == "a" else 3), steps=2)
+    name = TableName(("spark_catalog", "sales", "d"))
+    store.claim(named([name]), "w", now=days_ago(1), lease=LEASE, limit=1)
+    first, second = read_status(store, NOW).stuck_causes
+    assert (first.words, first.jobs, first.since, first.commands) == (
+        "writes are blocked, and no run goes on with it",
+        3,
+        days_ago(3),
+        ("tableferry fleet migrate",),
+    )
+    assert (second.words, second.jobs, second.commands) == (
+        "worker … claimed it and gives no sign of life",
+        1,
+        ("tableferry fleet preprocess",),
+    )
+
+
 def test_paused_jobs_count_by_their_code(figures: Figures) -> None:
+    assert {pause.reason: pause.remedy for pause in figures.pauses} == {
+        "ROWS_DIFFER": "compare both tables (tableferry verify) before anything else",
+        "REVERTED": "ask its owners what went wrong; resumed, it begins from the start",
+    }
     assert {pause.reason: pause.jobs for pause in figures.pauses} == {"ROWS_DIFFER": 1, "REVERTED": 1}
     (waiting,) = figures.paused_jobs
     assert waiting.reason == "ROWS_DIFFER: 3 of 1,000 rows"
@@ -317,8 +359,9 @@ def test_an_empty_queue(store: Store) -> None:
 def test_the_json_has_keys_that_programs_can_rely_on(figures: Figures) -> None:
     data = json.loads(report.as_json(figures))
     assert list(data) == [
-        "at", "total", "archived", "paused", "states", "ages", "owners", "owner_count", "pauses", "formats",
-        "stuck", "stuck_total", "paused_jobs", "due", "pace", "forecast", "days",
+        "at", "total", "archived", "paused", "states", "ages", "owners", "owner_count", "schemas",
+        "schema_count", "pauses", "formats", "stuck", "stuck_causes", "stuck_total", "paused_jobs", "due",
+        "pace", "forecast", "days",
     ]  # fmt: skip
     assert data["stuck"][0] == {
         "task_id": data["stuck"][0]["task_id"],
@@ -336,7 +379,9 @@ def test_the_text_begins_with_what_is_stuck(figures: Figures) -> None:
     lines = printed(figures).splitlines()
     assert lines[0] == "1 of 7 tables are completed (14.3 %)"
     assert "1 table is stuck" in lines[3]
-    assert "spark_catalog.sales.half" in lines[5]
+    assert lines[5].split("  ")[0] == "Writes are blocked, and no run goes on with it"
+    assert lines[5].endswith("1  2 days  tableferry fleet migrate")
+    assert "spark_catalog.sales.half" in lines[9]
     ends = lines[lines.index("Next:") + 1 :]
     assert "  tableferry fleet migrate" in ends
     assert "  tableferry fleet resume spark_catalog.sales.paused" in ends

@@ -37,7 +37,7 @@ def next_action(job: Job) -> NextAction:
     match job.pair:
         case State.UNDEFINED, _:
             return NextAction("preprocess", "look at the table, and fill in owners, users and format")
-        case State.READY, _ if not job.in_process:
+        case State.READY, State.WRITES_BLOCKED if not job.in_process:
             if job.migration_begins is None:
                 return NextAction("communicate", _letter("first", job.initial_gap_days))
             return NextAction("migrate", FORWARD[job.pair].action.value, job.migration_begins)

@@ -48,7 +48,13 @@ def reason(job: Job) -> PauseReason | None:
 def remedy(job: Job) -> str:
     """Say what to do about a paused job."""
     code = reason(job)
-    return REMEDIES[code] if code else "see what the reason says"
+    return remedy_of(code.value if code else "")
+
+
+def remedy_of(code: str) -> str:
+    """Say what to do about a reason, by its code; somebody may have written one of their own."""
+    known = next((remedy for reason, remedy in REMEDIES.items() if reason.value == code.strip()), None)
+    return known or "see what the reason says"
 
 
 def resumed(job: Job, *, accept: bool = False) -> Job:

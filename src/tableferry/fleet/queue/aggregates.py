@@ -22,6 +22,7 @@ from tableferry.fleet.queue.selections import Selection, numbered
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.queue.stuck_jobs import PausedJob, StuckJob, last_change, paused_jobs, stuck_jobs
 from tableferry.fleet.transitions import BACK
+from tableferry.tables import TableName
 
 _c = jobs.c
 _ENDS = (State.HIVE_DROPPED.value, State.ICEBERG_DROPPED.value)
@@ -54,6 +55,16 @@ class CountByOwners:
     """Jobs of the same owners, in the same state."""
 
     owners: tuple[str, ...]
+    state: State
+    paused: bool
+    jobs: int
+
+
+@dataclass(frozen=True)
+class CountBySchema:
+    """Jobs of one schema, archived ones among them, in the same state."""
+
+    schema: str
     state: State
     paused: bool
     jobs: int
@@ -115,7 +126,8 @@ class Aggregates:
     Attributes:
         reasons: Paused jobs by the code of their reason.
         by_age: Jobs in the queue by the day of their last change.
-        by_owners: The same by owners, with those in the archive.
+        by_owners: The same by owners.
+        by_schema: Jobs by their schema.
         archived: Jobs in the archive, by what they became.
         stuck: Stuck jobs by the rule that applies to them, what explains most first.
         paused: Paused jobs, the longest first: a part of them.
@@ -126,6 +138,7 @@ class Aggregates:
     reasons: tuple[tuple[str, int], ...]
     by_age: tuple[CountByAge, ...]
     by_owners: tuple[CountByOwners, ...]
+    by_schema: tuple[CountBySchema, ...]
     archived: tuple[tuple[TargetFormat, int], ...]
     waiting: tuple[CountByWait, ...]
     moved: tuple[CountByMove, ...]
@@ -146,6 +159,7 @@ def aggregate(store: Store, now: datetime, rest: timedelta, *, listed: int) -> A
         reasons=_reasons(store),
         by_age=_by_age(store),
         by_owners=_by_owners(store),
+        by_schema=_by_schema(store),
         archived=_archived(store),
         waiting=_waiting(store),
         moved=_moved(store),
@@ -194,6 +208,17 @@ def _by_owners(store: Store) -> tuple[CountByOwners, ...]:
         CountByOwners(tuple(sorted(json.loads(owners or "[]") or ())), State(state), bool(paused), int(count))
         for owners, state, paused, count in rows
     )
+
+
+def _by_schema(store: Store) -> tuple[CountBySchema, ...]:
+    counts: list[CountBySchema] = []
+    for c in (jobs.c, jobs_archive.c):
+        query = select(c.catalog_name, c.db_name, c.state, c.migration_paused)
+        counts += [
+            CountBySchema(str(TableName((catalog, schema))), State(state), bool(paused), int(count))
+            for catalog, schema, state, paused, count in store.rows(_counted(query))
+        ]
+    return tuple(counts)
 
 
 def _archived(store: Store) -> tuple[tuple[TargetFormat, int], ...]:

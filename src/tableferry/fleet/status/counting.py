@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 from bisect import bisect
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tableferry.fleet.job import Job, State, TargetFormat, Trouble
 from tableferry.fleet.next_action import next_action
+from tableferry.fleet.pausing import remedy_of
 from tableferry.fleet.status.figures import (
     PHASES,
     STATE_WORDS,
@@ -25,8 +26,10 @@ from tableferry.fleet.status.figures import (
     PauseCount,
     Paused,
     Phase,
+    SchemaCount,
     StateCount,
     Stuck,
+    StuckCount,
 )
 from tableferry.fleet.status.forecast import forecast, paces
 from tableferry.fleet.transitions import BACK
@@ -38,19 +41,26 @@ if TYPE_CHECKING:
         CountByDayAdded,
         CountByMove,
         CountByOwners,
+        CountBySchema,
         CountByWait,
         Group,
     )
+    from tableferry.fleet.queue.stuck_jobs import StuckJob
+
+T = TypeVar("T")
 
 LISTED = 100
 """How many stuck and how many paused jobs are listed by name."""
 
-TOP_OWNERS = 15
-"""How many owners have a row of their own."""
+TOP = 15
+"""How many owners, and how many schemas, have a row of their own."""
 
 LONGEST = 366
 """How many days the series goes back at most."""
 
+
+# Of an owner's row, and a schema's, behind its name.
+_COLUMNS = tuple(field.name for field in fields(OwnerCount))[1:]
 
 # In days: where one group of ages ends and the next begins.
 _AGES = (1, 7, 30, 90)
@@ -61,6 +71,7 @@ def figures(aggregates: Aggregates, now: datetime) -> Figures:
     archived = sum(jobs for _, jobs in aggregates.archived)
     states = _states(aggregates.groups, archived)
     owners, owner_count = _owners(aggregates.by_owners)
+    schemas, schema_count = _schemas(aggregates.by_schema)
     stuck = _stuck(aggregates)
     pace = paces(aggregates.moved, min((count.added for count in aggregates.by_day_added), default=None), now)
     paused = sum(group.jobs for group in aggregates.groups if group.paused)
@@ -73,9 +84,12 @@ def figures(aggregates: Aggregates, now: datetime) -> Figures:
         ages=_ages(aggregates.by_age, now.date()),
         owners=owners,
         owner_count=owner_count,
+        schemas=schemas,
+        schema_count=schema_count,
         pauses=_pauses(aggregates.reasons),
         formats=_formats(aggregates.groups, aggregates.archived),
         stuck=tuple(stuck[:LISTED]),
+        stuck_causes=_stuck_causes(aggregates.stuck, {job.task_id: job.command for job in stuck}),
         stuck_total=len({job.task_id for by_rule in aggregates.stuck for job in by_rule}),
         paused_jobs=tuple(_paused(aggregates)),
         due=_due(aggregates.waiting, now.date()),
@@ -102,31 +116,41 @@ def _ages(by_age: Sequence[CountByAge], today: date) -> tuple[AgeCount, ...]:
 
 
 def _owners(by_owners: Sequence[CountByOwners]) -> tuple[tuple[OwnerCount, ...], int]:
-    """Give the owners who have most to do a row, then those who have most, and the others one together."""
     by_owner: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for group in by_owners:
         for owner in group.owners or ("",):
-            counts = by_owner[owner]
-            counts["jobs"] += group.jobs
-            counts[_column(group.state)] += group.jobs
-            counts["paused"] += group.jobs if group.paused else 0
+            _count(by_owner[owner], group)
+    return _rows(OwnerCount, by_owner), len(by_owner.keys() - {""})
 
-    def left(owner: str) -> tuple[int, int, str]:
-        counts = by_owner[owner]
-        return -(counts["to_do"] + counts["probation"]), -counts["jobs"], owner
 
-    ranked = sorted(by_owner, key=left)
-    rows = [_owner(owner, by_owner[owner]) for owner in ranked[:TOP_OWNERS]]
-    if rest := ranked[TOP_OWNERS:]:
+def _schemas(by_schema: Sequence[CountBySchema]) -> tuple[tuple[SchemaCount, ...], int]:
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for group in by_schema:
+        _count(counts[group.schema], group)
+    return _rows(SchemaCount, counts), len(counts)
+
+
+def _count(counts: Counter[str], group: CountByOwners | CountBySchema) -> None:
+    counts["jobs"] += group.jobs
+    counts[_column(group.state)] += group.jobs
+    counts["paused"] += group.jobs if group.paused else 0
+
+
+def _rows(row: Callable[..., T], by_name: Mapping[str, Counter[str]]) -> tuple[T, ...]:
+    """Give those that have most to do a row, then those that have most, and the others one together."""
+
+    def left(name: str) -> tuple[int, int, str]:
+        counts = by_name[name]
+        return -(counts["to_do"] + counts["probation"]), -counts["jobs"], name
+
+    ranked = sorted(by_name, key=left)
+    rows = [row(name, *(by_name[name][column] for column in _COLUMNS)) for name in ranked[:TOP]]
+    if rest := ranked[TOP:]:
         together = Counter[str]()
-        for owner in rest:
-            together.update(by_owner[owner])
-        rows.append(_owner(None, together))
-    return tuple(rows), len(by_owner.keys() - {""})
-
-
-def _owner(owner: str | None, counts: Counter[str]) -> OwnerCount:
-    return OwnerCount(owner, *(counts[field.name] for field in fields(OwnerCount)[1:]))
+        for name in rest:
+            together.update(by_name[name])
+        rows.append(row(None, *(together[column] for column in _COLUMNS)))
+    return tuple(rows)
 
 
 def _column(state: State) -> str:
@@ -140,7 +164,7 @@ def _column(state: State) -> str:
 
 
 def _pauses(reasons: Iterable[tuple[str, int]]) -> tuple[PauseCount, ...]:
-    counts = (PauseCount(reason, jobs) for reason, jobs in reasons)
+    counts = (PauseCount(reason, jobs, remedy_of(reason)) for reason, jobs in reasons)
     return tuple(sorted(counts, key=lambda count: (-count.jobs, count.reason)))
 
 
@@ -174,6 +198,33 @@ def _stuck(aggregates: Aggregates) -> list[Stuck]:
                 f"tableferry fleet {_mode_after(stuck_job.trouble, job)}",
             )
     return sorted(listed.values(), key=lambda stuck: (stuck.since, stuck.task_id))
+
+
+def _stuck_causes(stuck: Iterable[Sequence[StuckJob]], commands: Mapping[int, str]) -> tuple[StuckCount, ...]:
+    """Group stuck jobs by the first rule that applies to each; the commands are those of jobs by number."""
+    causes: dict[tuple[Trouble, str], list[StuckJob]] = {}
+    seen: set[int] = set()
+    for job in (job for by_rule in stuck for job in by_rule):
+        if job.task_id not in seen:
+            seen.add(job.task_id)
+            words = job.words.format(claimed_by="…", level=job.level)
+            causes.setdefault((job.trouble, words), []).append(job)
+    counts = (
+        StuckCount(
+            trouble,
+            words,
+            len(alike),
+            min(job.since for job in alike),
+            tuple(
+                command
+                for command, _ in Counter(
+                    commands[job.task_id] for job in alike if job.task_id in commands
+                ).most_common()
+            ),
+        )
+        for (trouble, words), alike in causes.items()
+    )
+    return tuple(sorted(counts, key=lambda count: (-count.jobs, count.words)))
 
 
 def _mode_after(trouble: Trouble, job: Job) -> str:

@@ -126,11 +126,53 @@ class OwnerCount:
 
 
 @dataclass(frozen=True)
+class SchemaCount:
+    """One schema's jobs.
+
+    Attributes:
+        schema: Its name, with its catalog; None for all schemas that have no row of their own.
+        to_do: Not yet switched.
+        reverted: Back on Hive, or being reverted.
+        paused: Paused, wherever they are.
+    """
+
+    schema: str | None
+    jobs: int
+    to_do: int
+    probation: int
+    completed: int
+    reverted: int
+    paused: int
+
+
+@dataclass(frozen=True)
 class PauseCount:
-    """Paused jobs of one reason, by the code before its colon."""
+    """Paused jobs of one reason, by the code before its colon.
+
+    Attributes:
+        remedy: What to do about it.
+    """
 
     reason: str
     jobs: int
+    remedy: str
+
+
+@dataclass(frozen=True)
+class StuckCount:
+    """Stuck jobs of one cause.
+
+    Attributes:
+        words: The cause for people.
+        since: Since when the one is stuck that is so longest.
+        commands: What frees those that are listed, what frees most of them first.
+    """
+
+    trouble: Trouble
+    words: str
+    jobs: int
+    since: datetime
+    commands: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -284,7 +326,9 @@ class Figures:
         states: Jobs by state, in the order of the migration.
         ages: Jobs in the queue by phase and age.
         owners: The owners with most jobs that aren't completed, then the rest in one row.
+        schemas: The schemas with most jobs that aren't completed, then the rest in one row.
         pauses: Paused jobs by reason, most first.
+        stuck_causes: Stuck jobs by what is wrong, most first.
         stuck: Jobs that should move and don't, the longest first; at most `LISTED`.
         paused_jobs: Paused jobs, the longest first; at most `LISTED`, and those that will never migrate last.
         pace: What moved in the last 7 and the last 28 days.
@@ -299,9 +343,12 @@ class Figures:
     ages: tuple[AgeCount, ...]
     owners: tuple[OwnerCount, ...]
     owner_count: int
+    schemas: tuple[SchemaCount, ...]
+    schema_count: int
     pauses: tuple[PauseCount, ...]
     formats: tuple[FormatCount, ...]
     stuck: tuple[Stuck, ...]
+    stuck_causes: tuple[StuckCount, ...]
     stuck_total: int
     paused_jobs: tuple[Paused, ...]
     due: Due

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date, datetime, timedelta
 
 from tableferry.amounts import counted, first_of
-from tableferry.fleet.status.figures import Due, Figures, Phase, Stuck
+from tableferry.fleet.status.figures import Due, Figures, Phase, Stuck, StuckCount
 
 
 def tables(count: int) -> str:
@@ -68,9 +68,14 @@ def stuck_headline(figures: Figures) -> str:
     return f"{tables(figures.stuck_total)} {'is' if figures.stuck_total == 1 else 'are'} stuck"
 
 
-def why(stuck: Stuck) -> str:
+def why(stuck: Stuck | StuckCount) -> str:
     """Say what's wrong, with a capital."""
     return stuck.words[0].upper() + stuck.words[1:]
+
+
+def commands(cause: StuckCount) -> str:
+    """Say what frees the jobs of one cause."""
+    return first_of(cause.commands, most=3)
 
 
 def due(figures: Due) -> list[tuple[str, int, int, int]]:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from tableferry import report
 from tableferry.fleet.status import labels
-from tableferry.fleet.status.figures import Figures, OwnerCount, Phase
+from tableferry.fleet.status.figures import Figures, OwnerCount, Phase, SchemaCount
 
 _LISTED = 8
 _BAR = 60
@@ -39,8 +39,18 @@ def _parts(figures: Figures) -> Iterator[RenderableType]:
     yield from _table(
         "Owners",
         ("Owner", "To do", "On probation", "Completed", "Reverted", "Paused", "Tables"),
-        [_owner(owner) for owner in _top(figures.owners)],
+        [
+            _counts(owner.owner or "nobody", owner)
+            for owner in figures.owners[:_LISTED]
+            if owner.owner is not None
+        ],
     )
+    if figures.schema_count > 1:
+        yield from _table(
+            "Schemas",
+            ("Schema", "To do", "On probation", "Completed", "Reverted", "Paused", "Tables"),
+            [_counts(each.schema, each) for each in figures.schemas[:_LISTED] if each.schema is not None],
+        )
     yield from _table("Due", ("", "Overdue", "Today", "In 7 days"), labels.due(figures.due))
     yield from _table(
         "Pace",
@@ -77,6 +87,20 @@ def _stuck(figures: Figures) -> Iterator[RenderableType]:
     shown = figures.stuck[:_LISTED]
     yield from _table(
         labels.stuck_headline(figures),
+        ("What is wrong", "Tables", "For", "To run"),
+        [
+            (
+                labels.why(cause),
+                cause.jobs,
+                labels.age(cause.since, figures.at),
+                labels.commands(cause),
+            )
+            for cause in figures.stuck_causes
+        ],
+        style="bold red",
+    )
+    yield from _table(
+        "Stuck longest",
         ("Table", "State", "What is wrong", "For", "Owner", "To run"),
         [
             (
@@ -89,7 +113,6 @@ def _stuck(figures: Figures) -> Iterator[RenderableType]:
             )
             for stuck in shown
         ],
-        style="bold red",
     )
     yield from _more(figures.stuck_total - len(shown))
 
@@ -98,25 +121,20 @@ def _paused(figures: Figures) -> Iterator[RenderableType]:
     if figures.pauses:
         yield from _table(
             f"{figures.paused:,} paused",
-            ("Reason", "Tables"),
-            [(pause.reason, pause.jobs) for pause in figures.pauses],
+            ("Reason", "Tables", "What to do"),
+            [(pause.reason, pause.jobs, pause.remedy) for pause in figures.pauses],
         )
 
 
-def _top(owners: Sequence[OwnerCount]) -> Sequence[OwnerCount]:
-    """The first owners; the page has more."""
-    return [owner for owner in owners if owner.owner is not None][:_LISTED]
-
-
-def _owner(owner: OwnerCount) -> tuple[object, ...]:
+def _counts(name: str, counts: OwnerCount | SchemaCount) -> tuple[object, ...]:
     return (
-        owner.owner or "nobody",
-        owner.to_do,
-        owner.probation,
-        owner.completed,
-        owner.reverted,
-        owner.paused,
-        owner.jobs,
+        name,
+        counts.to_do,
+        counts.probation,
+        counts.completed,
+        counts.reverted,
+        counts.paused,
+        counts.jobs,
     )
 
 

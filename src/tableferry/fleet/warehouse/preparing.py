@@ -1,7 +1,7 @@
 """Makes a table's copy and compares its rows while people go on writing, so that they are kept out shortly.
 
-    list ─> make the copy of what is listed ─> compare its rows ─> list again ─┐
-      └───────────────── while much came or went meanwhile ────────────────────┘
+    list ─> make the copy of what is listed ─> compare its rows ─┐
+      └────────────── until what was compared was little ────────┘
 
 What came since is added and compared when writes are blocked, by `iceberg.make` and
 `comparing.demand_same_as_copy` as here.
@@ -15,12 +15,13 @@ from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse import comparing, hive, iceberg
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.prepared import members
+from tableferry.fleet.warehouse.files import TableFiles
+from tableferry.fleet.warehouse.prepared import Member, members
 from tableferry.tables import TableName
 
 _log = logging.getLogger(__name__)
 
-# What is left to be done while writes are blocked.
+# So much is compared in seconds, and little comes meanwhile.
 _FEW_BYTES = 256 * 2**20
 _FEW_FILES = 1000
 _MOST_PASSES = 5
@@ -38,29 +39,35 @@ def prepare(warehouse: Warehouse, source: TableName, target: TableName) -> int:
     """
     prepared, rows = warehouse.prepared, 0
     assert prepared is not None
-    table = hive.demand_eligible(warehouse, source, TargetFormat.ICEBERG)
-    now = hive.listed(warehouse, table)
+    listed = _listed(warehouse, source)
     for _ in range(_MOST_PASSES):
-        before, failure = now, None
+        left = members(listed) - (prepared.compared.files if prepared.compared else frozenset())
+        failure = None
         try:
             iceberg.make(warehouse, source, target)
             rows += comparing.demand_same_as_copy(warehouse, source, target, made_now=True)
         except (Refused, TableError) as error:
             failure = error
-        table = hive.demand_eligible(warehouse, source, TargetFormat.ICEBERG)
-        now = hive.listed(warehouse, table)
-        if now.digest == before.digest:
+        by_file = comparing.by_file(warehouse, listed.table)
+        if failure is None and by_file and _is_little(left):
+            # So is what came since.
+            return rows
+        before, listed = listed, _listed(warehouse, source)
+        if listed.digest == before.digest:
             if failure is not None:
                 raise failure
             return rows
         if failure is not None:
             _log.info("%s was written to while it was copied (%s)", source, first_line(failure))
-            continue
-        if not comparing.by_file(warehouse, table):
+        elif not by_file:
             # Whose rows were read nobody knows.
             prepared.compared = None
-            continue
-        left = members(now) - (prepared.compared.files if prepared.compared else frozenset())
-        if len(left) <= _FEW_FILES and sum(file.size for file, _ in left) <= _FEW_BYTES:
-            break
     return rows
+
+
+def _listed(warehouse: Warehouse, source: TableName) -> TableFiles:
+    return hive.listed(warehouse, hive.demand_eligible(warehouse, source, TargetFormat.ICEBERG))
+
+
+def _is_little(files: frozenset[Member]) -> bool:
+    return len(files) <= _FEW_FILES and sum(file.size for file, _ in files) <= _FEW_BYTES
