@@ -231,6 +231,33 @@ def test_nobody_is_locked_out_of_a_table_whose_rows_would_differ(ours: Fleet, tm
     assert (job.state, rights.taken) == (State.READY, 0)
 
 
+def test_a_table_that_leaves_files_out_is_compared_as_a_whole(ours: Fleet, tmp_path: Path) -> None:
+    source, folder = ours.name("t"), tmp_path / "t"
+    folder.mkdir()
+    for number, name in enumerate(["a.parquet", "b.other"]):
+        pq.write_table(pa.table({"id": pa.array([number], pa.int64())}), folder / name)
+    ours.spark.sql(
+        f"CREATE TABLE {source.sql} (id BIGINT) USING parquet OPTIONS (pathGlobFilter '*.parquet') "
+        f"LOCATION '{folder}'"
+    )
+    assert ours.spark.table(source.sql).count() == 1
+    with pytest.raises(RowsDiffer):
+        prepare(warehouse_of(ours), source, beside(source))
+
+
+def test_a_table_without_a_file_is_compared_too(ours: Fleet, writers: Writers) -> None:
+    warehouse, source, target = warehouse_of(ours), writers.table, beside(writers.table)
+    while writers.files:
+        writers.remove(0)
+    prepare(warehouse, source, target)
+    assert warehouse.prepared is not None
+    assert warehouse.prepared.compared is not None
+    writers.add("a")
+    relisted(warehouse, source)
+    assert iceberg.make(warehouse, source, target) == 1
+    assert comparing.demand_same_as_copy(warehouse, source, target) == ROWS
+
+
 def test_rows_of_files_are_those_that_the_table_has(ours: Fleet, tmp_path: Path) -> None:
     """Columns that files spell otherwise, lack or have beside; partitions elsewhere, of numbers and dates."""
     source, folder = ours.name("odd"), tmp_path / "odd"

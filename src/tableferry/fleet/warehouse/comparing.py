@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tableferry import verify
 from tableferry.errors import Refused
-from tableferry.fleet.warehouse import asking, versions
+from tableferry.fleet.warehouse import asking, hive, versions
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.existing import qualified
-from tableferry.fleet.warehouse.files import TableFiles
+from tableferry.fleet.warehouse.files import TableFiles, listing
 from tableferry.fleet.warehouse.frames import frame_of
 from tableferry.fleet.warehouse.name_mapping import MAPPING
 from tableferry.fleet.warehouse.prepared import Compared, Member, settled
-from tableferry.hive.locations import escape_wildcards
+from tableferry.hive.locations import escape_wildcards, split
 from tableferry.hive.partitions import NULL, split_spec
 from tableferry.quoting import quote
 from tableferry.tables import TableName
@@ -99,13 +99,13 @@ def demand_same_as_copy(
         ]
     )
     known = prepared.compared_files(reading)
-    left, since = made.holds - known, made.since
+    left, since = made.holds - (known or frozenset()), made.since
     if not left <= made.added:
         since = None
     files = made.holds if since is None else made.added
-    if not left:
+    if known is not None and not left:
         count = 0
-    elif by_file(warehouse, listed.table):
+    elif prepared.by_file and files:
         count = _demand_same(
             (f"the files of {source}", lambda: rows_of_files(warehouse, listed, files)),
             (str(target), lambda: rows_since(warehouse, target, snapshot, since)),
@@ -124,12 +124,27 @@ def _demand_same(left: _Labelled, right: _Labelled) -> int:
     return verdict.source.rows
 
 
-def by_file(warehouse: Warehouse, table: HiveTable) -> bool:
-    """Say whether a file of a Hive table that is read alone has the rows that the table reads from it.
+def by_file(warehouse: Warehouse, listed: TableFiles) -> bool:
+    """Say whether the rows of a Hive table are those of its listed files, each read alone.
 
-    That is where Spark reads the table by its own Parquet reader, and not by Hive's.
+    That is so where Spark reads the table by its own Parquet reader, and reads just these files: options of
+    a table may leave some out. Files that come or go meanwhile don't matter.
+
+    Raises:
+        TableError: The table can't be read.
     """
-    return table.format == "parquet" and warehouse.spark.conf.get(_OWN_READER, "true") == "true"
+    table, spark = listed.table, warehouse.spark
+    if table.format != "parquet" or spark.conf.get(_OWN_READER, "true") != "true":
+        return False
+    with explaining(f"{table.name} can't be read", "fix the cause, and run again"):
+        # This session may have listed it before others wrote.
+        spark.catalog.refreshTable(table.name.sql)
+        read = {split(unquote(path)) for path in spark.table(table.name.sql).inputFiles()}
+    known = {split(file.path) for file in listed.listing.read}
+    if read == known:
+        return True
+    now = {split(file.path) for file in listing(warehouse, table, hive.partitions(warehouse, table)).read}
+    return not (known - read) & now and read - known <= now
 
 
 def rows_of_files(warehouse: Warehouse, listed: TableFiles, files: Collection[Member]) -> DataFrame:

@@ -58,15 +58,17 @@ class Prepared:
         listed: The Hive table's files when they were last listed.
         made: The copy.
         compared: What of it was compared.
+        by_file: Whether the table's files can be compared one by one.
     """
 
     listed: TableFiles | None = None
     made: Made | None = None
     compared: Compared | None = None
+    by_file: bool = False
 
-    def compared_files(self, reading: str) -> frozenset[Member]:
-        """Return the files that were compared, if they would be read the same way now."""
-        return self.compared.files if self.compared and self.compared.reading == reading else frozenset()
+    def compared_files(self, reading: str) -> frozenset[Member] | None:
+        """Return the files that were compared; None if nothing was that is read as it would be now."""
+        return self.compared.files if self.compared and self.compared.reading == reading else None
 
 
 def members(listed: TableFiles) -> frozenset[Member]:

@@ -44,12 +44,12 @@ def prepare(warehouse: Warehouse, source: TableName, target: TableName) -> int:
         left = members(listed) - (prepared.compared.files if prepared.compared else frozenset())
         failure = None
         try:
+            prepared.by_file = comparing.by_file(warehouse, listed)
             iceberg.make(warehouse, source, target)
             rows += comparing.demand_same_as_copy(warehouse, source, target, made_now=True)
         except (Refused, TableError) as error:
             failure = error
-        by_file = comparing.by_file(warehouse, listed.table)
-        if failure is None and by_file and _is_little(left):
+        if failure is None and prepared.by_file and _is_little(left):
             # So is what came since.
             return rows
         before, listed = listed, _listed(warehouse, source)
@@ -59,7 +59,7 @@ def prepare(warehouse: Warehouse, source: TableName, target: TableName) -> int:
             return rows
         if failure is not None:
             _log.info("%s was written to while it was copied (%s)", source, first_line(failure))
-        elif not by_file:
+        elif not prepared.by_file:
             # Whose rows were read nobody knows.
             prepared.compared = None
     return rows
