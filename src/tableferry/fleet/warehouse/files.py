@@ -80,7 +80,7 @@ class TableFiles(NamedTuple):
     """A Hive table's partitions and files.
 
     Attributes:
-        partitions: None if the table has no partition columns.
+        partitions: Those that the catalog knows; empty if the table has no partition columns.
         at: When they were listed, in microseconds since 1970.
     """
 
@@ -115,10 +115,10 @@ def listing(warehouse: Warehouse, table: HiveTable, partitions: Sequence[Catalog
     outside = sorted(location for location in locations if below(location, table.location) is None)
     read, nested, stray = [], [], []
     for file in list_files(warehouse, [table.location, *outside]):
-        scheme, authority, directory = file.directory
-        if file.directory in directories:
+        scheme, authority, path = directory = file.directory
+        if directory in directories:
             read.append(file)
-        elif any((scheme, authority, parent) in directories for parent in parents(directory)):
+        elif any((scheme, authority, parent) in directories for parent in parents(path)):
             nested.append(file)
         else:
             stray.append(file)
