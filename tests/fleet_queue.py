@@ -13,17 +13,19 @@ import pytest
 from sqlalchemy import delete, func, select
 from tests import soak
 
-from tableferry.errors import TableError
+from tableferry.errors import Busy, TableError
 from tableferry.fleet.history import events_of, notifications_of
 from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.queue import selections
 from tableferry.fleet.queue.dialects import day_of
+from tableferry.fleet.queue.loads import loads
 from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord
 from tableferry.fleet.queue.schema import events, metadata
 from tableferry.fleet.queue.selections import Selection, everything, named, numbered
 from tableferry.fleet.queue.sql import SqlStore
 from tableferry.fleet.queue.store import ClaimLost, Store
 from tableferry.fleet.transitions import BACK, FORWARD
+from tableferry.fleet.wave import Load, Wave, WaveStatus
 from tableferry.tables import TableName
 
 NOW = datetime(2026, 3, 1, 9, 30, 15, 123457, tzinfo=UTC)
@@ -67,6 +69,16 @@ def name(table: str) -> TableName:
 
 def numbers(jobs: Iterable[Job]) -> list[int]:
     return [job.task_id for job in jobs]
+
+
+def wave_of(store: Store, name: str) -> Wave:
+    (found,) = (wave for wave in store.waves() if wave.name == name)
+    return found
+
+
+def started(store: Store, name: str, **limits: Any) -> Wave:
+    """Make a wave that runs."""
+    return store.save_wave(Wave(name, WaveStatus.RUNNING, started_at=NOW - HOUR, **limits))
 
 
 # Adding.
@@ -437,11 +449,24 @@ def is_at(job: Job, state: State) -> bool:
     return job.pair == (state, state)
 
 
+WAVES = (None, "running", "paused", "planned", "gone")
+
+
+def in_turn(job: Job) -> bool:
+    return job.wave in (None, "running")
+
+
 def wants_preprocessing(job: Job, now: datetime) -> bool:
     ends = job.probation_ends
     return not job.migration_paused and (
         (not job.to_be_processed and not job.in_process and is_at(job, State.UNDEFINED))
-        or (job.in_process and is_at(job, State.WRITES_UNBLOCKED) and ends is not None and ends <= now)
+        or (
+            job.in_process
+            and is_at(job, State.WRITES_UNBLOCKED)
+            and ends is not None
+            and ends <= now
+            and in_turn(job)
+        )
         or (job.in_process and is_at(job, State.HIVE_DROPPED))
     )
 
@@ -449,7 +474,7 @@ def wants_preprocessing(job: Job, now: datetime) -> bool:
 def wants_a_letter(job: Job, now: datetime) -> bool:
     announced = job.to_be_processed and job.pair == (State.READY, State.WRITES_BLOCKED)
     return not job.migration_paused and (
-        (announced and job.comm_level1_date is None)
+        (announced and job.comm_level1_date is None and in_turn(job))
         or (job.in_process and is_at(job, State.WRITES_UNBLOCKED) and job.comm_level2_date is None)
         or (not job.in_process and is_at(job, State.HIVE_DROPPED) and job.comm_level3_date is None)
     )
@@ -459,7 +484,8 @@ def wants_migrating(job: Job, now: datetime) -> bool:
     announced = job.to_be_processed and job.pair == (State.READY, State.WRITES_BLOCKED)
     begins = job.migration_begins
     return not job.migration_paused and (
-        (announced and begins is not None and begins <= now) or (job.in_process and job.pair in FORWARD)
+        (announced and begins is not None and begins <= now and in_turn(job))
+        or (job.in_process and job.pair in FORWARD)
     )
 
 
@@ -532,11 +558,15 @@ def some_job(number: int, chance: random.Random) -> Job:
         comm_level2_date=chance.choice(letter_times(second)),
         comm_level3_date=chance.choice(letter_times(0)),
         migration_paused=chance.random() < 0.2,
+        wave=chance.choice(WAVES),
     )
 
 
 def check_selections(queue: Queue, jobs: Sequence[Job]) -> None:
     """Compare what each selection finds with what Python says of the very jobs."""
+    if not queue.store.waves():
+        for status in WaveStatus:
+            queue.store.save_wave(Wave(status.value, status))
     queue.put(jobs)
     for title, (selection, expected) in SELECTIONS.items():
         actual = queue.store.jobs(selection(NOW))
@@ -578,3 +608,114 @@ def test_selections_find_what_python_would(queue: Queue) -> None:
     for title, (_, expected) in SELECTIONS.items():
         assert any(expected(job, NOW) for job in jobs), title
     check_selections(queue, jobs)
+
+
+# Waves.
+
+
+def test_a_wave_is_kept_as_it_is_and_changed_by_who_read_it(queue: Queue) -> None:
+    store = queue.store
+    assert list(store.waves()) == []
+    first = store.save_wave(Wave("w-1"))
+    assert first == Wave("w-1", revision=1)
+    every = Wave(
+        "A.2", WaveStatus.PAUSED, "é: '3'", 4, 5 * 10**12, "22:00-06:00", "Europe/Berlin", 25, NOW, revision=0
+    )
+    second = store.save_wave(every)
+    assert second == replace(every, revision=1)
+    assert list(store.waves()) == [second, first]
+    third = store.save_wave(replace(first, status=WaveStatus.RUNNING, started_at=NOW, tables_at_once=2))
+    assert wave_of(queue.reopen(), "w-1") == third
+    # Who read an older one changes nothing, and nobody makes another of its name.
+    for other in (replace(first, stop_percent=99), Wave("w-1", stop_percent=99), Wave("w-3", revision=4)):
+        with pytest.raises(Busy, match=f"has made or changed the wave {other.name}"):
+            store.save_wave(other)
+    assert list(store.waves()) == [second, third]
+
+
+def test_jobs_that_havent_begun_are_put_into_a_wave(queue: Queue) -> None:
+    new, ready, begun, held, probation, lapsed = queue.add(
+        "new", "ready", "begun", "held", "probation", "lapsed"
+    )
+    ready = replace(ready, state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
+    begun = replace(begun, state=State.READY, desired_state=State.WRITES_BLOCKED, in_process=True)
+    held = replace(held, claimed_by="w", lease_until=NOW + TICK)
+    lapsed = replace(lapsed, claimed_by="w", lease_until=NOW)
+    probation = replace(probation, state=State.WRITES_UNBLOCKED, desired_state=State.WRITES_UNBLOCKED)
+    before = [new, ready, begun, held, probation, lapsed]
+    queue.put(before)
+    assert queue.store.assign(numbers([*before, *before]), "w1", NOW) == 3
+    after = list(queue.store.jobs(everything()))
+    assert [job.wave for job in after] == ["w1", "w1", None, None, None, "w1"]
+    for old, job in zip(before, after, strict=True):
+        changed = {"wave": "w1", "revision": 1, "claimed_by": None, "lease_until": None}
+        assert job == (replace(old, **changed, last_updated_time=NOW) if job.wave else old)  # type: ignore[arg-type]
+    # Those that are there already stay as they are.
+    assert queue.store.assign(numbers(before), "w1", NOW) == 0
+    assert queue.store.assign([new.task_id], "w2", NOW) == 1
+    assert queue.store.assign(numbers(before), None, NOW) == 3
+    assert {job.wave for job in queue.store.jobs(everything())} == {None}
+    assert queue.store.assign([], "w1", NOW) == 0
+
+
+def test_a_job_is_added_with_its_wave_and_keeps_it_in_the_archive(queue: Queue) -> None:
+    queue.store.add([NewJob(name("orders"), wave="w1")], NOW)
+    [job] = queue.store.jobs(everything())
+    assert job.wave == "w1"
+    done = replace(
+        job, state=State.HIVE_DROPPED, desired_state=State.HIVE_DROPPED, comm_level3_date=NOW,
+        table_files=3, table_bytes=3 * 10**12, begun_at=NOW,
+    )  # fmt: skip
+    queue.put([done])
+    assert queue.store.archive(everything(), NOW) == 1
+    assert list(queue.store.archived(everything())) == [done]
+    assert queue.store.unarchive([job.task_id], NOW) == [replace(done, revision=1, last_updated_time=NOW)]
+
+
+def test_what_waves_are_at_is_counted_as_python_would(queue: Queue) -> None:
+    chance = random.Random(7)
+    jobs = []
+    for number in range(1, 101):
+        job = some_job(number, chance)
+        jobs.append(
+            replace(
+                job,
+                wave=chance.choice([None, "a", "b", "c"]),
+                pause_reason=chance.choice(["ROWS_DIFFER: 3", "PAUSED_BY_USER", "REVERTED"])
+                if job.migration_paused
+                else "None",
+                last_updated_time=chance.choice([NOW - HOUR, NOW - HOUR - TICK, NOW]),
+                claimed_by=chance.choice([None, "w"]),
+                lease_until=chance.choice([NOW, NOW + TICK]),
+                begun_at=chance.choice([None, NOW - HOUR, NOW - HOUR + TICK, NOW]),
+                table_bytes=chance.choice([None, 1, 10**13]),
+            )
+        )
+    started(queue.store, "a")
+    started(queue.store, "b")
+    queue.store.save_wave(Wave("c"))
+    queue.put(jobs)
+    assert loads(queue.store, NOW) == {wave: _load(jobs, wave) for wave in "abc"}
+    assert sum(load.failed for load in loads(queue.store, NOW).values()) > 0
+    assert sum(load.taken for load in loads(queue.store, NOW).values()) > 0
+
+
+def _load(jobs: Sequence[Job], wave: str) -> Load:
+    mine = [job for job in jobs if job.wave == wave]
+
+    def failed(job: Job) -> bool:
+        code = job.pause_reason.split(":")[0]
+        begun = job.in_process or code == "REVERTED"
+        since = wave != "c" and job.last_updated_time >= NOW - HOUR
+        return job.migration_paused and begun and code != "PAUSED_BY_USER" and since
+
+    def taken(job: Job) -> bool:
+        moving = job.pair in FORWARD and job.desired_state is not State.HIVE_DROPPED
+        held = job.claimed_by is not None and job.lease_until is not None and job.lease_until > NOW
+        announced = job.in_process or job.comm_level1_date is not None
+        return moving and held and announced and not job.migration_paused
+
+    def began(job: Job) -> int:
+        return (job.table_bytes or 0) if job.begun_at is not None and job.begun_at > NOW - HOUR else 0
+
+    return Load(len(mine), sum(map(failed, mine)), sum(map(taken, mine)), sum(map(began, mine)))

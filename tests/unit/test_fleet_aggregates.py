@@ -173,7 +173,7 @@ def write(connection: Connection, fleet: Fleet) -> None:
     }
     for table in metadata.sorted_tables:
         connection.execute(delete(table))
-        if rows[table]:
+        if rows.get(table):
             connection.execute(insert(table), rows[table])
 
 

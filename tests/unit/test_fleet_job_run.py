@@ -17,6 +17,7 @@ from tableferry.errors import Refused, StateError, TableError, TableferryError
 from tableferry.fleet import perform
 from tableferry.fleet.job import Job, State, TargetFormat
 from tableferry.fleet.job_run import ATTEMPTS, FAILURES, JobRun, reported
+from tableferry.fleet.modes.gate import Gate
 from tableferry.fleet.modes.migrate import begin_or_go_on
 from tableferry.fleet.naming import Names
 from tableferry.fleet.perform import NOT_LOOKED, RIGHTS
@@ -266,7 +267,8 @@ def test_a_job_that_another_worker_took_before_its_migration_began_is_lost(store
     ready = store.save(ready, NOW, lease=LEASE)
     [theirs] = store.claim(everything(), "quick", now=LATER, lease=LEASE, limit=1)
     nothing: Any = None
-    report = begin_or_go_on(JobRun(ready, store, Warehouse(nothing, nothing), lambda: LATER, LEASE))
+    run = JobRun(ready, store, Warehouse(nothing, nothing), lambda: LATER, LEASE)
+    report = begin_or_go_on(run, Gate(store, lambda: LATER))
     assert (report.outcome, report.job) == ("lost", ready)
     assert list(store.jobs(everything())) == [theirs]
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, delete, insert
 from tests.fleet_queue import *  # noqa: F403
-from tests.fleet_queue import GAPS, NOW, PAIRS, TICK, Queue, check_selections, emptied, letter_times
+from tests.fleet_queue import GAPS, NOW, PAIRS, TICK, WAVES, Queue, check_selections, emptied, letter_times
 from tests.fleet_worker import LEASE, run
 from tests.soak import amount
 
@@ -102,6 +102,7 @@ def random_job(draw: st.DrawFn) -> Job:
         comm_level1_date=draw(st.sampled_from(letter_times(gap)) | anywhen),
         comm_level2_date=draw(st.sampled_from(letter_times(probation)) | anywhen),
         comm_level3_date=draw(st.none() | anywhen),
+        wave=draw(st.sampled_from(WAVES)),
     )
 
 

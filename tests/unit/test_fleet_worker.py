@@ -17,6 +17,7 @@ from tests.unit.fleets import LEASE, NOW, Fleet, opened
 from tableferry import session
 from tableferry.fleet.job_run import JobRun
 from tableferry.fleet.modes import worker as worker_module
+from tableferry.fleet.modes.claims import Portion
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.store import Store
@@ -59,7 +60,9 @@ def add(fleet: Fleet, tables: Iterable[str]) -> None:
 
 
 def run(worker: Worker, do: Callable[[JobRun], JobReport]) -> ModeReport:
-    return run_worker(worker, "try", everything, do, lambda job: JobReport(job, "planned"))
+    return run_worker(
+        worker, "try", lambda: [Portion(everything())], do, lambda job: JobReport(job, "planned")
+    )
 
 
 def release(run: JobRun) -> JobReport:

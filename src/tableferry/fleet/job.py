@@ -130,6 +130,10 @@ class Job:
         claimed_by: The worker that has it.
         lease_until: Until when; then the claim has lapsed.
         record: What steps noted for later ones, as JSON: rights taken away, the listing at the block, …
+        wave: The wave that it is migrated with; None if it waits for none.
+        table_files: How many files the table had when the preprocessor looked at it.
+        table_bytes: How many bytes these had.
+        begun_at: When a worker began its migration, the last time.
     """
 
     task_id: int
@@ -160,6 +164,10 @@ class Job:
     claimed_by: str | None = None
     lease_until: datetime | None = None
     record: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    wave: str | None = None
+    table_files: int | None = None
+    table_bytes: int | None = None
+    begun_at: datetime | None = None
 
     @property
     def name(self) -> TableName:

@@ -8,7 +8,7 @@ from typing import Literal
 from tableferry.fleet.job import Job, PauseReason, TargetFormat
 from tableferry.tables import TableName
 
-Outcome = Literal["done", "planned", "paused", "failed", "lost"]
+Outcome = Literal["done", "planned", "waiting", "paused", "failed", "lost"]
 
 
 @dataclass(frozen=True)
@@ -17,10 +17,11 @@ class JobReport:
 
     Attributes:
         job: The job as the run left it.
-        outcome: ``done`` as far as it goes now, ``planned`` by a dry run, ``paused`` for a person, ``failed``
-            and to be tried again by the next run, or ``lost`` to another worker.
+        outcome: ``done`` as far as it goes now, ``planned`` by a dry run, ``waiting`` for its wave,
+            ``paused`` for a person, ``failed`` and to be tried again by the next run, or ``lost`` to another
+            worker.
         did: What was done, or would be, a line each.
-        error: Why it failed or is lost; empty otherwise.
+        error: Why it waits, failed or is lost; empty otherwise.
     """
 
     job: Job

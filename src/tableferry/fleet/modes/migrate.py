@@ -6,8 +6,8 @@ from dataclasses import replace
 from functools import partial
 
 from tableferry.fleet.job_run import JobRun, advance, dry_run_report, reported
+from tableferry.fleet.modes.gate import Gate
 from tableferry.fleet.modes.worker import Worker, run_worker
-from tableferry.fleet.queue.selections import to_migrate
 from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.transitions import FORWARD
 from tableferry.fleet.warehouse.neighbours import Neighbourhood
@@ -22,21 +22,25 @@ def migrate(worker: Worker) -> ModeReport:
     # What an earlier mode listed of the catalog is of then.
     warehouse = replace(worker.warehouse, neighbourhood=Neighbourhood(), views=Views())
     worker = replace(worker, warehouse=warehouse)
+    gate = Gate(worker.store, worker.clock)
     return run_worker(
         worker,
         "migrate",
-        lambda: to_migrate(worker.clock()),
-        begin_or_go_on,
+        gate.portions,
+        partial(begin_or_go_on, gate=gate),
         partial(dry_run_report, warehouse=worker.warehouse, transitions=FORWARD),
     )
 
 
-def begin_or_go_on(run: JobRun) -> JobReport:
+def begin_or_go_on(run: JobRun, gate: Gate) -> JobReport:
     """Start a job's migration, or go on with it; its own errors are reported and never raised."""
 
     def work(run: JobRun) -> JobReport:
         if run.job.to_be_processed:
-            run.save(replace(run.job, in_process=True, to_be_processed=False))
+            if why := gate.holds_back(run.job):
+                run.release(run.job)
+                return JobReport(run.job, "waiting", error=why)
+            run.save(replace(run.job, in_process=True, to_be_processed=False, begun_at=run.clock()))
         return advance(run, FORWARD)
 
     return reported(run, work)

@@ -9,6 +9,7 @@ from functools import partial
 from tableferry.activity import activity
 from tableferry.fleet.job import Job, PauseReason, State
 from tableferry.fleet.job_run import JobRun, reported
+from tableferry.fleet.modes.claims import Portion
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.naming import Names
 from tableferry.fleet.queue.selections import to_preprocess
@@ -41,7 +42,7 @@ def preprocess(worker: Worker) -> ModeReport:
     return run_worker(
         worker,
         "preprocess",
-        lambda: to_preprocess(worker.clock()),
+        lambda: [Portion(to_preprocess(worker.clock()))],
         partial(reported, work=look),
         dry_run_report,
     )
@@ -64,6 +65,7 @@ def _looked(job: Job, warehouse: Warehouse, settings: FleetSettings, neighbourho
         downstream_users=job.downstream_users or warehouse.access.downstream_users(job.name),
     )
     seen = preflight(warehouse, job.name, job.target_format, neighbourhood)
+    job = replace(job, table_files=seen.files, table_bytes=seen.bytes)
     for finding in seen.findings:
         more = f" (and {len(seen.findings) - 1} more: tableferry fleet preflight {job.name})"
         return job.paused(finding.reason, finding.text + (more if len(seen.findings) > 1 else ""))

@@ -10,6 +10,7 @@ from functools import partial
 from tableferry.errors import Busy, Refused, TableError
 from tableferry.fleet.job import Job, PauseReason, State
 from tableferry.fleet.job_run import dry_run_report, run_job
+from tableferry.fleet.modes.claims import Portion
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.queue.selections import named, to_revert
 from tableferry.fleet.queue.store import ClaimLost
@@ -46,7 +47,7 @@ def revert(worker: Worker, tables: Iterable[TableName] = (), *, from_archive: bo
     done = run_worker(
         worker,
         "revert",
-        to_revert,
+        lambda: [Portion(to_revert())],
         partial(run_job, transitions=BACK),
         partial(dry_run_report, warehouse=worker.warehouse, transitions=BACK),
     )

@@ -7,6 +7,7 @@ from functools import partial
 
 from tableferry.fleet.job import Job, State
 from tableferry.fleet.job_run import JobRun, reported
+from tableferry.fleet.modes.claims import Portion
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.naming import Names
 from tableferry.fleet.perform import perform
@@ -45,7 +46,7 @@ def shadow(worker: Worker) -> ModeReport:
     return run_worker(
         worker,
         "shadow",
-        lambda: to_shadow() | archived_lately(worker.clock()),
+        lambda: [Portion(to_shadow() | archived_lately(worker.clock()))],
         partial(reported, work=work),
         dry_run_report,
     )

@@ -13,7 +13,8 @@ from tableferry.activity import Activity, activity
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.job import Job
 from tableferry.fleet.job_run import JobRun
-from tableferry.fleet.queue.selections import Selection, behind
+from tableferry.fleet.modes.claims import Claims, Takes
+from tableferry.fleet.queue.selections import Selection, any_of
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.settings import FleetSettings
@@ -21,9 +22,6 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.heartbeat import heartbeat
 
 _log = logging.getLogger(__name__)
-
-# Few enough that one that dies strands few; many enough that a claim, dear in a Delta table, is shared.
-_CLAIMED_AT_ONCE = 10
 
 
 @dataclass(frozen=True)
@@ -54,35 +52,39 @@ class Worker:
 def run_worker(
     worker: Worker,
     mode: str,
-    selection: Callable[[], Selection],
+    takes: Takes,
     do: Callable[[JobRun], JobReport],
     dry_run_report: Callable[[Job], JobReport],
 ) -> ModeReport:
-    """Do each job of a selection, as it is now, once; `do` gives the claims back.
+    """Do each job that a run takes, as these are now, once; `do` gives the claims back.
 
     Raises:
         Refused: Among them are tables of a format that this compute can't write.
     """
+
+    def all_due() -> Selection:
+        return any_of(portion.selection for portion in takes())
+
     if worker.warehouse.serverless:
-        formats = worker.store.counts(selection(), ("target_format",))
+        formats = worker.store.counts(all_due(), ("target_format",))
         worker.warehouse.check_formats(str(group["target_format"]) for group in formats)
     reports: list[JobReport] = []
-    due = sum(int(group["jobs"]) for group in worker.store.counts(selection(), ("state",)))
+    due = sum(int(group["jobs"]) for group in worker.store.counts(all_due(), ("state",)))
     due = min(due, worker.batch_size)
     with activity(_log, mode, worker=worker.name) as running:
         running.count("tables", 0, due)
         if worker.dry_run:
-            for job in worker.store.jobs(selection(), limit=worker.batch_size):
+            for job in worker.store.jobs(all_due(), limit=worker.batch_size):
                 reports.append(dry_run_report(job))
                 _count(running, reports)
         else:
-            _work(worker, selection, do, reports, running, _warehouses(worker, due))
+            _work(worker, takes, do, reports, running, _warehouses(worker, due))
     return ModeReport(tuple(reports))
 
 
 def _work(
     worker: Worker,
-    selection: Callable[[], Selection],
+    takes: Takes,
     do: Callable[[JobRun], JobReport],
     reports: list[JobReport],
     running: Activity,
@@ -95,7 +97,9 @@ def _work(
         reports.append(report)
         _count(running, reports)
 
-    claims = _Claims(worker, selection)
+    claims = Claims(
+        worker.store, worker.name, worker.clock, worker.settings.lease, worker.share, worker.batch_size, takes
+    )
     with heartbeat(claims.renew, worker.settings.lease):
         if warehouses:
             _do_at_once(worker, warehouses, claims, do, done)
@@ -118,7 +122,7 @@ def _warehouses(worker: Worker, due: int) -> list[Warehouse]:
 def _do_at_once(
     worker: Worker,
     warehouses: Sequence[Warehouse],
-    claims: _Claims,
+    claims: Claims,
     do: Callable[[JobRun], JobReport],
     done: Callable[[JobReport], None],
 ) -> None:
@@ -152,47 +156,6 @@ def _do_at_once(
 
 def _run(worker: Worker, job: Job, warehouse: Warehouse) -> JobRun:
     return JobRun(job, worker.store, warehouse, worker.clock, worker.settings.lease)
-
-
-class _Claims:
-    """A run's claims: those that were taken, and those that it still holds."""
-
-    def __init__(self, worker: Worker, selection: Callable[[], Selection]) -> None:
-        self._worker, self._selection = worker, selection
-        self._taken: list[int] = []
-        self._held: tuple[int, ...] = ()
-        self._no_more = False
-
-    def more(self) -> Sequence[Job]:
-        """Claim a few more, unless there were none the last time."""
-        left = self._worker.batch_size - len(self._taken)
-        if left <= 0 or self._no_more:
-            return ()
-        worker = self._worker
-        claimed = worker.store.claim(
-            # What failed, and what is on probation, would be claimed without end.
-            self._selection() & behind(self._taken, worker.share),
-            worker.name,
-            now=worker.clock(),
-            lease=worker.settings.lease,
-            limit=min(left, _CLAIMED_AT_ONCE),
-            share=worker.share,
-        )
-        numbers = [job.task_id for job in claimed]
-        self._taken += numbers
-        self._held = (*self._held, *numbers)
-        self._no_more = not claimed
-        return claimed
-
-    def ended(self, task_id: int) -> None:
-        """Hold one no more."""
-        self._held = tuple(number for number in self._held if number != task_id)
-
-    def renew(self) -> None:
-        """Let those that are held hold for longer; another thread calls this."""
-        worker = self._worker
-        if held := self._held:
-            worker.store.renew(held, worker.name, worker.clock(), worker.settings.lease)
 
 
 def _count(running: Activity, reports: list[JobReport]) -> None:

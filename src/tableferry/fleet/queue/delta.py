@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,10 +28,11 @@ from tableferry.fleet.queue.delta_tables import DeltaTables
 from tableferry.fleet.queue.grouping import Grouped
 from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord
 from tableferry.fleet.queue.rows import JOB_COLUMNS, from_row, to_row
-from tableferry.fleet.queue.schema import jobs, jobs_archive, notifications
-from tableferry.fleet.queue.selections import Selection, numbered
+from tableferry.fleet.queue.schema import jobs, jobs_archive, notifications, waves
+from tableferry.fleet.queue.selections import Selection, may_be_assigned, numbered
 from tableferry.fleet.queue.sparksql import bound, rows
 from tableferry.fleet.queue.statements import (
+    OLDER,
     chunks,
     claimed,
     counted,
@@ -45,8 +47,10 @@ from tableferry.fleet.queue.statements import (
     shares,
     still,
     unclaimed,
+    wave_changed,
 )
 from tableferry.fleet.queue.storage_clock import StorageClock
+from tableferry.fleet.wave import Wave
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -87,6 +91,15 @@ class DeltaStore:
             for statement in self._tables.definitions():
                 # Whoever makes the same table has put its log there, and not yet its name into the catalog.
                 retry(partial(self._run, statement), _half_made, shortest=0.2, longest=5.0, times=8)
+            for table, columns in self._tables.later_columns():
+                self._do(partial(self._add_columns, table, columns))
+
+    def _add_columns(self, table: str, columns: Mapping[str, str]) -> None:
+        """Add the columns that a table of an older version hasn't."""
+        there = {row["col_name"] for row in self._sql(f"DESCRIBE TABLE {table}", {}).collect()}
+        missing = ", ".join(f"{name} {form}" for name, form in columns.items() if name not in there)
+        if missing:
+            self._sql(f"ALTER TABLE {table} ADD COLUMNS ({missing})", {}).collect()
 
     def now(self) -> datetime:
         """Return the time by the storage of the queue's tables."""
@@ -299,6 +312,41 @@ class DeltaStore:
         self._run(f"DELETE FROM {self._tables.archive} WHERE {among(coming)}")
         return back
 
+    def waves(self) -> Sequence[Wave]:
+        """Return all waves by their name."""
+        return [from_row(Wave, row) for row in self._select(select(waves).order_by(waves.c.name))]
+
+    def save_wave(self, wave: Wave) -> Wave:
+        """Write a wave, if nobody changed it since it was read."""
+        saved = replace(wave, revision=wave.revision + 1)
+        values = read(waves.c, "s")
+        if wave.revision:
+            settings = ", ".join(f"t.{name} = {value}" for name, value in values.items())
+            then = f"WHEN MATCHED AND t.revision = {int(wave.revision)} THEN UPDATE SET {settings}"
+        else:
+            names = ", ".join(values)
+            then = f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({', '.join(values.values())})"
+        written = self._change(
+            f"MERGE INTO {self._tables.waves} AS t USING ({source(waves.c)}) AS s ON t.name = s.name {then}",
+            {"new": in_json([to_row(saved)])},
+        )
+        if written != 1:
+            raise wave_changed(wave)
+        return saved
+
+    def assign(self, task_ids: Iterable[int], wave: str | None, now: datetime) -> int:
+        """Put jobs that haven't begun into a wave."""
+        where, parameters = self._dialect.written(may_be_assigned(wave, now))
+        return sum(
+            self._change(
+                f"UPDATE {self._tables.jobs} AS jobs SET wave = :new_wave, revision = revision + 1, "
+                "claimed_by = NULL, lease_until = NULL, last_updated_time = :at "
+                f"WHERE {among(chunk)} AND {where}",
+                {**parameters, "new_wave": wave, "at": now},
+            )
+            for chunk in chunks(sorted(set(task_ids)), _MOST)
+        )
+
     def record_notifications(self, recorded: Iterable[NotificationRecord]) -> None:
         """Remember notifications that are about to be sent."""
         new = {record.message_id: to_row(record) for record in recorded}
@@ -395,6 +443,8 @@ class DeltaStore:
         url = f"delta:{self._schema}"
         if "TABLE_OR_VIEW_NOT_FOUND" in str(error) or "SCHEMA_NOT_FOUND" in str(error):
             return TableferryError(f"there is no queue at {url}: make it with `tableferry fleet init`")
+        if "UNRESOLVED_COLUMN" in str(error):
+            return TableferryError(f"the queue at {url} {OLDER}")
         remedy = f": {HALF_MADE_REMEDY}" if HALF_MADE in str(error) else ""
         return TableferryError(f"the queue at {url} doesn't take this ({first_line(error)}){remedy}")
 

@@ -1,17 +1,18 @@
 """The queue's tables in Delta: their DDL, and the view that gives all events.
 
-A Delta table has no migrations: its columns are those of the first version, and a test holds that they stay.
+A Delta table has no migrations: it is made with the columns of the first version, which a test holds, and
+what later versions have more is added to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sqlalchemy import Column, literal_column
 
 from tableferry.fleet.queue.dialects import day_of
-from tableferry.fleet.queue.schema import events, jobs, jobs_archive, notifications
+from tableferry.fleet.queue.schema import FIRST_COLUMNS, events, jobs, jobs_archive, notifications, waves
 from tableferry.fleet.queue.sparksql import SparkDialect
 from tableferry.fleet.queue.statements import EVENT_COLUMNS
 from tableferry.tables import TableName
@@ -33,9 +34,9 @@ class DeltaTables:
     def __init__(self, schema: TableName) -> None:
         self._schema = schema
         self.dialect = SparkDialect(schema)
-        self.jobs, self.archive, self.notifications, self.events = (
+        self.jobs, self.archive, self.notifications, self.events, self.waves = (
             TableName((*schema.parts, table.name)).sql
-            for table in (jobs, jobs_archive, notifications, events)
+            for table in (jobs, jobs_archive, notifications, events, waves)
         )
         self.clock = TableName((*schema.parts, "clock"))
 
@@ -48,15 +49,22 @@ class DeltaTables:
             (self.jobs, [numbered, *self._job_columns()]),
             (self.archive, ["task_id BIGINT NOT NULL", *self._job_columns(), archived_at]),
             (self.notifications, [self._column(column) for column in notifications.c]),
+            (self.waves, [self._column(column) for column in waves.c]),
         ):
             yield f"CREATE TABLE IF NOT EXISTS {quoted} ({', '.join(columns)}) USING delta {PROPERTIES}"
         yield f"CREATE TABLE IF NOT EXISTS {self.clock.sql} (asked STRING) USING delta {_DATED_BY_STORAGE}"
         yield f"CREATE OR REPLACE VIEW {self.events} AS {self._all_events()}"
 
+    def later_columns(self) -> Iterator[tuple[str, Mapping[str, str]]]:
+        """Return what later versions added to tables, by the columns' names."""
+        added = {column.name: self._type(column) for column in list(jobs.c)[FIRST_COLUMNS:]}
+        yield self.jobs, added
+        yield self.archive, added
+
     def _job_columns(self) -> list[str]:
         kept = [*EVENT_COLUMNS, "worker"]
         event = ", ".join(f"{name}: {self._type(events.c[name])}" for name in kept)
-        columns = [self._column(column) for column in jobs.c if column.name != "task_id"]
+        columns = [self._column(column) for column in list(jobs.c)[1:FIRST_COLUMNS]]
         return [*columns, f"events ARRAY<STRUCT<{event}>>"]
 
     def _column(self, column: Column[Any]) -> str:

@@ -20,6 +20,7 @@ class NewJob:
         probation_gap_days: Days between the second notification and the archive.
         tbl_owners: Mail addresses, if the catalog isn't to be asked.
         downstream_users: Mail addresses of people who read the table.
+        wave: The wave that it is migrated with; None if it waits for none.
     """
 
     name: TableName
@@ -28,6 +29,7 @@ class NewJob:
     probation_gap_days: int = 0
     tbl_owners: tuple[str, ...] = ()
     downstream_users: tuple[str, ...] = ()
+    wave: str | None = None
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,27 @@
-"""Jobs, notifications and events as rows, by their columns' names; lists and mappings stay as they are."""
+"""What the queue holds as rows, by their columns' names; lists and mappings stay as they are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar, get_origin, get_type_hints
 
 from tableferry.fleet.job import Job
 from tableferry.fleet.queue.records import Event, NotificationRecord
+from tableferry.fleet.wave import Wave
 
-T = TypeVar("T", Job, NotificationRecord, Event)
+T = TypeVar("T", Job, Wave, NotificationRecord, Event)
+_RECORDS: Sequence[type] = (Job, Wave, NotificationRecord, Event)
 
 _NAMES: Mapping[type, tuple[str, ...]] = {
-    record: tuple(field.name for field in fields(record)) for record in (Job, NotificationRecord, Event)
+    record: tuple(field.name for field in fields(record)) for record in _RECORDS
 }
 
 JOB_COLUMNS = _NAMES[Job]
 
 
-def to_row(record: Job | NotificationRecord | Event) -> dict[str, Any]:
+def to_row(record: Job | Wave | NotificationRecord | Event) -> dict[str, Any]:
     """Return what the columns take of a record; where a field's default is empty, what is empty is None."""
     # A dataclass's own dictionary is faster than asking for each field.
     row = dict(vars(record))

@@ -1,4 +1,4 @@
-"""The queue's tables, made of the fields of what they hold: `Job`, `NotificationRecord` and `Event`.
+"""The queue's tables, made of the fields of what they hold: `Job`, `Wave`, `NotificationRecord`, `Event`.
 
 A field's type and default give its column's; here is what only a database asks for. Every store builds its
 statements from these tables: the SQL stores through their SQLAlchemy dialects, the Delta store by compiling
@@ -16,6 +16,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from sqlalchemy import (
     JSON,
+    BigInteger,
     Boolean,
     Column,
     Date,
@@ -34,6 +35,7 @@ from sqlalchemy.types import TypeEngine
 from tableferry.fleet.job import LONGEST_NAME, LONGEST_REASON, Job
 from tableferry.fleet.queue.dialects import Utc, utc_now
 from tableferry.fleet.queue.records import Event, NotificationRecord
+from tableferry.fleet.wave import LONGEST_WAVE, Wave
 
 metadata = MetaData()
 
@@ -49,10 +51,12 @@ _TYPES: Mapping[Any, TypeEngine[Any]] = {
     tuple: _JSON,
     Mapping: _JSON,
 }
-_TEXTS: Mapping[str, TypeEngine[Any]] = {
+_BY_NAME: Mapping[str, TypeEngine[Any]] = {
     **dict.fromkeys(("catalog_name", "db_name", "tbl_name"), String(LONGEST_NAME)),
     **dict.fromkeys(("data_category", "claimed_by", "worker", "message_id"), String(255)),
-    "pause_reason": String(LONGEST_REASON),
+    **dict.fromkeys(("pause_reason", "reason"), String(LONGEST_REASON)),
+    **dict.fromkeys(("wave", "name"), String(LONGEST_WAVE)),
+    **dict.fromkeys(("table_bytes", "bytes_an_hour"), BigInteger()),
     "shadow_watermark": Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb"),
 }
 _WORD = String(30)
@@ -68,7 +72,7 @@ def _columns(record: type) -> list[Column[Any]]:
 
 def _column(field: Field[Any], hint: Any) -> Column[Any]:
     value_type = get_args(hint)[0] if NoneType in get_args(hint) else hint
-    column_type = _TYPES.get(get_origin(value_type) or value_type) or _TEXTS.get(field.name, _WORD)
+    column_type = _BY_NAME.get(field.name) or _TYPES.get(get_origin(value_type) or value_type, _WORD)
     default = field.default if field.default_factory is MISSING else field.default_factory()
     if default in (None, (), {}):
         return Column(field.name, column_type)
@@ -81,6 +85,10 @@ def _in_sql(name: str, default: Any) -> Any:
     if default is MISSING:
         return None
     return text(str(default).lower()) if isinstance(default, bool) else str(default)
+
+
+# Tables of the first version have these, and what a later one needs behind what they had.
+FIRST_COLUMNS = tuple(Job.__dataclass_fields__).index("record") + 1
 
 
 jobs = Table(
@@ -101,16 +109,25 @@ jobs_archive = Table(
     "jobs_archive",
     metadata,
     Column("task_id", Integer, primary_key=True, autoincrement=False),
-    *_columns(Job)[1:],
+    *_columns(Job)[1:FIRST_COLUMNS],
     Column("archived_at", Utc, nullable=False),
+    *_columns(Job)[FIRST_COLUMNS:],
     Index("jobs_archive_by_name", "catalog_name", "db_name", "tbl_name"),
+    **EXACT,
+)
+
+waves = Table(
+    "waves",
+    metadata,
+    Column("name", _BY_NAME["name"], primary_key=True),
+    *_columns(Wave)[1:],
     **EXACT,
 )
 
 notifications = Table(
     "letters",
     metadata,
-    Column("message_id", _TEXTS["message_id"], primary_key=True),
+    Column("message_id", _BY_NAME["message_id"], primary_key=True),
     *_columns(NotificationRecord)[1:],
     **EXACT,
 )

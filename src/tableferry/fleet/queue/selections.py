@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, and_, false, not_, or_, true
+from sqlalchemy import ColumnElement, and_, false, not_, or_, select, true
 
 from tableferry.errors import TableError
-from tableferry.fleet.job import LONGEST_NAME, State
-from tableferry.fleet.queue.dialects import days_after
-from tableferry.fleet.queue.schema import jobs
+from tableferry.fleet.job import LONGEST_NAME, PauseReason, State
+from tableferry.fleet.queue.dialects import code_of, days_after
+from tableferry.fleet.queue.schema import jobs, waves
 from tableferry.fleet.transitions import BACK, FORWARD
+from tableferry.fleet.wave import WaveStatus
 from tableferry.tables import TableName
 
 Selection = ColumnElement[bool]
@@ -19,6 +20,10 @@ Selection = ColumnElement[bool]
 
 _c = jobs.c
 _RUNNING = _c.migration_paused.is_(False)
+# Of no wave, or of one that is running.
+_IN_TURN = or_(
+    _c.wave.is_(None), _c.wave.in_(select(waves.c.name).where(waves.c.status == WaveStatus.RUNNING.value))
+)
 
 DAYS_AFTER_ARCHIVE = timedelta(days=7)
 """How long after the third notification late files are looked for, as long as the job is in the queue."""
@@ -27,6 +32,11 @@ DAYS_AFTER_ARCHIVE = timedelta(days=7)
 def everything() -> Selection:
     """All jobs."""
     return true()
+
+
+def any_of(selections: Iterable[Selection]) -> Selection:
+    """The jobs of any of these selections."""
+    return or_(false(), *selections)
 
 
 def named(tables: Iterable[TableName]) -> Selection:
@@ -79,22 +89,24 @@ def behind(task_ids: Iterable[int], share: tuple[int, int] = (0, 1)) -> Selectio
 
 
 def to_preprocess(now: datetime) -> Selection:
-    """New jobs, jobs whose probation is over, and jobs that are completed."""
+    """New jobs, jobs whose probation is over, unless their wave is paused, and jobs that are completed."""
     return _RUNNING & or_(
         _c.to_be_processed.is_(False) & _c.in_process.is_(False) & _at(State.UNDEFINED),
         _c.in_process.is_(True)
         & _at(State.WRITES_UNBLOCKED)
-        & (days_after(_c.comm_level2_date, _c.probation_gap_days) <= now),
+        & (days_after(_c.comm_level2_date, _c.probation_gap_days) <= now)
+        & _IN_TURN,
         _c.in_process.is_(True) & _at(State.HIVE_DROPPED),
     )
 
 
 def to_notify() -> Selection:
-    """Jobs whose owners and users are to get a notification: of level 1, 2 or 3."""
+    """Jobs whose owners and users are to get a notification: of level 1, if it's their turn, 2 or 3."""
     return _RUNNING & or_(
         _c.to_be_processed.is_(True)
         & _pair(State.READY, State.WRITES_BLOCKED)
-        & _c.comm_level1_date.is_(None),
+        & _c.comm_level1_date.is_(None)
+        & _IN_TURN,
         _c.in_process.is_(True) & _at(State.WRITES_UNBLOCKED) & _c.comm_level2_date.is_(None),
         _c.in_process.is_(False) & _at(State.HIVE_DROPPED) & _c.comm_level3_date.is_(None),
     )
@@ -102,11 +114,50 @@ def to_notify() -> Selection:
 
 def to_migrate(now: datetime) -> Selection:
     """Announced jobs whose time has come, and those whose migration has started."""
-    return _RUNNING & or_(
-        _c.to_be_processed.is_(True)
+    return to_begin(now) | to_go_on()
+
+
+def to_begin(now: datetime) -> Selection:
+    """Announced jobs whose time has come, of no wave or of one that is running."""
+    return (
+        _RUNNING
+        & _c.to_be_processed.is_(True)
         & _pair(State.READY, State.WRITES_BLOCKED)
-        & (days_after(_c.comm_level1_date, _c.initial_gap_days) <= now),
-        _c.in_process.is_(True) & or_(*(_pair(*pair) for pair in FORWARD)),
+        & (days_after(_c.comm_level1_date, _c.initial_gap_days) <= now)
+        & _IN_TURN
+    )
+
+
+def to_go_on() -> Selection:
+    """Jobs whose migration has started, whatever their wave is at."""
+    return _RUNNING & _c.in_process.is_(True) & or_(*(_pair(*pair) for pair in FORWARD))
+
+
+def in_wave(name: str) -> Selection:
+    """The jobs of a wave."""
+    return _c.wave == name
+
+
+def in_other_waves(names: Iterable[str]) -> Selection:
+    """The jobs of none of these waves."""
+    return or_(_c.wave.is_(None), _c.wave.not_in(list(names)))
+
+
+def taken_to_move(now: datetime) -> Selection:
+    """Jobs that a worker has taken to move, and that aren't on probation yet."""
+    moving = or_(*(_pair(*pair) for pair in FORWARD if pair[1] is not State.HIVE_DROPPED))
+    announced = _c.in_process.is_(True) | _c.comm_level1_date.is_not(None)
+    return _RUNNING & moving & announced & _c.claimed_by.is_not(None) & (_c.lease_until > now)
+
+
+def failed() -> Selection:
+    """Jobs that have begun and are paused, though not by a person, or that were reverted."""
+    code = code_of(_c.pause_reason)
+    reverted = code == PauseReason.REVERTED.value
+    return (
+        _c.migration_paused.is_(True)
+        & (_c.in_process.is_(True) | reverted)
+        & (code != PauseReason.PAUSED_BY_USER.value)
     )
 
 
@@ -134,6 +185,13 @@ def finished() -> Selection:
 def not_started() -> Selection:
     """Jobs whose table nobody has touched yet."""
     return _at(State.UNDEFINED) | _pair(State.READY, State.WRITES_BLOCKED)
+
+
+def may_be_assigned(wave: str | None, now: datetime) -> Selection:
+    """Jobs that nobody has and that haven't begun, in other waves than this one, or in none."""
+    elsewhere = _c.wave.is_not(None) if wave is None else in_other_waves([wave])
+    free = or_(_c.claimed_by.is_(None), _c.lease_until <= now)
+    return not_started() & _c.in_process.is_(False) & free & elsewhere
 
 
 def moved() -> Selection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,10 +32,11 @@ from tableferry.fleet.queue.dialects import Utc, utc_now
 from tableferry.fleet.queue.migrating import upgrade
 from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord
 from tableferry.fleet.queue.rows import JOB_COLUMNS, from_row, to_row
-from tableferry.fleet.queue.schema import events, jobs, jobs_archive, notifications
-from tableferry.fleet.queue.selections import Selection
+from tableferry.fleet.queue.schema import events, jobs, jobs_archive, notifications, waves
+from tableferry.fleet.queue.selections import Selection, may_be_assigned
 from tableferry.fleet.queue.statements import (
     EVENT_COLUMNS,
+    OLDER,
     changes,
     chunks,
     claimed,
@@ -50,7 +52,9 @@ from tableferry.fleet.queue.statements import (
     shares,
     still,
     unclaimed,
+    wave_changed,
 )
+from tableferry.fleet.wave import Wave
 
 T = TypeVar("T")
 
@@ -261,6 +265,49 @@ class SqlStore:
 
         return self._do(self._engine, work)
 
+    def waves(self) -> Sequence[Wave]:
+        """Return all waves by their name."""
+        query = select(waves).order_by(waves.c.name)
+        return self._do(
+            self._reading,
+            lambda connection: [from_row(Wave, dict(row)) for row in connection.execute(query).mappings()],
+        )
+
+    def save_wave(self, wave: Wave) -> Wave:
+        """Write a wave, if nobody changed it since it was read."""
+        saved = replace(wave, revision=wave.revision + 1)
+        same = (waves.c.name == wave.name) & (waves.c.revision == wave.revision)
+
+        def work(connection: Connection) -> None:
+            if not wave.revision:
+                known = select(waves.c.name).where(waves.c.name == wave.name)
+                if connection.execute(known).first() is not None:
+                    raise wave_changed(wave)
+                connection.execute(insert(waves), to_row(saved))
+            elif connection.execute(update(waves).where(same).values(**to_row(saved))).rowcount != 1:
+                raise wave_changed(wave)
+
+        # Somebody else makes the same wave at the same time.
+        self._do(self._engine, work, IntegrityError)
+        return saved
+
+    def assign(self, task_ids: Iterable[int], wave: str | None, now: datetime) -> int:
+        """Put jobs that haven't begun into a wave."""
+        numbers = sorted(set(task_ids))
+        changed = {"wave": wave, "revision": jobs.c.revision + 1, "last_updated_time": now}
+
+        def work(connection: Connection) -> int:
+            return sum(
+                connection.execute(
+                    update(jobs)
+                    .where(jobs.c.task_id.in_(chunk), may_be_assigned(wave, now))
+                    .values(**changed, claimed_by=None, lease_until=None)
+                ).rowcount
+                for chunk in chunks(numbers)
+            )
+
+        return self._do(self._engine, work)
+
     def record_notifications(self, recorded: Iterable[NotificationRecord]) -> None:
         """Remember notifications that are about to be sent."""
         rows = {record.message_id: to_row(record) for record in recorded}
@@ -339,8 +386,11 @@ class SqlStore:
             return Refused(f"the queue at {url} has another job of a table that is to come back ({reason})")
         file = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
         missing = file is not None and not Path(file).exists()
+        older = False
         try:
-            missing = missing or not inspect(self._engine).has_table(jobs.name)
+            if not missing:
+                found = inspect(self._engine)
+                missing, older = not found.has_table(jobs.name), not found.has_table(waves.name)
         except SQLAlchemyError:
             return TableferryError(
                 f"the queue at {url} can't be reached ({reason}): check the address, the user and the "
@@ -348,6 +398,8 @@ class SqlStore:
             )
         if missing:
             return TableferryError(f"there is no queue at {url}: make it with `tableferry fleet init`")
+        if older:
+            return TableferryError(f"the queue at {url} {OLDER}")
         return TableferryError(f"the queue at {url} doesn't take this ({reason})")
 
 

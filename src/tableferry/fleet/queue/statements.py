@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from sqlalchemy import JSON, ColumnElement, Select, Table, Text, and_, cast, func, or_, select, true
 from sqlalchemy.sql.visitors import replacement_traverse
 
+from tableferry.errors import Busy
 from tableferry.fleet.job import Job
 from tableferry.fleet.queue.dialects import code_of
 from tableferry.fleet.queue.records import NewJob
@@ -18,6 +19,7 @@ from tableferry.fleet.queue.rows import to_row
 from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.selections import Selection, address
 from tableferry.fleet.queue.store import ClaimLost
+from tableferry.fleet.wave import Wave
 
 T = TypeVar("T")
 
@@ -35,6 +37,9 @@ EVENT_COLUMNS = {
 
 # A change of any of them makes an event.
 _RECORDED = ("state", "desired_state", "migration_paused", "pause_reason")
+
+OLDER = "was made by an older Tableferry: bring it up to this version with `tableferry fleet init`"
+"""What is wrong with a queue that lacks a column or a table, and the remedy."""
 
 _c = jobs.c
 
@@ -101,6 +106,11 @@ def lost(job: Job) -> ClaimLost:
         f"the job {job.task_id} ({job.name}) was changed or claimed by somebody else since it was read: run "
         "again, which reads it anew"
     )
+
+
+def wave_changed(wave: Wave) -> Busy:
+    """Say that a wave isn't what it was."""
+    return Busy(f"somebody else has made or changed the wave {wave.name} in this very moment: run again")
 
 
 def elsewhere(condition: Selection, table: Table) -> Selection:

@@ -16,6 +16,7 @@ from tableferry.errors import Busy
 from tableferry.fleet.job import Job
 from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord
 from tableferry.fleet.queue.selections import Selection
+from tableferry.fleet.wave import Wave
 
 
 class ClaimLost(Busy):
@@ -130,6 +131,24 @@ class Store(Protocol):
 
     def unarchive(self, task_ids: Iterable[int], now: datetime) -> Sequence[Job]:
         """Bring archived jobs back into the queue, for a revert; numbers that aren't archived are ignored."""
+
+    def waves(self) -> Sequence[Wave]:
+        """Return all waves by their name."""
+
+    def save_wave(self, wave: Wave) -> Wave:
+        """Write a wave, if nobody changed it since it was read, and return it with its new revision.
+
+        One whose revision is 0 is new.
+
+        Raises:
+            Busy: Somebody changed it, or has made another of its name.
+        """
+
+    def assign(self, task_ids: Iterable[int], wave: str | None, now: datetime) -> int:
+        """Put jobs into a wave, or in none, and say how many.
+
+        Those that have begun, are in it already, or that a worker has, stay where they are.
+        """
 
     def record_notifications(self, notifications: Iterable[NotificationRecord]) -> None:
         """Remember notifications that are about to be sent; one that is remembered stays as it is."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import sqlalchemy as sa
-from alembic import context, op
+from alembic import op
 from sqlalchemy.dialects import mysql
 
 from tableferry.fleet.queue.dialects import utc_now
+from tableferry.fleet.queue.migrations.there import there
 
 revision = "0002"
 down_revision = "0001"
@@ -27,9 +28,9 @@ _TABLE: dict[str, Any] = {
 
 def upgrade() -> None:
     """Make what isn't there; MySQL keeps the first half of a run that was broken off."""
-    there = _there()
+    existing = there()
     for column in _ours():
-        if ("jobs", column.name) not in there:
+        if ("jobs", column.name) not in existing:
             op.add_column("jobs", column)
     op.create_table(
         "jobs_archive",
@@ -92,7 +93,7 @@ def upgrade() -> None:
         ("events_by_day", "events", ["day", "was", "state"]),
         ("events_by_job", "events", ["task_id", "at"]),
     ):
-        if (table, index) not in there:
+        if (table, index) not in existing:
             op.create_index(index, table, columns)
 
 
@@ -104,15 +105,3 @@ def _ours() -> list[sa.Column[Any]]:
         sa.Column("lease_until", _Time),
         sa.Column("record", sa.JSON),
     ]
-
-
-def _there() -> set[tuple[str, str | None]]:
-    """Return the columns and indexes of each table; none where statements are only printed."""
-    if context.is_offline_mode():
-        return set()
-    found = sa.inspect(op.get_bind())
-    return {
-        (table, each["name"])
-        for table in found.get_table_names()
-        for each in (*found.get_columns(table), *found.get_indexes(table))
-    }

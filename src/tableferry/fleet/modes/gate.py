@@ -1,0 +1,70 @@
+"""Lets jobs of waves begin: when their wave is running, and within its limits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tableferry.errors import Busy
+from tableferry.fleet.clock import Clock
+from tableferry.fleet.job import Job
+from tableferry.fleet.modes.claims import Portion
+from tableferry.fleet.queue.loads import loads
+from tableferry.fleet.queue.selections import in_other_waves, in_wave, to_begin, to_go_on
+from tableferry.fleet.queue.store import Store
+from tableferry.fleet.wave import Load, Wave, WaveStatus, room, too_many_failed, why_none_begins
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What a migration asks before tables begin."""
+
+    store: Store
+    clock: Clock
+
+    def portions(self) -> Iterator[Portion]:
+        """Return what may be claimed now, and pause waves in which too many tables have failed."""
+        now = self.clock()
+        waves = self.store.waves()
+        if not waves:
+            yield Portion(to_go_on() | to_begin(now))
+            return
+        at = loads(self.store, now)
+        waves = [self._paused_if_failing(wave, at.get(wave.name, Load())) for wave in waves]
+        begin = [wave for wave in waves if not why_none_begins(wave, at.get(wave.name, Load()), now)]
+        bounded = [wave for wave in begin if wave.tables_at_once is not None]
+        apart = {wave.name for wave in waves} - {wave.name for wave in begin if wave not in bounded}
+        yield Portion(to_go_on() | (to_begin(now) & in_other_waves(sorted(apart))))
+        for wave in bounded:
+            some = room(wave, at.get(wave.name, Load()))
+            yield Portion(to_begin(now) & in_wave(wave.name), wave.name, some, wave.tables_at_once)
+
+    def _paused_if_failing(self, wave: Wave, load: Load) -> Wave:
+        why = too_many_failed(wave, load) if wave.status is WaveStatus.RUNNING else ""
+        if not why:
+            return wave
+        paused = replace(wave, status=WaveStatus.PAUSED, reason=why)
+        try:
+            paused = self.store.save_wave(paused)
+        except Busy:
+            # Who was faster has paused it too, or has started it anew: the next look tells.
+            return paused
+        _log.warning(
+            "the wave %s is paused: %s. Look at them: tableferry fleet list --paused --wave %s; then go on "
+            "with tableferry fleet wave start %s", wave.name, why, wave.name, wave.name,
+        )  # fmt: skip
+        return paused
+
+    def holds_back(self, job: Job) -> str:
+        """Say why a claimed job mustn't begin any more; nothing if it may."""
+        if job.wave is None:
+            return ""
+        now = self.clock()
+        wave = next((wave for wave in self.store.waves() if wave.name == job.wave), None)
+        if wave is None:
+            return f"the wave {job.wave} isn't there: make it with tableferry fleet wave add {job.wave}"
+        load = loads(self.store, now).get(job.wave, Load())
+        return why_none_begins(wave, load, now, bytes_more=job.table_bytes or 0)

@@ -1,0 +1,157 @@
+"""Waves: tables that people migrate together, when they say so, and within limits.
+
+A table of a wave is announced and begun only while the wave is running; what has begun goes on, so that no
+writer waits for a wave. A table without a wave waits for none.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, time
+from enum import StrEnum
+from typing import Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from tableferry.amounts import counted, size
+from tableferry.errors import TableferryError
+
+LONGEST_WAVE = 100
+"""How many characters a wave's name may have."""
+
+_NAME = re.compile(r"[\w.-]+")
+_HOURS = re.compile(r"(\d\d):(\d\d)-(\d\d):(\d\d)")
+
+
+class WaveStatus(StrEnum):
+    """Whether a wave's tables are announced and begun."""
+
+    PLANNED = "planned"
+    RUNNING = "running"
+    PAUSED = "paused"
+
+
+@dataclass(frozen=True)
+class Hours:
+    """A part of the day, perhaps over midnight, in a time zone."""
+
+    begin: time
+    end: time
+    zone: ZoneInfo
+
+    @classmethod
+    def parse(cls, text: str, zone: str) -> Self:
+        """Read hours as people write them: ``22:00-06:00``.
+
+        Raises:
+            TableferryError: They aren't two times of day, or there is no such time zone.
+        """
+        try:
+            known = ZoneInfo(zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+            raise TableferryError(f"there is no time zone '{zone}': write one as Europe/Berlin") from error
+        wrong = TableferryError(f"'{text}' isn't a part of the day: write it as 22:00-06:00")
+        if (match := _HOURS.fullmatch(text)) is None:
+            raise wrong
+        hours = [int(number) for number in match.groups()]
+        try:
+            begin, end = time(hours[0], hours[1]), time(hours[2], hours[3])
+        except ValueError as error:
+            raise wrong from error
+        if begin == end:
+            raise wrong
+        return cls(begin, end, known)
+
+    def contain(self, moment: datetime) -> bool:
+        """Say whether a moment is in them; their end isn't."""
+        local = moment.astimezone(self.zone).time()
+        if self.begin < self.end:
+            return self.begin <= local < self.end
+        return local >= self.begin or local < self.end
+
+
+@dataclass(frozen=True)
+class Wave:
+    """A wave, as the queue holds it.
+
+    Attributes:
+        name: Its name.
+        status: Whether its tables are announced and begun.
+        reason: Why it is paused.
+        tables_at_once: How many of its tables are moved at once, by all workers; None for no limit.
+        bytes_an_hour: How many bytes of tables begin within an hour; a larger table begins where none did.
+            None for no limit.
+        hours: When its tables begin, as ``22:00-06:00``; empty for at any time.
+        time_zone: Of the hours.
+        stop_percent: It is paused when more than so many of a hundred of its tables have failed.
+        started_at: When it was started, the last time; failures before that don't count.
+        revision: How often it changed.
+    """
+
+    name: str
+    status: WaveStatus = WaveStatus.PLANNED
+    reason: str = ""
+    tables_at_once: int | None = None
+    bytes_an_hour: int | None = None
+    hours: str = ""
+    time_zone: str = "UTC"
+    stop_percent: int = 10
+    started_at: datetime | None = None
+    revision: int = 0
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a wave's tables are at.
+
+    Attributes:
+        tables: All of them, archived ones too.
+        failed: Those that have begun and are paused, though not by a person, since the wave was started;
+            reverted ones too.
+        taken: Those that workers have taken to move, begun or about to begin.
+        bytes: Of the tables that began within the last hour.
+    """
+
+    tables: int = 0
+    failed: int = 0
+    taken: int = 0
+    bytes: int = 0
+
+
+def checked(wave: Wave) -> Wave:
+    """Return a wave that can be as it is.
+
+    Raises:
+        TableferryError: Its name or its limits can't.
+    """
+    if not _NAME.fullmatch(wave.name) or len(wave.name) > LONGEST_WAVE:
+        raise TableferryError(
+            f"'{wave.name}' can't be a wave's name: use letters, digits, and . _ -, {LONGEST_WAVE} at most"
+        )
+    Hours.parse(wave.hours or "00:00-12:00", wave.time_zone)
+    return wave
+
+
+def too_many_failed(wave: Wave, load: Load) -> str:
+    """Say why a running wave is to be paused; nothing if it isn't."""
+    if load.failed * 100 <= wave.stop_percent * load.tables:
+        return ""
+    return f"{load.failed:,} of {counted(load.tables, 'table')} failed, more than {wave.stop_percent} %"
+
+
+def why_none_begins(wave: Wave, load: Load, now: datetime, *, bytes_more: int = 0) -> str:
+    """Say why no table of a wave begins now, or none of so many bytes; nothing if one may."""
+    if wave.status is not WaveStatus.RUNNING:
+        return f"the wave {wave.name} is {wave.status}"
+    if wave.hours and not Hours.parse(wave.hours, wave.time_zone).contain(now):
+        return f"the wave {wave.name} begins tables from {wave.hours} ({wave.time_zone}) alone"
+    limit = wave.bytes_an_hour
+    if limit is not None and load.bytes and (load.bytes >= limit or load.bytes + bytes_more > limit):
+        begun = f"{size(load.bytes)} began within the last hour"
+        return f"the wave {wave.name} begins {size(limit)} an hour, and {begun}"
+    return ""
+
+
+def room(wave: Wave, load: Load) -> int | None:
+    """Return how many more tables may be moved at once; None for any number."""
+    return None if wave.tables_at_once is None else max(0, wave.tables_at_once - load.taken)

@@ -1,0 +1,405 @@
+"""Waves: their hours and limits, and that tables begin within them alone, whoever works."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.fleets import LEASE, NOW, opened
+
+from tableferry.errors import Busy, TableferryError
+from tableferry.fleet.job import Job, PauseReason, State
+from tableferry.fleet.job_run import JobRun
+from tableferry.fleet.modes import migrate as mode
+from tableferry.fleet.modes.gate import Gate
+from tableferry.fleet.modes.migrate import begin_or_go_on
+from tableferry.fleet.modes.worker import Worker, run_worker
+from tableferry.fleet.queue.opening import open_store
+from tableferry.fleet.queue.records import NewJob
+from tableferry.fleet.queue.selections import everything, named, to_notify
+from tableferry.fleet.queue.store import Store
+from tableferry.fleet.reports import JobReport, ModeReport
+from tableferry.fleet.settings import FleetSettings
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.wave import (
+    Hours,
+    Load,
+    Wave,
+    WaveStatus,
+    checked,
+    room,
+    too_many_failed,
+    why_none_begins,
+)
+from tableferry.tables import TableName
+from tableferry.testing import FixedClock
+
+NOBODY: Any = None
+RUNNING = Wave("w1", WaveStatus.RUNNING, started_at=NOW)
+
+
+# What a wave lets begin.
+
+
+@pytest.mark.parametrize(
+    ("hours", "zone", "inside", "outside"),
+    [
+        ("09:00-17:00", "UTC", ["09:00", "16:59"], ["08:59", "17:00", "00:00"]),
+        ("22:00-06:00", "UTC", ["22:00", "23:59", "00:00", "05:59"], ["06:00", "21:59"]),
+        # An hour ahead of UTC in winter.
+        ("22:00-06:00", "Europe/Berlin", ["21:00", "04:59"], ["20:59", "05:00"]),
+    ],
+)
+def test_hours_may_lie_over_midnight_and_end_before_their_end(
+    hours: str, zone: str, inside: list[str], outside: list[str]
+) -> None:
+    read = Hours.parse(hours, zone)
+    for text in (*inside, *outside):
+        moment = datetime.fromisoformat(f"2026-01-15T{text}:00+00:00")
+        assert read.contain(moment) is (text in inside), text
+
+
+def test_hours_keep_to_the_clock_on_the_wall_when_it_changes() -> None:
+    read = Hours.parse("22:00-06:00", "Europe/Berlin")
+    summer = datetime(2026, 7, 15, 20, 0, tzinfo=UTC)
+    assert read.contain(summer)
+    assert not read.contain(summer - timedelta(minutes=1))
+
+
+@pytest.mark.parametrize("hours", ["22-6", "22:00", "24:00-06:00", "22:61-06:00", "06:00-06:00", "a"])
+def test_what_are_no_hours_is_refused(hours: str) -> None:
+    with pytest.raises(TableferryError, match=f"'{hours}' isn't a part of the day: write it as 22:00-06:00"):
+        checked(replace(RUNNING, hours=hours))
+
+
+@pytest.mark.parametrize("zone", ["Berlin", "", "../etc/passwd", "/etc/passwd"])
+def test_what_is_no_time_zone_is_refused(zone: str) -> None:
+    with pytest.raises(TableferryError, match=f"there is no time zone '{zone}': write one as Europe/Berlin"):
+        checked(replace(RUNNING, hours="22:00-06:00", time_zone=zone))
+
+
+@pytest.mark.parametrize("name", ["", "a b", "w;drop", "ü" * 101, "a/b"])
+def test_what_is_no_wave_s_name_is_refused(name: str) -> None:
+    with pytest.raises(TableferryError, match="can't be a wave's name: use letters, digits"):
+        checked(Wave(name))
+
+
+@given(begin=st.times(), end=st.times(), moment=st.datetimes(datetime(2025, 1, 1), datetime(2027, 1, 1)))
+def test_each_minute_is_in_the_hours_or_in_the_others(begin: Any, end: Any, moment: datetime) -> None:
+    first, last = begin.strftime("%H:%M"), end.strftime("%H:%M")
+    if first == last:
+        return
+    moment = moment.replace(tzinfo=UTC)
+    day, night = (
+        Hours.parse(f"{first}-{last}", "Asia/Kolkata"),
+        Hours.parse(f"{last}-{first}", "Asia/Kolkata"),
+    )
+    assert day.contain(moment) is not night.contain(moment)
+
+
+@pytest.mark.parametrize(
+    ("wave", "load", "more", "why"),
+    [
+        (RUNNING, Load(), 0, ""),
+        (Wave("w1"), Load(), 0, "the wave w1 is planned"),
+        (replace(RUNNING, status=WaveStatus.PAUSED), Load(), 0, "the wave w1 is paused"),
+        (replace(RUNNING, hours="12:01-11:59"), Load(), 0, "begins tables from 12:01-11:59 (UTC) alone"),
+        (replace(RUNNING, hours="12:00-12:01"), Load(), 0, ""),
+        (replace(RUNNING, bytes_an_hour=100), Load(bytes=99), 1, ""),
+        (replace(RUNNING, bytes_an_hour=100), Load(bytes=99), 2, "100 B an hour, and 99 B began within"),
+        (replace(RUNNING, bytes_an_hour=100), Load(bytes=100), 0, "100 B an hour, and 100 B began within"),
+        # One that is larger than the limit begins where none did.
+        (replace(RUNNING, bytes_an_hour=100), Load(bytes=0), 10**12, ""),
+    ],
+)
+def test_why_none_begins(wave: Wave, load: Load, more: int, why: str) -> None:
+    said = why_none_begins(wave, load, NOW, bytes_more=more)
+    assert why in said
+    assert bool(said) is bool(why)
+
+
+@pytest.mark.parametrize(
+    ("percent", "tables", "failed", "pauses"),
+    [(10, 100, 10, False), (10, 100, 11, True), (10, 3, 1, True), (0, 1000, 1, True), (100, 1, 1, False)],
+)
+def test_more_failed_tables_than_the_share_pause_a_wave(
+    percent: int, tables: int, failed: int, pauses: bool
+) -> None:
+    said = too_many_failed(replace(RUNNING, stop_percent=percent), Load(tables, failed))
+    assert bool(said) is pauses
+    if pauses:
+        assert said.startswith(f"{failed:,} of {tables:,} table")
+
+
+def test_the_room_is_what_is_left_of_the_tables_at_once() -> None:
+    assert room(RUNNING, Load(taken=7)) is None
+    assert [room(replace(RUNNING, tables_at_once=2), Load(taken=taken)) for taken in range(4)] == [2, 1, 0, 0]
+
+
+# In a queue.
+
+
+class Waves:
+    """A queue whose announced tables are due; moving one takes its job to probation."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store, self.url = opened(folder), f"sqlite:///{folder}/fleet.db"
+        self.clock = FixedClock(NOW)
+        self.moved: list[str] = []
+        self.works: dict[str, Callable[[JobRun], object]] = {}
+
+    def add(self, *tables: str, wave: str | None = "w1", size: int = 1) -> None:
+        """Add tables that have been announced."""
+        names = [TableName(("spark_catalog", "sales", table)) for table in tables]
+        self.store.add([NewJob(name, initial_gap_days=1, wave=wave) for name in names], NOW)
+        claimed = self.store.claim(named(names), "w", now=NOW, lease=LEASE, limit=len(names))
+        for job in claimed:
+            ready = replace(
+                job, state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True,
+                comm_level1_date=NOW - timedelta(days=2), table_bytes=size,
+            )  # fmt: skip
+            self.store.save(ready, NOW, release=True)
+
+    def wave(self, name: str = "w1", status: WaveStatus = WaveStatus.RUNNING, **limits: Any) -> Wave:
+        return self.store.save_wave(Wave(name, status, started_at=NOW, **limits))
+
+    def change(self, name: str = "w1", **values: Any) -> None:
+        (wave,) = (wave for wave in self.store.waves() if wave.name == name)
+        self.store.save_wave(replace(wave, **values))
+
+    def worker(self, name: str = "w", store: Store | None = None, **how: Any) -> Worker:
+        settings = FleetSettings(tables_at_once=1)
+        return Worker(store or self.store, Warehouse(NOBODY, NOBODY), settings, name, self.clock, **how)
+
+    def run(
+        self, work: Callable[[JobRun], object] = lambda run: None, worker: Worker | None = None
+    ) -> ModeReport:
+        """Migrate as the mode does, but for what is done to the tables."""
+        worker = worker or self.worker()
+        gate = Gate(worker.store, worker.clock)
+
+        def do(run: JobRun) -> JobReport:
+            self.works[run.job.claimed_by or ""] = work
+            return begin_or_go_on(run, gate)
+
+        return run_worker(worker, "try", gate.portions, do, lambda job: JobReport(job, "planned"))
+
+    def advance(self, run: JobRun, transitions: object) -> JobReport:
+        """Move a table, unless its work fails it or pauses it."""
+        self.moved.append(run.job.tbl_name)
+        if self.works[run.job.claimed_by or ""](run) == "failed":
+            run.release(run.job)
+            return JobReport(run.job, "failed")
+        if run.job.migration_paused:
+            run.release(run.job)
+            return JobReport(run.job, "paused")
+        on_probation = {"state": State.WRITES_UNBLOCKED, "desired_state": State.WRITES_UNBLOCKED}
+        run.release(replace(run.job, **on_probation))  # type: ignore[arg-type]
+        return JobReport(run.job, "done")
+
+    def jobs(self) -> dict[str, Job]:
+        return {job.tbl_name: job for job in self.store.jobs(everything())}
+
+
+@pytest.fixture
+def waves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Waves]:
+    made = Waves(tmp_path)
+    monkeypatch.setattr(mode, "advance", made.advance)
+    yield made
+    made.store.close()
+
+
+@pytest.mark.parametrize("status", [WaveStatus.PLANNED, WaveStatus.PAUSED])
+def test_no_table_of_a_wave_that_isn_t_running_begins(waves: Waves, status: WaveStatus) -> None:
+    waves.add("a", "b")
+    waves.add("free", wave=None)
+    waves.wave(status=status)
+    before = waves.jobs()
+    waves.run()
+    assert waves.moved == ["free"]
+    assert {name: waves.jobs()[name] for name in "ab"} == {name: before[name] for name in "ab"}
+    waves.change(status=WaveStatus.RUNNING)
+    waves.run()
+    assert waves.moved == ["free", "a", "b"]
+    assert {job.begun_at for job in waves.jobs().values()} == {NOW}
+
+
+def test_tables_of_a_wave_that_nobody_made_wait(waves: Waves) -> None:
+    waves.add("a", wave="none")
+    waves.wave()
+    assert waves.run().jobs == ()
+
+
+def test_nobody_is_told_of_a_table_before_its_wave_is_started(waves: Waves) -> None:
+    waves.store.add([NewJob(TableName(("spark_catalog", "sales", "a")), wave="w1")], NOW)
+    waves.wave(status=WaveStatus.PLANNED)
+    [job] = waves.store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
+    ready = replace(job, state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
+    waves.store.save(ready, NOW, release=True)
+    assert list(waves.store.jobs(to_notify())) == []
+    waves.change(status=WaveStatus.RUNNING)
+    assert len(waves.store.jobs(to_notify())) == 1
+
+
+def test_what_has_begun_goes_on_whatever_its_wave_is_at(waves: Waves) -> None:
+    waves.add("a", "b")
+    waves.wave(status=WaveStatus.PAUSED)
+    [job] = waves.store.claim(
+        named([TableName(("spark_catalog", "sales", "a"))]), "x", now=NOW, lease=LEASE, limit=1
+    )
+    begun = replace(job, in_process=True, to_be_processed=False, state=State.WRITES_BLOCKED,
+                    desired_state=State.ICEBERG_READY)  # fmt: skip
+    waves.store.save(begun, NOW, release=True)
+    waves.run()
+    assert waves.moved == ["a"]
+
+
+def test_a_wave_that_is_paused_while_its_tables_are_claimed_begins_no_more(waves: Waves) -> None:
+    waves.add("a", "b", "c")
+    waves.wave()
+    report = waves.run(lambda run: waves.change(status=WaveStatus.PAUSED))
+    assert waves.moved == ["a"]
+    outcomes = [(job.outcome, job.error) for job in report.jobs]
+    assert outcomes == [("done", ""), *[("waiting", "the wave w1 is paused")] * 2]
+    assert {job.claimed_by for job in waves.jobs().values()} == {None}
+    assert waves.jobs()["b"].to_be_processed
+
+
+def test_tables_begin_in_the_hours_of_their_wave_alone(waves: Waves) -> None:
+    waves.add("a", "b")
+    waves.wave(hours="13:00-14:00")
+    waves.run()
+    assert waves.moved == []
+    waves.clock.turn(minutes=60)
+    waves.run(lambda run: waves.clock.turn(minutes=60))
+    assert waves.moved == ["a"]
+    waves.clock.turn(days=1)
+    waves.clock.turn(minutes=-60)
+    waves.run()
+    assert waves.moved == ["a", "b"]
+
+
+def test_so_many_bytes_begin_within_an_hour(waves: Waves) -> None:
+    waves.add("a", "b", size=40)
+    waves.add("huge", size=1000)
+    waves.add("c", size=20)
+    waves.wave(bytes_an_hour=100)
+    waves.run()
+    # The large one waits for an hour in which nothing began.
+    assert waves.moved == ["a", "b", "c"]
+    waves.clock.turn(minutes=61)
+    waves.add("d", size=1)
+    waves.run()
+    assert waves.moved == ["a", "b", "c", "huge"]
+    waves.clock.turn(minutes=61)
+    waves.run()
+    assert waves.moved == ["a", "b", "c", "huge", "d"]
+
+
+def test_a_wave_is_paused_when_too_many_of_its_tables_fail(
+    waves: Waves, caplog: pytest.LogCaptureFixture
+) -> None:
+    waves.add(*(f"t{number:02}" for number in range(20)))
+    waves.add("free", wave=None)
+    waves.wave(stop_percent=10, tables_at_once=1)
+
+    def fail(run: JobRun) -> None:
+        if run.job.wave and run.job.tbl_name != "t01":
+            run.job = run.job.paused(PauseReason.ROWS_DIFFER, "1 of 2")
+
+    waves.run(fail)
+    # More than 10 % of 20 are 3.
+    assert sorted(waves.moved) == ["free", "t00", "t01", "t02", "t03"]
+    [wave] = waves.store.waves()
+    assert (wave.status, wave.reason) == (WaveStatus.PAUSED, "3 of 20 tables failed, more than 10 %")
+    assert "the wave w1 is paused: 3 of 20 tables failed, more than 10 %. Look at them" in caplog.text
+    # Who starts it anew has looked at them.
+    waves.clock.turn(minutes=1)
+    waves.change(status=WaveStatus.RUNNING, started_at=waves.clock(), reason="")
+    waves.run()
+    assert len(waves.moved) == 21
+
+
+def test_a_wave_that_somebody_changes_while_it_is_to_be_paused_is_looked_at_anew(
+    waves: Waves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waves.add("a", "b")
+    waves.wave(stop_percent=0)
+
+    def fail(run: JobRun) -> None:
+        run.job = run.job.paused(PauseReason.STEP_FAILED)
+
+    def refuse(wave: Wave) -> Wave:
+        raise Busy("somebody was faster")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(waves.store, "save_wave", refuse)
+        waves.run(fail, waves.worker(batch_size=1))
+        waves.run()
+    # Too many have failed, whoever writes that down.
+    assert waves.moved == ["a"]
+    waves.run()
+    assert [wave.status for wave in waves.store.waves()] == [WaveStatus.PAUSED]
+
+
+def test_a_table_that_fails_is_tried_once_a_run_though_its_wave_bounds_its_beginning(waves: Waves) -> None:
+    waves.add("a", "b", "c")
+    waves.wave(tables_at_once=1)
+    report = waves.run(lambda run: "failed")
+    assert [job.job.tbl_name for job in report.jobs] == ["a", "b", "c"]
+    assert {job.claimed_by for job in waves.jobs().values()} == {None}
+    # They have begun: the next run goes on with them.
+    waves.run()
+    assert waves.moved == [*"abc", *"abc"]
+
+
+def test_the_limits_of_one_wave_are_not_another_s(waves: Waves) -> None:
+    waves.add("a1", "a2", wave="a")
+    waves.add("b1", "b2", wave="b")
+    waves.add("c1", wave="c")
+    waves.add("n1", wave=None)
+    waves.wave("a", tables_at_once=1)
+    waves.wave("b", tables_at_once=5)
+    waves.wave("c", hours="00:00-01:00")
+    waves.run()
+    assert sorted(waves.moved) == ["a1", "a2", "b1", "b2", "n1"]
+
+
+def test_workers_together_move_no_more_tables_of_a_wave_at_once_than_it_says(waves: Waves) -> None:
+    """Three workers, each with its own connection to the queue; what they move is counted as they move it."""
+    waves.add(*(f"t{number:02}" for number in range(24)))
+    waves.wave(tables_at_once=2)
+    lock, under_way, most = threading.Lock(), 0, 0
+
+    def move(run: JobRun) -> None:
+        nonlocal under_way, most
+        with lock:
+            under_way += 1
+            most = max(most, under_way)
+        # So that others come meanwhile.
+        for _ in range(20):
+            waves.store.waves()
+        with lock:
+            under_way -= 1
+
+    def work(name: str) -> None:
+        store = open_store(waves.url)
+        while any(job.to_be_processed for job in store.jobs(everything())):
+            waves.run(move, waves.worker(name, store))
+        store.close()
+
+    threads = [threading.Thread(target=work, args=(f"w{number}",)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+    assert sorted(waves.moved) == [f"t{number:02}" for number in range(24)]
+    assert most <= 2
+    assert {job.state for job in waves.jobs().values()} == {State.WRITES_UNBLOCKED}
