@@ -634,8 +634,10 @@ def test_a_wave_is_kept_as_it_is_and_changed_by_who_read_it(queue: Queue) -> Non
 
 
 def test_jobs_that_havent_begun_are_put_into_a_wave(queue: Queue) -> None:
-    new, ready, begun, held, probation, lapsed = queue.add(
-        "new", "ready", "begun", "held", "probation", "lapsed"
+    tables = ("new", "ready", "begun", "held", "probation", "lapsed")
+    new, ready, begun, held, probation, lapsed = (
+        Job(number, "spark_catalog", "sales", table, created_at=NOW, last_updated_time=NOW)
+        for number, table in enumerate(tables, 1)
     )
     ready = replace(ready, state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
     begun = replace(begun, state=State.READY, desired_state=State.WRITES_BLOCKED, in_process=True)
@@ -660,16 +662,15 @@ def test_jobs_that_havent_begun_are_put_into_a_wave(queue: Queue) -> None:
 
 def test_a_job_is_added_with_its_wave_and_keeps_it_in_the_archive(queue: Queue) -> None:
     queue.store.add([NewJob(name("orders"), wave="w1")], NOW)
-    [job] = queue.store.jobs(everything())
+    [job] = queue.claim()
     assert job.wave == "w1"
-    done = replace(
-        job, state=State.HIVE_DROPPED, desired_state=State.HIVE_DROPPED, comm_level3_date=NOW,
-        table_files=3, table_bytes=3 * 10**12, begun_at=NOW,
-    )  # fmt: skip
-    queue.put([done])
+    ends: dict[str, Any] = {"state": State.HIVE_DROPPED, "desired_state": State.HIVE_DROPPED}
+    sizes: dict[str, Any] = {"table_files": 3, "table_bytes": 3 * 10**12, "begun_at": NOW}
+    done = queue.store.save(replace(job, **ends, **sizes), NOW, release=True)
     assert queue.store.archive(everything(), NOW) == 1
     assert list(queue.store.archived(everything())) == [done]
-    assert queue.store.unarchive([job.task_id], NOW) == [replace(done, revision=1, last_updated_time=NOW)]
+    back = replace(done, revision=done.revision + 1)
+    assert queue.store.unarchive([job.task_id], NOW) == [back]
 
 
 def test_what_waves_are_at_is_counted_as_python_would(queue: Queue) -> None:

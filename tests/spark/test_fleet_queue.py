@@ -23,13 +23,16 @@ from tests.fleet_queue import (  # noqa: F401
     test_a_claim_holds_until_it_lapses_or_the_job_changes_and_as_long_as_it_is_renewed,
     test_a_claimed_job_is_nobody_elses,
     test_a_table_has_one_job_however_often_it_is_added,
+    test_a_wave_is_kept_as_it_is_and_changed_by_who_read_it,
     test_everything_of_a_job_comes_back_as_it_was_saved,
     test_gaps_end_at_their_very_instant,
     test_jobs_come_by_their_number_and_no_more_than_asked_for,
+    test_jobs_that_havent_begun_are_put_into_a_wave,
     test_names_are_taken_as_they_are,
     test_notifications_are_recorded_once_and_then_sent,
     test_selections_find_what_python_would,
     test_the_time_is_the_store_s,
+    test_what_waves_are_at_is_counted_as_python_would,
 )
 from tests.fleet_worker import LEASE
 from tests.mail_server import MailServer
@@ -40,10 +43,12 @@ from tableferry.errors import Refused, TableferryError
 from tableferry.fleet.job import Job, State
 from tableferry.fleet.modes.communicate import CommunicateReport, communicate
 from tableferry.fleet.queue.delta import DeltaStore
+from tableferry.fleet.queue.delta_tables import DeltaTables
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything, to_preprocess
 from tableferry.fleet.queue.store import ClaimLost
 from tableferry.fleet.settings import FleetSettings, MailSettings
+from tableferry.tables import TableName
 
 if soak.SOAKING:
     from tests.fleet_queue import *  # noqa: F403
@@ -260,6 +265,31 @@ def test_tables_are_made_by_two_at_once(spark: SparkSession, schema: str) -> Non
         thread.join()
     assert errors == []
     assert store(spark, schema).add([NewJob(name("a"))], NOW) == 1
+
+
+def test_a_queue_of_an_older_version_is_brought_up_to_this_one(spark: SparkSession, schema: str) -> None:
+    older = DeltaTables(TableName.parse(f"spark_catalog.{schema}"))
+    for statement in older.definitions():
+        if "`waves`" not in statement:
+            spark.sql(statement)
+    micros = (NOW - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    spark.sql(
+        f"INSERT INTO {schema}.jobs (catalog_name, db_name, tbl_name, data_category, to_be_processed, "
+        "in_process, state, desired_state, initial_gap_days, probation_gap_days, migration_paused, "
+        "pause_reason, created_at, last_updated_time, target_format, revision) VALUES ('spark_catalog', "
+        "'sales', 'orders', 'UNKNOWN', false, false, 'Undefined', 'Undefined', 14, 0, false, 'None', "
+        f"timestamp_micros({micros}), timestamp_micros({micros}), 'iceberg', 0)"
+    )
+    queue = store(spark, schema)
+    with pytest.raises(TableferryError, match="was made by an older Tableferry: bring it up to this version"):
+        queue.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
+    queue.create()
+    queue.create()
+    [job] = queue.jobs(everything())
+    assert job == Job(job.task_id, "spark_catalog", "sales", "orders", created_at=NOW, last_updated_time=NOW)
+    assert queue.assign([job.task_id], "w1", NOW) == 1
+    queue.archive(everything(), NOW)
+    assert [job.wave for job in queue.archived(everything())] == ["w1"]
 
 
 def test_tables_that_are_no_queue_s_are_told_in_one_line(spark: SparkSession, schema: str) -> None:

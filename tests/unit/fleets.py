@@ -15,8 +15,9 @@ from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything, named
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.status.counting import LISTED
-from tableferry.fleet.status.figures import Day, Figures, Paused, Stuck, StuckCount
+from tableferry.fleet.status.figures import Day, Figures, Paused, Stuck, StuckCount, WaveCount
 from tableferry.fleet.status.reading import read_status
+from tableferry.fleet.wave import Wave, WaveStatus
 from tableferry.tables import TableName
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
@@ -128,9 +129,13 @@ def small(store: Store) -> Fleet:
     fleet.add(
         "late", at=days_ago(3), owners=("ann@example.com", "bob@example.com"), target=TargetFormat.DELTA
     )
+    store.save_wave(Wave("first", WaveStatus.RUNNING, tables_at_once=2, started_at=days_ago(60)))
+    store.save_wave(Wave("later"))
+    assert store.assign((fleet.job(table).task_id for table in ("done", "half")), "first", days_ago(60)) == 2
     for table in ("done", "probation", "half", "waiting", "paused", "back"):
         fleet.ready(table, days_ago(59), notified=None if table == "paused" else days_ago(58))
     fleet.paused("paused", days_ago(30), PauseReason.ROWS_DIFFER, "3 of 1,000 rows")
+    fleet.change("done", days_ago(41), table_bytes=3 * 10**9)
     fleet.migrated("done", days_ago(40))
     fleet.finished("done", days_ago(20))
     fleet.migrated("back", days_ago(41))
@@ -183,5 +188,13 @@ def huge_figures() -> Figures:
         owner_count=12_345,
         schemas=tuple(replace(small.schemas[0], schema="s" * 200 + str(number)) for number in range(16)),
         schema_count=1_234,
+        waves=tuple(
+            WaveCount(
+                Wave("w" * 100, WaveStatus.PAUSED, "r" * 500, 9, 10**15, "22:00-06:00", "Europe/Berlin"),
+                *(99_999,) * 6,
+                *(10**16,) * 2,
+            )
+            for _ in range(20)
+        ),
         days=days,
     )

@@ -21,16 +21,18 @@ from tableferry.fleet.queue.aggregates import (
     CountByOwners,
     CountBySchema,
     CountByWait,
+    CountByWave,
     Group,
 )
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import Event, NotificationRecord
 from tableferry.fleet.queue.rows import to_row
-from tableferry.fleet.queue.schema import events, jobs, jobs_archive, metadata, notifications
+from tableferry.fleet.queue.schema import events, jobs, jobs_archive, metadata, notifications, waves
 from tableferry.fleet.queue.sql import SqlStore
 from tableferry.fleet.queue.stuck_jobs import PausedJob, StuckJob
 from tableferry.fleet.status.counting import LISTED, figures
 from tableferry.fleet.status.reading import read_status
+from tableferry.fleet.wave import Wave, WaveStatus
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 LEASE = timedelta(hours=1)
@@ -90,6 +92,8 @@ def some_jobs(draw: st.DrawFn, first: int) -> list[Job]:
             shadow_watermark=draw(st.sampled_from([None, "1"])),
             shadow_status=draw(st.sampled_from([None, None, "Shadowing"])),
             target_format=draw(st.sampled_from(TargetFormat)),
+            wave=draw(st.sampled_from([None, "a", "b"])),
+            table_bytes=draw(st.sampled_from([None, 0, 7, 10**13])),
         )
         if draw(st.booleans()):
             job = replace(job, claimed_by="w", lease_until=draw(times))
@@ -138,6 +142,9 @@ def store(url: str) -> Iterator[SqlStore]:
     queue_store.close()
 
 
+# The first has tables.
+WAVES = (Wave("a"), Wave("none", WaveStatus.PAUSED, "3 of 20 tables failed", 4))
+
 # A notification that wasn't sent, about a job that is gone.
 GONE = NotificationRecord("<1@x>", 1, (4711,), ("ann@example.com",), NOW - timedelta(days=3))
 
@@ -170,6 +177,7 @@ def write(connection: Connection, fleet: Fleet) -> None:
             for event in fleet.events
         ],
         notifications: [to_row(letter) for letter in fleet.letters],
+        waves: [to_row(wave) for wave in WAVES],
     }
     for table in metadata.sorted_tables:
         connection.execute(delete(table))
@@ -224,8 +232,16 @@ def plainly(fleet: Fleet) -> Aggregates:
             CountByOwners(job.tbl_owners, job.state, job.migration_paused, 1) for job in fleet.jobs
         ),
         by_schema=tuple(
-            CountBySchema(f"{job.catalog_name}.{job.db_name}", job.state, job.migration_paused, 1)
+            CountBySchema(
+                f"{job.catalog_name}.{job.db_name}", job.state, job.migration_paused, 1, job.table_bytes or 0
+            )
             for job in (*fleet.jobs, *fleet.archived)
+        ),
+        waves=WAVES,
+        by_wave=tuple(
+            CountByWave(job.wave, job.state, job.migration_paused, 1, job.table_bytes or 0)
+            for job in (*fleet.jobs, *fleet.archived)
+            if job.wave is not None
         ),
         archived=tuple((job.target_format, 1) for job in fleet.archived),
         waiting=tuple(

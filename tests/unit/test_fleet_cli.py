@@ -28,6 +28,7 @@ COMMANDS = (
     *("init", "add", "list", "show", "pause", "resume", "archive", "status"),
     *("preflight", "preprocess", "communicate", "migrate", "shadow", "revert"),
 )
+WAVE_COMMANDS = ("add", "start", "pause", "status")
 
 
 def call(*arguments: str, status: int = 0) -> Result:
@@ -87,6 +88,104 @@ def test_every_command_has_its_help() -> None:
     for command in COMMANDS:
         assert re.search(rf"│ {command} ", shown), command
         assert "--store" in call(command, "--help").stdout
+
+
+def test_every_command_of_waves_has_its_help() -> None:
+    shown = call("wave", "--help").stdout
+    for command in WAVE_COMMANDS:
+        assert re.search(rf"│ {command} ", shown), command
+        assert "--store" in call("wave", command, "--help").stdout
+
+
+def test_a_wave_is_made_filled_started_and_paused(queue: Path) -> None:
+    assert call("wave", "status").stdout == (
+        "There is no wave: make one with tableferry fleet wave add WAVE TABLE…\n"
+    )
+    limits = ["--tables-at-once", "2", "--bytes-an-hour", "1.5TB", "--hours", "22:00-06:00"]
+    assert call("wave", "add", "w1", "sales.*", *limits, "--time-zone", "Europe/Berlin").stdout == (
+        "The wave w1 is planned (2 tables at once, 1.5 TB an hour, from 22:00-06:00 (Europe/Berlin), "
+        "paused when more than 10 % fail).\n2 tables put into it.\nNext: tableferry fleet wave start w1\n"
+    )
+    assert {job.tbl_name: job.wave for job in jobs()} == {"orders": "w1", "lines": "w1", "clicks": None}
+    change("orders", state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
+    [orders] = data("list", "sales.orders")
+    assert (orders["wave"], orders["next"]["mode"]) == ("w1", None)
+    assert "waits for the wave w1: tableferry fleet wave start w1" in call("show", "sales.orders").stdout
+    started = call("wave", "start", "w1").stdout
+    assert started.startswith("The wave w1 is running (2 tables")
+    assert started.endswith("Next: tableferry fleet communicate\n")
+    assert data("wave", "start", "w1")["started_at"] == data("wave", "status", "w1")[0]["wave"]["started_at"]
+    assert [row["next"]["mode"] for row in data("list", "--wave", "w1")] == ["communicate", "preprocess"]
+    paused = call("wave", "pause", "w1", "--reason", "the month's end").stdout
+    assert paused.startswith("The wave w1 is paused: the month's end (")
+    [status] = data("wave", "status")
+    assert (status["jobs"], status["to_do"], status["wave"]["status"]) == (2, 2, "paused")
+    assert re.search(r"w1 +paused: the month's end +2 ", call("wave", "status").stdout)
+
+
+def test_limits_of_a_wave_are_changed_one_by_one_and_taken_away(queue: Path) -> None:
+    call("wave", "add", "w1", "--tables-at-once", "2", "--bytes-an-hour", "5000", "--hours", "22:00-06:00")
+    call("wave", "add", "w1", "--stop-percent", "25")
+    (wave,) = (row["wave"] for row in data("wave", "status"))
+    assert (wave["tables_at_once"], wave["bytes_an_hour"], wave["hours"]) == (2, 5000, "22:00-06:00")
+    call("wave", "add", "w1", "--tables-at-once", "0", "--bytes-an-hour", "0", "--hours", "")
+    (wave,) = (row["wave"] for row in data("wave", "status"))
+    assert (wave["tables_at_once"], wave["bytes_an_hour"], wave["hours"]) == (None, None, "")
+    assert wave["stop_percent"] == 25
+
+
+def test_tables_are_added_with_their_wave(queue: Path) -> None:
+    message = "there is no wave 'w1': make it with tableferry fleet wave add w1"
+    assert message in call("add", "hr.people", "--wave", "w1", status=1).stderr
+    assert len(jobs()) == 3
+    call("wave", "add", "w1")
+    call("add", "hr.people", "sales.orders", "--wave", "w1")
+    # What had a job keeps its wave.
+    assert {job.tbl_name: job.wave for job in jobs()} == {
+        "orders": None, "lines": None, "clicks": None, "people": "w1",
+    }  # fmt: skip
+
+
+def test_a_file_says_which_wave_each_table_goes_with(queue: Path) -> None:
+    (queue / "tables.csv").write_text("table,wave\nhr.people,w1\nhr.leave,\nhr.payroll,w2\n")
+    assert "there is no wave 'w1'" in call("add", "--file", "tables.csv", status=1).stderr
+    call("wave", "add", "w1")
+    assert "there is no wave 'w2' (there are: w1)" in call("add", "--file", "tables.csv", status=1).stderr
+    assert len(jobs()) == 3
+    call("wave", "add", "w2")
+    call("add", "--file", "tables.csv", "--wave", "w2")
+    # What the file says goes before what the command says of all.
+    assert {job.tbl_name: job.wave for job in jobs()[3:]} == {"people": "w1", "leave": "w2", "payroll": "w2"}
+
+
+def test_tables_that_have_begun_stay_in_their_wave(queue: Path) -> None:
+    change("orders", state=State.WRITES_BLOCKED, desired_state=State.ICEBERG_READY, in_process=True)
+    shown = call("wave", "add", "w1", "sales.*", status=1).stdout
+    assert "1 table put into it." in shown
+    left = "Left where they are, as they have begun or a worker has them: spark_catalog.sales.orders\n"
+    assert left in shown
+    # Those that are there already are no error.
+    call("wave", "add", "w1", "sales.lines")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["start", "w2"], "there is no wave 'w2' (there are: w1): make it with tableferry fleet wave add w2"),
+        (["pause", "w2"], "there is no wave 'w2'"),
+        (["status", "w2"], "there is no wave 'w2'"),
+        (["add", "a b"], "'a b' can't be a wave's name"),
+        (["add", "w1", "--hours", "22-6"], "'22-6' isn't a part of the day: write it as 22:00-06:00"),
+        (["add", "w1", "--time-zone", "Mars"], "there is no time zone 'Mars': write one as Europe/Berlin"),
+        (["add", "w1", "--bytes-an-hour", "5 apples"], "--bytes-an-hour 5 apples: write it as 500GB"),
+        (["add", "w1", "x.*"], "'x.*' has no job in the queue"),
+    ],
+)
+def test_what_a_wave_cannot_be_is_reported(queue: Path, arguments: list[str], message: str) -> None:
+    call("wave", "add", "w1")
+    before = data("wave", "status")
+    assert message in call("wave", *arguments, status=1).stderr
+    assert data("wave", "status") == before
 
 
 def test_a_queue_is_made_and_filled_once(queue: Path) -> None:
@@ -320,6 +419,8 @@ def commands_of_jobs() -> list[list[str]]:
         "{{job.parameters.dry_run}}": "false",
         "{{job.parameters.tables}}": "",
         "{{job.parameters.query}}": "",
+        "{{job.parameters.wave}}": "w1",
+        "{{job.parameters.action}}": "start",
         "{{input}}": "2/2",
     }
     commands = []

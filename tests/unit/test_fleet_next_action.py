@@ -14,6 +14,7 @@ from tableferry.fleet.job import PauseReason, State
 from tableferry.fleet.next_action import NextAction, next_action
 from tableferry.fleet.pausing import REMEDIES, left_as, reason, remedy, resumed
 from tableferry.fleet.transitions import BACK, FORWARD
+from tableferry.fleet.wave import Wave, WaveStatus
 
 S = State
 RESTING: dict[str, Any] = {
@@ -52,6 +53,32 @@ def test_the_mode_that_goes_on_is_named_with_its_time(
     action = next_action(job(**columns))
     assert (action.mode, action.when) == (mode, when)
     assert action.what
+
+
+@pytest.mark.parametrize("status", WaveStatus)
+@pytest.mark.parametrize(
+    ("columns", "waits"),
+    [
+        ({}, False),
+        (READY, True),
+        ({**READY, "comm_level1_date": NOW}, True),
+        ({**READY, "to_be_processed": False, "in_process": True}, False),
+        ({**RESTING, "comm_level2_date": NOW}, True),
+        (RESTING, False),
+        ({**RESTING, "desired_state": S.HIVE_DROPPED}, False),
+        ({**COMPLETED, "in_process": True}, False),
+        ({**RESTING, "desired_state": S.WRITES_BLOCKED}, False),
+    ],
+)
+def test_who_waits_for_a_wave_is_told_how_it_is_started(
+    columns: dict[str, Any], waits: bool, status: WaveStatus
+) -> None:
+    waiting = job(**columns, wave="w1")
+    action = next_action(waiting, {"w1": Wave("w1", status)})
+    if waits and status is not WaveStatus.RUNNING:
+        assert action == NextAction(None, "waits for the wave w1: tableferry fleet wave start w1")
+    else:
+        assert action == next_action(waiting)
 
 
 def test_a_step_without_days_has_no_letter() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import date, timedelta
 from pathlib import Path
@@ -17,9 +18,10 @@ from tableferry.fleet.queue.records import NotificationRecord
 from tableferry.fleet.queue.selections import finished, named
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.status.figures import Figures, Phase
-from tableferry.fleet.status.reading import read_status
+from tableferry.fleet.status.reading import read_status, read_waves
 from tableferry.fleet.status.text import as_text
 from tableferry.fleet.status.watch import watch
+from tableferry.fleet.wave import WaveStatus
 from tableferry.tables import TableName
 
 
@@ -104,6 +106,21 @@ def test_schemas_are_counted_with_their_archived_jobs(store: Store) -> None:
         7, 4, 1, 1, 1, 2,
     )  # fmt: skip
     assert (figures.schemas[-1].schema, figures.schemas[-1].jobs) == (None, 2)
+
+
+def test_waves_are_counted_with_their_archived_jobs_and_their_bytes(store: Store) -> None:
+    small(store)
+    store.archive(finished(), NOW)
+    figures = read_status(store, NOW)
+    assert figures.waves == read_waves(store)
+    first, later = figures.waves
+    assert (first.wave.name, first.jobs, first.to_do, first.completed) == ("first", 2, 1, 1)
+    assert (first.bytes, first.bytes_moved) == (3 * 10**9, 3 * 10**9)
+    assert (later.wave.status, later.jobs, later.bytes) == (WaveStatus.PLANNED, 0, 0)
+    assert figures.schemas[0].bytes == 3 * 10**9
+    shown = printed(figures)
+    assert re.search(r"first +running +1 +0 +1 +0 +0 +2 +3.0 GB of 3.0 GB", shown)
+    assert "first: 2 tables at once, paused when more than 10 % fail" in shown
 
 
 def test_stuck_jobs_are_grouped_by_what_is_wrong(store: Store) -> None:
@@ -360,8 +377,8 @@ def test_the_json_has_keys_that_programs_can_rely_on(figures: Figures) -> None:
     data = json.loads(report.as_json(figures))
     assert list(data) == [
         "at", "total", "archived", "paused", "states", "ages", "owners", "owner_count", "schemas",
-        "schema_count", "pauses", "formats", "stuck", "stuck_causes", "stuck_total", "paused_jobs", "due",
-        "pace", "forecast", "days",
+        "schema_count", "waves", "pauses", "formats", "stuck", "stuck_causes", "stuck_total", "paused_jobs",
+        "due", "pace", "forecast", "days",
     ]  # fmt: skip
     assert data["stuck"][0] == {
         "task_id": data["stuck"][0]["task_id"],

@@ -276,7 +276,7 @@ def test_every_job_runs_the_wheel_on_the_compute_that_was_chosen(matrix: list[tu
         defined = [
             entry for document in jobs for entry in document.get("resources", {}).get("jobs", {}).values()
         ]
-        assert len(defined) == {"all": 9, "pipelines": 1, "convert": 2, "fleet": 6}[answers["route"]]
+        assert len(defined) == {"all": 10, "pipelines": 1, "convert": 2, "fleet": 7}[answers["route"]]
         for job in defined:
             assert chosen in job
             assert other not in job

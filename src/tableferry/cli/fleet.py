@@ -16,6 +16,7 @@ from tableferry.cli.fleet_modes import register_modes
 from tableferry.cli.fleet_options import Catalog, NewTables, Target, WhichFleet, WhichQueue, without_password
 from tableferry.cli.fleet_preflight import fleet_preflight
 from tableferry.cli.fleet_status import fleet_status
+from tableferry.cli.fleet_waves import wave_app
 from tableferry.tables import DEFAULT_CATALOG
 
 _log = logging.getLogger(__name__)
@@ -56,13 +57,16 @@ def fleet_add(
         list[str] | None,
         typer.Option("--user", metavar="ADDRESS", help="Somebody who reads these tables; may be repeated."),
     ] = None,
+    wave: Annotated[
+        str, typer.Option("--wave", metavar="WAVE", help="The wave that they are migrated with.")
+    ] = "",
     catalog: Catalog = DEFAULT_CATALOG,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show which, and add none.")] = False,
     *,
     which: WhichFleet,
 ) -> Answer:
     """Put tables into the queue: names, patterns ('sales.*'), files, or what a query gives."""
-    named = which_tables.named(catalog, owners or (), users or ())
+    named = which_tables.named(catalog, owners or (), users or (), wave)
     with which.opened(
         target_format=target, initial_gap_days=initial_gap, probation_gap_days=probation
     ) as opened:
@@ -94,4 +98,5 @@ def _lines(registration: fleet.Registration) -> Iterator[str]:
 fleet_app.command("preflight")(fleet_preflight)
 register_jobs(fleet_app)
 fleet_app.command("status")(fleet_status)
+fleet_app.add_typer(wave_app, name="wave")
 register_modes(fleet_app)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -18,6 +18,7 @@ from tableferry.errors import Busy, TableferryError
 from tableferry.fleet.job import Job, PauseReason, State
 from tableferry.fleet.next_action import next_action
 from tableferry.fleet.pausing import left_as, resumed
+from tableferry.fleet.wave import Wave
 
 
 def fleet_list(
@@ -32,15 +33,19 @@ def fleet_list(
     owner: Annotated[
         str | None, typer.Option("--owner", metavar="ADDRESS", help="Only tables of this owner.")
     ] = None,
+    wave: Annotated[
+        str | None, typer.Option("--wave", metavar="WAVE", help="Only tables of this wave.")
+    ] = None,
     archived: Annotated[bool, typer.Option("--archived", help="Those in the archive.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="At most so many.")] = None,
     *,
     which: WhichQueue,
 ) -> Answer:
     """List jobs: where each is, and what comes next."""
-    filter_ = fleet.Filter(tables or (), states or (), paused, owner)
+    filter_ = fleet.Filter(tables or (), states or (), paused, owner, wave)
     with which.opened() as opened:
         jobs = fleet.list_jobs(opened.store, filter_, archived=archived)
+        waves = _waves(opened)
     shown = jobs[:limit]
 
     def show(console: Console) -> None:
@@ -49,14 +54,20 @@ def fleet_list(
             return
         headings = ("table", "state", "to", "owners", "next")
         rows = [
-            (job.name, _state(job), job.target_format.value, ", ".join(job.tbl_owners) or None, _next(job))
+            (
+                job.name,
+                _state(job),
+                job.target_format.value,
+                ", ".join(job.tbl_owners) or None,
+                _next(job, waves),
+            )
             for job in shown
         ]
         report.table(console, headings, rows)
         total = counted(len(jobs), "job")
         console.print(total if len(shown) == len(jobs) else f"{len(shown):,} of {total}")
 
-    return Answer([row(job) for job in shown], show)
+    return Answer([row(job, waves) for job in shown], show)
 
 
 def fleet_show(
@@ -70,12 +81,13 @@ def fleet_show(
             names = ", ".join(str(job.name) for job in jobs)
             raise TableferryError(f"'{table}' means {len(jobs)} jobs ({names}): write one in full")
         (job,) = jobs
+        waves = _waves(opened)
         events = fleet.events_of(opened.store, job)
         notifications = fleet.notifications_of(opened.store, job)
 
     def show(console: Console) -> None:
         console.print(f"{job.name}: {_state(job)}")
-        console.print(f"Next: {_next(job)}\n")
+        console.print(f"Next: {_next(job, waves)}\n")
         for name, value in _columns(job).items():
             console.print(f"  {name:<18}  {value}")
         if events:
@@ -96,7 +108,7 @@ def fleet_show(
             ]
             report.table(console, ("letter", "recorded", "sent", "to"), letters)
 
-    return Answer({**row(job), "events": events, "letters": notifications}, show)
+    return Answer({**row(job, waves), "events": events, "letters": notifications}, show)
 
 
 def fleet_pause(
@@ -137,7 +149,7 @@ def fleet_resume(
         if not job.migration_paused:
             return job, "isn't paused"
         job = resumed(job, accept=accept)
-        return job, f"goes on: {_next(job)}"
+        return job, f"goes on: {_next(job, {})}"
 
     return _edit_jobs(which, which_tables.patterns, resume, common.output)
 
@@ -159,9 +171,9 @@ def register_jobs(app: typer.Typer) -> None:
     app.command("archive")(fleet_archive)
 
 
-def row(job: Job) -> dict[str, Any]:
+def row(job: Job, waves: Mapping[str, Wave]) -> dict[str, Any]:
     """Return a job for programs: the columns of its row, and what comes next."""
-    action = next_action(job)
+    action = next_action(job, waves)
     return {
         "table": job.name,
         **_row(job),
@@ -228,8 +240,12 @@ def _state(job: Job) -> str:
     return f"{state}, paused: {job.pause_reason}" if job.migration_paused else state
 
 
-def _next(job: Job) -> str:
-    action = next_action(job)
+def _waves(opened: OpenFleet) -> Mapping[str, Wave]:
+    return {wave.name: wave for wave in opened.store.waves()}
+
+
+def _next(job: Job, waves: Mapping[str, Wave]) -> str:
+    action = next_action(job, waves)
     when = f", from {_minute(action.when)} on" if action.when else ""
     return f"{action.mode}: {action.what}{when}" if action.mode else action.what
 

@@ -60,10 +60,18 @@ class NewTables(WhichTables):
         str, typer.Option("--query", metavar="SQL", help="A query that gives catalog, schema and table.")
     ] = ""
 
-    def named(self, catalog: str, owners: Sequence[str] = (), users: Sequence[str] = ()) -> fleet.Named:
+    def named(
+        self, catalog: str, owners: Sequence[str] = (), users: Sequence[str] = (), wave: str = ""
+    ) -> fleet.Named:
         """Return them as the library takes them."""
         return fleet.Named(
-            self.patterns, self.files or (), self.query, catalog.lower(), tuple(owners), tuple(users)
+            self.patterns,
+            self.files or (),
+            self.query,
+            catalog.lower(),
+            tuple(owners),
+            tuple(users),
+            wave or None,
         )
 
 

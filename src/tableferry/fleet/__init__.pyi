@@ -23,7 +23,15 @@ from tableferry.fleet.status.preflight import preflight_csv as preflight_csv
 from tableferry.fleet.status.preflight import preflight_lines as preflight_lines
 from tableferry.fleet.status.preflight import preflight_page as preflight_page
 from tableferry.fleet.status.reading import read_status as read_status
+from tableferry.fleet.status.reading import read_waves as read_waves
 from tableferry.fleet.status.text import as_text as as_text
+from tableferry.fleet.status.text import wave_table as wave_table
 from tableferry.fleet.status.watch import watch as watch
 from tableferry.fleet.warehouse.context import Warehouse as Warehouse
 from tableferry.fleet.warehouse.opening import open_access as open_access
+from tableferry.fleet.wave import Wave as Wave
+from tableferry.fleet.waving import assign as assign
+from tableferry.fleet.waving import find_wave as find_wave
+from tableferry.fleet.waving import pause_wave as pause_wave
+from tableferry.fleet.waving import set_wave as set_wave
+from tableferry.fleet.waving import start_wave as start_wave

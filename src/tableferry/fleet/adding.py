@@ -16,7 +16,10 @@ from tableferry.fleet.naming import Names
 from tableferry.fleet.queue.records import NewJob
 from tableferry.tables import TableName
 
-COLUMNS = ("table", "owners", "downstream_users", "target_format", "initial_gap_days", "probation_gap_days")
+COLUMNS = (
+    *("table", "owners", "downstream_users", "target_format", "initial_gap_days", "probation_gap_days"),
+    "wave",
+)
 
 _FORM = "write it as schema.table, catalog.schema.table, catalog/schema/table, or with stars: 'schema.*'"
 _SUFFIXES = ("_hive_archived", "_hive", "_iceberg", "_delta")
@@ -176,6 +179,7 @@ def _filled(template: NewJob, row: Mapping[str, str | None]) -> NewJob:
         probation_gap_days=days("probation_gap_days", template.probation_gap_days),
         tbl_owners=people("owners", template.tbl_owners),
         downstream_users=people("downstream_users", template.downstream_users),
+        wave=(row.get("wave") or "").strip() or template.wave,
     )
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Literal
 
 from tableferry.fleet.job import Job, State
 from tableferry.fleet.pausing import remedy
 from tableferry.fleet.transitions import BACK, FORWARD
+from tableferry.fleet.wave import Wave, WaveStatus
 
 Mode = Literal["preprocess", "communicate", "migrate", "shadow", "revert"]
 
@@ -28,8 +31,25 @@ class NextAction:
     when: datetime | None = None
 
 
-def next_action(job: Job) -> NextAction:
-    """Say what happens next to a job."""
+def next_action(job: Job, waves: Mapping[str, Wave] = MappingProxyType({})) -> NextAction:
+    """Say what happens next to a job.
+
+    Args:
+        job: The job.
+        waves: The waves by their names, without which none is taken to be waited for.
+    """
+    action = _next_action(job)
+    wave = waves.get(job.wave or "")
+    if wave is None or wave.status is WaveStatus.RUNNING or job.migration_paused:
+        return action
+    begins = job.pair == (State.READY, State.WRITES_BLOCKED) and not job.in_process
+    ends_probation = action.mode == "preprocess" and job.state is State.WRITES_UNBLOCKED
+    if begins or ends_probation:
+        return NextAction(None, f"waits for the wave {wave.name}: tableferry fleet wave start {wave.name}")
+    return action
+
+
+def _next_action(job: Job) -> NextAction:
     if job.migration_paused:
         return NextAction(None, f"{remedy(job)}; then: tableferry fleet resume {job.name}")
     if (back := BACK.get(job.pair)) is not None:

@@ -19,6 +19,7 @@ from tableferry.fleet.queue.selections import named
 from tableferry.fleet.queue.statements import chunks
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings
+from tableferry.fleet.waving import find_wave
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Named:
         catalog: Of names that have none.
         owners: Mail addresses, where a file says nothing else.
         downstream_users: Mail addresses of people who read the tables.
+        wave: The wave that they are migrated with, if any.
     """
 
     tables: Sequence[str] = ()
@@ -49,6 +51,7 @@ class Named:
     catalog: str = "spark_catalog"
     owners: tuple[str, ...] = ()
     downstream_users: tuple[str, ...] = ()
+    wave: str | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,7 @@ def register(
     Raises:
         TableError: Something names no table.
         SpecError: A file is wrong.
+        TableferryError: There is no such wave.
     """
     template = NewJob(
         TableName(),
@@ -96,6 +100,7 @@ def register(
         settings.probation_gap_days,
         asked_for.owners,
         asked_for.downstream_users,
+        asked_for.wave,
     )
     requests = [TableRequest(adding.parse(text, asked_for.catalog), template) for text in asked_for.tables]
     for file in asked_for.files:
@@ -112,6 +117,8 @@ def register(
 
     jobs = adding.expand(requests, find)
     jobs, left_out = adding.without_made(jobs, _known(store, adding.possible_owners(jobs)))
+    for wave in sorted({job.wave for job in jobs if job.wave is not None}):
+        find_wave(store, wave)
     if dry_run:
         return Registration(tuple(jobs), None, tuple(left_out))
     return Registration(tuple(jobs), store.add(jobs, now), tuple(left_out))

@@ -25,12 +25,14 @@ class Filter:
         states: Where the jobs are.
         paused: Whether they are paused.
         owner: One of their owners, in any case.
+        wave: Their wave.
     """
 
     tables: Sequence[str] = ()
     states: Sequence[State] = ()
     paused: bool | None = None
     owner: str | None = None
+    wave: str | None = None
 
 
 def list_jobs(store: Store, criteria: Filter, *, archived: bool = False) -> list[Job]:
@@ -48,6 +50,7 @@ def list_jobs(store: Store, criteria: Filter, *, archived: bool = False) -> list
         and (not criteria.states or job.state in criteria.states)
         and (criteria.paused is None or job.migration_paused is criteria.paused)
         and (owner is None or owner in map(str.lower, job.tbl_owners))
+        and criteria.wave in (None, job.wave)
     ]
 
 

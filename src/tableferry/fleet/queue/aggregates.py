@@ -8,7 +8,7 @@ queries with few columns take less time than one with many.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -22,6 +22,7 @@ from tableferry.fleet.queue.selections import Selection, numbered
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.queue.stuck_jobs import PausedJob, StuckJob, last_change, paused_jobs, stuck_jobs
 from tableferry.fleet.transitions import BACK
+from tableferry.fleet.wave import Wave
 from tableferry.tables import TableName
 
 _c = jobs.c
@@ -68,6 +69,18 @@ class CountBySchema:
     state: State
     paused: bool
     jobs: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class CountByWave:
+    """Jobs of one wave, archived ones among them, in the same state."""
+
+    wave: str
+    state: State
+    paused: bool
+    jobs: int
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -128,6 +141,8 @@ class Aggregates:
         by_age: Jobs in the queue by the day of their last change.
         by_owners: The same by owners.
         by_schema: Jobs by their schema.
+        waves: The waves by their names.
+        by_wave: Jobs by their wave.
         archived: Jobs in the archive, by what they became.
         stuck: Stuck jobs by the rule that applies to them, what explains most first.
         paused: Paused jobs, the longest first: a part of them.
@@ -139,6 +154,8 @@ class Aggregates:
     by_age: tuple[CountByAge, ...]
     by_owners: tuple[CountByOwners, ...]
     by_schema: tuple[CountBySchema, ...]
+    waves: tuple[Wave, ...]
+    by_wave: tuple[CountByWave, ...]
     archived: tuple[tuple[TargetFormat, int], ...]
     waiting: tuple[CountByWait, ...]
     moved: tuple[CountByMove, ...]
@@ -160,6 +177,8 @@ def aggregate(store: Store, now: datetime, rest: timedelta, *, listed: int) -> A
         by_age=_by_age(store),
         by_owners=_by_owners(store),
         by_schema=_by_schema(store),
+        waves=tuple(store.waves()),
+        by_wave=by_wave(store),
         archived=_archived(store),
         waiting=_waiting(store),
         moved=_moved(store),
@@ -211,14 +230,25 @@ def _by_owners(store: Store) -> tuple[CountByOwners, ...]:
 
 
 def _by_schema(store: Store) -> tuple[CountBySchema, ...]:
-    counts: list[CountBySchema] = []
+    return tuple(
+        CountBySchema(str(TableName((catalog, schema))), *counts)
+        for catalog, schema, *counts in _sizes(store, "catalog_name", "db_name")
+    )
+
+
+def by_wave(store: Store) -> tuple[CountByWave, ...]:
+    """Count the jobs of waves, archived ones among them."""
+    return tuple(CountByWave(wave, *counts) for wave, *counts in _sizes(store, "wave") if wave is not None)
+
+
+def _sizes(store: Store, *by: str) -> Iterator[tuple[Any, ...]]:
+    """Count jobs, archived ones too, by some columns, state and pause, and sum up their tables' bytes."""
     for c in (jobs.c, jobs_archive.c):
-        query = select(c.catalog_name, c.db_name, c.state, c.migration_paused)
-        counts += [
-            CountBySchema(str(TableName((catalog, schema))), State(state), bool(paused), int(count))
-            for catalog, schema, state, paused, count in store.rows(_counted(query))
-        ]
-    return tuple(counts)
+        keys = [c[name] for name in (*by, "state", "migration_paused")]
+        total = func.coalesce(func.sum(c.table_bytes), 0).label("bytes")
+        query = select(*keys, func.count().label("jobs"), total).group_by(*keys)
+        for *names, state, paused, count, size in store.rows(query):
+            yield *names, State(state), bool(paused), int(count), int(size)
 
 
 def _archived(store: Store) -> tuple[tuple[TargetFormat, int], ...]:

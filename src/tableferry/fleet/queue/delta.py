@@ -92,7 +92,8 @@ class DeltaStore:
                 # Whoever makes the same table has put its log there, and not yet its name into the catalog.
                 retry(partial(self._run, statement), _half_made, shortest=0.2, longest=5.0, times=8)
             for table, columns in self._tables.later_columns():
-                self._do(partial(self._add_columns, table, columns))
+                add = partial(self._add_columns, table, columns)
+                retry(partial(self._do, add), _added_meanwhile, shortest=0.2, longest=5.0, times=8)
 
     def _add_columns(self, table: str, columns: Mapping[str, str]) -> None:
         """Add the columns that a table of an older version hasn't."""
@@ -443,7 +444,8 @@ class DeltaStore:
         url = f"delta:{self._schema}"
         if "TABLE_OR_VIEW_NOT_FOUND" in str(error) or "SCHEMA_NOT_FOUND" in str(error):
             return TableferryError(f"there is no queue at {url}: make it with `tableferry fleet init`")
-        if "UNRESOLVED_COLUMN" in str(error):
+        later = {name for _, columns in self._tables.later_columns() for name in columns}
+        if "UNRESOLVED_COLUMN" in str(error) and any(f"`{name}`" in first_line(error) for name in later):
             return TableferryError(f"the queue at {url} {OLDER}")
         remedy = f": {HALF_MADE_REMEDY}" if HALF_MADE in str(error) else ""
         return TableferryError(f"the queue at {url} doesn't take this ({first_line(error)}){remedy}")
@@ -474,6 +476,10 @@ def _passes(error: Exception) -> bool:
 
 def _half_made(error: Exception) -> bool:
     return HALF_MADE in str(error)
+
+
+def _added_meanwhile(error: Exception) -> bool:
+    return "DELTA_DUPLICATE_COLUMNS_FOUND" in str(error)
 
 
 def _jobs(stored: Iterable[Mapping[str, Any]]) -> list[Job]:

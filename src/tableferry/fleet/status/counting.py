@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from bisect import bisect
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
@@ -30,6 +30,7 @@ from tableferry.fleet.status.figures import (
     StateCount,
     Stuck,
     StuckCount,
+    WaveCount,
 )
 from tableferry.fleet.status.forecast import forecast, paces
 from tableferry.fleet.transitions import BACK
@@ -43,9 +44,11 @@ if TYPE_CHECKING:
         CountByOwners,
         CountBySchema,
         CountByWait,
+        CountByWave,
         Group,
     )
     from tableferry.fleet.queue.stuck_jobs import StuckJob
+    from tableferry.fleet.wave import Wave
 
 T = TypeVar("T")
 
@@ -58,9 +61,6 @@ TOP = 15
 LONGEST = 366
 """How many days the series goes back at most."""
 
-
-# Of an owner's row, and a schema's, behind its name.
-_COLUMNS = tuple(field.name for field in fields(OwnerCount))[1:]
 
 # In days: where one group of ages ends and the next begins.
 _AGES = (1, 7, 30, 90)
@@ -86,6 +86,7 @@ def figures(aggregates: Aggregates, now: datetime) -> Figures:
         owner_count=owner_count,
         schemas=schemas,
         schema_count=schema_count,
+        waves=wave_counts(aggregates.waves, aggregates.by_wave),
         pauses=_pauses(aggregates.reasons),
         formats=_formats(aggregates.groups, aggregates.archived),
         stuck=tuple(stuck[:LISTED]),
@@ -127,16 +128,34 @@ def _schemas(by_schema: Sequence[CountBySchema]) -> tuple[tuple[SchemaCount, ...
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for group in by_schema:
         _count(counts[group.schema], group)
+        counts[group.schema]["bytes"] += group.bytes
     return _rows(SchemaCount, counts), len(counts)
 
 
-def _count(counts: Counter[str], group: CountByOwners | CountBySchema) -> None:
+def wave_counts(waves: Sequence[Wave], by_wave: Sequence[CountByWave]) -> tuple[WaveCount, ...]:
+    """Return what each wave is at."""
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for group in by_wave:
+        _count(counts[group.wave], group)
+        counts[group.wave]["bytes"] += group.bytes
+        if _column(group.state) in ("probation", "completed"):
+            counts[group.wave]["bytes_moved"] += group.bytes
+    return tuple(_row(WaveCount, wave, counts[wave.name]) for wave in waves)
+
+
+def _count(counts: Counter[str], group: CountByOwners | CountBySchema | CountByWave) -> None:
     counts["jobs"] += group.jobs
     counts[_column(group.state)] += group.jobs
     counts["paused"] += group.jobs if group.paused else 0
 
 
-def _rows(row: Callable[..., T], by_name: Mapping[str, Counter[str]]) -> tuple[T, ...]:
+def _row(row: type[T], first: object, counts: Mapping[str, int]) -> T:
+    """Return a row of counts: behind its first field, each by its name."""
+    values = (counts[field.name] for field in fields(row)[1:])  # type: ignore[arg-type]
+    return row(first, *values)  # type: ignore[call-arg]
+
+
+def _rows(row: type[T], by_name: Mapping[str, Counter[str]]) -> tuple[T, ...]:
     """Give those that have most to do a row, then those that have most, and the others one together."""
 
     def left(name: str) -> tuple[int, int, str]:
@@ -144,12 +163,12 @@ def _rows(row: Callable[..., T], by_name: Mapping[str, Counter[str]]) -> tuple[T
         return -(counts["to_do"] + counts["probation"]), -counts["jobs"], name
 
     ranked = sorted(by_name, key=left)
-    rows = [row(name, *(by_name[name][column] for column in _COLUMNS)) for name in ranked[:TOP]]
+    rows = [_row(row, name, by_name[name]) for name in ranked[:TOP]]
     if rest := ranked[TOP:]:
         together = Counter[str]()
         for name in rest:
             together.update(by_name[name])
-        rows.append(row(None, *(together[column] for column in _COLUMNS)))
+        rows.append(_row(row, None, together))
     return tuple(rows)
 
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from tableferry.fleet.job import State, TargetFormat, Trouble
+from tableferry.fleet.wave import Wave
 from tableferry.tables import TableName
 
 
@@ -134,6 +135,7 @@ class SchemaCount:
         to_do: Not yet switched.
         reverted: Back on Hive, or being reverted.
         paused: Paused, wherever they are.
+        bytes: How large the tables are that a preprocessor has looked at.
     """
 
     schema: str | None
@@ -143,6 +145,27 @@ class SchemaCount:
     completed: int
     reverted: int
     paused: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class WaveCount:
+    """One wave's jobs, as a schema's are counted.
+
+    Attributes:
+        wave: The wave, with its limits.
+        bytes_moved: How large those tables are that are on probation or completed.
+    """
+
+    wave: Wave
+    jobs: int
+    to_do: int
+    probation: int
+    completed: int
+    reverted: int
+    paused: int
+    bytes: int
+    bytes_moved: int
 
 
 @dataclass(frozen=True)
@@ -327,6 +350,7 @@ class Figures:
         ages: Jobs in the queue by phase and age.
         owners: The owners with most jobs that aren't completed, then the rest in one row.
         schemas: The schemas with most jobs that aren't completed, then the rest in one row.
+        waves: The waves by their names.
         pauses: Paused jobs by reason, most first.
         stuck_causes: Stuck jobs by what is wrong, most first.
         stuck: Jobs that should move and don't, the longest first; at most `LISTED`.
@@ -345,6 +369,7 @@ class Figures:
     owner_count: int
     schemas: tuple[SchemaCount, ...]
     schema_count: int
+    waves: tuple[WaveCount, ...]
     pauses: tuple[PauseCount, ...]
     formats: tuple[FormatCount, ...]
     stuck: tuple[Stuck, ...]

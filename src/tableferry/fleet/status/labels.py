@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import date, datetime, timedelta
 
-from tableferry.amounts import counted, first_of
-from tableferry.fleet.status.figures import Due, Figures, Phase, Stuck, StuckCount
+from tableferry.amounts import counted, first_of, size
+from tableferry.fleet.status.figures import Due, Figures, Phase, Stuck, StuckCount, WaveCount
+from tableferry.fleet.wave import Wave
 
 
 def tables(count: int) -> str:
@@ -76,6 +77,27 @@ def why(stuck: Stuck | StuckCount) -> str:
 def commands(cause: StuckCount) -> str:
     """Say what frees the jobs of one cause."""
     return first_of(cause.commands, most=3)
+
+
+def wave_status(wave: Wave) -> str:
+    """Say whether a wave runs, and why not."""
+    return f"{wave.status}: {wave.reason}" if wave.reason else wave.status.value
+
+
+def limits(wave: Wave) -> str:
+    """Say what bounds a wave."""
+    bounds = [
+        f"{counted(wave.tables_at_once, 'table')} at once" if wave.tables_at_once is not None else "",
+        f"{size(wave.bytes_an_hour)} an hour" if wave.bytes_an_hour is not None else "",
+        f"from {wave.hours} ({wave.time_zone})" if wave.hours else "",
+        f"paused when more than {wave.stop_percent} % fail",
+    ]
+    return ", ".join(filter(None, bounds))
+
+
+def moved(wave: WaveCount) -> str:
+    """Say how much of a wave's tables is moved, where their sizes are known."""
+    return f"{size(wave.bytes_moved)} of {size(wave.bytes)}" if wave.bytes else "unknown"
 
 
 def due(figures: Due) -> list[tuple[str, int, int, int]]:

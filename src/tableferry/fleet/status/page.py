@@ -7,6 +7,7 @@ import re
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from tableferry.amounts import size
 from tableferry.fleet.status import labels
 from tableferry.fleet.status.charts import STACK, burn_down, over_time
 from tableferry.fleet.status.figures import PHASE_WORDS, Figures, Phase
@@ -20,6 +21,7 @@ templates = Environment(
 )
 templates.globals["labels"] = labels
 templates.filters["number"] = "{:,}".format
+templates.filters["size"] = size
 
 
 def _breakable(text: object, after: str = "._") -> Markup:

@@ -12,7 +12,6 @@ from tableferry.fleet.reports import Preflight
 from tableferry.fleet.status.causes import causes
 from tableferry.fleet.status.page import templates
 
-templates.filters["size"] = size
 templates.filters["duration"] = duration
 
 # A page with more is too long to be read; the rows for a spreadsheet have all.

@@ -8,8 +8,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tableferry import report
+from tableferry.amounts import size
 from tableferry.fleet.status import labels
-from tableferry.fleet.status.figures import Figures, OwnerCount, Phase, SchemaCount
+from tableferry.fleet.status.figures import Figures, OwnerCount, Phase, SchemaCount, WaveCount
 
 _LISTED = 8
 _BAR = 60
@@ -45,11 +46,17 @@ def _parts(figures: Figures) -> Iterator[RenderableType]:
             if owner.owner is not None
         ],
     )
+    if figures.waves:
+        yield wave_table(figures.waves)
     if figures.schema_count > 1:
         yield from _table(
             "Schemas",
-            ("Schema", "To do", "On probation", "Completed", "Reverted", "Paused", "Tables"),
-            [_counts(each.schema, each) for each in figures.schemas[:_LISTED] if each.schema is not None],
+            ("Schema", "To do", "On probation", "Completed", "Reverted", "Paused", "Tables", "Size"),
+            [
+                (*_counts(each.schema, each), size(each.bytes))
+                for each in figures.schemas[:_LISTED]
+                if each.schema is not None
+            ],
         )
     yield from _table("Due", ("", "Overdue", "Today", "In 7 days"), labels.due(figures.due))
     yield from _table(
@@ -126,7 +133,32 @@ def _paused(figures: Figures) -> Iterator[RenderableType]:
         )
 
 
-def _counts(name: str, counts: OwnerCount | SchemaCount) -> tuple[object, ...]:
+def wave_table(waves: Sequence[WaveCount]) -> RenderableType:
+    """Return the waves as a table: what each is at, and what bounds it."""
+    columns = (
+        "Wave",
+        "Status",
+        "To do",
+        "On probation",
+        "Completed",
+        "Reverted",
+        "Paused",
+        "Tables",
+        "Moved",
+    )
+    rows = [
+        (
+            *(each.wave.name, labels.wave_status(each.wave)),
+            *_counts("", each)[1:],
+            labels.moved(each),
+        )
+        for each in waves
+    ]
+    limits = [Text(f"{each.wave.name}: {labels.limits(each.wave)}", style="dim") for each in waves]
+    return Group(*_table("Waves", columns, rows), *limits)
+
+
+def _counts(name: str, counts: OwnerCount | SchemaCount | WaveCount) -> tuple[object, ...]:
     return (
         name,
         counts.to_do,

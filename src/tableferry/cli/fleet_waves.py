@@ -1,0 +1,135 @@
+"""``tableferry fleet wave add|start|pause|status``: tables that are migrated together, within limits."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import typer
+
+from tableferry import fleet
+from tableferry.amounts import counted, first_of
+from tableferry.cli.command import Answer, App
+from tableferry.cli.fleet_options import WhichQueue, WhichTables
+from tableferry.errors import TableferryError
+from tableferry.fleet.status import labels
+from tableferry.fleet.wave import Wave, WaveStatus
+
+wave_app = App(
+    help="Migrate tables in waves, each started, paused and bounded by itself.", no_args_is_help=True
+)
+
+Name = Annotated[str, typer.Argument(metavar="WAVE", help="The wave's name.", show_default=False)]
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)B?")
+_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+@wave_app.command("add")
+def wave_add(
+    name: Name,
+    which_tables: WhichTables,
+    tables_at_once: Annotated[
+        int | None,
+        typer.Option(
+            "--tables-at-once", min=0, metavar="N", help="Move at most N of them at once; 0: no limit."
+        ),
+    ] = None,
+    bytes_an_hour: Annotated[
+        str | None,
+        typer.Option("--bytes-an-hour", metavar="SIZE", help="Begin at most so much, as 500GB; 0: no limit."),
+    ] = None,
+    hours: Annotated[
+        str | None,
+        typer.Option(
+            "--hours", metavar="FROM-TO", help="Begin tables then alone, as 22:00-06:00; '': always."
+        ),
+    ] = None,
+    time_zone: Annotated[
+        str | None, typer.Option("--time-zone", metavar="ZONE", help="Of the hours, as Europe/Berlin.")
+    ] = None,
+    stop_percent: Annotated[
+        int | None,
+        typer.Option(
+            "--stop-percent", min=0, max=100, metavar="N", help="Pause it when more than N % failed."
+        ),
+    ] = None,
+    *,
+    which: WhichQueue,
+) -> Answer:
+    """Make a wave, change its limits, and put tables into it that are in the queue and haven't begun."""
+    bounds = {
+        "tables_at_once": tables_at_once,
+        "bytes_an_hour": None if bytes_an_hour is None else _size(bytes_an_hour),
+    }
+    others = {"hours": hours, "time_zone": time_zone, "stop_percent": stop_percent}
+    limits: dict[str, int | str | None] = {
+        # None there means no limit, and here that nothing was said.
+        **{key: value or None for key, value in bounds.items() if value is not None},
+        **{key: value for key, value in others.items() if value is not None},
+    }
+    with which.opened() as opened:
+        store = opened.store
+        jobs = fleet.select_jobs(store, which_tables.patterns) if which_tables.patterns else []
+        wave = fleet.set_wave(store, name, limits)
+        moved, left = fleet.assign(store, name, jobs, store.now())
+    lines = [f"{_described(wave)}.", f"{counted(moved, 'table')} put into it."]
+    if left:
+        names = first_of([job.name for job in left])
+        lines.append(f"Left where they are, as they have begun or a worker has them: {names}")
+    if wave.status is not WaveStatus.RUNNING:
+        lines.append(f"Next: tableferry fleet wave start {name}")
+    return Answer({"wave": wave, "moved": moved, "left": [job.name for job in left]}, lines, ok=not left)
+
+
+@wave_app.command("start")
+def wave_start(name: Name, which: WhichQueue) -> Answer:
+    """Let a wave's tables be announced and begun."""
+    with which.opened() as opened:
+        wave = fleet.start_wave(opened.store, name, opened.store.now())
+    return Answer(wave, [f"{_described(wave)}.", "Next: tableferry fleet communicate"])
+
+
+@wave_app.command("pause")
+def wave_pause(
+    name: Name,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for whoever asks.")] = "",
+    *,
+    which: WhichQueue,
+) -> Answer:
+    """Let no more of a wave's tables begin, and no probation end; what has begun is moved to its end."""
+    with which.opened() as opened:
+        wave = fleet.pause_wave(opened.store, name, reason)
+    return Answer(wave, [f"{_described(wave)}.", f"To go on: tableferry fleet wave start {name}"])
+
+
+@wave_app.command("status")
+def wave_status(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[WAVE]", help="One wave's name; by itself all.", show_default=False),
+    ] = None,
+    *,
+    which: WhichQueue,
+) -> Answer:
+    """Say what each wave is at: tables, bytes, and what bounds it."""
+    with which.opened() as opened:
+        if name:
+            fleet.find_wave(opened.store, name)
+        counts = fleet.read_waves(opened.store)
+    # A job of a bundle passes an empty name for none.
+    shown = [count for count in counts if not name or name == count.wave.name]
+    if not shown:
+        return Answer(shown, ["There is no wave: make one with tableferry fleet wave add WAVE TABLE…"])
+    return Answer(shown, lambda console: console.print(fleet.wave_table(shown)))
+
+
+def _described(wave: Wave) -> str:
+    return f"The wave {wave.name} is {labels.wave_status(wave)} ({labels.limits(wave)})"
+
+
+def _size(text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise TableferryError(f"--bytes-an-hour {text}: write it as 500GB, 1.5TB or a number of bytes")
+    return round(float(match[1]) * _UNITS[match[2]])
