@@ -14,9 +14,11 @@ from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob, NotificationRecord
 from tableferry.fleet.queue.selections import everything, finished, named
 from tableferry.fleet.queue.store import Store
+from tableferry.fleet.status import labels
 from tableferry.fleet.status.datasets import datasets
 from tableferry.fleet.status.figures import PHASE_WORDS, Phase
 from tableferry.fleet.status.reading import read_status
+from tableferry.fleet.wave import Wave, WaveStatus
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ def fill(store: Store) -> NotificationRecord:
     tables = ("done", "half", "paused", "untold", "claimed", "behind", "asked")
     store.add([NewJob(named_table(table), tbl_owners=both) for table in tables], ago(20))
     both_tables = ("done", "half")
+    change(store, ["done"], ago(10), wave="first", table_bytes=3 * 10**9)
     change(store, both_tables, ago(10), state=State.READY, desired_state=State.WRITES_BLOCKED)
     blocked = {"state": State.WRITES_BLOCKED, "desired_state": State.ICEBERG_READY, "in_process": True}
     change(store, both_tables, ago(5), **blocked)
@@ -81,6 +84,8 @@ def test_the_dashboard_says_what_the_command_line_says(
     small.create()
     letter = fill(small)
     store = made(spark, schema)
+    store.save_wave(Wave("first", WaveStatus.PAUSED, "3 of 20 tables failed"))
+    store.save_wave(Wave("later"))
     put(spark, schema, small.jobs(everything()), small.events())
     store.record_notifications([letter])
     small.close()
@@ -119,6 +124,13 @@ def test_the_dashboard_says_what_the_command_line_says(
     assert {row["state"]: row["tables"] for row in rows["states"]} == {
         count.words: count.jobs for count in figures.states if count.jobs
     }
+    assert [(row["wave"], row["status"], row["tables"], row["to_do"]) for row in rows["waves"]] == [
+        (count.wave.name, labels.wave_status(count.wave), count.jobs, count.to_do) for count in figures.waves
+    ]
+    assert [(row["tables"], row["gigabytes"]) for row in rows["waves"]] == [(1, 3.0), (0, 0.0)]
+    assert [(row["schema"], row["tables"], row["gigabytes"]) for row in rows["schemas"]] == [
+        (count.schema, count.jobs, count.bytes / 1e9) for count in figures.schemas
+    ]
     assert rows["pauses"] == [{"reason": pause.reason, "tables": pause.jobs} for pause in figures.pauses]
     assert {row["owner"]: row["tables"] for row in rows["owners"]} == {
         "ann@example.com": 7,

@@ -13,14 +13,17 @@ from typing import Any
 import pytest
 import yaml
 from tests.unit.fleet_jobs import NOW
+from tests.unit.fleet_jobs import job as some_job
 from typer.testing import CliRunner, Result
 
 from tableferry import cli
 from tableferry.cli.fleet_options import without_password
+from tableferry.cli.fleet_reports import next_modes
 from tableferry.fleet.job import Job, PauseReason, State
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.sql import SqlStore
+from tableferry.fleet.wave import Wave, WaveStatus
 
 ROOT = Path(__file__).parents[2]
 STORE = "sqlite:///fleet.db"
@@ -121,6 +124,17 @@ def test_a_wave_is_made_filled_started_and_paused(queue: Path) -> None:
     [status] = data("wave", "status")
     assert (status["jobs"], status["to_do"], status["wave"]["status"]) == (2, 2, "paused")
     assert re.search(r"w1 +paused: the month's end +2 ", call("wave", "status").stdout)
+
+
+def test_after_a_run_the_wave_that_is_waited_for_is_named() -> None:
+    ready: dict[str, Any] = {"state": State.READY, "desired_state": State.WRITES_BLOCKED}
+    waiting, free = some_job(**ready, wave="w1"), some_job(**ready)
+    assert list(next_modes([waiting, free, waiting], {"w1": Wave("w1")})) == [
+        "Next: tableferry fleet communicate (1 table)",
+        "Next: tableferry fleet wave start w1 (2 tables)",
+    ]
+    running = {"w1": Wave("w1", WaveStatus.RUNNING)}
+    assert list(next_modes([waiting, free], running)) == ["Next: tableferry fleet communicate (2 tables)"]
 
 
 def test_limits_of_a_wave_are_changed_one_by_one_and_taken_away(queue: Path) -> None:

@@ -76,7 +76,8 @@ def test_who_waits_for_a_wave_is_told_how_it_is_started(
     waiting = job(**columns, wave="w1")
     action = next_action(waiting, {"w1": Wave("w1", status)})
     if waits and status is not WaveStatus.RUNNING:
-        assert action == NextAction(None, "waits for the wave w1: tableferry fleet wave start w1")
+        what = "waits for the wave w1: tableferry fleet wave start w1"
+        assert action == NextAction(None, what, wave="w1")
     else:
         assert action == next_action(waiting)
 

@@ -157,9 +157,10 @@ def _run(mode: str, options: ModeOptions, which: WhichFleet, run: Callable[[Work
                 dry_run=options.dry,
             )
         )
+        waves = {wave.name: wave for wave in opened.store.waves()}
     return Answer(
         {"mode": mode, "dryRun": options.dry, "jobs": [data(job) for job in report.jobs]},
-        report_lines(report, options.dry),
+        report_lines(report, options.dry, waves),
         ok=report.ok,
     )
 

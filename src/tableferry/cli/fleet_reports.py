@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,12 +12,13 @@ from tableferry.amounts import counted
 from tableferry.fleet.job import Job
 from tableferry.fleet.next_action import next_action
 from tableferry.fleet.reports import JobReport, ModeReport
+from tableferry.fleet.wave import Wave
 
 if TYPE_CHECKING:
     from tableferry.fleet.modes.communicate import CommunicateReport
 
 
-def report_lines(report: ModeReport, dry_run: bool) -> Iterator[str]:
+def report_lines(report: ModeReport, dry_run: bool, waves: Mapping[str, Wave]) -> Iterator[str]:
     """Say what a run did: what it would do, or what needs a person, how many of each, and what comes next."""
     for result in report.jobs:
         job = result.job
@@ -34,7 +35,7 @@ def report_lines(report: ModeReport, dry_run: bool) -> Iterator[str]:
         return
     yield ", ".join(f"{count:,} {outcome}" for outcome, count in counts.items())
     if not dry_run:
-        yield from next_modes([result.job for result in report.jobs])
+        yield from next_modes([result.job for result in report.jobs], waves)
 
 
 def notification_lines(communicated: CommunicateReport, folder: Path | None) -> Iterator[str]:
@@ -72,17 +73,22 @@ _AFTER = {
 }
 
 
-def next_modes(jobs: Iterable[Job]) -> Iterator[str]:
-    """Say which modes go on with these jobs, and from when on; the nearest first."""
+def next_modes(jobs: Iterable[Job], waves: Mapping[str, Wave]) -> Iterator[str]:
+    """Say which modes go on with these jobs, and from when on, or which waves are to be started before."""
     due: dict[str, list[datetime | None]] = {}
+    waiting = Counter[str]()
     for job in jobs:
-        action = next_action(job)
+        action = next_action(job, waves)
+        if action.wave:
+            waiting[action.wave] += 1
         if action.mode is not None:
             due.setdefault(action.mode, []).append(action.when)
     for mode, times in due.items():
         dates = [when for when in times if when is not None]
         begins = f", from {min(dates):%Y-%m-%d %H:%M} UTC on" if len(dates) == len(times) else ""
         yield f"Next: tableferry fleet {mode} ({counted(len(times), 'table')}{begins})"
+    for wave, count in waiting.items():
+        yield f"Next: tableferry fleet wave start {wave} ({counted(count, 'table')})"
 
 
 def data(result: JobReport) -> dict[str, object]:

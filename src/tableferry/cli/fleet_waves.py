@@ -73,7 +73,9 @@ def wave_add(
         jobs = fleet.select_jobs(store, which_tables.patterns) if which_tables.patterns else []
         wave = fleet.set_wave(store, name, limits)
         moved, left = fleet.assign(store, name, jobs, store.now())
-    lines = [f"{_described(wave)}.", f"{counted(moved, 'table')} put into it."]
+    lines = [f"{_described(wave)}."]
+    if jobs:
+        lines.append(f"{counted(moved, 'table')} put into it.")
     if left:
         names = first_of([job.name for job in left])
         lines.append(f"Left where they are, as they have begun or a worker has them: {names}")

@@ -24,11 +24,13 @@ class NextAction:
         mode: Which mode does it; None where nothing moves by itself.
         what: What it does, or what a person does.
         when: The first moment at which it can; None for the mode's next run.
+        wave: The wave that is waited for; empty for none.
     """
 
     mode: Mode | None
     what: str
     when: datetime | None = None
+    wave: str = ""
 
 
 def next_action(job: Job, waves: Mapping[str, Wave] = MappingProxyType({})) -> NextAction:
@@ -45,7 +47,8 @@ def next_action(job: Job, waves: Mapping[str, Wave] = MappingProxyType({})) -> N
     begins = job.pair == (State.READY, State.WRITES_BLOCKED) and not job.in_process
     ends_probation = action.mode == "preprocess" and job.state is State.WRITES_UNBLOCKED
     if begins or ends_probation:
-        return NextAction(None, f"waits for the wave {wave.name}: tableferry fleet wave start {wave.name}")
+        start = f"tableferry fleet wave start {wave.name}"
+        return NextAction(None, f"waits for the wave {wave.name}: {start}", wave=wave.name)
     return action
 
 

@@ -27,6 +27,8 @@ def render() -> str:
         _at(3, 14, 3, 6, _chart("bar", "pauses", "Paused, by reason", "reason", "tables")),
         _at(0, 20, 3, 6, _chart("bar", "pace", "Migrated and archived a day", "day", "tables", "what")),
         _at(3, 20, 3, 6, _table("owners", "Owners", _OWNERS)),
+        _at(0, 26, 3, 6, _table("waves", "Waves", _WAVES)),
+        _at(3, 26, 3, 6, _table("schemas", "Schemas", _SCHEMAS)),
     ]
     page = {
         "name": "fleet",
@@ -53,13 +55,15 @@ _STUCK = {
     "days": "Days since it moved",
     "owners": "Owners",
 }
-_OWNERS = {
-    "owner": "Owner",
+_COUNTS = {
     "to_do": "To do",
     "on_probation": "On probation",
     "completed": "Completed",
     "paused": "Paused",
 }
+_OWNERS = {"owner": "Owner", **_COUNTS}
+_WAVES = {"wave": "Wave", "status": "Status", **_COUNTS, "gigabytes": "GB"}
+_SCHEMAS = {"schema": "Schema", **_COUNTS, "gigabytes": "GB"}
 
 
 def _dataset(dataset: Dataset) -> _Json:

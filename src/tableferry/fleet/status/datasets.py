@@ -66,13 +66,18 @@ _ADDED, _TODAY = (
 _ALL = f"""
 all_jobs AS (
   SELECT task_id, catalog_name, db_name, tbl_name, tbl_owners, state, desired_state, migration_paused,
-    pause_reason, created_at, {_case("state", _PHASE_OF)} AS phase
+    pause_reason, created_at, wave, table_bytes, {_case("state", _PHASE_OF)} AS phase
   FROM jobs
   UNION ALL
   SELECT a.task_id, a.catalog_name, a.db_name, a.tbl_name, a.tbl_owners, a.state, a.desired_state,
-    a.migration_paused, a.pause_reason, a.created_at, {_case("a.state", _PHASE_OF)} AS phase
+    a.migration_paused, a.pause_reason, a.created_at, a.wave, a.table_bytes,
+    {_case("a.state", _PHASE_OF)} AS phase
   FROM jobs_archive AS a LEFT ANTI JOIN jobs AS j ON a.task_id = j.task_id
 )"""
+
+_COUNTS = f"""count_if(phase IN ({_TO_DO})) AS to_do, count_if(phase = '{_PROBATION}') AS on_probation,
+  count_if(phase = '{_COMPLETED}') AS completed, count_if(migration_paused) AS paused,
+  count(task_id) AS tables"""
 
 # What changed on each day of UTC, then added up.
 _DAYS = f"""
@@ -189,11 +194,30 @@ SELECT day, phase, jobs AS tables FROM by_day ORDER BY day, phase""",
             "owners",
             "Tables by owner",
             f"""WITH {_ALL}
-SELECT owner, count_if(phase IN ({_TO_DO})) AS to_do, count_if(phase = '{_PROBATION}') AS on_probation,
-  count_if(phase = '{_COMPLETED}') AS completed, count_if(migration_paused) AS paused, count(*) AS tables
+SELECT owner, {_COUNTS}
 FROM (SELECT *, explode_outer(from_json(tbl_owners, 'array<string>')) AS owner FROM all_jobs)
 GROUP BY owner ORDER BY to_do DESC, tables DESC, owner LIMIT 1000""",
             ("owner", "to_do", "on_probation", "completed", "paused", "tables"),
+        ),
+        Dataset(
+            "waves",
+            "Waves",
+            f"""WITH {_ALL}
+SELECT name AS wave, CASE WHEN reason = '' THEN status ELSE concat(status, ': ', reason) END AS status,
+  {_COUNTS},
+  coalesce(round(sum(table_bytes) / 1e9, 1), 0) AS gigabytes
+FROM waves LEFT JOIN all_jobs ON all_jobs.wave = waves.name
+GROUP BY ALL ORDER BY wave""",
+            ("wave", "status", "to_do", "on_probation", "completed", "paused", "tables", "gigabytes"),
+        ),
+        Dataset(
+            "schemas",
+            "Tables by schema",
+            f"""WITH {_ALL}
+SELECT concat_ws('.', catalog_name, db_name) AS schema, {_COUNTS},
+  coalesce(round(sum(table_bytes) / 1e9, 1), 0) AS gigabytes
+FROM all_jobs GROUP BY schema ORDER BY to_do DESC, tables DESC, schema LIMIT 1000""",
+            ("schema", "to_do", "on_probation", "completed", "paused", "tables", "gigabytes"),
         ),
         Dataset(
             "pauses",
