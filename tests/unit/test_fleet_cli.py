@@ -182,6 +182,16 @@ def test_tables_that_have_begun_stay_in_their_wave(queue: Path) -> None:
     call("wave", "add", "w1", "sales.lines")
 
 
+def test_a_wave_whose_tables_have_begun_has_no_preflight(queue: Path) -> None:
+    call("wave", "add", "w1", "sales.orders")
+    change("orders", state=State.WRITES_BLOCKED, desired_state=State.ICEBERG_READY, in_process=True)
+    said = call("preflight", "--wave", "w1", status=1).stderr
+    assert "no table of the wave w1 waits for its migration" in said
+    assert "there is no wave 'w2'" in call("preflight", "--wave", "w2", status=1).stderr
+    both = call("preflight", "sales.lines", "--wave", "w1", status=1).stderr
+    assert "--wave takes all tables of a wave" in both
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -20,6 +20,9 @@ def fleet_preflight(
     which_tables: NewTables,
     target: Target = None,
     catalog: Catalog = DEFAULT_CATALOG,
+    wave: Annotated[
+        str, typer.Option("--wave", metavar="WAVE", help="All tables of a wave that haven't begun.")
+    ] = "",
     html: Html = None,
     csv: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Write a row for each table, as CSV.")
@@ -30,10 +33,11 @@ def fleet_preflight(
 ) -> Answer:
     """Say what would stop tables' migrations, and how long writers will wait; nothing is written.
 
-    Without a TABLE, of all jobs that haven't begun. The exit code is 1 if a table can't be migrated as it is.
+    Without a TABLE and --wave, of all jobs that haven't begun. The exit code is 1 if a table can't be
+    migrated as it is.
     """
     with which.opened(target_format=target) as opened:
-        preflights = _preflights(opened, which_tables.named(catalog))
+        preflights = _preflights(opened, which_tables.named(catalog), wave)
     in_json = common.output is Output.JSON
     if html is not None:
         write_file(html, fleet.preflight_page(preflights), to_stderr=in_json)
@@ -50,18 +54,22 @@ def fleet_preflight(
     return Answer({"ok": ok, "causes": causes, "tables": preflights}, shown, ok=ok)
 
 
-def _preflights(opened: OpenFleet, named: fleet.Named) -> list[Preflight]:
+def _preflights(opened: OpenFleet, named: fleet.Named, wave: str) -> list[Preflight]:
     store = opened.store
     if named.tables or named.files or named.query:
+        if wave:
+            raise TableError("--wave takes all tables of a wave: leave it out, or the other tables")
         jobs = fleet.register(
             store, named, opened.settings, store.now(), spark=opened.spark, dry_run=True
         ).jobs
     else:
-        jobs = tuple(
-            fleet.NewJob(job.name, job.target_format) for job in store.jobs(fleet.selections.not_started())
-        )
+        chosen = fleet.selections.not_started()
+        if wave:
+            chosen &= fleet.selections.in_wave(fleet.find_wave(store, wave).name)
+        jobs = tuple(fleet.NewJob(job.name, job.target_format) for job in store.jobs(chosen))
         if not jobs:
+            which = f"no table of the wave {wave}" if wave else "no table"
             raise TableError(
-                "no table waits for its migration: name tables, or add some with tableferry fleet add"
+                f"{which} waits for its migration: name tables, or add some with tableferry fleet add"
             )
     return fleet.precheck(store, opened.warehouse(), jobs)
