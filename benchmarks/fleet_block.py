@@ -1,10 +1,10 @@
 """How long writers are locked out of a Hive table while it is migrated, against the table's size.
 
 python benchmarks/fleet_block.py --files 10 100 1000 5000
-python benchmarks/fleet_block.py --files 1000 --rows 100000 --output json
+python benchmarks/fleet_block.py --files 1000 --rows 100000 --format delta --output json
 
-Makes partitioned Hive tables of so many Parquet files, and migrates one after the other to Iceberg, as a
-worker does. A writer adds one more file to each right before its rights are taken. Seconds are those from the
+Makes partitioned Hive tables of so many Parquet files, and migrates one after the other to Iceberg and to
+Delta, as a worker does. A writer adds one more file to each right before its rights are taken. Seconds are those from the
 moment in which the rights are taken to the one in which they are given back, and those of the whole
 migration. A small table warms up before and isn't counted.
 """
@@ -21,10 +21,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tableferry import session
+from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.modes.migrate import migrate
 from tableferry.fleet.modes.preprocess import preprocess
 from tableferry.fleet.modes.worker import Worker
@@ -71,28 +73,31 @@ def main() -> None:
     )
     parser.add_argument("--files", type=int, nargs="*", default=[10, 100, 1000, 5000])
     parser.add_argument("--rows", type=int, default=1000, help="in each file")
+    parser.add_argument("--format", nargs="*", choices=list(TargetFormat), default=list(TargetFormat))
     parser.add_argument("--output", choices=("text", "json"), default="text")
     arguments = parser.parse_args()
     print(machine(), flush=True)
     with tempfile.TemporaryDirectory(prefix="tableferry-bench-") as scratch:
         spark = session.resolve(Path(scratch, "warehouse"), iceberg=True, say=lambda line: None)
         spark.sql(f"CREATE SCHEMA {SCHEMA}")
-        measure(spark, Path(scratch), "warm_up", 5, 10)
-        for files in arguments.files:
-            found = measure(spark, Path(scratch), f"t{files}", files, arguments.rows)
+        for form in map(TargetFormat, arguments.format):
+            measure(spark, Path(scratch), form, 5, 10)
+        for files, form in product(arguments.files, map(TargetFormat, arguments.format)):
+            found = measure(spark, Path(scratch), form, files, arguments.rows)
             if arguments.output == "json":
                 print(json.dumps(found), flush=True)
             else:
                 print(
-                    f"{files:,} files, {found['bytes'] / 2**20:,.1f} MiB: writers locked out for "
-                    f"{found['locked_out']:.1f} s of {found['migrate']:.1f} s",
+                    f"{files:,} files, {found['bytes'] / 2**20:,.1f} MiB, to {form.value}: writers locked out "
+                    f"for {found['locked_out']:.1f} s of {found['migrate']:.1f} s",
                     flush=True,
                 )
         session.stop(spark)
 
 
-def measure(spark: SparkSession, scratch: Path, table: str, files: int, rows: int) -> dict[str, float]:
+def measure(spark: SparkSession, scratch: Path, form: TargetFormat, files: int, rows: int) -> dict[str, Any]:
     """Migrate a table of so many files, to which one more comes at the last moment."""
+    table = f"t{files}_to_{form.value}"
     name, folder, now = TableName(("spark_catalog", SCHEMA, table)), scratch / table, datetime.now(UTC)
     for number in range(files):
         write(folder / f"day={number // FILES_A_DAY}", number, rows)
@@ -105,7 +110,7 @@ def measure(spark: SparkSession, scratch: Path, table: str, files: int, rows: in
     store.create()
     access = Rights(spark, lambda: write(folder / "day=0", files, rows))
     worker = Worker(store, Warehouse(spark, access), settings, "bench", lambda: datetime.now(UTC))
-    store.add([NewJob(name, initial_gap_days=0)], now)
+    store.add([NewJob(name, form, initial_gap_days=0)], now)
     preprocess(worker)
     [job] = store.claim(named([name]), worker.name, now=now, lease=settings.lease, limit=1)
     store.save(replace(job, comm_level1_date=now), now, release=True)
@@ -113,11 +118,12 @@ def measure(spark: SparkSession, scratch: Path, table: str, files: int, rows: in
     [report] = migrate(worker).jobs
     seconds = time.perf_counter() - started
     assert report.outcome == "done", report.error
-    iceberg = worker.warehouse.iceberg(name).sql
-    [[count]] = spark.sql(f"SELECT count(*) FROM {iceberg}").collect()
+    new = worker.warehouse.iceberg(name) if form is TargetFormat.ICEBERG else name
+    [[count]] = spark.sql(f"SELECT count(*) FROM {new.sql}").collect()
     assert count == (files + 1) * rows, f"{count} rows, not {(files + 1) * rows}"
     size = sum(path.stat().st_size for path in folder.rglob("*.parquet"))
     return {
+        "format": form.value,
         "files": files,
         "bytes": size,
         "locked_out": round(access.given_back - access.taken, 3),

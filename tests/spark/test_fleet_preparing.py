@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,16 +21,19 @@ from tests import soak
 from tests.spark.fleets import Fleet, errors, fleet
 
 from tableferry import session
+from tableferry.convert.log.table import write_checkpoint
 from tableferry.fleet import job_run
-from tableferry.fleet.job import PauseReason, State
+from tableferry.fleet.job import PauseReason, State, TargetFormat
 from tableferry.fleet.pausing import resumed
-from tableferry.fleet.warehouse import comparing, hive, iceberg
+from tableferry.fleet.queue.store import ClaimLost
+from tableferry.fleet.warehouse import comparing, delta, hive, iceberg
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.comparing import RowsDiffer
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.files import list_files
 from tableferry.fleet.warehouse.name_mapping import MAPPING
 from tableferry.fleet.warehouse.prepared import Prepared, members
-from tableferry.fleet.warehouse.preparing import prepare
+from tableferry.fleet.warehouse.preparing import compare_ahead, prepare
 from tableferry.fleet.warehouse.shadow import trying
 from tableferry.hive.partitions import NULL
 from tableferry.tables import TableName
@@ -109,21 +113,64 @@ def writers(ours: Fleet, tmp_path: Path) -> Writers:
     return writers
 
 
-def warehouse_of(ours: Fleet) -> Warehouse:
-    return replace(ours.warehouse, prepared=Prepared())
+ICEBERG, DELTA = TargetFormat.ICEBERG, TargetFormat.DELTA
+BOTH = pytest.mark.parametrize("form", [ICEBERG, DELTA])
 
 
-def relisted(warehouse: Warehouse, source: TableName) -> None:
-    hive.listed(warehouse, hive.demand(warehouse, source))
+@dataclass
+class Copying:
+    """A run that makes and compares a table's copy, step by step."""
 
+    warehouse: Warehouse
+    source: TableName
+    form: TargetFormat
 
-def beside(table: TableName) -> TableName:
-    return TableName((*table.parts[:-1], f"{table.table}_iceberg"))
+    @classmethod
+    def of(cls, ours: Fleet, source: TableName, form: TargetFormat) -> Copying:
+        return cls(replace(ours.warehouse, prepared=Prepared()), source, form)
 
+    @property
+    def target(self) -> TableName:
+        return TableName((*self.source.parts[:-1], f"{self.source.table}_{self.form.value}"))
 
-def files_of(warehouse: Warehouse, target: TableName) -> list[str]:
-    query = f"SELECT file_path FROM {warehouse.iceberg(target).sql}.files ORDER BY 1"
-    return [row[0] for row in warehouse.spark.sql(query).collect()]
+    @property
+    def readable(self) -> str:
+        """The copy's name for Spark."""
+        name = self.warehouse.iceberg(self.target) if self.form is ICEBERG else self.target
+        return name.sql
+
+    @property
+    def prepared(self) -> Prepared:
+        assert self.warehouse.prepared is not None
+        return self.warehouse.prepared
+
+    def ahead(self) -> int:
+        """Do what is done while people write."""
+        if self.form is ICEBERG:
+            return prepare(self.warehouse, self.source, self.target)
+        return compare_ahead(self.warehouse, self.source)
+
+    def make(self) -> int:
+        """Make the copy, as it's made when writes are blocked."""
+        hive.listed(self.warehouse, hive.demand(self.warehouse, self.source))
+        make = iceberg.make if self.form is ICEBERG else delta.make
+        return make(self.warehouse, self.source, self.target)
+
+    def compare(self) -> int:
+        return comparing.demand_same_as_copy(self.warehouse, self.source, self.target)
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        return sorted(map(tuple, self.warehouse.spark.table(self.readable).collect()), key=repr)
+
+    @property
+    def files(self) -> list[str]:
+        """The names of the files that the copy has."""
+        if self.form is ICEBERG:
+            read = self.warehouse.spark.sql(f"SELECT file_path FROM {self.readable}.files")
+        else:
+            read = self.warehouse.spark.table(self.readable).select("_metadata.file_path").distinct()
+        return sorted(row[0].rpartition("/")[2] for row in read.collect())
 
 
 def age(writers: Writers) -> None:
@@ -132,65 +179,122 @@ def age(writers: Writers) -> None:
         os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
 
 
-def test_only_what_changed_since_is_compared(ours: Fleet, writers: Writers) -> None:
-    warehouse, source, target = warehouse_of(ours), writers.table, beside(writers.table)
+def beside(folder: Path) -> list[str]:
+    """Return what trials have left beside a table's directory."""
+    return [path.name for path in folder.parent.iterdir() if "trial" in path.name]
+
+
+@BOTH
+def test_only_what_changed_since_is_compared(ours: Fleet, writers: Writers, form: TargetFormat) -> None:
+    copying = Copying.of(ours, writers.table, form)
     age(writers)
-    assert prepare(warehouse, source, target) == ROWS * len(DAYS)
-    relisted(warehouse, source)
-    assert iceberg.make(warehouse, source, target) == len(DAYS)
-    assert comparing.demand_same_as_copy(warehouse, source, target) == 0
+    assert copying.ahead() == ROWS * len(DAYS)
+    assert copying.make() == len(DAYS)
+    assert copying.compare() == 0
     # One comes, one is written again by its name, one goes.
     writers.add("a")
     writers.again(1)
     writers.remove(0)
-    relisted(warehouse, source)
-    assert iceberg.make(warehouse, source, target) == len(DAYS)
-    assert comparing.demand_same_as_copy(warehouse, source, target) == 2 * ROWS
-    assert sorted(files_of(warehouse, target)) == sorted(f"file:{path}" for path in writers.files)
-    rows = warehouse.spark.table(warehouse.iceberg(target).sql).collect()
-    assert sorted(map(tuple, rows), key=repr) == writers.rows
-    # So does what is dropped with its partition.
-    warehouse.spark.sql(f"ALTER TABLE {source.sql} DROP PARTITION (day = 'b c')")
-    relisted(warehouse, source)
-    left = iceberg.make(warehouse, source, target)
-    assert left == sum(path.parent.name != "day=b c" for path in writers.files)
-    assert len(files_of(warehouse, target)) == left
-    assert comparing.demand_same_as_copy(warehouse, source, target) == 0
+    assert copying.make() == len(DAYS)
+    assert copying.compare() == 2 * ROWS
+    assert copying.files == sorted(path.name for path in writers.files)
+    assert copying.rows == writers.rows
+    assert beside(writers.folder) == []
 
 
+def test_a_partition_that_is_dropped_is_taken_out_of_an_iceberg_copy(ours: Fleet, writers: Writers) -> None:
+    copying = Copying.of(ours, writers.table, ICEBERG)
+    age(writers)
+    copying.ahead()
+    ours.spark.sql(f"ALTER TABLE {writers.table.sql} DROP PARTITION (day = 'b c')")
+    assert copying.make() == len(DAYS) - 1
+    assert copying.compare() == 0
+    assert copying.files == sorted(path.name for path in writers.files if path.parent.name != "day=b c")
+
+
+@BOTH
 def test_a_file_that_is_written_again_in_the_same_second_is_compared_again(
-    ours: Fleet, writers: Writers
+    ours: Fleet, writers: Writers, form: TargetFormat
 ) -> None:
-    warehouse, source, target = warehouse_of(ours), writers.table, beside(writers.table)
-    relisted(warehouse, source)
-    listed = warehouse.prepared.listed if warehouse.prepared else None
-    assert listed is not None
-    now = listed.at // 1_000_000
+    copying = Copying.of(ours, writers.table, form)
+    now = int(time.time())
     writers.again(0, seconds=now)
-    assert prepare(warehouse, source, target) == ROWS * len(DAYS)
+    assert copying.ahead() == ROWS * len(DAYS)
     writers.again(0, seconds=now)
-    relisted(warehouse, source)
-    iceberg.make(warehouse, source, target)
-    assert comparing.demand_same_as_copy(warehouse, source, target) >= ROWS
+    copying.make()
+    assert copying.compare() >= ROWS
     number = writers.rows[0][0]
-    iceberg_rows = warehouse.spark.table(warehouse.iceberg(target).sql)
-    assert iceberg_rows.where(f"id = {number}").count() == 1, "its bounds are those of what it was"
+    found = ours.spark.table(copying.readable).where(f"id = {number}")
+    assert found.count() == 1, "its bounds are those of what it was"
 
 
 @pytest.mark.parametrize("way", ["files", "mapping"])
-def test_what_somebody_does_to_the_copy_is_found(ours: Fleet, writers: Writers, way: str) -> None:
-    warehouse, source, target = warehouse_of(ours), writers.table, beside(writers.table)
+def test_what_somebody_does_to_an_iceberg_copy_is_found(ours: Fleet, writers: Writers, way: str) -> None:
+    copying = Copying.of(ours, writers.table, ICEBERG)
     age(writers)
-    prepare(warehouse, source, target)
-    name = warehouse.iceberg(target).sql
+    copying.ahead()
+    name = copying.readable
     if way == "files":
-        warehouse.spark.sql(f"INSERT INTO {name} VALUES (1, 2, 'a')")
+        ours.spark.sql(f"INSERT INTO {name} VALUES (1, 2, 'a')")
     else:
         # A column's values are all null from now on.
-        mapping = iceberg.properties_of(warehouse, target)[MAPPING].replace("double_id", "nothing")
-        warehouse.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('{MAPPING}' = '{mapping}')")
+        properties = iceberg.properties_of(copying.warehouse, copying.target)
+        mapping = properties[MAPPING].replace("double_id", "nothing")
+        ours.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('{MAPPING}' = '{mapping}')")
     with pytest.raises(RowsDiffer):
-        comparing.demand_same_as_copy(warehouse, source, target)
+        copying.compare()
+
+
+@pytest.mark.parametrize("way", ["delete", "commit", "checkpoint", "entry"])
+def test_what_somebody_does_to_a_delta_copy_is_found(ours: Fleet, writers: Writers, way: str) -> None:
+    copying = Copying.of(ours, writers.table, DELTA)
+    age(writers)
+    copying.ahead()
+    copying.make()
+    log = writers.folder / "_delta_log"
+    first, checkpoint = log / f"{0:020}.json", log / f"{0:020}.checkpoint.parquet"
+    match way:
+        case "delete":
+            ours.spark.sql(f"DELETE FROM {copying.readable} WHERE id = {writers.rows[0][0]}")
+        case "commit":
+            first.write_text(first.read_text().replace('"day":"a"', '"day":"z"'))
+        case "checkpoint":
+            write_checkpoint(writers.folder)
+            assert copying.compare() == 0, "it says what the commit does"
+            actions = pq.read_table(checkpoint)
+            pq.write_table(actions.slice(0, len(actions) - 1), checkpoint)
+        case "entry":
+            ours.spark.sql(f"DROP TABLE {copying.readable}")
+            ours.spark.sql(
+                f"CREATE TABLE {copying.readable} (id BIGINT, double_id BIGINT, day STRING) USING delta"
+            )
+    # Spark's session keeps what it has read of a log.
+    jvm = ours.spark._jvm
+    assert jvm is not None
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    with pytest.raises(RowsDiffer):
+        copying.compare()
+
+
+@BOTH
+@pytest.mark.parametrize("change", ["column", "options"])
+def test_a_table_that_is_read_otherwise_by_now_is_compared_anew(
+    ours: Fleet, tmp_path: Path, form: TargetFormat, change: str
+) -> None:
+    source = ours.name("t")
+    ours.spark.sql(
+        f"CREATE TABLE {source.sql} (id BIGINT, day STRING DEFAULT 'a') USING parquet "
+        f"LOCATION '{tmp_path / 't'}'"
+    )
+    ours.spark.sql(f"INSERT INTO {source.sql} VALUES (1, 'b'), (2, DEFAULT)")
+    copying = Copying.of(ours, source, form)
+    assert copying.ahead() == 2
+    if change == "column":
+        ours.spark.sql(f"ALTER TABLE {source.sql} ADD COLUMNS (later INT)")
+    else:
+        ours.spark.sql(f"ALTER TABLE {source.sql} SET SERDEPROPERTIES ('compression' = 'zstd')")
+    copying.make()
+    assert copying.compare() == (2 if change == "column" or form is DELTA else 0)
 
 
 class Rights(MetastoreAccess):
@@ -231,7 +335,37 @@ def test_nobody_is_locked_out_of_a_table_whose_rows_would_differ(ours: Fleet, tm
     assert (job.state, rights.taken) == (State.READY, 0)
 
 
-def test_a_table_that_leaves_files_out_is_compared_as_a_whole(ours: Fleet, tmp_path: Path) -> None:
+def test_nobody_is_locked_out_of_a_table_whose_rows_would_differ_in_delta(
+    ours: Fleet, tmp_path: Path
+) -> None:
+    """Spark takes a partition's time for one of the session's zone, and the log says it in UTC."""
+    ours.warehouse = replace(ours.warehouse, access=(rights := Rights(ours.spark)))
+    zone = {"spark.sql.session.timeZone": "America/New_York"}
+    with session.settings(ours.spark, zone, "the test"):
+        ours.spark.sql(
+            f"CREATE EXTERNAL TABLE {ours.name('t').sql} (id INT) PARTITIONED BY (at TIMESTAMP) "
+            f"STORED AS PARQUET LOCATION '{tmp_path / 't'}'"
+        )
+        ours.spark.sql(
+            f"INSERT INTO {ours.name('t').sql} PARTITION (at = TIMESTAMP'2026-01-01 10:00:00') VALUES (1)"
+        )
+        ours.add("t", form=DELTA)
+        assert errors(ours.preprocess()) == []
+        ours.notify()
+        ours.clock.turn(days=14)
+        [error] = errors(ours.migrate())
+    assert "the files of" in error
+    job = ours.job("t")
+    assert job.pause_reason.startswith(PauseReason.ROWS_DIFFER.value)
+    assert (job.state, rights.taken) == (State.READY, 0)
+    assert not (tmp_path / "t" / "_delta_log").exists()
+    assert beside(tmp_path / "t") == []
+
+
+@BOTH
+def test_a_table_that_leaves_files_out_is_compared_as_a_whole(
+    ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
     source, folder = ours.name("t"), tmp_path / "t"
     folder.mkdir()
     for number, name in enumerate(["a.parquet", "b.other"]):
@@ -241,36 +375,95 @@ def test_a_table_that_leaves_files_out_is_compared_as_a_whole(ours: Fleet, tmp_p
         f"LOCATION '{folder}'"
     )
     assert ours.spark.table(source.sql).count() == 1
+    copying = Copying.of(ours, source, form)
+    if form is DELTA:
+        assert copying.ahead() == 0
+        copying.make()
     with pytest.raises(RowsDiffer):
-        prepare(warehouse_of(ours), source, beside(source))
+        copying.ahead() if form is ICEBERG else copying.compare()
 
 
-def test_a_table_without_a_file_is_compared_too(ours: Fleet, writers: Writers) -> None:
-    warehouse, source, target = warehouse_of(ours), writers.table, beside(writers.table)
+@BOTH
+def test_a_table_without_a_file_is_compared_too(ours: Fleet, writers: Writers, form: TargetFormat) -> None:
+    copying = Copying.of(ours, writers.table, form)
     while writers.files:
         writers.remove(0)
-    prepare(warehouse, source, target)
-    assert warehouse.prepared is not None
-    assert warehouse.prepared.compared is not None
+    assert copying.ahead() == 0
     writers.add("a")
-    relisted(warehouse, source)
-    assert iceberg.make(warehouse, source, target) == 1
-    assert comparing.demand_same_as_copy(warehouse, source, target) == ROWS
+    assert copying.make() == 1
+    assert copying.compare() == ROWS
+
+
+def test_what_a_trial_of_a_run_that_died_has_left_is_removed(ours: Fleet, writers: Writers) -> None:
+    copying = Copying.of(ours, writers.table, DELTA)
+    left = writers.folder.with_name("_tableferry_trial_t") / "0" / "_delta_log" / "0.json"
+    for step in (copying.ahead, copying.make):
+        left.parent.mkdir(parents=True)
+        left.write_text("{}")
+        step()
+        assert beside(writers.folder) == []
+    # Whoever goes on after a crash knows nothing, and compares everything.
+    left.parent.mkdir(parents=True)
+    anew = Copying.of(ours, writers.table, DELTA)
+    hive.listed(anew.warehouse, hive.demand(anew.warehouse, writers.table))
+    assert anew.compare() == ROWS * len(DAYS)
+    assert beside(writers.folder) == []
+
+
+def test_a_trial_is_in_nobodys_way_and_goes_whatever_happens(
+    ours: Fleet, writers: Writers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copying = Copying.of(ours, writers.table, DELTA)
+    before = list_files(ours.warehouse, [str(writers.folder.parent)])
+
+    def dying(warehouse: Warehouse, *_: Any) -> None:
+        assert beside(writers.folder) == ["_tableferry_trial_t"]
+        assert list_files(warehouse, [str(writers.folder.parent)]) == before
+        assert not (writers.folder / "_delta_log").exists()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(comparing, "rows_of_files", dying)
+    with pytest.raises(KeyboardInterrupt):
+        copying.ahead()
+    assert beside(writers.folder) == []
+
+
+def test_who_has_lost_its_claim_leaves_nothing(ours: Fleet, writers: Writers) -> None:
+    copying = Copying.of(ours, writers.table, DELTA)
+
+    def lost() -> None:
+        raise ClaimLost("it is another's")
+
+    copying.warehouse = replace(copying.warehouse, guard=lost)
+    with pytest.raises(ClaimLost):
+        copying.ahead()
+    assert beside(writers.folder) == []
+
+
+def test_where_nothing_can_be_written_beside_a_table_all_is_compared_when_writes_are_blocked(
+    ours: Fleet, writers: Writers
+) -> None:
+    copying = Copying.of(ours, writers.table, DELTA)
+    writers.folder.with_name("_tableferry_trial_t").write_text("somebody's")
+    assert copying.ahead() == 0
+    copying.make()
+    assert copying.compare() == ROWS * len(DAYS)
 
 
 def test_rows_of_files_are_those_that_the_table_has(ours: Fleet, tmp_path: Path) -> None:
     """Columns that files spell otherwise, lack or have beside; partitions elsewhere, of numbers and dates."""
     source, folder = ours.name("odd"), tmp_path / "odd"
     ours.spark.sql(
-        f"CREATE EXTERNAL TABLE {source.sql} (Id BIGINT, name VARCHAR(5), at TIMESTAMP, "
-        f"inner STRUCT<a: INT, b: ARRAY<STRING>>, later INT) PARTITIONED BY (n INT, day DATE, word STRING) "
+        f"CREATE EXTERNAL TABLE {source.sql} (Id BIGINT, name VARCHAR(5), code CHAR(4), at TIMESTAMP, "
+        f"inner STRUCT<a: INT, b: ARRAY<STRING>>, later INT) "
+        f"PARTITIONED BY (n INT, day DATE, word STRING, moment TIMESTAMP, amount DECIMAL(5, 2), yes BOOLEAN) "
         f"STORED AS PARQUET LOCATION '{folder}'"
     )
     inner = pa.struct([("A", pa.int32()), ("b", pa.list_(pa.string()))])
     seven = pa.array([7], pa.int32())
     instant = pa.array([1_700_000_000_000_000], pa.timestamp("us", "UTC"))
     shapes: list[dict[str, Any]] = [
-        {"ID": [1, 2], "NAME": ["a", None], "extra": [1, 2]},
+        {"ID": [1, 2], "NAME": ["a", None], "code": ["x", None], "extra": [1, 2]},
         {"id": [3], "inner": pa.array([{"A": 1, "b": ["x", None]}], inner), "later": seven},
         {
             "id": pa.array([None], pa.int64()),
@@ -278,16 +471,26 @@ def test_rows_of_files_are_those_that_the_table_has(ours: Fleet, tmp_path: Path)
         },
     ]
     places = [
-        ("n = 7, day = DATE'2026-01-02', word = 'a b+c%20é'", folder / "n=007" / "x y+z%20é"),
-        (f"n = '{NULL}', day = '{NULL}', word = '{NULL}'", folder / f"n={NULL}"),
-        ("n = -1, day = DATE'1969-12-31', word = ''' \"'", tmp_path / "elsewhere [1]"),
+        (
+            "n = 7, day = DATE'2026-01-02', word = 'a b+c%20é', moment = '2026-01-02 03:04:05.6', "
+            "amount = 1.50, yes = true",
+            folder / "n=007" / "x y+z%20é",
+        ),
+        (
+            ", ".join(f"{name} = '{NULL}'" for name in ("n", "day", "word", "moment", "amount", "yes")),
+            folder / f"n={NULL}",
+        ),
+        (
+            "n = -1, day = DATE'1969-12-31', word = ''' \"', moment = '1969-12-31', amount = -7, yes = false",
+            tmp_path / "elsewhere [1]",
+        ),
     ]
     for spec, place in places:
         place.mkdir(parents=True)
         for at, shape in enumerate(shapes):
             pq.write_table(pa.table(shape), place / f"f {at}.parquet")
         ours.spark.sql(f"ALTER TABLE {source.sql} ADD PARTITION ({spec}) LOCATION '{place}'")
-    warehouse = warehouse_of(ours)
+    warehouse = replace(ours.warehouse, prepared=Prepared())
     listed = hive.listed(warehouse, hive.demand(warehouse, source))
     files = members(listed)
     assert len(files) == 9
@@ -327,7 +530,10 @@ def calling(before: Callable[[str], None]) -> Iterator[None]:
         for module, name in (
             (hive, "listed"),
             (iceberg, "make"),
+            (delta, "make"),
+            (delta, "drafted"),
             (comparing, "demand_same_as_copy"),
+            (comparing, "demand_same_as_drafted"),
             (job_run, "perform"),
         ):
             patch.setattr(module, name, hooked(name, getattr(module, name)))
@@ -336,8 +542,9 @@ def calling(before: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
+@BOTH
 def test_every_row_is_there_whatever_is_written_meanwhile(
-    spark: SparkSession, schema: str, tmp_path: Path
+    spark: SparkSession, schema: str, tmp_path: Path, form: TargetFormat
 ) -> None:
     numbers = count()
 
@@ -380,7 +587,7 @@ def test_every_row_is_there_whatever_is_written_meanwhile(
                         writers.remove(which)
 
         try:
-            ours.add(name)
+            ours.add(name, form=form)
             assert errors(ours.preprocess()) == []
             ours.notify()
             ours.clock.turn(days=14)
@@ -393,9 +600,10 @@ def test_every_row_is_there_whatever_is_written_meanwhile(
             assert ours.job(name).state is State.WRITES_UNBLOCKED, ours.job(name).pause_reason
             assert ours.rows(name) == writers.rows
             # By their bounds too.
-            target = ours.warehouse.iceberg(ours.name(name)).sql
+            target = (ours.warehouse.iceberg(ours.name(name)) if form is ICEBERG else ours.name(name)).sql
             for wanted in writers.rows:
                 assert spark.table(target).where(f"id = {wanted[0]}").count() == 1
+            assert beside(writers.folder) == []
         finally:
             ours.store.close()
 

@@ -5,16 +5,19 @@ This is all that another route may know of a conversion; `tableferry.convert` it
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tableferry import files
+from tableferry import files, types
 from tableferry.convert import through_spark
+from tableferry.convert.completing import with_statistics
 from tableferry.convert.entry import Entry
-from tableferry.convert.facts import Partitions
+from tableferry.convert.facts import DataFile, Partitions
+from tableferry.convert.folder.formats import already_delta
 from tableferry.convert.gather import ResolvedSource, gather
 from tableferry.convert.log import commit, contents, mapping
 from tableferry.convert.merging import merge
@@ -22,7 +25,10 @@ from tableferry.convert.perform import perform
 from tableferry.convert.plan import Facts, Options, Plan, all_schemas, decide
 from tableferry.convert.spark_provider import SparkProvider
 from tableferry.convert.steps import ConvertNatively, PutFirstCommit, Step, SwitchEntry
+from tableferry.driver import in_process
 from tableferry.errors import Refused
+from tableferry.files import path_of
+from tableferry.hive.locations import reachable
 from tableferry.hive.settings import optional_settings
 from tableferry.tables import TableName
 
@@ -43,6 +49,37 @@ class LogIdentity(NamedTuple):
     names: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Draft:
+    """What the first commit of a log over a Hive table says of its files, which this process reaches.
+
+    Attributes:
+        root: The table's folder.
+        says: What the commit says.
+    """
+
+    root: Path
+    says: contents.Contents
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """The files that it names, sorted by path."""
+        return self.says.files
+
+    @property
+    def reading(self) -> str:
+        """All but a file itself that decides which rows it has, in the Hive table and in the Delta one."""
+        entry = self.says.catalog_entry
+        described = contents.metadata(self.says, 0)
+        del described["id"], described["createdTime"]
+        # Others mean nothing to a reader, and writers may note there what they wrote.
+        settings = {key: value for key, value in self.says.configuration.items() if key.startswith("delta.")}
+        hive = [types.to_json(entry.columns), dict(entry.options), entry.serde] if entry else []
+        return json.dumps(
+            [{**described, "configuration": settings}, contents.protocol(self.says), hive], sort_keys=True
+        )
+
+
 def check(spark: SparkSession, table: TableName, *, empty: bool, column_mapping: bool) -> None:
     """Make sure that a log can be written over a Hive table, which may be empty, as it is.
 
@@ -56,8 +93,21 @@ def check(spark: SparkSession, table: TableName, *, empty: bool, column_mapping:
         _plan(spark, table, column_mapping)
 
 
-def write(spark: SparkSession, table: TableName, *, empty: bool, column_mapping: bool) -> None:
+def draft(spark: SparkSession, table: TableName, *, column_mapping: bool) -> Draft | None:
+    """Draft the log's first commit of the files that there are now; None if only Spark can write it.
+
+    Raises:
+        Refused: Delta can't take the table as it is, or it has a log, or no file.
+        TableError: Something about it can't be read.
+    """
+    return _drafted(_over_table(_plan(spark, table, column_mapping), spark))
+
+
+def write(spark: SparkSession, table: TableName, *, empty: bool, column_mapping: bool) -> Draft | None:
     """Write the log's first commit, by the catalog's columns and partitions; arguments as of `check`.
+
+    Returns:
+        What was written; None if the table is empty, or only Spark could write it.
 
     Raises:
         Refused: Delta can't take the table as it is.
@@ -65,12 +115,44 @@ def write(spark: SparkSession, table: TableName, *, empty: bool, column_mapping:
     """
     if empty:
         write_empty(through_spark.entries.entry(spark, table), column_mapping=column_mapping)
-    else:
-        plan = _plan(spark, table, column_mapping)
-        # By name, Spark's own command would switch the entry; by its path it converts the directory alone.
-        steps = (_over_table(step) for step in plan.steps if not isinstance(step, SwitchEntry))
-        with optional_settings(spark, {_USER_METADATA: MARK}):
-            perform(replace(plan, steps=tuple(steps)), SparkProvider(spark, lambda: spark))
+        return None
+    plan = _over_table(_plan(spark, table, column_mapping), spark)
+    with optional_settings(spark, {_USER_METADATA: MARK}):
+        perform(plan, SparkProvider(spark, lambda: spark))
+    return _drafted(plan)
+
+
+def write_elsewhere(draft: Draft, location: str, folder: Path, paths: Collection[str]) -> None:
+    """Write a log into another folder that says of some files what a draft says of them.
+
+    Args:
+        draft: The draft.
+        location: The table's folder as Spark names it.
+        folder: Where the log is written; nobody else may have this folder.
+        paths: The files' paths below the table's folder.
+    """
+    says, chosen = draft.says, [number for number, file in enumerate(draft.files) if file.path in paths]
+    says = replace(
+        says,
+        files=tuple(says.files[number] for number in chosen),
+        values=tuple(says.values[number] for number in chosen),
+        footers=tuple(says.footers[number] for number in chosen),
+    )
+    lines = contents.lines(says, commit.now(), contents.folder_uri(location))
+    commit.put(folder, says.table_id, lines)
+
+
+def stands(spark: SparkSession, draft: Draft) -> bool:
+    """Say whether the log of a draft is as it was written: no more, and its checkpoint says the same."""
+    if not commit.is_only_commit(draft.root):
+        return False
+    written = commit.info(draft.root).get("timestamp", 0)
+    lines = list(contents.lines(draft.says, written))
+    if files.read_text(commit.log(draft.root) / commit.FIRST) != "".join(lines):
+        return False
+    log = commit.log(draft.root)
+    checkpoints = [str(log / name) for name in files.names(log) if ".checkpoint." in name]
+    return not checkpoints or through_spark.logs.checkpoints_say(spark, checkpoints, lines)
 
 
 def write_empty(entry: Entry, *, column_mapping: bool = False) -> None:
@@ -102,7 +184,8 @@ def has_log(spark: SparkSession, location: str) -> bool:
     Raises:
         TableError: Nobody lets us look.
     """
-    return through_spark.native.has_log(spark, location)
+    folder = reachable(location, same_machine=in_process(spark))
+    return through_spark.native.has_log(spark, location) if folder is None else already_delta(folder)
 
 
 def log_folder(root: Path) -> Path:
@@ -120,14 +203,34 @@ def is_plain_name(name: str) -> bool:
     return mapping.fits(name)
 
 
-def _over_table(step: Step) -> Step:
-    match step:
-        case ConvertNatively():
-            return replace(step, table=None)
-        case PutFirstCommit():
-            return replace(step, contents=replace(step.contents, user_metadata=MARK))
-        case _:
-            return step
+def _over_table(plan: Plan, spark: SparkSession) -> Plan:
+    """Leave the table's entry as it is, mark the commit, and complete its statistics."""
+
+    def over_table(step: Step) -> Step:
+        match step:
+            case ConvertNatively():
+                # By name, Spark's own command would switch the entry; by its path it converts the directory.
+                return replace(step, table=None)
+            case PutFirstCommit():
+                provider = SparkProvider(spark, lambda: spark)
+                says = with_statistics(path_of(step.root), step.contents, provider, None, _unseen)
+                return replace(step, contents=replace(says, user_metadata=MARK))
+            case _:
+                return step
+
+    steps = (over_table(step) for step in plan.steps if not isinstance(step, SwitchEntry))
+    return replace(plan, steps=tuple(steps))
+
+
+def _drafted(plan: Plan) -> Draft | None:
+    for step in plan.steps:
+        if isinstance(step, PutFirstCommit):
+            return Draft(Path(plan.location), step.contents)
+    return None
+
+
+def _unseen(done: int, total: int) -> None:
+    """Show nobody how far reading is."""
 
 
 def _root_of_empty(entry: Entry) -> Path:
@@ -142,7 +245,5 @@ def _root_of_empty(entry: Entry) -> Path:
 def _plan(spark: SparkSession, table: TableName, column_mapping: bool) -> Plan:
     # Whether a log that is there is the right one, the route decides that asked.
     options = Options(column_mapping=column_mapping, keep_log=True)
-    found = ResolvedSource(str(table), table=table)
-    return decide(
-        gather(found, options, SparkProvider(spark, lambda: spark), lambda done, total: None), options
-    )
+    found, provider = ResolvedSource(str(table), table=table), SparkProvider(spark, lambda: spark)
+    return decide(gather(found, options, provider, _unseen), options)

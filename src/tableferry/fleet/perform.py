@@ -95,6 +95,9 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
         case steps.PrepareCopy(source, target):
             with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
                 running.count("rows", preparing.prepare(warehouse, source, target))
+        case steps.CompareAhead(table):
+            with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
+                running.count("rows", preparing.compare_ahead(warehouse, table))
         case steps.BlockWrites(table):
             # Each run notes what it finds to take; what an earlier one noted it may have taken by half.
             if rights := warehouse.access.rights_to_write(table):

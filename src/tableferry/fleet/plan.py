@@ -20,6 +20,7 @@ from tableferry.fleet.steps import (
     CheckLate,
     CheckSuspended,
     CheckViews,
+    CompareAhead,
     CopyAccess,
     CopyDefinition,
     DropCopy,
@@ -88,13 +89,12 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
     match transition.action:
         case Action.BLOCK:
             _demand(existing, names.main, Kind.HIVE)
-            # A Delta log in the table's directory would be in the way of those who read it as Parquet.
-            ahead = job.target_format is TargetFormat.ICEBERG
-            prepare = (PrepareCopy(names.main, names.copy),) if ahead else ()
+            iceberg = job.target_format is TargetFormat.ICEBERG
             return (
                 RepeatPreflight(names.main),
                 TryShadow(names.main),
-                *prepare,
+                # A Delta log in the table's directory would be in the way of those who read it as Parquet.
+                PrepareCopy(names.main, names.copy) if iceberg else CompareAhead(names.main),
                 BlockWrites(names.main),
             )
         case Action.COPY:

@@ -58,6 +58,12 @@ class PrepareCopy(_FromTo):
     text = "make {target} over the files of {source}, and compare their rows, while people go on writing"
 
 
+class CompareAhead(_OnTable):
+    """Compare a table's rows with those of the Delta copy to come, while people write."""
+
+    text = "compare the rows of {table} as Hive and as Delta show them, while people go on writing"
+
+
 class BlockWrites(_OnTable):
     """Take the right to write from everybody, and note the listing where nothing takes rights."""
 
@@ -188,6 +194,7 @@ Step = (
     RepeatPreflight
     | TryShadow
     | PrepareCopy
+    | CompareAhead
     | BlockWrites
     | UnblockWrites
     | CheckFence

@@ -19,6 +19,7 @@ from tableferry.convert.entry import Entry
 from tableferry.convert.facts import ColumnPath, DataFile, Footer, IcebergState
 from tableferry.convert.log import commit, definitions, mapping
 from tableferry.convert.log.statistics import INDEXED, leaves_needed, statistics_json, with_statistics
+from tableferry.hive.locations import split
 from tableferry.types import TIMESTAMP_NTZ, VARIANT, Struct
 
 # What Java's URI escapes in a path, as Spark's own conversion does. Delta compares paths as strings when it
@@ -108,8 +109,14 @@ def with_bounds_of(contents: Contents, others: Mapping[int, Footer]) -> Contents
     return replace(contents, footers=tuple(footers))
 
 
-def lines(contents: Contents, now: int) -> Iterator[str]:
-    """Yield the commit's lines; ``now`` is in milliseconds since 1970, UTC."""
+def lines(contents: Contents, now: int, above: str = "") -> Iterator[str]:
+    """Yield the commit's lines.
+
+    Args:
+        contents: What it says.
+        now: Milliseconds since 1970, UTC.
+        above: The URI of the folder that the files are in, with a ``/`` behind it, if it isn't the log's.
+    """
     about: list[dict[str, Any]] = [
         {"commitInfo": _commit_info(contents, now)},
         {"metaData": metadata(contents, now)},
@@ -119,7 +126,7 @@ def lines(contents: Contents, now: int) -> Iterator[str]:
         clustering = {"clusteringColumns": contents.cluster_by, "domainName": _CLUSTERING}
         domain = {"domain": _CLUSTERING, "configuration": _json(clustering), "removed": False}
         about.append({"domainMetadata": domain})
-    return chain((as_line(action) for action in about), adds(contents))
+    return chain((as_line(action) for action in about), adds(contents, above=above))
 
 
 def _commit_info(contents: Contents, now: int) -> dict[str, Any]:
@@ -180,8 +187,14 @@ def features_of(schema: Struct) -> tuple[str, ...]:
     return tuple(feature for kind, feature in _FEATURES.items() if kind in kinds)
 
 
-def adds(contents: Contents, *, changes: bool = True) -> Iterator[str]:
-    """Yield a line for each file; ``changes`` says whether its rows are news to readers of changes."""
+def adds(contents: Contents, *, changes: bool = True, above: str = "") -> Iterator[str]:
+    """Yield a line for each file.
+
+    Args:
+        contents: What the commit says.
+        changes: Whether the files' rows are news to readers of changes.
+        above: As of `lines`.
+    """
     # Files of one directory share the tuple of their values, so its text is made once.
     texts: dict[tuple[str | None, ...], str] = {}
     changed = _json(changes)
@@ -191,12 +204,19 @@ def adds(contents: Contents, *, changes: bool = True) -> Iterator[str]:
         text = texts.get(values)
         if text is None:
             text = texts[values] = _json(dict(zip(partition_columns, values, strict=True)))
-        path = _uri(file.path)
+        path = above + _uri(file.path)
         stats = f',"stats":{_quoted(write_statistics(footer))}' if contents.statistics else ""
         yield (
             f'{{"add":{{"path":{_quoted(path)},"partitionValues":{text},"size":{file.size},'
             f'"modificationTime":{file.modified},"dataChange":{changed}{stats}}}}}\n'
         )
+
+
+def folder_uri(location: str) -> str:
+    """Return the URI of a folder as `lines` takes it, from its location as Hadoop writes it."""
+    scheme, authority, path = split(location)
+    named = f"{scheme}:" + (f"//{authority}" if authority else "") if scheme else ""
+    return named + _uri(path.rstrip("/") + "/")
 
 
 def as_line(action: Mapping[str, Any]) -> str:

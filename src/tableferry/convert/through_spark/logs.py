@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,11 +12,14 @@ from tableferry.convert.facts import DataFile, ExistingLog
 from tableferry.convert.folder import discover
 from tableferry.convert.log import commit, existing
 from tableferry.errors import TableError, first_line
-from tableferry.hive.locations import below
+from tableferry.hive.locations import below, escape_wildcards, for_spark
+from tableferry.hive.settings import optional_settings
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
 
 # Files of a table that has them may hold rows that were deleted.
 _DELETION_VECTORS = "deletionVectors"
@@ -68,6 +73,28 @@ def compare(
         columns=columns,
         partition_columns=partition_columns,
     )
+
+
+def checkpoints_say(spark: SparkSession, checkpoints: Sequence[str], lines: Sequence[str]) -> bool:
+    """Say whether a log's checkpoints, by their paths, say what the lines of its only commit do."""
+    try:
+        # Databricks reads no file of a log unless it's told to.
+        with optional_settings(spark, {"spark.databricks.delta.formatCheck.enabled": "false"}):
+            paths = [escape_wildcards(for_spark(path)) for path in checkpoints]
+            rows = spark.read.parquet(*paths).selectExpr("to_json(struct(*))").collect()
+    except SPARK_ERRORS as error:
+        _log.info("%s can't be read (%s)", ", ".join(checkpoints), first_line(error))
+        return False
+    return sorted(_action(row[0]) for row in rows) == sorted(map(_action, lines[1:]))
+
+
+def _action(line: str) -> str:
+    """Return an action as text that is the same however it was spelled."""
+    action = json.loads(line)
+    for features in ("readerFeatures", "writerFeatures"):
+        if features in action.get("protocol", {}):
+            action["protocol"][features].sort()
+    return json.dumps(action, sort_keys=True)
 
 
 def _is_only_conversion(spark: SparkSession, table: TableName) -> bool:

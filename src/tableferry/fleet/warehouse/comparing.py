@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -11,22 +12,26 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tableferry import verify
-from tableferry.errors import Refused
-from tableferry.fleet.warehouse import asking, hive, versions
+from tableferry.convert import overlay
+from tableferry.errors import Refused, StateError
+from tableferry.fleet.warehouse import asking, hive, trial, versions
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import qualified
+from tableferry.fleet.warehouse.existing import is_over, qualified
 from tableferry.fleet.warehouse.files import TableFiles, listing
 from tableferry.fleet.warehouse.frames import frame_of
 from tableferry.fleet.warehouse.name_mapping import MAPPING
-from tableferry.fleet.warehouse.prepared import Compared, Member, settled
-from tableferry.hive.locations import escape_wildcards, split
+from tableferry.fleet.warehouse.prepared import Compared, Drafted, Member, members, settled
+from tableferry.hive.locations import below, escape_wildcards, split
 from tableferry.hive.partitions import NULL, split_spec
+from tableferry.hive.settings import optional_settings
 from tableferry.quoting import quote
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_log = logging.getLogger(__name__)
 
 _Labelled = tuple[str, "Callable[[], DataFrame]"]
 
@@ -61,7 +66,7 @@ def demand_same(
 def demand_same_as_copy(
     warehouse: Warehouse, source: TableName, target: TableName, *, made_now: bool = False
 ) -> int:
-    """Make sure that an Iceberg copy, as this run made it, has the rows of the Hive table's files.
+    """Make sure that a copy, as this run made it, has the rows of the Hive table's files.
 
     Files that this run has compared before, and that were read as they would be now, aren't read again.
     What this run didn't make, or somebody changed since, is compared as a whole.
@@ -80,7 +85,13 @@ def demand_same_as_copy(
         TableError: One of them can't be read.
     """
     prepared = warehouse.prepared
-    if prepared is None or prepared.made is None or prepared.listed is None:
+    if prepared is None or prepared.listed is None:
+        return demand_same(warehouse, source, target)
+    if prepared.drafted is not None:
+        return _demand_same_as_log(warehouse, prepared.listed, prepared.drafted, target)
+    if prepared.made is None:
+        # A run that died may have left one.
+        trial.sweep(warehouse, prepared.listed.table)
         return demand_same(warehouse, source, target)
     made, listed = prepared.made, prepared.listed
     snapshot, mapping = made.snapshot, made.mapping
@@ -116,6 +127,60 @@ def demand_same_as_copy(
     return count
 
 
+def demand_same_as_drafted(warehouse: Warehouse, listed: TableFiles, drafted: Drafted) -> int:
+    """Make sure that a Delta copy has, or will have, the rows of the Hive table in the files that it names.
+
+    Files that this run has compared before, and that were read as they would be now, aren't read again.
+
+    Args:
+        warehouse: The warehouse.
+        listed: The Hive table, as it was listed before the copy's commit was drafted.
+        drafted: The copy's commit.
+
+    Returns:
+        How many rows were compared.
+
+    Raises:
+        RowsDiffer: They differ; the message says where.
+        TableError: They can't be read.
+        StateError: Nothing can be written beside the table's directory.
+    """
+    table, prepared, spark, count = listed.table, warehouse.prepared, warehouse.spark, 0
+    known = (prepared.compared_files(drafted.reading) if prepared else None) or frozenset()
+    if left := drafted.holds - known:
+        paths = {below(file.path, table.location) or "" for file, _ in left}
+        with (
+            trial.written(warehouse, table, drafted.draft, paths) as folder,
+            # By now the table's directory may have a Delta log.
+            optional_settings(spark, {"spark.databricks.delta.formatCheck.enabled": "false"}),
+        ):
+            count = _demand_same(
+                (f"the files of {table.name}", lambda: rows_of_files(warehouse, listed, left)),
+                (f"{table.name} as Delta", lambda: spark.read.format("delta").load(folder)),
+            )
+    if prepared is not None:
+        prepared.compared = Compared(drafted.reading, settled(drafted.holds, listed.at))
+    return count
+
+
+def _demand_same_as_log(warehouse: Warehouse, listed: TableFiles, drafted: Drafted, target: TableName) -> int:
+    """Make sure that a Delta copy, by the log that this run has written, has the rows of the Hive table."""
+    prepared, table = warehouse.prepared, listed.table
+    known = prepared.compared_files(drafted.reading) if prepared and prepared.by_file else None
+    if (
+        known
+        and drafted.holds == members(listed)
+        and not known.isdisjoint(drafted.holds)
+        and is_over(warehouse, table, target)
+        and overlay.stands(warehouse.spark, drafted.draft)
+    ):
+        try:
+            return demand_same_as_drafted(warehouse, listed, drafted)
+        except StateError as error:
+            _log.warning("%s is compared as a whole: %s", table.name, error)
+    return demand_same(warehouse, table.name, target)
+
+
 def _demand_same(left: _Labelled, right: _Labelled) -> int:
     with explaining(f"{left[0]} and {right[0]} can't be compared", "fix the cause, and run again"):
         verdict = verify.verify(left[1](), right[1](), source_label=left[0], target_label=right[0])
@@ -135,6 +200,10 @@ def by_file(warehouse: Warehouse, listed: TableFiles) -> bool:
     """
     table, spark = listed.table, warehouse.spark
     if table.format != "parquet" or spark.conf.get(_OWN_READER, "true") != "true":
+        return False
+    kinds = {column.name.lower(): column.type["name"] for column in table.columns}
+    if any(kinds[name.lower()] == "char" for name in table.partition_columns):
+        # Spark pads their values.
         return False
     with explaining(f"{table.name} can't be read", "fix the cause, and run again"):
         # This session may have listed it before others wrote.

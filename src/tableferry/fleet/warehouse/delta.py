@@ -11,16 +11,17 @@ from urllib.parse import unquote
 
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert import overlay
+from tableferry.driver import in_process
 from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
-from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse import dropping, hive
+from tableferry.fleet.warehouse import dropping, hive, trial
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
-from tableferry.fleet.warehouse.existing import kinds
-from tableferry.fleet.warehouse.files import ListedFile, listing
-from tableferry.hive.locations import below, split
+from tableferry.fleet.warehouse.existing import is_over, kinds
+from tableferry.fleet.warehouse.files import ListedFile, TableFiles
+from tableferry.fleet.warehouse.prepared import Drafted
+from tableferry.hive.locations import below, reachable, split
 from tableferry.quoting import literal, quote
 from tableferry.tables import TableName
 
@@ -38,35 +39,59 @@ def make(warehouse: Warehouse, source: TableName, target: TableName) -> int:
         Refused: The table can't be Delta as it is, or another table has the target's name.
     """
     table = hive.demand_eligible(warehouse, source, TargetFormat.DELTA)
+    listed = hive.last_listed(warehouse, table)
     with explaining(f"{target} can't be made over the files of {source}", "fix the cause, and run again"):
-        return _make(warehouse, table, target)
+        draft = _make(warehouse, listed, target)
+    if warehouse.prepared is not None:
+        warehouse.prepared.drafted = Drafted.of(draft, listed) if draft else None
+    return len(listed.listing.read)
 
 
-def _make(warehouse: Warehouse, table: HiveTable, target: TableName) -> int:
-    spark = warehouse.spark
-    partitions = hive.partitions(warehouse, table)
-    files = listing(warehouse, table, partitions).read
+def drafted(warehouse: Warehouse, listed: TableFiles) -> Drafted | None:
+    """Draft a copy's only commit; None if there is no file for it to name, or only Spark can write it.
+
+    Raises:
+        TableError: Something about the table can't be read.
+        Refused: The table can't be Delta as it is.
+    """
+    if not listed.listing.read or not can_be_drafted(warehouse, listed.table):
+        return None
+    mapping = warehouse.column_mapping
+    draft = overlay.draft(warehouse.spark, listed.table.name, column_mapping=mapping)
+    return Drafted.of(draft, listed) if draft else None
+
+
+def can_be_drafted(warehouse: Warehouse, table: HiveTable) -> bool:
+    """Say whether this process can write a Hive table's log, and there is none yet."""
+    root = reachable(table.location, same_machine=in_process(warehouse.spark))
+    return root is not None and not overlay.has_log(warehouse.spark, table.location)
+
+
+def _make(warehouse: Warehouse, listed: TableFiles, target: TableName) -> overlay.Draft | None:
+    """Write the log and the entry, and return the log's only commit if this process wrote it now."""
+    spark, table, files = warehouse.spark, listed.table, listed.listing.read
+    trial.sweep(warehouse, table)
     registered = _is_registered(warehouse, table, target)
-    logged = overlay.has_log(spark, table.location)
+    logged, draft = overlay.has_log(spark, table.location), None
     if (logged and not _is_current(warehouse, table, files, registered)) or (registered and not logged):
         dropping.drop_delta(warehouse, target if registered else None, table.location)
         registered = logged = False
     if not logged:
-        outside = [part for part in partitions if below(part.location, table.location) is None]
+        outside = [part for part in listed.partitions if below(part.location, table.location) is None]
         if outside:
             raise Refused(
                 f"{table.name} has partitions outside its directory {table.location}, which no Delta log "
                 f"names: {', '.join(map(str, outside[:5]))}; move them below it, or choose Iceberg"
             )
         mapping = warehouse.column_mapping
-        warehouse.effect(
+        draft = warehouse.effect(
             lambda: overlay.write(spark, table.name, empty=not files, column_mapping=mapping), of=()
         )
     if not registered:
         warehouse.run(
             f"CREATE TABLE {target.sql} USING delta LOCATION {literal(table.location)}", of=(target,)
         )
-    return len(files)
+    return draft
 
 
 def _is_registered(warehouse: Warehouse, table: HiveTable, target: TableName) -> bool:
@@ -78,7 +103,7 @@ def _is_registered(warehouse: Warehouse, table: HiveTable, target: TableName) ->
     kind = kinds(warehouse, (target,)).get(target)
     if kind is None:
         return False
-    if kind is Kind.DELTA and split(dropping.location(warehouse, target)) == split(table.location):
+    if is_over(warehouse, table, target):
         return True
     raise Refused(
         f"{target} is {kind.words} that isn't over the files of {table.name}: rename or drop it, and resume "

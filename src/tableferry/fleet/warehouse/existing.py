@@ -15,6 +15,7 @@ from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.hive.catalog_tables import details_of
+from tableferry.hive.locations import split
 from tableferry.hive.sql import pattern
 from tableferry.tables import TableName
 
@@ -125,6 +126,16 @@ def kinds(warehouse: Warehouse, names: Iterable[TableName]) -> Mapping[TableName
         TableError: There is no such schema, or it may not be listed.
     """
     return {name: entry.kind for name, entry in entries(warehouse, names).items()}
+
+
+def is_over(warehouse: Warehouse, table: HiveTable, target: TableName) -> bool:
+    """Say whether a table is a Delta one in the directory of a Hive table.
+
+    Raises:
+        TableError: The schema may not be listed.
+    """
+    entry = entries(warehouse, (target,)).get(target)
+    return entry is not None and entry.kind is Kind.DELTA and split(entry.location) == split(table.location)
 
 
 def entries(

@@ -5,9 +5,12 @@ It's kept in memory alone: whoever goes on after a crash compares everything, wh
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
+from tableferry.convert.overlay import Draft
 from tableferry.fleet.warehouse.files import ListedFile, TableFiles
+from tableferry.hive.locations import below
 
 # Object stores have whole seconds, so that a file written again in the same second looks the same.
 _SECOND = 1_000_000
@@ -39,11 +42,37 @@ class Made:
 
 
 @dataclass(frozen=True)
+class Drafted:
+    """The only commit of a Delta copy, written by this run or to be written.
+
+    Attributes:
+        reading: How its files are read: both tables' columns, and whatever else decides on rows.
+        holds: Those files that it names as they were listed.
+    """
+
+    draft: Draft
+    reading: str
+    holds: frozenset[Member]
+
+    @classmethod
+    def of(cls, draft: Draft, listed: TableFiles) -> Drafted:
+        """Take a draft of a table that was listed right before."""
+        # It lists the table itself, and knows milliseconds.
+        named, location = set(draft.files), listed.table.location
+        holds = frozenset(
+            (file, spec)
+            for file, spec in members(listed)
+            if (below(file.path, location), file.size, file.modified // 1000) in named
+        )
+        return cls(draft, json.dumps([listed.table.columns_text, draft.reading]), holds)
+
+
+@dataclass(frozen=True)
 class Compared:
     """Files whose rows are the same in both tables.
 
     Attributes:
-        reading: How they were read: both tables' columns, and the copy's name mapping.
+        reading: How they were read: both tables' columns, and the copy's name mapping, if it has one.
     """
 
     reading: str
@@ -56,13 +85,15 @@ class Prepared:
 
     Attributes:
         listed: The Hive table's files when they were last listed.
-        made: The copy.
+        made: The Iceberg copy.
+        drafted: The Delta copy.
         compared: What of it was compared.
         by_file: Whether the table's files can be compared one by one.
     """
 
     listed: TableFiles | None = None
     made: Made | None = None
+    drafted: Drafted | None = None
     compared: Compared | None = None
     by_file: bool = False
 
