@@ -4,9 +4,9 @@ python benchmarks/fleet_block.py --files 10 100 1000 5000
 python benchmarks/fleet_block.py --files 1000 --rows 100000 --format delta --output json
 
 Makes partitioned Hive tables of so many Parquet files, and migrates one after the other to Iceberg and to
-Delta, as a worker does. A writer adds one more file to each right before its rights are taken. Seconds are those from the
-moment in which the rights are taken to the one in which they are given back, and those of the whole
-migration. A small table warms up before and isn't counted.
+Delta, as a worker does. A writer adds one more file to each right before its rights are taken. Seconds are
+those from the moment in which the rights are taken to the one in which they are given back, and those of the
+whole migration. A small table of each warms up before and isn't counted.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def main() -> None:
                 print(json.dumps(found), flush=True)
             else:
                 print(
-                    f"{files:,} files, {found['bytes'] / 2**20:,.1f} MiB, to {form.value}: writers locked out "
-                    f"for {found['locked_out']:.1f} s of {found['migrate']:.1f} s",
+                    f"{files:,} files, {found['bytes'] / 2**20:,.1f} MiB, to {form.value}: writers locked "
+                    f"out for {found['locked_out']:.1f} s of {found['migrate']:.1f} s",
                     flush=True,
                 )
         session.stop(spark)
