@@ -73,7 +73,8 @@ class Draft:
         described = contents.metadata(self.says, 0)
         del described["id"], described["createdTime"]
         # Others mean nothing to a reader, and writers may note there what they wrote.
-        settings = {key: value for key, value in self.says.configuration.items() if key.startswith("delta.")}
+        properties = self.says.configuration.items()
+        settings = {key: value for key, value in properties if key.lower().startswith("delta.")}
         hive = [types.to_json(entry.columns), dict(entry.options), entry.serde] if entry else []
         return json.dumps(
             [{**described, "configuration": settings}, contents.protocol(self.says), hive], sort_keys=True
@@ -146,11 +147,10 @@ def stands(spark: SparkSession, draft: Draft) -> bool:
     """Say whether the log of a draft is as it was written: no more, and its checkpoint says the same."""
     if not commit.is_only_commit(draft.root):
         return False
-    written = commit.info(draft.root).get("timestamp", 0)
+    log, written = commit.log(draft.root), commit.info(draft.root).get("timestamp", 0)
     lines = list(contents.lines(draft.says, written))
-    if files.read_text(commit.log(draft.root) / commit.FIRST) != "".join(lines):
+    if files.read_text(log / commit.FIRST) != "".join(lines):
         return False
-    log = commit.log(draft.root)
     checkpoints = [str(log / name) for name in files.names(log) if ".checkpoint." in name]
     return not checkpoints or through_spark.logs.checkpoints_say(spark, checkpoints, lines)
 

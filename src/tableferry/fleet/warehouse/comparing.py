@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from tableferry import verify
 from tableferry.convert import overlay
-from tableferry.errors import Refused, StateError
+from tableferry.errors import Refused, StateError, TableError
 from tableferry.fleet.warehouse import asking, hive, trial, versions
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
@@ -176,7 +176,7 @@ def _demand_same_as_log(warehouse: Warehouse, listed: TableFiles, drafted: Draft
     ):
         try:
             return demand_same_as_drafted(warehouse, listed, drafted)
-        except StateError as error:
+        except (StateError, TableError) as error:
             _log.warning("%s is compared as a whole: %s", table.name, error)
     return demand_same(warehouse, table.name, target)
 

@@ -12,7 +12,11 @@ from tableferry.fleet.warehouse.shadow.changes import Columns
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
 from tableferry.fleet.warehouse.shadow.late.classify import basename
 from tableferry.fleet.warehouse.shadow.marks import sync_folder
+from tableferry.hive.settings import optional_settings
 from tableferry.tables import TableName
+
+# Each task ends at its first row, so that few may have all the files.
+_FEW_TASKS = {"spark.sql.files.maxPartitionBytes": str(2**50)}
 
 
 def try_shadow(warehouse: Warehouse, table: TableName) -> None:
@@ -35,7 +39,10 @@ def try_shadow(warehouse: Warehouse, table: TableName) -> None:
         f"no row of {table} can be written beside it, in {beside}, as its Hive copy will be kept in step"
     )
     try:
-        with explaining(problem, "fix that, or leave the table in Hive"):
+        with (
+            explaining(problem, "fix that, or leave the table in Hive"),
+            optional_settings(warehouse.spark, _FEW_TASKS),
+        ):
             copy.write(row, folder, Columns({}, {}), files)
             with copy.scratch_table(folder) as name:
                 scratch = replace(copy, name=name, location=folder, partitions=frozenset())
