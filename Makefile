@@ -84,6 +84,11 @@ test: setup azurite ## Run all tests, each behaviour once
 	@$(PYTEST)
 	@$(MAKE) connect
 
+# They use Derby in their own process otherwise.
+.PHONY: metastore
+metastore: setup ## Run the fleet's tests on a Hive metastore that is a server (needs PostgreSQL's programs)
+	@TABLEFERRY_METASTORE=server $(BIN)/python -m pytest $(wildcard tests/spark/test_fleet_*.py)
+
 # SEED=N repeats a soak. Each part runs even if one before it failed, for a soak takes hours.
 SEED ?= $(shell awk 'BEGIN { srand(); print 1 + int(rand() * 1000000000) }')
 
@@ -94,6 +99,7 @@ soak: setup ## Run all tests with all examples, of a seed that is printed, and o
 	$(MAKE) unit-pythons || failed="$$failed unit-pythons"; \
 	$(MAKE) unit-lowest || failed="$$failed unit-lowest"; \
 	TABLEFERRY_SOAK=$(SEED) $(PYTEST) --hypothesis-seed=$(SEED) || failed="$$failed test"; \
+	$(MAKE) metastore || failed="$$failed metastore"; \
 	TABLEFERRY_SOAK=$(SEED) $(MAKE) connect || failed="$$failed connect"; \
 	if [ -n "$$failed" ]; then echo "FAILED, and make soak SEED=$(SEED) repeats it:$$failed" >&2; exit 1; fi; \
 	echo "make soak SEED=$(SEED): all passed"
@@ -202,7 +208,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo '$(PYTHON)' > $(VENV)/.python
 	@touch $@
 
-$(JARS): $(STAMP) | java
+$(JARS): $(STAMP) scripts/fetch_jars.py | java
 	@$(BIN)/python -m scripts.fetch_jars || { echo "Spark's jars couldn't be fetched: read the reason above, and run" \
 	    "make again with network access, or name your mirror's spark.jars.ivySettings in spark-defaults.conf." >&2; exit 1; }
 	@touch $@

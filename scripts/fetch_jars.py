@@ -1,16 +1,22 @@
-"""Fetches the jars of local Spark, and of the Kafka broker that tests start, from Maven.
+"""Fetches the jars of local Spark, and of the servers that tests start, from Maven.
 
     python -m scripts.fetch_jars
 
-Spark's launcher puts them into folders of the user's, and finds them there from then on; Spark's own as the
-first start of a session would.
+Spark's launcher puts jars into folders of the user's, and finds them there from then on; Spark's own as the
+first start of a session would. Hive's metastore comes as the archive that Hive publishes, by Spark's own Ivy:
+no jar has the statements that make its database.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
+import tarfile
+import tempfile
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -21,36 +27,99 @@ from tableferry import localspark
 # Any small program will do: the launcher fetches the jars before it starts it.
 _PROGRAM = "org.apache.hadoop.util.VersionInfo"
 
+_SPARK = Path(pyspark.__file__).parent
 
 BROKER = Path.home() / ".cache" / "tableferry-broker"
 """Where the broker's jars are, apart from Spark's, whose classes it doesn't go with."""
 
 _BROKER_PACKAGE = "org.apache.kafka:kafka_2.13:3.9.1"
 
+METASTORE_VERSION = "3.1.3"
+METASTORE = Path.home() / ".cache" / "tableferry-metastore" / METASTORE_VERSION
+"""Where Hive's metastore is: ``lib`` and ``scripts``."""
+
+# Spark's list of dependencies can't name an archive, so this is Ivy's own. The archive expects a Hadoop that
+# is installed; the last jar is what Spark's own lacks of it.
+_METASTORE_PACKAGES = f"""
+<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+  <info organisation="tableferry" module="metastore"/>
+  <dependencies>
+    <dependency org="org.apache.hive" name="hive-standalone-metastore" rev="{METASTORE_VERSION}"
+                transitive="false">
+      <artifact name="hive-standalone-metastore" type="tar.gz" ext="tar.gz" m:classifier="bin"/>
+    </dependency>
+    <dependency org="org.postgresql" name="postgresql" rev="42.7.8" conf="default->master"/>
+    <dependency org="commons-collections" name="commons-collections" rev="3.2.2" conf="default->master"/>
+  </dependencies>
+</ivy-module>
+"""
+
 
 def main() -> int:
-    """Fetch them; return the launcher's exit code, with what it said on standard error where that isn't 0."""
+    """Fetch them; return the exit code of what failed, with what it said on standard error."""
     version = metadata.version("pyspark")
     conf = localspark.settings(Path(), version, metadata.version("delta-spark"))
     conf = localspark.with_kafka(localspark.with_iceberg(conf, version))
-    return _fetch(conf["spark.jars.packages"]) or _fetch(
-        _BROKER_PACKAGE, "--conf", f"spark.jars.ivy={BROKER}"
+    return (
+        _fetch(conf["spark.jars.packages"])
+        or _fetch(_BROKER_PACKAGE, "--conf", f"spark.jars.ivy={BROKER}")
+        or _fetch_metastore()
     )
 
 
 def _fetch(packages: str, *options: str) -> int:
-    home = Path(pyspark.__file__).parent
-    launcher = home / "bin" / "spark-submit"
+    command: list[str | Path] = [_SPARK / "bin" / "spark-submit", "--packages", packages, *options]
     with localspark.one_at_a_time():
-        ran = subprocess.run(
-            [launcher, "--packages", packages, *options, "--class", _PROGRAM, "spark-internal"],
-            env={**os.environ, "SPARK_HOME": str(home)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return _run([*command, "--class", _PROGRAM, "spark-internal"])
+
+
+def _fetch_metastore() -> int:
+    """Fetch the archive and unpack it, whole or not at all."""
+    with localspark.one_at_a_time(), tempfile.TemporaryDirectory() as name:
+        if METASTORE.exists():
+            return 0
+        folder = Path(name)
+        packages = folder / "ivy.xml"
+        packages.write_text(_METASTORE_PACKAGES.strip(), encoding="utf-8")
+        [ivy] = (_SPARK / "jars").glob("ivy-*.jar")
+        command: list[str | Path] = ["java", "-jar", ivy, "-ivy", packages, "-cache", folder / "cache"]
+        if settings := _ivy_settings():
+            command += ["-settings", settings]
+        if failed := _run([*command, "-retrieve", f"{folder}/got/[artifact].[ext]"]):
+            return failed
+        with tarfile.open(folder / "got" / "hive-standalone-metastore.tar.gz") as archive:
+            archive.extractall(folder, filter="data")
+        [unpacked] = folder.glob("apache-hive-metastore-*")
+        for jar in (folder / "got").glob("*.jar"):
+            shutil.move(jar, unpacked / "lib")
+        METASTORE.parent.mkdir(parents=True, exist_ok=True)
+        beside = METASTORE.with_name(f"{METASTORE_VERSION}.{os.getpid()}")
+        shutil.move(unpacked, beside)
+        beside.rename(METASTORE)
+    return 0
+
+
+def _ivy_settings() -> str | None:
+    """Return the user's own settings of Ivy, which name a mirror, from where Spark's launcher takes them."""
+    defaults = Path(os.environ.get("SPARK_CONF_DIR") or _SPARK / "conf", "spark-defaults.conf")
+    if not defaults.exists():
+        return None
+    found = re.search(
+        r"^\s*spark\.jars\.ivySettings[\s=:]+(\S+)", defaults.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    return found[1] if found else None
+
+
+def _run(command: Sequence[str | Path]) -> int:
+    ran = subprocess.run(
+        command,
+        env={**os.environ, "SPARK_HOME": str(_SPARK)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if ran.returncode:
-        print(ran.stderr, file=sys.stderr)
+        print(ran.stdout[-3000:], ran.stderr, file=sys.stderr)
     return ran.returncode
 
 

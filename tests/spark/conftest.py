@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
-from tests import quick
+from tests import metastore, quick
 
 from tableferry import session
 
@@ -28,21 +29,26 @@ _SETTINGS = {
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session that `resolve` gives on a machine where nothing is configured."""
+    """The session that `resolve` gives where nothing is configured, or only where the metastore is."""
     os.environ.setdefault("JDK_JAVA_OPTIONS", quick.JAVA_OPTIONS)
     # A heap of the usual 1 GB is full of query plans after ten minutes.
     os.environ.setdefault("SPARK_DRIVER_MEMORY", "3g")
-    conf = tmp_path_factory.mktemp("conf")
-    lines = [f"{key} {value}\n" for key, value in (_SETTINGS | quick.SETTINGS).items()]
-    (conf / "spark-defaults.conf").write_text("".join(lines), encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_CONF_DIR", str(conf))
-        if "PYTEST_XDIST_WORKER" in os.environ:
-            # Each worker has a session of its own, and the machine as many cores as workers.
-            patch.setenv("TABLEFERRY_MASTER", "local[1]")
-        spark = session.resolve(tmp_path_factory.mktemp("warehouse"), iceberg=True, kafka=True)
-    yield spark
-    session.stop(spark)
+    with ExitStack() as stack:
+        settings = _SETTINGS | quick.SETTINGS
+        if metastore.WANTED:
+            address = stack.enter_context(metastore.serving(tmp_path_factory.mktemp("metastore")))
+            settings |= {"spark.hadoop.hive.metastore.uris": address}
+        conf = tmp_path_factory.mktemp("conf")
+        lines = [f"{key} {value}\n" for key, value in settings.items()]
+        (conf / "spark-defaults.conf").write_text("".join(lines), encoding="utf-8")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SPARK_CONF_DIR", str(conf))
+            if "PYTEST_XDIST_WORKER" in os.environ:
+                # Each worker has a session of its own, and the machine as many cores as workers.
+                patch.setenv("TABLEFERRY_MASTER", "local[1]")
+            spark = session.resolve(tmp_path_factory.mktemp("warehouse"), iceberg=True, kafka=True)
+        stack.callback(session.stop, spark)
+        yield spark
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import copy
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -151,26 +150,16 @@ def shop(tmp_path: Path) -> BundleFiles:
     return BundleFiles.copy_to(tmp_path / "shop")
 
 
-def running(server: Callable[[], AbstractContextManager[str]]) -> Iterator[str]:
-    """Run a server for all tests; without its programs they are skipped, but never in CI."""
-    with ExitStack() as stack:
-        try:
-            url = stack.enter_context(server())
-        except servers.NotInstalled as error:
-            if os.environ.get("CI"):
-                raise
-            pytest.skip(str(error))
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[str]:
+    with servers.or_skip(servers.mariadb()) as url:
         yield url
 
 
 @pytest.fixture(scope="session")
-def mariadb() -> Iterator[str]:
-    yield from running(servers.mariadb)
-
-
-@pytest.fixture(scope="session")
 def postgresql() -> Iterator[str]:
-    yield from running(servers.postgresql)
+    with servers.or_skip(servers.postgresql()) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")
