@@ -47,6 +47,8 @@ INSTALL_JAVA = "Debian/Ubuntu: apt-get install openjdk-17-jre-headless; macOS: b
 # How long the Java process of a killed run may take to end before its warehouse counts as in use.
 _TIMEOUT_SECONDS = 20.0
 
+_METASTORE_SERVER = "hive.metastore.uris"
+
 # Derby's for "another process has booted this database".
 _DERBY_IN_USE = "XSDB6"
 
@@ -184,8 +186,8 @@ def with_iceberg(conf: Mapping[str, str], spark_version: str) -> dict[str, str]:
         "spark.sql.extensions": f"{conf['spark.sql.extensions']},{extension}",
         f"spark.sql.catalog.{ICEBERG_CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
         f"spark.sql.catalog.{ICEBERG_CATALOG}.type": "hive",
-        # Iceberg's lock asks for a class that Spark's own Hive doesn't have; one process needs no lock.
-        "spark.hadoop.iceberg.engine.hive.lock-enabled": "false",
+        # Else a table that was read here stays as it was then, whatever other sessions write to it.
+        f"spark.sql.catalog.{ICEBERG_CATALOG}.cache-enabled": "false",
     }
 
 
@@ -336,12 +338,42 @@ def _launch(folder: Path, conf: dict[str, str], lock: int) -> _Running:
         running = _Running(spark, gateway, lock)
         # The metastore opens with the first question.
         spark.sql("SHOW SCHEMAS LIKE 'default'").collect()
+        _use_server(spark)
+    except SessionError:
+        _end_java(gateway)
+        raise
     except Exception as error:
         # Errors of pyspark, of py4j and of the Java side's making share no base. Their text needs Java.
         reason = _why_not_open(folder, log, str(error))
         _end_java(gateway)
         raise reason from error
     return running
+
+
+def _use_server(spark: SparkSession) -> None:
+    """Prepare for a metastore that is a server, where ``hive.metastore.uris`` names one, or for Derby.
+
+    Raises:
+        SessionError: The server isn't one that Spark's client, or Iceberg's, can ask for a table.
+    """
+    context = spark.sparkContext._jsc
+    assert context is not None
+    hadoop = context.hadoopConfiguration()
+    address = hadoop.get(_METASTORE_SERVER)
+    if not address:
+        # Iceberg's lock asks for a class that Spark's own Hive doesn't have; one process needs no lock.
+        hadoop.set("iceberg.engine.hive.lock-enabled", "false")
+        return
+    try:
+        spark.catalog.tableExists("default.a_table_that_nobody_has")
+    except Exception as error:
+        # Errors of Hive's and of Thrift's come as pyspark's or as py4j's.
+        if "Invalid method name" not in str(error):
+            raise
+        raise SessionError(
+            f"the Hive metastore at {address} is too new: it can't be asked for a table by the client of "
+            "Hive 2.3 that Spark and Iceberg have: name one of Hive 3.1 or older in hive.metastore.uris"
+        ) from error
 
 
 @contextmanager

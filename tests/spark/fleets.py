@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from tableferry import session
 from tableferry.fleet.job import Job, TargetFormat
 from tableferry.fleet.modes.migrate import migrate
 from tableferry.fleet.modes.preprocess import preprocess
@@ -39,6 +40,7 @@ class Fleet:
     # One after the other, so that what a test does between two steps comes where it's to come.
     settings: FleetSettings = field(default_factory=lambda: FleetSettings(tables_at_once=1))
     clock: FixedClock = field(default_factory=lambda: FixedClock(datetime(2026, 3, 1, 9, 30, tzinfo=UTC)))
+    theirs: SparkSession | None = None
 
     def name(self, table: str) -> TableName:
         return TableName(("spark_catalog", self.schema, table))
@@ -93,12 +95,15 @@ class Fleet:
         return sorted((tuple(row) for row in frame.collect()), key=repr)
 
     def write(self, table: str, statement: str) -> None:
-        """Run a statement on a migrated table, written as {t}."""
+        """Run a statement on a migrated table, written as {t}, in a session of somebody else's."""
         job = self.job(table)
         name = job.name
         if job.target_format is TargetFormat.ICEBERG:
             name = self.warehouse.iceberg(name)
-        self.spark.sql(statement.format(t=name.sql))
+        if self.theirs is None:
+            self.theirs = session.beside(self.spark)
+            assert self.theirs is not None
+        self.theirs.sql(statement.format(t=name.sql))
 
 
 def errors(report: ModeReport) -> list[str]:

@@ -13,10 +13,11 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.spark.warehouses import NoAccess, contents, rows
 
-from tableferry import catalog
+from tableferry import catalog, session
 from tableferry.errors import Refused, TableError
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
+from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse import (
     comparing,
     definitions,
@@ -57,6 +58,21 @@ def source(spark: SparkSession, schema: str, tmp_path: Path) -> TableName:
 
 def beside(name: TableName, suffix: str) -> TableName:
     return TableName((*name.parts[:-1], name.table + suffix))
+
+
+def test_what_another_session_commits_is_seen(spark: SparkSession, schema: str) -> None:
+    ours, theirs = session.beside(spark), session.beside(spark)
+    assert ours is not None
+    assert theirs is not None
+    # As it is where nobody says otherwise.
+    ours.conf.unset("spark.sql.catalog.ice.cache-enabled")
+    warehouse = Warehouse.of(ours, NoAccess(), FleetSettings())
+    for each in (warehouse, Warehouse(spark, NoAccess())):
+        name = TableName(("spark_catalog", schema, "t"))
+        theirs.sql(f"CREATE OR REPLACE TABLE {each.iceberg(name).sql} (id INT) USING iceberg")
+        assert versions.current(each, name, TargetFormat.ICEBERG) == versions.NO_SNAPSHOT
+        theirs.sql(f"INSERT INTO {each.iceberg(name).sql} VALUES (1)")
+        assert versions.current(each, name, TargetFormat.ICEBERG) != versions.NO_SNAPSHOT
 
 
 def test_an_iceberg_table_holds_each_file_once_whatever_was_left(

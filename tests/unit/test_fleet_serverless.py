@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -108,5 +109,9 @@ def test_the_session_knows_whether_it_is_serverless(
     monkeypatch.setattr(session, "has_databricks_connect", lambda: connect)
     assert session.on_serverless() is serverless
     monkeypatch.setattr(fleet, "open_access", lambda *_, **__: NOTHING, raising=False)
-    warehouse = OpenFleet(FleetSettings(), NOTHING, lambda: NOTHING).warehouse()
+    asked: dict[str, str] = {}
+    spark: Any = SimpleNamespace(conf=SimpleNamespace(set=asked.__setitem__))
+    warehouse = OpenFleet(FleetSettings(), NOTHING, lambda: spark).warehouse()
     assert warehouse.serverless is serverless
+    # Serverless compute takes no such setting.
+    assert asked == ({} if serverless else {"spark.sql.catalog.ice.cache-enabled": "false"})

@@ -4,10 +4,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -345,3 +346,42 @@ def test_derby_in_use_by_another_program(tmp_path: Path) -> None:
     assert (
         text == f"{tmp_path}/metastore_db is in use by another program: stop it, or give another --warehouse"
     )
+
+
+@dataclass
+class Asked:
+    """What of a session says which metastore it has."""
+
+    settings: dict[str, str]
+    answer: Exception | None = None
+
+    @property
+    def sparkContext(self) -> Any:
+        conf = SimpleNamespace(get=self.settings.get, set=self.settings.__setitem__)
+        return SimpleNamespace(_jsc=SimpleNamespace(hadoopConfiguration=lambda: conf))
+
+    @property
+    def catalog(self) -> Any:
+        def exists(name: str) -> bool:
+            if self.answer is not None:
+                raise self.answer
+            return False
+
+        return SimpleNamespace(tableExists=exists)
+
+
+def test_commits_are_locked_where_the_metastore_is_a_server() -> None:
+    derby, server = Asked({}), Asked({"hive.metastore.uris": "thrift://there:9083"})
+    for each in (derby, server):
+        localspark._use_server(cast(Any, each))
+    assert derby.settings == {"iceberg.engine.hive.lock-enabled": "false"}
+    assert server.settings == {"hive.metastore.uris": "thrift://there:9083"}
+
+
+def test_a_metastore_that_is_too_new() -> None:
+    reason = RuntimeError("HiveException: Unable to fetch table t. Invalid method name: 'get_table'")
+    with pytest.raises(SessionError, match=r"thrift://there:9083 is too new: .* Hive 3\.1"):
+        localspark._use_server(cast(Any, Asked({"hive.metastore.uris": "thrift://there:9083"}, reason)))
+    other = RuntimeError("Connection refused")
+    with pytest.raises(RuntimeError, match="refused"):
+        localspark._use_server(cast(Any, Asked({"hive.metastore.uris": "thrift://there:9083"}, other)))

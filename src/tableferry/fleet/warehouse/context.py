@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from tableferry.errors import Refused
+from tableferry.catalog import SPARK_ERRORS
+from tableferry.errors import Refused, first_line
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.settings import FleetSettings, LateFiles, RemovedPartitions
 from tableferry.tables import DEFAULT_CATALOG, TableName
@@ -19,7 +21,26 @@ if TYPE_CHECKING:
     from tableferry.fleet.warehouse.prepared import Prepared
     from tableferry.fleet.warehouse.views import Views
 
+_log = logging.getLogger(__name__)
+
 T = TypeVar("T")
+
+
+def _see_commits(spark: SparkSession, iceberg_catalog: str) -> None:
+    """Let Iceberg's catalog keep no tables: it would give one as this session has first read it.
+
+    The catalog asks for this setting when the session names it for the first time.
+    """
+    key = f"spark.sql.catalog.{iceberg_catalog}.cache-enabled"
+    try:
+        spark.conf.set(key, "false")
+    except SPARK_ERRORS as error:
+        _log.warning(
+            "%s can't be set (%s), so that commits of others to Iceberg tables may be seen late: set it to "
+            "false for the cluster",
+            key,
+            first_line(error),
+        )
 
 
 def _unguarded() -> None:
@@ -96,7 +117,9 @@ class Warehouse:
     def of(
         cls, spark: SparkSession, access: Access, settings: FleetSettings, *, serverless: bool = False
     ) -> Warehouse:
-        """Return the warehouse that a fleet's settings describe."""
+        """Return the warehouse that a fleet's settings describe, and let the session see others' commits."""
+        if not serverless:
+            _see_commits(spark, settings.iceberg_catalog)
         return cls(
             spark,
             access,
