@@ -14,7 +14,7 @@ soak.load_profile()
 
 
 # They have processes of their own, or run what no other file does, and the pipelines have the most tests.
-_ANYWHERE = ("test_convert", "test_demo", "test_kafka", "test_file_sources")
+_ANYWHERE = ("test_convert", "test_demo", "test_fleet_metastore", "test_kafka", "test_file_sources")
 
 
 def _area(nodeid: str) -> str | None:

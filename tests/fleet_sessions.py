@@ -1,0 +1,138 @@
+"""Workers of a fleet in processes of their own, each with a Spark session of its own, on one metastore."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from itertools import count
+from multiprocessing import get_context
+from pathlib import Path
+from threading import Timer
+from typing import Any, TypeVar
+
+from tests import quick
+from tests.spark.fleets import Fleet, errors, fleet, hive_table
+
+from tableferry import session
+from tableferry.fleet.modes.migrate import migrate
+from tableferry.fleet.warehouse.context import Warehouse
+
+T = TypeVar("T")
+
+_ours: Fleet
+
+
+@dataclass
+class Process:
+    """A worker's process, a pool of one: whoever waits for it when it's killed gets BrokenProcessPool.
+
+    Attributes:
+        name: The worker's.
+        address: The metastore's.
+        schema: Where the tables are.
+        folder: Holds the queue, the tables, and a folder for each worker's Spark.
+    """
+
+    name: str
+    address: str
+    schema: str
+    folder: Path
+    _pool: ProcessPoolExecutor = field(init=False)
+
+    def __post_init__(self) -> None:
+        where = (self.name, self.address, self.schema, self.folder)
+        self._pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_start, initargs=where)
+
+    def call(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
+        """Let a function of this module run there."""
+        return self._pool.submit(function, *arguments)
+
+    def close(self) -> None:
+        """End it."""
+        self._pool.shutdown(cancel_futures=True)
+
+
+def make(folder: Path, tables: Mapping[str, Iterable[tuple[int, str | None]]]) -> None:
+    """Make Hive tables of Parquet, external and with partitions, and their schema if it isn't there."""
+    _ours.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {_ours.schema}")
+    for table, rows in tables.items():
+        hive_table(_ours.spark, _ours.name(table).sql, folder / table, rows)
+
+
+def announce() -> list[str]:
+    """Preprocess what is new, and set its notifications' dates; return what went wrong."""
+    report = _ours.preprocess()
+    _ours.notify()
+    return errors(report)
+
+
+def turn(minutes: int) -> None:
+    """Let time pass for this worker."""
+    _ours.clock.turn(minutes=minutes)
+
+
+def work(share: int, batch: int, dies_at: int | None = None, dies_in: float | None = None) -> dict[str, str]:
+    """Migrate tables, and return what became of each.
+
+    Args:
+        share: Of two shares, the one whose tables it takes first.
+        batch: How many tables at most.
+        dies_at: The number, from 0, of the change right after which this process is killed.
+        dies_in: So many seconds after that change has begun it is killed instead: what Spark's Java has begun
+            then goes on until that notices.
+    """
+    number, real, killers = count(), Warehouse.effect, list[Timer]()
+
+    def effect(warehouse: Warehouse, change: Callable[[], Any], **how: Any) -> Any:
+        dies = next(number) == dies_at
+        if dies and dies_in is not None:
+            killers.append(Timer(dies_in, _die))
+            killers[0].start()
+        done = real(warehouse, change, **how)
+        if dies and dies_in is None:
+            _die()
+        return done
+
+    Warehouse.effect = effect  # type: ignore[assignment, method-assign]
+    try:
+        report = migrate(_ours.worker(f"w{share}", share=(share, 2), batch_size=batch))
+    finally:
+        Warehouse.effect = real  # type: ignore[method-assign]
+    for killer in killers:
+        killer.join()
+    return {job.job.tbl_name: job.error or job.outcome for job in report.jobs}
+
+
+def append(table: str, numbers: Iterable[int]) -> None:
+    """Add rows to a migrated table, each by a commit of its own."""
+    for number in numbers:
+        _ours.write(table, f"INSERT INTO {{t}} VALUES ({number}, NULL, 'new')")
+
+
+def rows(table: str) -> list[tuple[int, str | None]]:
+    """Read the numbers and days of a table."""
+    return [(row[0], row[-1]) for row in _ours.rows(table)]
+
+
+def _start(name: str, address: str, schema: str, folder: Path) -> None:
+    global _ours
+    conf = folder / f"conf_{name}"
+    conf.mkdir(exist_ok=True)
+    settings = quick.SETTINGS | {"spark.hadoop.hive.metastore.uris": address}
+    lines = [f"{key} {value}\n" for key, value in settings.items()]
+    (conf / "spark-defaults.conf").write_text("".join(lines), encoding="utf-8")
+    os.environ |= {
+        "SPARK_CONF_DIR": str(conf),
+        "SPARK_DRIVER_MEMORY": "1g",
+        "TABLEFERRY_MASTER": "local[1]",
+        "JDK_JAVA_OPTIONS": quick.JAVA_OPTIONS,
+    }
+    spark = session.resolve(folder / name, iceberg=True, say=lambda line: None)
+    _ours = fleet(spark, schema, folder)
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
