@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from tableferry.catalog import SPARK_ERRORS
-from tableferry.errors import Refused, first_line
+from tableferry.errors import Refused, first_line, is_sparks
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.settings import FleetSettings, LateFiles, RemovedPartitions
 from tableferry.tables import DEFAULT_CATALOG, TableName
@@ -34,13 +33,14 @@ def _see_commits(spark: SparkSession, iceberg_catalog: str) -> None:
     key = f"spark.sql.catalog.{iceberg_catalog}.cache-enabled"
     try:
         spark.conf.set(key, "false")
-    except SPARK_ERRORS as error:
+    except Exception as error:
+        # Their classes depend on the kind of session.
+        if not is_sparks(error):
+            raise
         _log.warning(
             "%s can't be set (%s), so that commits of others to Iceberg tables may be seen late: set it to "
-            "false for the cluster",
-            key,
-            first_line(error),
-        )
+            "false for the cluster", key, first_line(error),
+        )  # fmt: skip
 
 
 def _unguarded() -> None:
