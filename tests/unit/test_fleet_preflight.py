@@ -31,7 +31,7 @@ from tableferry.fleet.status.preflight import (
     preflight_lines,
     preflight_page,
 )
-from tableferry.fleet.steps import BlockWrites, RepeatPreflight, TryShadow
+from tableferry.fleet.steps import BlockWrites, CompareAhead, RepeatPreflight, TryShadow
 from tableferry.fleet.warehouse import eligibility, hive, metastore, neighbours
 from tableferry.fleet.warehouse import preflight as preflight_module
 from tableferry.fleet.warehouse.context import Warehouse
@@ -153,7 +153,7 @@ def test_the_catalog_is_listed_once_in_ten_minutes(monkeypatch: pytest.MonkeyPat
 def test_the_switch_looks_first_at_what_people_did_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     ready = job(state=State.READY, desired_state=State.WRITES_BLOCKED, target_format=DELTA)
     steps = plan(ready, {NAME: Kind.HIVE})
-    assert [type(step) for step in steps] == [RepeatPreflight, TryShadow, BlockWrites]
+    assert [type(step) for step in steps] == [RepeatPreflight, TryShadow, CompareAhead, BlockWrites]
     table, own = TABLE, Names.of(ready).copy
     tables = {"orders": NAME, own.table: own}
 

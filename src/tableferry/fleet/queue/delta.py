@@ -95,12 +95,12 @@ class DeltaStore:
                 add = partial(self._add_columns, table, columns)
                 retry(partial(self._do, add), _added_meanwhile, shortest=0.2, longest=5.0, times=8)
 
-    def _add_columns(self, table: str, columns: Mapping[str, str]) -> None:
+    def _add_columns(self, quoted: str, columns: Mapping[str, str]) -> None:
         """Add the columns that a table of an older version hasn't."""
-        there = {row["col_name"] for row in self._sql(f"DESCRIBE TABLE {table}", {}).collect()}
+        there = {row["col_name"] for row in self._sql(f"DESCRIBE TABLE {quoted}", {}).collect()}
         missing = ", ".join(f"{name} {form}" for name, form in columns.items() if name not in there)
         if missing:
-            self._sql(f"ALTER TABLE {table} ADD COLUMNS ({missing})", {}).collect()
+            self._sql(f"ALTER TABLE {quoted} ADD COLUMNS ({missing})", {}).collect()
 
     def now(self) -> datetime:
         """Return the time by the storage of the queue's tables."""
