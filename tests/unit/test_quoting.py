@@ -136,8 +136,8 @@ TAKES_A_NAME = re.compile(
 # These hold SQL: names that were quoted where they were made, and whole queries.
 SQL_ALREADY = {
     "archive", "self._tables.jobs", "self._tables.archive", "self._tables.notifications",
-    "self._tables.events", "self._tables.waves", "self.archive", "self.jobs", "self.events", "quoted", "rows", "path", "log", "new",
-    "old", "refs", "view", "named", "names", "entry.buckets", "_pairs(properties)",
+    "self._tables.events", "self._tables.waves", "self.archive", "self.jobs", "self.events", "quoted", "rows",
+    "path", "log", "new", "old", "refs", "view", "named", "names", "entry.buckets", "_pairs(properties)",
 }  # fmt: skip
 
 
