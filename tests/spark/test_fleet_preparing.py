@@ -429,7 +429,7 @@ def test_a_trial_is_in_nobodys_way_and_goes_whatever_happens(
 
 
 def test_a_trial_finds_files_whatever_their_directories_are_called(ours: Fleet, tmp_path: Path) -> None:
-    writers = Writers(ours.spark, ours.name("t"), tmp_path / "a b+%20é#[1]:{x}" / "t %25=?")
+    writers = Writers(ours.spark, ours.name("t"), tmp_path / "a b+%20é#[1]{x}" / "t %25=?")
     writers.create()
     writers.add("x%2F+é")
     writers.write(writers.folder / "day=x%2F+é" / "f %20+#é.parquet")
