@@ -18,6 +18,7 @@ from tableferry.errors import Busy, TableferryError
 from tableferry.fleet.job import Job, PauseReason, State
 from tableferry.fleet.job_run import JobRun
 from tableferry.fleet.modes import migrate as mode
+from tableferry.fleet.modes.claims import Claims
 from tableferry.fleet.modes.gate import Gate
 from tableferry.fleet.modes.migrate import begin_or_go_on
 from tableferry.fleet.modes.worker import Worker, run_worker
@@ -358,6 +359,30 @@ def test_a_table_that_fails_is_tried_once_a_run_though_its_wave_bounds_its_begin
     # They have begun: the next run goes on with them.
     waves.run()
     assert waves.moved == [*"abc", *"abc"]
+
+
+def test_room_that_another_worker_leaves_is_taken_while_a_run_has_tables_under_way(waves: Waves) -> None:
+    waves.add("free", wave=None)
+    waves.add("other", "a", "b")
+    waves.wave(tables_at_once=1)
+    other = named([TableName(("spark_catalog", "sales", "other"))])
+    [theirs] = waves.store.claim(other, "other", now=NOW, lease=LEASE, limit=1)
+    gate = Gate(waves.store, waves.clock)
+    claims = Claims(waves.store, "w", waves.clock, LEASE, (0, 1), 100, gate.portions)
+    assert [job.tbl_name for job in claims.more()] == ["free"]
+    assert claims.more() == []
+    done: dict[str, Any] = {"state": State.WRITES_UNBLOCKED, "desired_state": State.WRITES_UNBLOCKED}
+    waves.store.save(replace(theirs, **done), NOW, release=True)
+    assert [job.tbl_name for job in claims.more()] == ["a"]
+    assert claims.more() == []
+
+
+def test_a_wave_is_paused_when_its_last_tables_fail(waves: Waves) -> None:
+    waves.add("a", "b")
+    waves.wave()
+    waves.run(lambda run: setattr(run, "job", run.job.paused(PauseReason.STEP_FAILED)))
+    [wave] = waves.store.waves()
+    assert (wave.status, wave.reason) == (WaveStatus.PAUSED, "2 of 2 tables failed, more than 10 %")
 
 
 def test_the_limits_of_one_wave_are_not_another_s(waves: Waves) -> None:

@@ -64,10 +64,8 @@ class Claims:
     _ended: set[str] = field(default_factory=set)
 
     def more(self) -> Sequence[Job]:
-        """Claim a few more, unless there were none the last time."""
+        """Claim a few more; none of a portion that had none the last time, unless its wave had no room."""
         claimed: list[Job] = []
-        if self._done and self._ended == self._taken.keys() == {""}:
-            return claimed
         for portion in self.takes():
             left = min(self.most - len(self._done), _AT_ONCE - len(claimed))
             if portion.room is not None:
