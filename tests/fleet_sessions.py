@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
@@ -17,7 +18,15 @@ from tests import quick
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
 
 from tableferry import session
+from tableferry.catalog import SPARK_ERRORS
+from tableferry.errors import TableferryError, first_line
 from tableferry.fleet.modes.migrate import migrate
+from tableferry.fleet.modes.preprocess import preprocess
+from tableferry.fleet.modes.revert import revert
+from tableferry.fleet.modes.shadow import shadow
+from tableferry.fleet.plan import Kind
+from tableferry.fleet.reports import ModeReport
+from tableferry.fleet.warehouse import existing
 from tableferry.fleet.warehouse.context import Warehouse
 
 T = TypeVar("T")
@@ -136,3 +145,114 @@ def _start(name: str, address: str, schema: str, folder: Path) -> None:
 
 def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Death(BaseException):
+    """A worker dies: nothing that it would have done after that is done."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker in a crowd is to do.
+
+    Attributes:
+        worker: Its name.
+        mode: Of the modes, the one that it runs.
+        tables: Which to start to revert.
+        dies_at: The number, from 0, of the change at which it dies; None if it lives.
+        before: Whether it dies right before that change, and not right after it.
+        takes_all: Whether its whole process is killed with it.
+    """
+
+    worker: str
+    mode: str
+    tables: tuple[str, ...] = ()
+    dies_at: int | None = None
+    before: bool = False
+    takes_all: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a task.
+
+    Attributes:
+        died: Whether the worker died.
+        jobs: What became of each table.
+        refused: Why it couldn't begin.
+    """
+
+    died: bool = False
+    jobs: tuple[tuple[str, str], ...] = ()
+    refused: str = ""
+
+
+def crowd(tasks: Sequence[Task]) -> list[Outcome]:
+    """Let workers do their tasks at once, each in a thread and a Spark session of its own."""
+    local, real = threading.local(), Warehouse.effect
+
+    def effect(warehouse: Warehouse, change: Callable[[], Any], **how: Any) -> Any:
+        task: Task | None = getattr(local, "task", None)
+        dies = task is not None and next(local.number) == task.dies_at
+        if task is None or not dies:
+            return real(warehouse, change, **how)
+        if not task.before:
+            real(warehouse, change, **how)
+        if task.takes_all:
+            _die()
+        raise Death
+
+    def work(task: Task) -> Outcome:
+        local.task, local.number = task, count()
+        try:
+            report = _run(task)
+            return Outcome(jobs=tuple((job.job.tbl_name, job.error or job.outcome) for job in report.jobs))
+        except Death:
+            return Outcome(died=True)
+        except TableferryError as error:
+            return Outcome(refused=str(error))
+
+    Warehouse.effect = effect  # type: ignore[assignment, method-assign]
+    try:
+        with ThreadPoolExecutor(len(tasks)) as pool:
+            return list(pool.map(work, tasks))
+    finally:
+        Warehouse.effect = real  # type: ignore[method-assign]
+
+
+def _run(task: Task) -> ModeReport:
+    own = session.beside(_ours.spark)
+    assert own is not None
+    warehouse = replace(_ours.warehouse, spark=own)
+    worker = replace(_ours.worker(task.worker), warehouse=warehouse)
+    match task.mode:
+        case "preprocess":
+            return preprocess(worker)
+        case "migrate":
+            return migrate(worker)
+        case "shadow":
+            return shadow(worker)
+        case _:
+            return revert(worker, map(_ours.name, task.tables))
+
+
+def notify() -> None:
+    """Set the dates of notifications that are due."""
+    _ours.notify()
+
+
+def write(table: str, number: int) -> bool:
+    """Add a row to a table by the name that people use; say whether it took it."""
+    name = _ours.name(table)
+    kind = existing.kinds(_ours.warehouse, (name,)).get(name)
+    theirs = session.beside(_ours.spark)
+    if kind is None or theirs is None:
+        return False
+    known = _ours.warehouse.iceberg(name) if kind is Kind.ICEBERG else name
+    try:
+        theirs.sql(f"INSERT INTO {known.sql} VALUES ({number}, NULL, 'new')")
+    except SPARK_ERRORS as error:
+        # As long as a Delta log is made over its files, Spark writes to no Hive table there.
+        print(f"{table} takes no row now: {first_line(error)[:200]}")
+        return False
+    return True

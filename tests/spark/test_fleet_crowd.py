@@ -1,0 +1,215 @@
+"""Eight workers in two processes on one metastore move tables in all directions, and die anywhere.
+
+Each round they run at once, in random modes, and most of them die at a random change; now and then a whole
+process is killed. Between the rounds leases lapse, people write, and paused jobs are resumed. What was
+written is known here alone. TABLEFERRY_KILLS says after how many deaths it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from tests import fleet_sessions, metastore, servers, soak
+from tests.fleet_sessions import Outcome, Process, Task
+
+from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
+from tableferry.fleet.pausing import reason, resumed
+from tableferry.fleet.queue.opening import open_store
+from tableferry.fleet.queue.records import NewJob
+from tableferry.fleet.queue.selections import everything
+from tableferry.fleet.queue.store import Store
+from tableferry.fleet.settings import FleetSettings
+from tableferry.fleet.transitions import BACK
+from tableferry.tables import TableName
+
+SCHEMA = "crowd"
+TABLES = int(os.environ.get("TABLEFERRY_TABLES", "24"))
+WORKERS = 4  # In each of two processes.
+KILLS = int(os.environ.get("TABLEFERRY_KILLS", "60"))
+ROUNDS = 80
+OLD = [(1, "mon"), (2, "tue"), (3, None)]
+LAPSE = FleetSettings().lease_minutes + 1
+DAY = 24 * 60
+RESTS = {
+    "archive": (State.HIVE_DROPPED, State.HIVE_DROPPED),
+    "revert": (State.ICEBERG_DROPPED, State.ICEBERG_DROPPED),
+    "stay": (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED),
+}
+# As often as a scheduler runs them, and where most can go wrong.
+MODES = {"migrate": 5, "shadow": 2, "revert": 2, "preprocess": 1}
+# Whoever has these must look at rows; nobody but the workers changed any that weren't accounted for.
+NEVER = {PauseReason.ROWS_DIFFER, PauseReason.WRITTEN_LATE, PauseReason.PARTITIONS_REMOVED}
+
+
+@dataclass
+class Crowd:
+    """Workers, their tables, and what is known of these.
+
+    Attributes:
+        goals: Where each table is to end.
+        rows: What was written into each.
+        kills: How many workers died.
+        pauses: Why jobs paused, and how often.
+        said: What became of tables in the runs that ended, and how often.
+    """
+
+    address: str
+    folder: Path
+    store: Store
+    chance: random.Random
+    processes: list[Process]
+    goals: dict[str, str] = field(default_factory=dict)
+    rows: dict[str, list[tuple[int, str | None]]] = field(default_factory=dict)
+    kills: int = 0
+    pauses: Counter[str] = field(default_factory=Counter)
+    said: Counter[str] = field(default_factory=Counter)
+    minutes: int = 0
+    written: int = 100
+
+    def begin(self, generation: int) -> None:
+        """Make tables, half of them to become Delta, and put them into the queue."""
+        formats = {
+            f"g{generation}_{number}": self.chance.choice(list(TargetFormat)) for number in range(TABLES)
+        }
+        self.goals = {table: self.chance.choice(list(RESTS)) for table in formats}
+        self.rows = {table: list(OLD) for table in formats}
+        self.processes[1].call(fleet_sessions.make, self.folder, self.rows).result()
+        jobs = [
+            NewJob(
+                TableName(("spark_catalog", SCHEMA, table)),
+                form,
+                initial_gap_days=0,
+                # Those that are to stay, or to be reverted, aren't archived meanwhile.
+                probation_gap_days=1 if self.goals[table] == "archive" else 10_000,
+            )
+            for table, form in formats.items()
+        ]
+        assert self.store.add(jobs, datetime(2026, 3, 1, tzinfo=UTC)) == TABLES
+
+    def jobs(self) -> dict[str, Job]:
+        """Return this generation's jobs."""
+        return {job.tbl_name: job for job in self.store.jobs(everything()) if job.tbl_name in self.goals}
+
+    def left(self) -> list[str]:
+        """Return the tables that aren't where they are to end."""
+        return [table for table, job in self.jobs().items() if job.pair != RESTS[self.goals[table]]]
+
+    def round(self, *, deadly: bool) -> None:
+        """Let all workers run at once, and then everything happen that happens between two runs."""
+        tasks = [[self._task(f"w{p}{w}", deadly) for w in range(WORKERS)] for p in (0, 1)]
+        running = [
+            process.call(fleet_sessions.crowd, some)
+            for process, some in zip(self.processes, tasks, strict=True)
+        ]
+        for number, one in enumerate(running):
+            try:
+                self._count(one.result())
+            except BrokenProcessPool:
+                self.kills += WORKERS
+                self._restart(number)
+        self._turn(LAPSE + self.chance.choice((0, 2 * DAY)))
+        self.processes[1].call(fleet_sessions.notify).result()
+        self._resume()
+        if deadly:
+            self._write()
+
+    def _task(self, worker: str, deadly: bool) -> Task:
+        mode = self.chance.choices(list(MODES), list(MODES.values()))[0]
+        on_probation = [
+            table
+            for table, job in self.jobs().items()
+            if job.pair == RESTS["stay"] and self.goals[table] == "revert" and job.claimed_by is None
+        ]
+        tables = tuple(self.chance.sample(on_probation, 1)) if mode == "revert" and on_probation else ()
+        dies = deadly and self.chance.random() < 0.8
+        at = self.chance.randrange(16) if dies else None
+        before, takes_all = self.chance.random() < 0.3, self.chance.random() < 0.02
+        return Task(worker, mode, tables, at, before, takes_all)
+
+    def _count(self, outcomes: list[Outcome]) -> None:
+        self.kills += sum(outcome.died for outcome in outcomes)
+        for outcome in outcomes:
+            self.said.update(what[:100] for _, what in outcome.jobs)
+            if outcome.refused:
+                self.said[outcome.refused[:100]] += 1
+
+    def _restart(self, number: int) -> None:
+        self.processes[number].close()
+        self.processes[number] = Process(f"p{number}", self.address, SCHEMA, self.folder)
+        self.processes[number].call(fleet_sessions.turn, self.minutes)
+
+    def _turn(self, minutes: int) -> None:
+        self.minutes += minutes
+        for process in self.processes:
+            process.call(fleet_sessions.turn, minutes).result()
+
+    def _resume(self) -> None:
+        for table, job in self.jobs().items():
+            why = reason(job)
+            if why is None or why is PauseReason.REVERTED:
+                continue
+            self.pauses[why.value] += 1
+            assert why not in NEVER, f"{table}: {job.pause_reason}"
+            self.store.edit(resumed(job), self.store.now())
+
+    def _write(self) -> None:
+        """Let people write into some tables; where a revert is under way they have been told to wait."""
+        jobs = self.jobs()
+        for table in self.chance.sample(sorted(jobs), 3):
+            self.written += 1
+            back = jobs[table].pair in BACK or jobs[table].pair == RESTS["revert"]
+            if not back and self.processes[1].call(fleet_sessions.write, table, self.written).result():
+                self.rows[table].append((self.written, "new"))
+
+
+@pytest.fixture
+def all_of_them(tmp_path: Path) -> Iterator[Crowd]:
+    (home := tmp_path / "metastore").mkdir()
+    with (
+        servers.or_skip(metastore.serving(home)) as address,
+        closing(open_store(f"sqlite:///{tmp_path / 'fleet.db'}")) as store,
+    ):
+        store.create()
+        processes = [Process(f"p{number}", address, SCHEMA, tmp_path) for number in (0, 1)]
+        made = Crowd(address, tmp_path, store, random.Random(soak.SEED), processes)
+        try:
+            yield made
+        finally:
+            for process in made.processes:
+                process.close()
+
+
+@soak.only
+def test_no_row_is_lost_or_doubled_however_many_workers_die(all_of_them: Crowd) -> None:
+    ours, generation = all_of_them, 0
+    while ours.kills < KILLS:
+        generation += 1
+        ours.begin(generation)
+        for number in range(ROUNDS):
+            # Then they live, so that all tables come to where they are to end.
+            ours.round(deadly=number < ROUNDS // 2 and ours.kills < KILLS)
+            if not ours.left():
+                break
+        assert ours.left() == []
+        last = ours.processes[1].call(fleet_sessions.crowd, [Task("last", "shadow")]).result()
+        assert {what for outcome in last for _, what in outcome.jobs} <= {"done"}
+        for table, goal in ours.goals.items():
+            expected = sorted(ours.rows[table], key=repr)
+            rows = ours.processes[1].call(fleet_sessions.rows, table).result()
+            assert rows == expected, f"{table}, {goal}"
+            if goal == "stay":
+                rows = ours.processes[1].call(fleet_sessions.rows, f"{table}_hive").result()
+                assert rows == expected, f"the Hive copy of {table}"
+        print(
+            f"generation {generation}: {TABLES} tables, {sum(map(len, ours.rows.values()))} rows, "
+            f"{ours.kills} workers died so far, pauses {dict(ours.pauses)}, runs said {dict(ours.said)}"
+        )
