@@ -45,7 +45,7 @@ def fleet_list(
     filter_ = fleet.Filter(tables or (), states or (), paused, owner, wave)
     with which.opened() as opened:
         jobs = fleet.list_jobs(opened.store, filter_, archived=archived)
-        waves = _waves(opened)
+        waves = fleet.waves_by_name(opened.store)
     shown = jobs[:limit]
 
     def show(console: Console) -> None:
@@ -81,7 +81,7 @@ def fleet_show(
             names = ", ".join(str(job.name) for job in jobs)
             raise TableferryError(f"'{table}' means {len(jobs)} jobs ({names}): write one in full")
         (job,) = jobs
-        waves = _waves(opened)
+        waves = fleet.waves_by_name(opened.store)
         events = fleet.events_of(opened.store, job)
         notifications = fleet.notifications_of(opened.store, job)
 
@@ -238,10 +238,6 @@ def _edit_job(opened: OpenFleet, job: Job, edit: Callable[[Job], tuple[Job, str]
 def _state(job: Job) -> str:
     state = job.state.value if job.state is job.desired_state else f"{job.state} → {job.desired_state}"
     return f"{state}, paused: {job.pause_reason}" if job.migration_paused else state
-
-
-def _waves(opened: OpenFleet) -> Mapping[str, Wave]:
-    return {wave.name: wave for wave in opened.store.waves()}
 
 
 def _next(job: Job, waves: Mapping[str, Wave]) -> str:

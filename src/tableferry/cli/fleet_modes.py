@@ -157,7 +157,7 @@ def _run(mode: str, options: ModeOptions, which: WhichFleet, run: Callable[[Work
                 dry_run=options.dry,
             )
         )
-        waves = {wave.name: wave for wave in opened.store.waves()}
+        waves = fleet.waves_by_name(opened.store)
     return Answer(
         {"mode": mode, "dryRun": options.dry, "jobs": [data(job) for job in report.jobs]},
         report_lines(report, options.dry, waves),

@@ -35,3 +35,4 @@ from tableferry.fleet.waving import find_wave as find_wave
 from tableferry.fleet.waving import pause_wave as pause_wave
 from tableferry.fleet.waving import set_wave as set_wave
 from tableferry.fleet.waving import start_wave as start_wave
+from tableferry.fleet.waving import waves_by_name as waves_by_name

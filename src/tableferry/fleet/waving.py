@@ -14,13 +14,18 @@ from tableferry.fleet.queue.store import Store
 from tableferry.fleet.wave import Wave, WaveStatus, checked
 
 
+def waves_by_name(store: Store) -> Mapping[str, Wave]:
+    """Return all waves."""
+    return {wave.name: wave for wave in store.waves()}
+
+
 def find_wave(store: Store, name: str) -> Wave:
     """Return a wave.
 
     Raises:
         TableferryError: There is none of that name.
     """
-    waves = {wave.name: wave for wave in store.waves()}
+    waves = waves_by_name(store)
     if name not in waves:
         known = f" (there are: {', '.join(waves)})" if waves else ""
         raise TableferryError(
@@ -41,7 +46,7 @@ def set_wave(store: Store, name: str, limits: Mapping[str, Any]) -> Wave:
         TableferryError: The name or a limit can't be so.
         Busy: Somebody else changes it in this very moment.
     """
-    there = next((wave for wave in store.waves() if wave.name == name), None)
+    there = waves_by_name(store).get(name)
     wave = checked(replace(there or Wave(name), **limits))
     return store.save_wave(wave) if wave != there else wave
 

@@ -337,7 +337,7 @@ class DeltaStore:
 
     def assign(self, task_ids: Iterable[int], wave: str | None, now: datetime) -> int:
         """Put jobs that haven't begun into a wave."""
-        where, parameters = self._dialect.written(may_be_assigned(wave, now))
+        where, parameters = self._dialect.written(and_(may_be_assigned(wave), free(now)))
         return sum(
             self._change(
                 f"UPDATE {self._tables.jobs} AS jobs SET wave = :new_wave, revision = revision + 1, "

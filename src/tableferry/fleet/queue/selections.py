@@ -187,11 +187,10 @@ def not_started() -> Selection:
     return _at(State.UNDEFINED) | _pair(State.READY, State.WRITES_BLOCKED)
 
 
-def may_be_assigned(wave: str | None, now: datetime) -> Selection:
-    """Jobs that nobody has and that haven't begun, in other waves than this one, or in none."""
+def may_be_assigned(wave: str | None) -> Selection:
+    """Jobs that haven't begun, in other waves than this one, or in none."""
     elsewhere = _c.wave.is_not(None) if wave is None else in_other_waves([wave])
-    free = or_(_c.claimed_by.is_(None), _c.lease_until <= now)
-    return not_started() & _c.in_process.is_(False) & free & elsewhere
+    return not_started() & _c.in_process.is_(False) & elsewhere
 
 
 def moved() -> Selection:

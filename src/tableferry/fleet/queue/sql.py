@@ -300,7 +300,7 @@ class SqlStore:
             return sum(
                 connection.execute(
                     update(jobs)
-                    .where(jobs.c.task_id.in_(chunk), may_be_assigned(wave, now))
+                    .where(jobs.c.task_id.in_(chunk), may_be_assigned(wave), free(now))
                     .values(**changed, claimed_by=None, lease_until=None)
                 ).rowcount
                 for chunk in chunks(numbers)
